@@ -1,0 +1,51 @@
+# make install | run | demo | test | check | oracle | bench. Everything is installed into .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ORACLE ?= ../shared/oracle
+TESTS ?= tests
+
+.PHONY: install run demo test test-quick check oracle bench clean
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Barnabas needs Python 3.11 or later: make PYTHON=python3.12 ..."; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+# The broker alone needs a fraction of what development does.
+$(VENV)/.broker: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Barnabas needs Python 3.11 or later: make PYTHON=python3.12 ..."; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+run: $(VENV)/.broker
+	@exec $(BIN)/barnabas start --port 9092 --data-dir ./data
+
+demo: install
+	$(BIN)/python -m barnabas.demo
+
+test: install
+	$(BIN)/python -m pytest -q $(TESTS)
+
+test-quick: install
+	$(BIN)/python -m pytest -q tests/unit tests/property
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+oracle: install
+	@$(BIN)/python bench/oracle.py $(ORACLE)
+
+bench: install
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

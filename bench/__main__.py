@@ -1,0 +1,27 @@
+"""`python -m bench [--scale X] [NAME …]`: measures broker CPU and wall time, beside what was measured of Apache Kafka 3.9."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+
+from bench.common import Row, print_table
+
+NAMES = ("start", "produce", "consume", "single_records", "transactions")
+
+
+def main() -> None:
+    """Run the named benchmarks, one after the other."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("names", nargs="*", default=list(NAMES), help=f"of {', '.join(NAMES)}")
+    parser.add_argument("--scale", type=float, default=1.0, help="fraction of the full amount of work")
+    options = parser.parse_args()
+    rows: list[Row] = []
+    for name in options.names:
+        print(f"… {name}", flush=True)
+        rows += importlib.import_module(f"bench.{name}").run(options.scale)
+    print_table(rows)
+
+
+if __name__ == "__main__":
+    main()

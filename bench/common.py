@@ -1,0 +1,85 @@
+"""What every benchmark needs: a broker of its own, its CPU seconds, and a table beside what was measured of Apache Kafka.
+
+Figures of Apache Kafka 3.9 (KRaft, one node, Java 17) and of a throw-away probe of this broker's shape (no transactions, no validation, a
+lower bound) were taken once on a machine of 2 cores like the one this was written on. Broker CPU (user + system) is the steady figure; wall
+time wanders by a factor of two on shared machines.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from barnabas import BrokerProcess
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Row(NamedTuple):
+    """One line of the report."""
+
+    work: str
+    measured: str
+    wall: str
+    kafka: str
+    probe: str
+
+
+@dataclass
+class Meter:
+    """CPU and wall seconds of a stretch of work, and the broker's memory after it."""
+
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    rss_mb: float = 0.0
+    _start: tuple[float, float] = field(default=(0.0, 0.0), repr=False)
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system CPU of the process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def rss_mb(pid: int) -> float:
+    """Resident memory of the process, in MB."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+@contextmanager
+def metered(broker: BrokerProcess) -> Iterator[Meter]:
+    """Measure what the broker spends on the body."""
+    meter = Meter()
+    cpu, wall = cpu_seconds(broker.pid), time.perf_counter()
+    yield meter
+    meter.cpu_s = cpu_seconds(broker.pid) - cpu
+    meter.wall_s = time.perf_counter() - wall
+    meter.rss_mb = rss_mb(broker.pid)
+
+
+def create_topic(broker: BrokerProcess, name: str, partitions: int) -> None:
+    """Make a topic and wait until it is there."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    for future in admin.create_topics([NewTopic(name, partitions, 1)]).values():
+        future.result()
+
+
+def print_table(rows: list[Row]) -> None:
+    """The report, as Markdown that reads well in a terminal too."""
+    header = Row("work", "broker CPU here", "wall here", "Kafka 3.9: broker CPU", "probe: broker CPU")
+    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
+    for row in [header, Row(*("-" * width for width in widths)), *rows]:
+        print("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |", flush=True)

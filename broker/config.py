@@ -1,0 +1,478 @@
+"""Settings by Apache Kafka's names: of the broker, and of topics.
+
+Each table says a setting's kind, default, bounds and purpose, and for a topic's setting the broker-level settings that are its default, in
+order of precedence. Three layers give a broker setting its value: dynamic (changed at run time, kept in the metadata journal) over explicit
+(properties file, --set) over the table's default. Source: Apache Kafka 3.9's configuration reference; KIP-226 (dynamic settings).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from typing import Any, NamedTuple
+
+from storage.log_config import LogConfig
+
+MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
+INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
+OWN_PREFIX = "barnabas."
+
+
+class ConfigError(Exception):
+    """A setting is unknown or has a value that it may not have; the text says which, and what to do."""
+
+
+class Kind(Enum):
+    """A setting's type; `number` is what DescribeConfigs tells of it."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+    @property
+    def number(self) -> int:
+        return self.value
+
+
+_BOUNDS = {Kind.INT: 2**31, Kind.SHORT: 2**15, Kind.LONG: 2**63}
+
+
+class Setting(NamedTuple):
+    """One row.
+
+    choices: of a STRING its values, of a LIST its members; empty: anything. lowest, highest: inclusive bounds of a number.
+    dynamic: a broker's setting that may change while it runs. synonyms: for a topic's setting, see the module.
+    """
+
+    name: str
+    kind: Kind
+    default: Any
+    doc: str
+    lowest: float | None = None
+    highest: float | None = None
+    choices: tuple[str, ...] = ()
+    dynamic: bool = False
+    synonyms: tuple[str, ...] = ()
+
+    def parse(self, text: str) -> Any:
+        """The typed value. Raises ConfigError."""
+        text = text.strip()
+        kind = self.kind
+        if kind is Kind.BOOLEAN:
+            if text.lower() not in ("true", "false"):
+                raise ConfigError(f"{self.name}={text}: it must be true or false")
+            return text.lower() == "true"
+        if kind in _BOUNDS or kind is Kind.DOUBLE:
+            return self._parse_number(text)
+        if kind is Kind.LIST:
+            members = [part.strip() for part in text.split(",")] if text else []
+            for member in members:
+                if self.choices and member not in self.choices:
+                    raise ConfigError(f"{self.name}={text}: it is a list of {' and '.join(self.choices)}")
+            return tuple(members)
+        if self.choices and text not in self.choices:
+            raise ConfigError(f"{self.name}={text}: it must be one of {', '.join(self.choices)}")
+        return text
+
+    def _parse_number(self, text: str) -> float:
+        try:
+            value: float = float(text) if self.kind is Kind.DOUBLE else int(text)
+        except ValueError:
+            what = "a number" if self.kind is Kind.DOUBLE else "a whole number"
+            raise ConfigError(f"{self.name}={text}: it must be {what}") from None
+        bound = _BOUNDS.get(self.kind)
+        lowest = self.lowest if self.lowest is not None else None if bound is None else -bound
+        highest = self.highest if self.highest is not None else None if bound is None else bound - 1
+        if (lowest is not None and value < lowest) or (highest is not None and value > highest):
+            raise ConfigError(f"{self.name}={text}: it must be between {lowest} and {highest}")
+        return value
+
+    def render(self, value: Any) -> str | None:
+        """The value as text, as DescribeConfigs shows it."""
+        if value is None:
+            return None
+        if self.kind is Kind.BOOLEAN:
+            return "true" if value else "false"
+        if self.kind is Kind.LIST:
+            return ",".join(value)
+        return str(value)
+
+
+def _topic(name: str, kind: Kind, default: Any, doc: str, *synonyms: str, **more: Any) -> Setting:
+    return Setting(name, kind, default, doc, synonyms=synonyms, **more)
+
+
+CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+POLICIES = ("compact", "delete")
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+
+_TOPIC_ROWS = (
+    _topic("cleanup.policy", Kind.LIST, ("delete",), "What becomes of old data: delete, compact, or both.", "log.cleanup.policy", choices=POLICIES),
+    _topic("compression.gzip.level", Kind.INT, -1, "The level where the broker compresses with gzip.", "compression.gzip.level"),
+    _topic("compression.lz4.level", Kind.INT, 9, "The level where the broker compresses with lz4.", "compression.lz4.level"),
+    _topic("compression.type", Kind.STRING, "producer", "The codec that data are stored in; producer: as they come.", "compression.type", choices=CODECS),
+    _topic("compression.zstd.level", Kind.INT, 3, "The level where the broker compresses with zstd.", "compression.zstd.level"),
+    _topic("delete.retention.ms", Kind.LONG, DAY_MS, "How long compaction keeps tombstones and markers.", "log.cleaner.delete.retention.ms", lowest=0),
+    _topic("file.delete.delay.ms", Kind.LONG, MINUTE_MS, "How long a deleted file stays on the disk.", "log.segment.delete.delay.ms", lowest=0),
+    _topic("flush.messages", Kind.LONG, LONG_MAX, "1: acks=all waits until the record is on the disk.", "log.flush.interval.messages", lowest=1),
+    _topic("flush.ms", Kind.LONG, LONG_MAX, "How long a record may stay off the disk.", "log.flush.interval.ms", "log.flush.scheduler.interval.ms", lowest=0),
+    _topic("follower.replication.throttled.replicas", Kind.LIST, (), "Accepted; there is one replica."),
+    _topic("index.interval.bytes", Kind.INT, 4096, "How much data lies between two index entries.", "log.index.interval.bytes", lowest=0),
+    _topic("leader.replication.throttled.replicas", Kind.LIST, (), "Accepted; there is one replica."),
+    _topic("local.retention.bytes", Kind.LONG, -2, "Accepted; there is no tiered storage.", "log.local.retention.bytes", lowest=-2),
+    _topic("local.retention.ms", Kind.LONG, -2, "Accepted; there is no tiered storage.", "log.local.retention.ms", lowest=-2),
+    _topic("max.compaction.lag.ms", Kind.LONG, LONG_MAX, "How long a record may stay uncompacted.", "log.cleaner.max.compaction.lag.ms", lowest=1),
+    _topic("max.message.bytes", Kind.INT, 1048588, "The largest batch that is taken.", "message.max.bytes", lowest=0),
+    _topic("message.downconversion.enable", Kind.BOOLEAN, True, "Accepted; message formats before v2 are not spoken.", "log.message.downconversion.enable"),
+    _topic("message.format.version", Kind.STRING, "3.0-IV1", "Accepted; the format is v2.", "log.message.format.version"),
+    _topic("message.timestamp.after.max.ms", Kind.LONG, LONG_MAX, "How far ahead of the broker's clock a record's time may be.", "log.message.timestamp.after.max.ms", lowest=0),
+    _topic("message.timestamp.before.max.ms", Kind.LONG, LONG_MAX, "How far behind the broker's clock a record's time may be.", "log.message.timestamp.before.max.ms", lowest=0),
+    _topic("message.timestamp.difference.max.ms", Kind.LONG, LONG_MAX, "Both of the two before, in older versions.", "log.message.timestamp.difference.max.ms", lowest=0),
+    _topic("message.timestamp.type", Kind.STRING, "CreateTime", "Whose clock a record's time is.", "log.message.timestamp.type", choices=TIMESTAMP_TYPES),
+    _topic("min.cleanable.dirty.ratio", Kind.DOUBLE, 0.5, "How much of a log must be uncompacted before it is compacted.", "log.cleaner.min.cleanable.ratio", lowest=0, highest=1),
+    _topic("min.compaction.lag.ms", Kind.LONG, 0, "How long a record stays uncompacted at least.", "log.cleaner.min.compaction.lag.ms", lowest=0),
+    _topic("min.insync.replicas", Kind.INT, 1, "Accepted; there is one replica.", "min.insync.replicas", lowest=1),
+    _topic("preallocate", Kind.BOOLEAN, False, "Accepted; segments grow as they are written.", "log.preallocate"),
+    _topic("remote.copy.disable", Kind.BOOLEAN, False, "Accepted; there is no tiered storage."),
+    _topic("remote.log.delete.on.disable", Kind.BOOLEAN, False, "Accepted; there is no tiered storage."),
+    _topic("remote.storage.enable", Kind.BOOLEAN, False, "Accepted; there is no tiered storage."),
+    _topic("retention.bytes", Kind.LONG, -1, "How large a partition may grow before its oldest segments go; -1: no bound.", "log.retention.bytes"),
+    _topic("retention.ms", Kind.LONG, 7 * DAY_MS, "How long records are kept; -1: for ever.", "log.retention.ms", "log.retention.minutes", "log.retention.hours", lowest=-1),
+    _topic("segment.bytes", Kind.INT, 1 << 30, "How large a segment grows.", "log.segment.bytes", lowest=14),
+    _topic("segment.index.bytes", Kind.INT, 10 << 20, "How large a segment's index grows.", "log.index.size.max.bytes", lowest=4),
+    _topic("segment.jitter.ms", Kind.LONG, 0, "How much earlier than segment.ms a segment may be rolled.", "log.roll.jitter.ms", "log.roll.jitter.hours", lowest=0),
+    _topic("segment.ms", Kind.LONG, 7 * DAY_MS, "How long a segment is written to.", "log.roll.ms", "log.roll.hours", lowest=1),
+    _topic("unclean.leader.election.enable", Kind.BOOLEAN, False, "Accepted; there is one replica.", "unclean.leader.election.enable"),
+)  # fmt: skip
+TOPIC_SETTINGS = {row.name: row for row in _TOPIC_ROWS}
+_UNIT_MS = {"hours": HOUR_MS, "minutes": MINUTE_MS}
+
+
+def _broker(name: str, kind: Kind, default: Any, doc: str, **more: Any) -> Setting:
+    return Setting(name, kind, default, doc, **more)
+
+
+_BROKER_ROWS = (
+    _broker("node.id", Kind.INT, 1, "This broker's number.", lowest=0),
+    _broker("broker.id", Kind.INT, None, "The older name of node.id.", lowest=0),
+    _broker("broker.rack", Kind.STRING, None, "Told in Metadata."),
+    _broker("listeners", Kind.STRING, "PLAINTEXT://127.0.0.1:9092", "Where to listen: PLAINTEXT://ADDRESS:PORT; one listener; port 0 takes a free one."),
+    _broker("advertised.listeners", Kind.STRING, None, "What clients are told to connect to; by default the address where they came in."),
+    _broker("log.dirs", Kind.STRING, None, "The data directory; one."),
+    _broker("log.dir", Kind.STRING, "./data", "The data directory, where log.dirs is not set."),
+    _broker("socket.request.max.bytes", Kind.INT, 100 << 20, "The largest request that is read.", lowest=1),
+    _broker("fetch.max.bytes", Kind.INT, 55 << 20, "The most that one fetch is given.", lowest=1024),
+    _broker("max.incremental.fetch.session.cache.slots", Kind.INT, 1000, "How many fetch sessions are kept.", lowest=0),
+    _broker("num.partitions", Kind.INT, 1, "How many partitions a topic gets where its creation does not say.", lowest=1),
+    _broker("default.replication.factor", Kind.INT, 1, "Accepted; there is one replica.", lowest=1),
+    _broker("auto.create.topics.enable", Kind.BOOLEAN, True, "Whether topics are made when they are first asked for."),
+    _broker("delete.topic.enable", Kind.BOOLEAN, True, "Whether topics may be deleted."),
+    _broker("message.max.bytes", Kind.INT, 1048588, "Default of max.message.bytes.", lowest=0, dynamic=True),
+    _broker("min.insync.replicas", Kind.INT, 1, "Default of the topic's setting.", lowest=1, dynamic=True),
+    _broker("compression.type", Kind.STRING, "producer", "Default of the topic's setting.", choices=CODECS, dynamic=True),
+    _broker("compression.gzip.level", Kind.INT, -1, "Default of the topic's setting.", dynamic=True),
+    _broker("compression.lz4.level", Kind.INT, 9, "Default of the topic's setting.", dynamic=True),
+    _broker("compression.zstd.level", Kind.INT, 3, "Default of the topic's setting.", dynamic=True),
+    _broker("unclean.leader.election.enable", Kind.BOOLEAN, False, "Default of the topic's setting.", dynamic=True),
+    _broker("log.cleanup.policy", Kind.LIST, ("delete",), "Default of cleanup.policy.", choices=POLICIES, dynamic=True),
+    _broker("log.cleaner.delete.retention.ms", Kind.LONG, DAY_MS, "Default of delete.retention.ms.", lowest=0, dynamic=True),
+    _broker("log.cleaner.max.compaction.lag.ms", Kind.LONG, LONG_MAX, "Default of max.compaction.lag.ms.", lowest=1, dynamic=True),
+    _broker("log.cleaner.min.cleanable.ratio", Kind.DOUBLE, 0.5, "Default of min.cleanable.dirty.ratio.", lowest=0, highest=1, dynamic=True),
+    _broker("log.cleaner.min.compaction.lag.ms", Kind.LONG, 0, "Default of min.compaction.lag.ms.", lowest=0, dynamic=True),
+    _broker("log.cleaner.enable", Kind.BOOLEAN, True, "Whether compaction runs."),
+    _broker("log.cleaner.backoff.ms", Kind.LONG, 15_000, "How long the cleaner rests when there is nothing to do.", lowest=0, dynamic=True),
+    _broker("log.flush.interval.messages", Kind.LONG, LONG_MAX, "Default of flush.messages.", lowest=1, dynamic=True),
+    _broker("log.flush.interval.ms", Kind.LONG, None, "Default of flush.ms.", dynamic=True),
+    _broker("log.flush.scheduler.interval.ms", Kind.LONG, LONG_MAX, "Default of flush.ms where log.flush.interval.ms is not set."),
+    _broker("log.flush.offset.checkpoint.interval.ms", Kind.INT, MINUTE_MS, "How often recovery points are written down.", lowest=0),
+    _broker("log.flush.start.offset.checkpoint.interval.ms", Kind.INT, MINUTE_MS, "How often log start offsets are written down.", lowest=0),
+    _broker("log.index.interval.bytes", Kind.INT, 4096, "Default of index.interval.bytes.", lowest=0, dynamic=True),
+    _broker("log.index.size.max.bytes", Kind.INT, 10 << 20, "Default of segment.index.bytes.", lowest=4, dynamic=True),
+    _broker("log.initial.task.delay.ms", Kind.LONG, 30_000, "How long after the start periodic tasks begin.", lowest=0),
+    _broker("log.local.retention.bytes", Kind.LONG, -2, "Default of local.retention.bytes.", lowest=-2, dynamic=True),
+    _broker("log.local.retention.ms", Kind.LONG, -2, "Default of local.retention.ms.", lowest=-2, dynamic=True),
+    _broker("log.message.downconversion.enable", Kind.BOOLEAN, True, "Default of the topic's setting.", dynamic=True),
+    _broker("log.message.format.version", Kind.STRING, "3.0-IV1", "Default of the topic's setting."),
+    _broker("log.message.timestamp.after.max.ms", Kind.LONG, LONG_MAX, "Default of the topic's setting.", lowest=0, dynamic=True),
+    _broker("log.message.timestamp.before.max.ms", Kind.LONG, LONG_MAX, "Default of the topic's setting.", lowest=0, dynamic=True),
+    _broker("log.message.timestamp.difference.max.ms", Kind.LONG, LONG_MAX, "Default of the topic's setting.", lowest=0, dynamic=True),
+    _broker("log.message.timestamp.type", Kind.STRING, "CreateTime", "Default of the topic's setting.", choices=TIMESTAMP_TYPES, dynamic=True),
+    _broker("log.preallocate", Kind.BOOLEAN, False, "Default of preallocate.", dynamic=True),
+    _broker("log.retention.bytes", Kind.LONG, -1, "Default of retention.bytes.", dynamic=True),
+    _broker("log.retention.check.interval.ms", Kind.LONG, 300_000, "How often retention is looked after.", lowest=1),
+    _broker("log.retention.hours", Kind.INT, 168, "Default of retention.ms, in hours, where neither of the next two is set."),
+    _broker("log.retention.minutes", Kind.INT, None, "Default of retention.ms, in minutes, where log.retention.ms is not set."),
+    _broker("log.retention.ms", Kind.LONG, None, "Default of retention.ms.", dynamic=True),
+    _broker("log.roll.hours", Kind.INT, 168, "Default of segment.ms, in hours, where log.roll.ms is not set.", lowest=1),
+    _broker("log.roll.ms", Kind.LONG, None, "Default of segment.ms.", dynamic=True),
+    _broker("log.roll.jitter.hours", Kind.INT, 0, "Default of segment.jitter.ms, in hours.", lowest=0),
+    _broker("log.roll.jitter.ms", Kind.LONG, None, "Default of segment.jitter.ms.", dynamic=True),
+    _broker("log.segment.bytes", Kind.INT, 1 << 30, "Default of segment.bytes.", lowest=14, dynamic=True),
+    _broker("log.segment.delete.delay.ms", Kind.LONG, MINUTE_MS, "Default of file.delete.delay.ms.", lowest=0, dynamic=True),
+    _broker("offset.metadata.max.bytes", Kind.INT, 4096, "The longest metadata of a committed offset.", lowest=0),
+    _broker("offsets.commit.required.acks", Kind.SHORT, -1, "Accepted; there is one replica."),
+    _broker("offsets.commit.timeout.ms", Kind.INT, 5000, "Accepted; there is one replica.", lowest=1),
+    _broker("offsets.retention.check.interval.ms", Kind.LONG, 600_000, "How often expired offsets are looked for.", lowest=1),
+    _broker("offsets.retention.minutes", Kind.INT, 10_080, "How long offsets of an empty group are kept.", lowest=1),
+    _broker("offsets.topic.num.partitions", Kind.INT, 50, "Partitions of __consumer_offsets, when it is made.", lowest=1),
+    _broker("offsets.topic.replication.factor", Kind.SHORT, 1, "Accepted; there is one replica.", lowest=1),
+    _broker("offsets.topic.segment.bytes", Kind.INT, 100 << 20, "Segments of __consumer_offsets.", lowest=14),
+    _broker("offsets.topic.compression.codec", Kind.INT, 0, "Accepted; the topic is not compressed."),
+    _broker("offsets.load.buffer.size", Kind.INT, 5 << 20, "Accepted."),
+    _broker("transaction.state.log.num.partitions", Kind.INT, 50, "Partitions of __transaction_state, when it is made.", lowest=1),
+    _broker("transaction.state.log.replication.factor", Kind.SHORT, 1, "Accepted; there is one replica.", lowest=1),
+    _broker("transaction.state.log.min.isr", Kind.INT, 1, "Accepted; there is one replica.", lowest=1),
+    _broker("transaction.state.log.segment.bytes", Kind.INT, 100 << 20, "Segments of __transaction_state.", lowest=14),
+    _broker("transaction.state.log.load.buffer.size", Kind.INT, 5 << 20, "Accepted."),
+    _broker("transaction.max.timeout.ms", Kind.INT, 15 * MINUTE_MS, "The longest transaction timeout that a producer may ask for.", lowest=1),
+    _broker("transaction.abort.timed.out.transaction.cleanup.interval.ms", Kind.INT, 10_000, "Accepted; transactions are aborted when their time is up.", lowest=1),
+    _broker("transaction.remove.expired.transaction.cleanup.interval.ms", Kind.INT, HOUR_MS, "Accepted; transactional ids expire when their time is up.", lowest=1),
+    _broker("transaction.partition.verification.enable", Kind.BOOLEAN, True, "Accepted; partitions are always verified (KIP-890).", dynamic=True),
+    _broker("transactional.id.expiration.ms", Kind.INT, 7 * DAY_MS, "How long an unused transactional id is remembered.", lowest=1),
+    _broker("producer.id.expiration.ms", Kind.INT, DAY_MS, "How long a partition remembers an idle producer.", lowest=1, dynamic=True),
+    _broker("producer.id.expiration.check.interval.ms", Kind.INT, 600_000, "How often idle producers are looked for.", lowest=1),
+    _broker("group.min.session.timeout.ms", Kind.INT, 6000, "The shortest session timeout of a group's member.", lowest=0),
+    _broker("group.max.session.timeout.ms", Kind.INT, 1_800_000, "The longest session timeout of a group's member.", lowest=0),
+    _broker("group.max.size", Kind.INT, INT_MAX, "How many members a group may have.", lowest=1),
+    _broker("group.initial.rebalance.delay.ms", Kind.INT, 0, "How long a new group waits for more members.", lowest=0),
+    _broker("group.coordinator.new.enable", Kind.BOOLEAN, False, "Accepted; there is one coordinator."),
+    _broker("group.coordinator.rebalance.protocols", Kind.LIST, ("classic",), "Accepted; the classic protocol is spoken."),
+    _broker("group.coordinator.threads", Kind.INT, 1, "Accepted."),
+    _broker("connections.max.idle.ms", Kind.LONG, 600_000, "Accepted; idle connections are kept."),
+    _broker("num.network.threads", Kind.INT, 3, "Accepted; there is one thread.", lowest=1, dynamic=True),
+    _broker("num.io.threads", Kind.INT, 8, "Accepted; there is one thread.", lowest=1, dynamic=True),
+    _broker("num.recovery.threads.per.data.dir", Kind.INT, 1, "Accepted.", lowest=1, dynamic=True),
+    _broker("num.replica.fetchers", Kind.INT, 1, "Accepted; there is one replica.", dynamic=True),
+    _broker("background.threads", Kind.INT, 10, "Accepted; there is one thread.", lowest=1, dynamic=True),
+    _broker("queued.max.requests", Kind.INT, 500, "Accepted; each connection has one request under way.", lowest=1),
+    _broker("socket.send.buffer.bytes", Kind.INT, 102_400, "Accepted; the system's default is used."),
+    _broker("socket.receive.buffer.bytes", Kind.INT, 102_400, "Accepted; the system's default is used."),
+    _broker("socket.listen.backlog.size", Kind.INT, 50, "Accepted.", lowest=1),
+    _broker("auto.leader.rebalance.enable", Kind.BOOLEAN, True, "Accepted; there is one replica."),
+    _broker("controlled.shutdown.enable", Kind.BOOLEAN, True, "Accepted; there is one broker."),
+    _broker("security.inter.broker.protocol", Kind.STRING, "PLAINTEXT", "Accepted; there is one broker."),
+    _broker("inter.broker.listener.name", Kind.STRING, None, "Accepted; there is one broker."),
+    _broker("listener.security.protocol.map", Kind.STRING, "PLAINTEXT:PLAINTEXT", "What protocol each listener name stands for; PLAINTEXT is spoken."),
+    _broker("sasl.enabled.mechanisms", Kind.LIST, (), "None yet; a value is refused."),
+    _broker("authorizer.class.name", Kind.STRING, "", "None yet; a value is refused."),
+    _broker("barnabas.transaction.durability", Kind.STRING, "flush", "flush: a commit is answered when its data and its decision are on the disk; os: when the system has them.", choices=("flush", "os")),
+)  # fmt: skip
+BROKER_SETTINGS = {row.name: row for row in _BROKER_ROWS}
+
+IGNORED_KEYS = {
+    "process.roles": "one process is broker and controller",
+    "controller.quorum.voters": "there is no quorum",
+    "controller.quorum.bootstrap.servers": "there is no quorum",
+    "controller.listener.names": "there is no controller listener",
+    "metadata.log.dir": "metadata are kept in the data directory",
+    "zookeeper.connect": "there is no ZooKeeper",
+    "zookeeper.connection.timeout.ms": "there is no ZooKeeper",
+    "confluent.support.metrics.enable": "nothing is reported",
+    "metric.reporters": "nothing is reported",
+    "share.coordinator.state.topic.replication.factor": "share groups are not spoken",
+    "share.coordinator.state.topic.min.isr": "share groups are not spoken",
+}
+_REFUSED = {
+    "sasl.enabled.mechanisms": "SASL is not spoken yet: remove it, and keep the port to yourself",
+    "authorizer.class.name": "there is no authorizer yet: remove it, and keep the port to yourself",
+}
+_REFUSED_PREFIXES = {"ssl.": "TLS is not spoken yet: remove it, and keep the port to yourself"}
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A word on which known name the unknown one may have meant."""
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {found[0]}?" if found else "; `barnabas settings` lists what there is"
+
+
+class BrokerConfig:
+    """The broker's settings; `config[name]` is typed.
+
+    explicit: what a file or the command line said; dynamic: what was changed at run time; both as text. warnings: settings that were taken
+    and do nothing here.
+    """
+
+    def __init__(self, explicit: dict[str, str], warnings: list[str]) -> None:
+        self.explicit, self.warnings = explicit, warnings
+        self.dynamic: dict[str, str] = {}
+        self._fixed = {name: setting.parse(explicit[name]) if name in explicit else setting.default for name, setting in BROKER_SETTINGS.items()}
+        if self._fixed["broker.id"] is not None and "node.id" not in explicit:
+            self._fixed["node.id"] = self._fixed["broker.id"]
+        self._values = dict(self._fixed)
+        self.listener = _parse_listener("listeners", self._values["listeners"])
+        advertised = self._values["advertised.listeners"]
+        self.advertised_listener = _parse_listener("advertised.listeners", advertised) if advertised else None
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
+        """Check and take the settings. Raises ConfigError on the first that is wrong."""
+        explicit: dict[str, str] = {}
+        warnings = []
+        for name, text in properties.items():
+            if name in IGNORED_KEYS:
+                warnings.append(f"{name} does nothing here: {IGNORED_KEYS[name]}")
+                continue
+            refusal = _REFUSED.get(name) if text.strip() else None
+            refusal = refusal or next((why for prefix, why in _REFUSED_PREFIXES.items() if name.startswith(prefix)), None)
+            if refusal:
+                raise ConfigError(f"{name}: {refusal}")
+            setting = BROKER_SETTINGS.get(name)
+            if setting is None:
+                raise ConfigError(f"unknown setting {name}{nearest(name, BROKER_SETTINGS)}")
+            setting.parse(text)
+            explicit[name] = text.strip()
+        return cls(explicit, warnings)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    @property
+    def data_dir(self) -> str:
+        """The one data directory. Raises ConfigError where log.dirs names several."""
+        text: str = self._values["log.dirs"] or self._values["log.dir"]
+        parts = [part.strip() for part in text.split(",") if part.strip()]
+        if len(parts) != 1:
+            raise ConfigError(f"log.dirs={text}: name one data directory")
+        return parts[0]
+
+    def set_dynamic(self, configs: Mapping[str, str]) -> None:
+        """Let what was changed at run time hold. Raises ConfigError on a value that may not be."""
+        parsed = {name: BROKER_SETTINGS[name].parse(text) for name, text in configs.items() if name in BROKER_SETTINGS}
+        self.dynamic = dict(configs)
+        self._values = {**self._fixed, **parsed}
+
+    def source_of(self, name: str) -> str:
+        """Which layer gives the value: dynamic, explicit or default."""
+        return "dynamic" if name in self.dynamic else "explicit" if name in self.explicit else "default"
+
+
+def _parse_listener(name: str, text: str) -> tuple[str, int]:
+    listeners = [part.strip() for part in text.split(",") if part.strip()]
+    kept = [part for part in listeners if not part.upper().startswith("CONTROLLER://")]
+    if len(kept) != 1:
+        raise ConfigError(f"{name}={text}: name one listener, such as PLAINTEXT://127.0.0.1:9092")
+    protocol, separator, address = kept[0].partition("://")
+    host, colon, port = address.rpartition(":")
+    if not separator or not colon or not port.isdigit() or int(port) > 65535:
+        raise ConfigError(f"{name}={text}: it must have the form PLAINTEXT://ADDRESS:PORT")
+    if protocol.upper() in ("SSL", "SASL_SSL", "SASL_PLAINTEXT"):
+        raise ConfigError(f"{name}={text}: {protocol} is not spoken yet, only PLAINTEXT")
+    host = host.strip("[]")
+    if name == "listeners":
+        return host or "0.0.0.0", int(port)
+    return host or "localhost", int(port)
+
+
+def read_properties(text: str) -> dict[str, str]:
+    """The pairs of a Java properties file: # and ! begin comments; a backslash at a line's end continues it; = or : or a blank separates."""
+    found: dict[str, str] = {}
+    pending = ""
+    for raw in text.splitlines():
+        line = pending + raw.lstrip()
+        pending = ""
+        if not line or (not pending and line[0] in "#!"):
+            continue
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            pending = line[:-1]
+            continue
+        key, value = _split_pair(line)
+        found[_unescape(key)] = _unescape(value)
+    if pending:
+        key, value = _split_pair(pending)
+        found[_unescape(key)] = _unescape(value)
+    return found
+
+
+def _split_pair(line: str) -> tuple[str, str]:
+    position = 0
+    while position < len(line) and line[position] not in "=: \t":
+        position += 2 if line[position] == "\\" else 1
+    key, rest = line[:position], line[position:].lstrip(" \t")
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(" \t")
+    return key, rest
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    out, position = [], 0
+    while position < len(text):
+        character = text[position]
+        if character == "\\" and position + 1 < len(text):
+            position += 1
+            character = text[position]
+            if character == "u" and position + 4 < len(text) + 0:
+                out.append(chr(int(text[position + 1 : position + 5], 16)))
+                position += 5
+                continue
+            character = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}.get(character, character)
+        out.append(character)
+        position += 1
+    return "".join(out)
+
+
+# --- topics ------------------------------------------------------------------------------------------------------------------------------
+
+
+def validate_topic_configs(configs: Mapping[str, str | None]) -> None:
+    """Raises ConfigError on an unknown name, a null, or a value that may not be."""
+    for name, text in configs.items():
+        setting = TOPIC_SETTINGS.get(name)
+        if setting is None:
+            raise ConfigError(f"unknown topic setting {name}{nearest(name, TOPIC_SETTINGS)}")
+        if text is None:
+            raise ConfigError(f"{name} has no value")
+        setting.parse(text)
+
+
+def broker_default(config: BrokerConfig, setting: Setting) -> tuple[Any, str | None]:
+    """A topic setting's default, typed and in its own unit, and the broker setting that gives it (None: the table)."""
+    for name in setting.synonyms:
+        if config.source_of(name) != "default":
+            value = config[name]
+            if value is not None:
+                return value * _UNIT_MS.get(name.rsplit(".", 1)[1], 1) if isinstance(value, int) and not isinstance(value, bool) else value, name
+    return setting.default, None
+
+
+def topic_setting_value(config: BrokerConfig, overrides: Mapping[str, str], name: str) -> Any:
+    """What holds for a topic: its own value, else the broker's default. Typed."""
+    setting = TOPIC_SETTINGS[name]
+    return setting.parse(overrides[name]) if name in overrides else broker_default(config, setting)[0]
+
+
+def topic_log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
+    """A topic's settings as its logs heed them."""
+    value: Callable[[str], Any] = lambda name: topic_setting_value(config, overrides, name)  # noqa: E731
+    return LogConfig(
+        segment_bytes=value("segment.bytes"),
+        segment_ms=value("segment.ms"),
+        segment_jitter_ms=value("segment.jitter.ms"),
+        segment_index_bytes=value("segment.index.bytes"),
+        index_interval_bytes=value("index.interval.bytes"),
+        max_message_bytes=value("max.message.bytes"),
+        retention_ms=value("retention.ms"),
+        retention_bytes=value("retention.bytes"),
+        cleanup_policy=frozenset(value("cleanup.policy")),
+        compression_type=value("compression.type"),
+        timestamp_type_log_append=value("message.timestamp.type") == "LogAppendTime",
+        timestamp_before_max_ms=min(value("message.timestamp.before.max.ms"), value("message.timestamp.difference.max.ms")),
+        timestamp_after_max_ms=min(value("message.timestamp.after.max.ms"), value("message.timestamp.difference.max.ms")),
+        delete_retention_ms=value("delete.retention.ms"),
+        min_cleanable_dirty_ratio=value("min.cleanable.dirty.ratio"),
+        min_compaction_lag_ms=value("min.compaction.lag.ms"),
+        max_compaction_lag_ms=value("max.compaction.lag.ms"),
+        file_delete_delay_ms=value("file.delete.delay.ms"),
+        flush_messages=value("flush.messages"),
+        flush_ms=value("flush.ms"),
+        preallocate=value("preallocate"),
+        producer_id_expiration_ms=config["producer.id.expiration.ms"],
+    )

@@ -1,0 +1,473 @@
+"""The broker as a value: frames, ticks, flush completions and hang-ups go in; an Outbox comes out.
+
+Nothing here knows of sockets, threads or clocks. The rim (server.py) calls one method at a time, then carries out the outbox. Each connection
+has one request under way at a time, as with Apache Kafka: the rim holds back a connection's next frame until the answer to the last is in the
+outbox, which keeps answers in order and slow readers from piling up work.
+
+A request's way: `on_frame` -> table look-up and decode -> handler -> response, encoded here; or PARKED, and `reply` later.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from broker.config import BrokerConfig, topic_log_config
+from broker.fetch_sessions import FetchSessions
+from broker.flush_queue import FlushQueue
+from broker.metadata import ClusterMetadata, Topic
+from broker.outbox import NO_RESPONSE, PARKED, Context, Encoded, FlushJob, Ids, Outbox, Session
+from broker.purgatory import Purgatory, WaitingFetch
+from broker.shard_host import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, ShardHost
+from coordinator.classic_group import GroupSettings
+from coordinator.group_shard import GroupShard
+from coordinator.producer_ids import ProducerIdAllocator
+from coordinator.shard import RequestContext, partition_for
+from coordinator.txn_shard import TxnSettings, TxnShard
+from protocol import messages
+from protocol.api_table import API_VERSIONS, BY_KEY, Api
+from protocol.errors import Code, ProtocolViolation
+from protocol.framing import RequestHeader, read_request_header, response_has_tagged_header
+from storage.log import Log
+from storage.log_config import LogConfig
+from storage.log_manager import LogManager
+
+logger = logging.getLogger("barnabas.broker")
+
+PRODUCE, FETCH = 0, 1
+PRODUCER_ID_BLOCK = 1000
+Handler = Callable[["Broker", Any, Context], Any]
+_FRAME = struct.Struct(">ii")
+
+
+class Broker:
+    """One broker: its topics, logs, coordinators, and the requests under way.
+
+    Takes: config; metadata and logs, both loaded; ids, the source of random names; now_ms, the time of start.
+    After: internal topics are replayed into the coordinators; transactions found in PREPARE_* are under way to completion.
+    """
+
+    def __init__(self, config: BrokerConfig, metadata: ClusterMetadata, logs: LogManager, ids: Ids, now_ms: int) -> None:
+        self.config, self.metadata, self.logs, self.ids = config, metadata, logs, ids
+        self.node_id: int = config["node.id"]
+        self.outbox = Outbox()
+        self.flushes = FlushQueue(self.outbox)
+        self.purgatory = Purgatory()
+        self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"], ids)
+        self.sessions: dict[int, Session] = {}
+        self._partitions: dict[str, list[Log | None]] = {}
+        self._parked: dict[int, Context] = {}
+        self._waiting_fetches: dict[int, WaitingFetch] = {}
+        self._next_ticket = 1
+        self._handlers: dict[int, Handler] = {}
+        self._producer_ids = ProducerIdAllocator(
+            block_size=PRODUCER_ID_BLOCK, persist=metadata.set_next_producer_id, next_id=metadata.next_producer_id
+        )
+        self._adopt_logs(now_ms)
+        self.txns = TxnShard(
+            partition_count=self._internal_partition_count(TRANSACTIONS_TOPIC),
+            settings=_transaction_settings(config),
+            partition_exists=self.partition_exists,
+            allocate_producer_id=self._producer_ids.allocate,
+            group_partition=self._group_partition,
+        )
+        self.groups = GroupShard(
+            partition_count=self._internal_partition_count(OFFSETS_TOPIC),
+            settings=_group_settings(config),
+            partition_exists=self.partition_exists,
+            new_member_suffix=lambda: str(ids.uuid()),
+        )
+        self.host = ShardHost(self)
+        self._replay(now_ms)
+
+    # --- start ---------------------------------------------------------------------------------------------------------------------------
+
+    def _adopt_logs(self, now_ms: int) -> None:
+        """Give every topic its logs; topics that only the directories know (another broker wrote them) are taken over."""
+        counts: dict[str, int] = {}
+        for name, index in self.logs.logs:
+            counts[name] = max(counts.get(name, 0), index + 1)
+        for name in sorted(counts):
+            if self.metadata.topic(name) is None:
+                self.metadata.adopt_topic(name, self._topic_id_of_logs(name), counts[name])
+        for topic in list(self.metadata.topics.values()):
+            self._partitions[topic.name] = []
+            self._add_logs(topic, now_ms)
+
+    def _topic_id_of_logs(self, name: str) -> Any:
+        known = [log.topic_id for (topic, _), log in sorted(self.logs.logs.items()) if topic == name and log.topic_id]
+        return known[0] if known else self.ids.uuid()
+
+    def _internal_partition_count(self, name: str) -> int:
+        topic = self.metadata.topic(name)
+        if topic is not None:
+            return topic.partition_count
+        count: int = self.config[
+            "transaction.state.log.num.partitions" if name == TRANSACTIONS_TOPIC else "offsets.topic.num.partitions"
+        ]
+        return count
+
+    def _replay(self, now_ms: int) -> None:
+        """Feed the internal topics to the coordinators, then end what a crash left half-ended."""
+        for index, log in enumerate(self._partitions.get(TRANSACTIONS_TOPIC, ())):
+            if log is not None:
+                for record in self.records_of_log(log):
+                    if record.key is not None:
+                        self.txns.replay(index, record.offset, record.key, record.value)
+        for index, log in enumerate(self._partitions.get(OFFSETS_TOPIC, ())):
+            if log is not None:
+                self._replay_offsets(index, log)
+        self.host.run_groups(self.groups.on_loaded(now_ms), now_ms)
+        self.host.run_transactions(self.txns.on_loaded(now_ms), now_ms)
+        self.host.abort_hanging_transactions(now_ms)
+
+    def records_of_log(self, log: Log) -> Any:
+        """Every data record of a log, in order."""
+        from protocol.records import records_of
+
+        for header, batch in log.read_batches():
+            if not header.is_control:
+                yield from records_of(batch)
+
+    def _replay_offsets(self, index: int, log: Log) -> None:
+        from protocol.records import decode_marker, records_of
+
+        for header, batch in log.read_batches():
+            if header.is_control:
+                commit = decode_marker(batch).commit
+                self.groups.replay_marker(index, header.base_offset, header.producer_id, header.producer_epoch, commit)
+                continue
+            producer = (header.producer_id, header.producer_epoch) if header.is_transactional else None
+            for record in records_of(batch):
+                if record.key is not None:
+                    self.groups.replay(index, record.offset, record.key, record.value, producer)
+
+    # --- input ---------------------------------------------------------------------------------------------------------------------------
+
+    def on_connected(self, connection_id: int, client_host: str, local_host: str, local_port: int) -> None:
+        """A client connected."""
+        self.sessions[connection_id] = Session(connection_id, client_host, local_host, local_port)
+
+    def on_frame(self, connection_id: int, frame: memoryview, now_ms: int) -> None:
+        """One whole request without its size. The frame's memory may be written to and is not used after the call.
+
+        The connection's next frame may come once its answer (or its closing) has been put into the outbox.
+        """
+        session = self.sessions[connection_id]
+        assert not session.in_flight, "a connection's next request came before the last was answered"
+        session.in_flight = True
+        ticket = self._next_ticket
+        self._next_ticket = ticket + 1
+        try:
+            header = read_request_header(frame)
+            api = header.api
+            if api is None:
+                self._refuse(session, header)
+                return
+            context = Context(
+                connection_id, ticket, api.key, header.api_version, header.correlation_id, header.client_id, session.client_host,
+                now_ms, session.local_host, session.local_port,
+            )  # fmt: skip
+            request = self._decode(api, header, frame)
+            handler = self._handlers.get(api.key) or self._load_handler(api)
+            response = handler(self, request, context)
+        except ProtocolViolation as error:
+            self.close(connection_id, str(error))
+            return
+        if response is PARKED:
+            return
+        if response is NO_RESPONSE:
+            self._answer(connection_id, ())
+        elif type(response) is Encoded:
+            self._answer(connection_id, response.pieces)
+        else:
+            self._answer(connection_id, self._encode(api, context, response))
+
+    def on_tick(self, now_ms: int) -> None:
+        """Time passed. Cheap when nothing is due."""
+        self.purgatory.on_tick(now_ms)
+        deadline = self.groups.next_deadline_ms()
+        if deadline is not None and deadline <= now_ms:
+            self.host.run_groups(self.groups.on_tick(now_ms), now_ms)
+        deadline = self.txns.next_deadline_ms()
+        if deadline is not None and deadline <= now_ms:
+            self.host.run_transactions(self.txns.on_tick(now_ms), now_ms)
+        deadline = self.logs.next_deadline_ms()
+        if deadline is not None and deadline <= now_ms:
+            self.logs.on_tick(now_ms)
+
+    def next_deadline_ms(self) -> int | None:
+        """When `on_tick` has something to do next; None: nothing is waiting."""
+        deadlines = (
+            self.purgatory.next_deadline_ms(),
+            self.groups.next_deadline_ms(),
+            self.txns.next_deadline_ms(),
+            self.logs.next_deadline_ms(),
+        )
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def on_flushed(self, job: FlushJob, now_ms: int) -> None:
+        """The files of that job are on the disk."""
+        self.flushes.on_flushed(job, now_ms)
+
+    def on_closed(self, connection_id: int) -> None:
+        """The connection is gone; what it had under way is finished without an answer."""
+        session = self.sessions.pop(connection_id, None)
+        if session is not None and session.parked_ticket >= 0:
+            self._parked.pop(session.parked_ticket, None)
+            fetch = self._waiting_fetches.pop(session.parked_ticket, None)
+            if fetch is not None:
+                self.purgatory.cancel(fetch)
+
+    def close_logs(self, now_ms: int) -> None:
+        """A clean stop: everything is written down so that the next start has nothing to recover."""
+        self.logs.close(now_ms)
+        self.metadata.close()
+
+    # --- answers -------------------------------------------------------------------------------------------------------------------------
+
+    def reply(self, ticket: int, response: Any) -> None:
+        """Answer a request by its ticket: one that is parked, or (from within its handler) the one under way."""
+        context = self._parked.pop(ticket, None)
+        if context is None:
+            return  # its connection is gone
+        session = self.sessions[context.connection_id]
+        session.parked_ticket = -1
+        self._waiting_fetches.pop(ticket, None)
+        if type(response) is Encoded:
+            self._answer(context.connection_id, response.pieces)
+        else:
+            self._answer(context.connection_id, self._encode(BY_KEY[context.api_key], context, response))
+
+    def park(self, context: Context) -> None:
+        """Make `reply` possible for the request under way, before its handler returns PARKED."""
+        self._park(context, self.sessions[context.connection_id])
+
+    def park_fetch(self, context: Context, fetch: WaitingFetch, deadline_ms: int) -> None:
+        """Let a fetch wait in the purgatory."""
+        self.park(context)
+        self._waiting_fetches[context.ticket] = fetch
+        self.purgatory.park(fetch, deadline_ms)
+
+    def close(self, connection_id: int, reason: str) -> None:
+        """End a connection, with a line in the log."""
+        self.outbox.closes.append((connection_id, reason))
+
+    def _park(self, context: Context, session: Session) -> None:
+        self._parked[context.ticket] = context
+        session.parked_ticket = context.ticket
+
+    def _answer(self, connection_id: int, pieces: Any) -> None:
+        self.sessions[connection_id].in_flight = False
+        self.outbox.sends.append((connection_id, pieces))
+
+    def _refuse(self, session: Session, header: RequestHeader) -> None:
+        """A request that is not spoken: ApiVersions is answered in the form that every client reads (KIP-511), others end the connection."""
+        if header.api_key == API_VERSIONS:
+            from broker.handlers.api_versions import unsupported_version_response
+
+            body = unsupported_version_response().encode(version=0)
+            self._answer(session.connection_id, (_FRAME.pack(4 + len(body), header.correlation_id) + body,))
+            return
+        known = BY_KEY.get(header.api_key)
+        what = f"{known.name} version {header.api_version}" if known else f"a request with API key {header.api_key}"
+        spoken = f"; versions {known.min_version} to {known.max_version} are spoken" if known else ""
+        raise ProtocolViolation(f"{what} is not spoken here{spoken}")
+
+    def _decode(self, api: Api, header: RequestHeader, frame: memoryview) -> Any:
+        request_class = messages.message_class(api.family, api.name + "Request")
+        decode = messages.decoder(request_class, header.api_version)
+        if api.key == PRODUCE:
+            try:
+                request, end = decode(frame, header.body_start)
+            except (struct.error, IndexError, ValueError, TypeError) as error:
+                raise ProtocolViolation(f"the body of a {api.name} request cannot be read: {error}") from error
+            if end > len(frame):
+                raise ProtocolViolation(f"the body of a {api.name} request is cut off")
+            return request
+        size = len(frame) - header.body_start
+        body = bytes(frame[header.body_start :]) + b"\0"  # the byte more shows whether the decoder read past the end
+        while True:
+            try:
+                request, end = decode(memoryview(body), 0)
+                break
+            except UnicodeDecodeError as error:
+                body = _without_bad_letters(body, error)
+            except (struct.error, IndexError, ValueError, TypeError, AttributeError, AssertionError) as error:
+                raise ProtocolViolation(f"the body of a {api.name} request cannot be read: {error}") from error
+        if end > size:
+            raise ProtocolViolation(f"the body of a {api.name} request is cut off")
+        if api.key != FETCH:
+            missing = messages.null_field(request, request_class, header.api_version)
+            if missing is not None:
+                raise ProtocolViolation(f"the field {missing} of a {api.name} request is null")
+        return request
+
+    def _encode(self, api: Api, context: Context, response: Any) -> Any:
+        body = response.encode(version=context.api_version)
+        if response_has_tagged_header(api, context.api_version):
+            head = _FRAME.pack(5 + len(body), context.correlation_id) + b"\0"
+        else:
+            head = _FRAME.pack(4 + len(body), context.correlation_id)
+        return (head + body,)
+
+    def _load_handler(self, api: Api) -> Handler:
+        module, function = api.handler.split(":")
+        handler: Handler
+        if module == "group":
+            handler = self._coordinator_handler(getattr(self.groups, function), self.host.run_groups)
+        elif module == "txn":
+            handler = self._coordinator_handler(getattr(self.txns, function), self.host.run_transactions)
+        else:
+            handler = getattr(importlib.import_module(f"broker.handlers.{module}"), function)
+        self._handlers[api.key] = handler
+        return handler
+
+    @staticmethod
+    def _coordinator_handler(decide: Any, run: Any) -> Handler:
+        """A request that a coordinator answers by itself: parked first, since the answer comes out of its Result."""
+
+        def handle(broker: Broker, request: Any, context: Context) -> Any:
+            broker.park(context)
+            shard_context = RequestContext(context.ticket, context.api_version, context.client_id, context.client_host)
+            run(decide(request, shard_context, context.now_ms), context.now_ms)
+            return PARKED
+
+        return handle
+
+    # --- topics and logs -----------------------------------------------------------------------------------------------------------------
+
+    def partition(self, topic: str, index: int) -> Log | None:
+        """The log of a partition, or None where there is none."""
+        logs = self._partitions.get(topic)
+        if logs is None or not 0 <= index < len(logs):
+            return None
+        return logs[index]
+
+    def partition_exists(self, topic: str, index: int) -> bool:
+        return self.partition(topic, index) is not None
+
+    def partitions_of(self, topic: str) -> list[Log | None]:
+        """All logs of a topic, by index."""
+        return self._partitions.get(topic, [])
+
+    def log_config(self, topic: Topic) -> LogConfig:
+        return topic_log_config(self.config, topic.configs)
+
+    def create_topic(
+        self, name: str, partition_count: int, configs: dict[str, str], *, topic_id: Any = None, now_ms: int
+    ) -> Topic:
+        """Make a topic and its logs. The name is free and everything is valid: handlers see to that."""
+        topic = self.metadata.create_topic(name, topic_id or self.ids.uuid(), partition_count, configs)
+        self._partitions[name] = []
+        self._add_logs(topic, now_ms)
+        return topic
+
+    def delete_topic(self, name: str, now_ms: int) -> None:
+        """Remove a topic, its logs and the offsets that groups committed on it."""
+        self.metadata.delete_topic(name)
+        for index, log in enumerate(self._partitions.pop(name, [])):
+            if log is not None:
+                self.purgatory.on_progress(log, now_ms)
+                self.flushes.forget(log, now_ms)
+                self.logs.delete(name, index, now_ms)
+        self.host.run_groups(self.groups.on_topics_deleted([name], now_ms), now_ms)
+
+    def add_partitions(self, name: str, new_count: int, now_ms: int) -> None:
+        """Let a topic grow to `new_count` partitions."""
+        self.metadata.add_partitions(name, new_count)
+        topic = self.metadata.topic(name)
+        assert topic is not None
+        self._add_logs(topic, now_ms)
+
+    def set_topic_configs(self, name: str, configs: dict[str, str], now_ms: int) -> None:
+        """Replace a topic's configs; its logs heed them from the next append on."""
+        self.metadata.set_topic_configs(name, configs)
+        topic = self.metadata.topic(name)
+        assert topic is not None
+        config = self.log_config(topic)
+        for log in self._partitions[name]:
+            if log is not None:
+                log.config = config
+
+    def set_broker_configs(self, configs: dict[str, str]) -> None:
+        """Replace the dynamic broker configs; topics heed those that are their defaults."""
+        self.metadata.set_broker_configs(configs)
+        self.config.set_dynamic(configs)
+        for topic in self.metadata.topics.values():
+            config = self.log_config(topic)
+            for log in self._partitions[topic.name]:
+                if log is not None:
+                    log.config = config
+
+    def _add_logs(self, topic: Topic, now_ms: int) -> None:
+        config = self.log_config(topic)
+        logs = self._partitions[topic.name]
+        for index in range(len(logs), topic.partition_count):
+            log = self.logs.logs.get((topic.name, index))
+            if log is None:
+                log = self.logs.create(topic.name, index, topic.topic_id, config, now_ms)
+            else:
+                log.config = config
+            logs.append(log)
+
+    def ensure_internal_topic(self, name: str, now_ms: int) -> None:
+        """Make an internal topic when it is first needed, as Kafka does."""
+        if name not in self._partitions:
+            prefix = "transaction.state.log" if name == TRANSACTIONS_TOPIC else "offsets.topic"
+            configs = {"cleanup.policy": "compact", "segment.bytes": str(self.config[f"{prefix}.segment.bytes"])}
+            self.create_topic(name, self._internal_partition_count(name), configs, now_ms=now_ms)
+
+    def internal_log(self, name: str, index: int, now_ms: int) -> Log:
+        """A partition of an internal topic."""
+        self.ensure_internal_topic(name, now_ms)
+        log = self.partition(name, index)
+        assert log is not None, f"{name}-{index} is missing"
+        return log
+
+    def _group_partition(self, group_id: str) -> int:
+        return partition_for(group_id, self._internal_partition_count(OFFSETS_TOPIC))
+
+    def on_progress(self, log: Log, now_ms: int) -> None:
+        """Something can be read of a log that could not before."""
+        self.purgatory.on_progress(log, now_ms)
+
+    def advertised(self, context: Context) -> tuple[str, int]:
+        """The address that a client is told to come back to: what advertised.listeners says, else where it came in."""
+        configured: tuple[str, int] | None = self.config.advertised_listener
+        return configured or (context.local_host, context.local_port)
+
+
+def _transaction_settings(config: BrokerConfig) -> TxnSettings:
+    return TxnSettings(
+        transaction_max_timeout_ms=config["transaction.max.timeout.ms"],
+        transactional_id_expiration_ms=config["transactional.id.expiration.ms"],
+    )
+
+
+def _group_settings(config: BrokerConfig) -> GroupSettings:
+    return GroupSettings(
+        min_session_timeout_ms=config["group.min.session.timeout.ms"],
+        max_session_timeout_ms=config["group.max.session.timeout.ms"],
+        initial_rebalance_delay_ms=config["group.initial.rebalance.delay.ms"],
+        max_size=config["group.max.size"],
+        offset_metadata_max_size=config["offset.metadata.max.bytes"],
+        offsets_retention_ms=config["offsets.retention.minutes"] * 60_000,
+        offsets_retention_check_interval_ms=config["offsets.retention.check.interval.ms"],
+    )
+
+
+def _without_bad_letters(body: bytes, error: UnicodeDecodeError) -> bytes:
+    """The body with what is not UTF-8 in one of its strings replaced by as many question marks (Java's decoder replaces it too)."""
+    text = bytes(error.object)
+    at = body.find(text)
+    if at < 0:
+        raise ProtocolViolation("a string is not UTF-8") from error
+    start, end = at + error.start, at + error.end
+    return body[:start] + b"?" * (end - start) + body[end:]
+
+
+__all__ = ["Broker", "Code"]

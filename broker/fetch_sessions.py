@@ -1,0 +1,167 @@
+"""Incremental fetch sessions (KIP-227): what a client fetches is remembered, and it is told only of what changed.
+
+A session is found by its id on any connection; its epoch counts the fetches. Order of effects of one fetch: the session takes up what the
+request names and forgets what it says; all its partitions are read in the session's order; those with news are answered, and those that gave
+records go to the end of the order, so that none starves. Eviction: when all slots are taken, the session longest unused goes if it rested for
+two minutes; else the new client gets no session and fetches in full.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from broker.outbox import Ids
+from protocol.errors import Code, KafkaError
+
+INITIAL_EPOCH, FINAL_EPOCH = 0, -1
+MAX_EPOCH = 2**31 - 1
+NO_SESSION = 0
+EVICTION_MS = 120_000
+
+TopicKey = str | uuid.UUID
+
+
+class FetchTarget:
+    """One partition that a fetch reads: what the client asks for, and (in a session) what it was last told."""
+
+    __slots__ = (
+        "current_leader_epoch", "fetch_offset", "high_watermark", "index", "last_fetched_epoch", "log_start_offset",
+        "partition_max_bytes", "topic",
+    )  # fmt: skip
+
+    def __init__(self, topic: TopicKey, asked: Any) -> None:
+        self.topic = topic
+        self.index: int = asked.partition
+        self.high_watermark = -1
+        self.log_start_offset = -1
+        self.update(asked)
+
+    def update(self, asked: Any) -> None:
+        """What the client asks for now."""
+        self.fetch_offset: int = asked.fetch_offset
+        self.partition_max_bytes: int = asked.partition_max_bytes
+        self.current_leader_epoch: int = asked.current_leader_epoch
+        self.last_fetched_epoch: int = asked.last_fetched_epoch
+
+    def has_news(self, error_code: int, high_watermark: int, log_start_offset: int, size: int) -> bool:
+        """Whether the client must be told; remembers what it is told."""
+        news = size > 0 or error_code != 0
+        if high_watermark != self.high_watermark:
+            news, self.high_watermark = True, high_watermark
+        if log_start_offset != self.log_start_offset:
+            news, self.log_start_offset = True, log_start_offset
+        if error_code != 0:
+            self.high_watermark = -1  # so that the end of the error is news
+        return news
+
+
+class FetchSession:
+    """A client's remembered partitions."""
+
+    __slots__ = ("epoch", "last_used_ms", "session_id", "targets", "uses_topic_ids")
+
+    def __init__(self, session_id: int, *, uses_topic_ids: bool, now_ms: int) -> None:
+        self.session_id, self.uses_topic_ids, self.last_used_ms = session_id, uses_topic_ids, now_ms
+        self.epoch = 1
+        self.targets: dict[tuple[TopicKey, int], FetchTarget] = {}
+
+    def to_end(self, target: FetchTarget) -> None:
+        key = (target.topic, target.index)
+        if self.targets.pop(key, None) is not None:
+            self.targets[key] = target
+
+
+class Planned:
+    """What one request fetches. `session` None: no session; `incremental`: only news are answered."""
+
+    __slots__ = ("incremental", "session", "targets")
+
+    def __init__(self, targets: list[FetchTarget], session: FetchSession | None, *, incremental: bool) -> None:
+        self.targets, self.session, self.incremental = targets, session, incremental
+
+    @property
+    def session_id(self) -> int:
+        return NO_SESSION if self.session is None else self.session.session_id
+
+
+class FetchSessions:
+    """All sessions, in order of last use."""
+
+    def __init__(self, slots: int, ids: Ids) -> None:
+        self._slots, self._ids = slots, ids
+        self._sessions: dict[int, FetchSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def plan(self, request: Any, *, uses_topic_ids: bool, now_ms: int) -> Planned:
+        """What to read for the request.
+
+        Raises: KafkaError FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
+        """
+        session_id, epoch = request.session_id, request.session_epoch
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._sessions.pop(session_id, None)
+            targets = _targets_of(request, uses_topic_ids=uses_topic_ids)
+            if epoch == FINAL_EPOCH:
+                return Planned(list(targets.values()), None, incremental=False)
+            session = self._new_session(targets, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+            return Planned(list(targets.values()), session, incremental=False)
+        known = self._sessions.get(session_id)
+        if known is None:
+            raise KafkaError(Code.FETCH_SESSION_ID_NOT_FOUND)
+        if known.epoch != epoch:
+            raise KafkaError(Code.INVALID_FETCH_SESSION_EPOCH)
+        if known.uses_topic_ids != uses_topic_ids:
+            raise KafkaError(Code.FETCH_SESSION_TOPIC_ID_ERROR)
+        for topic in request.forgotten_topics_data or ():
+            key = topic.topic_id if uses_topic_ids else topic.topic
+            for index in topic.partitions:
+                known.targets.pop((_topic_key(key), index), None)
+        _take_up(known.targets, request, uses_topic_ids=uses_topic_ids)
+        if not known.targets:
+            del self._sessions[session_id]
+            return Planned([], None, incremental=False)
+        known.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
+        known.last_used_ms = now_ms
+        self._sessions[session_id] = self._sessions.pop(session_id)
+        return Planned(list(known.targets.values()), known, incremental=True)
+
+    def _new_session(
+        self, targets: dict[tuple[TopicKey, int], FetchTarget], *, uses_topic_ids: bool, now_ms: int
+    ) -> FetchSession | None:
+        if len(self._sessions) >= self._slots:
+            oldest = next(iter(self._sessions), None)
+            if oldest is None or now_ms - self._sessions[oldest].last_used_ms < EVICTION_MS:
+                return None
+            del self._sessions[oldest]
+        session_id = self._ids.random31()
+        while session_id in self._sessions:
+            session_id = self._ids.random31()
+        session = FetchSession(session_id, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+        session.targets = targets
+        self._sessions[session_id] = session
+        return session
+
+
+def _targets_of(request: Any, *, uses_topic_ids: bool) -> dict[tuple[TopicKey, int], FetchTarget]:
+    targets: dict[tuple[TopicKey, int], FetchTarget] = {}
+    _take_up(targets, request, uses_topic_ids=uses_topic_ids)
+    return targets
+
+
+def _take_up(targets: dict[tuple[TopicKey, int], FetchTarget], request: Any, *, uses_topic_ids: bool) -> None:
+    for topic in request.topics or ():
+        key = _topic_key(topic.topic_id) if uses_topic_ids else topic.topic
+        for asked in topic.partitions:
+            known = targets.get((key, asked.partition))
+            if known is None:
+                targets[key, asked.partition] = FetchTarget(key, asked)
+            else:
+                known.update(asked)
+
+
+def _topic_key(key: TopicKey | None) -> TopicKey:
+    """A zero topic id comes out of the decoder as None."""
+    return uuid.UUID(int=0) if key is None else key

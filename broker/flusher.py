@@ -1,0 +1,53 @@
+"""The thread that brings files to the disk, so that the event loop never waits for it."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from broker.outbox import FlushJob
+
+PARALLEL_FILES = 8
+
+
+class Flusher:
+    """Takes flush jobs in order; `on_done(job, error)` is called in the flusher's own thread.
+
+    A job of many files is spread over a few threads: the disk's own batching serves them together.
+    """
+
+    def __init__(self, on_done: Callable[[FlushJob, OSError | None], Any]) -> None:
+        self._on_done = on_done
+        self._jobs: queue.SimpleQueue[FlushJob | None] = queue.SimpleQueue()
+        self._pool: ThreadPoolExecutor | None = None
+        self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: FlushJob) -> None:
+        self._jobs.put(job)
+
+    def stop(self) -> None:
+        """Finish what was submitted, then end the thread."""
+        self._jobs.put(None)
+        self._thread.join()
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            error = None
+            try:
+                files = [file for _, token in job.tokens for file in token.files]
+                if len(files) <= 2:
+                    for file in files:
+                        file.fsync()
+                else:
+                    if self._pool is None:
+                        self._pool = ThreadPoolExecutor(PARALLEL_FILES, thread_name_prefix="fsync")
+                    list(self._pool.map(lambda file: file.fsync(), files))
+            except OSError as failure:
+                error = failure
+            self._on_done(job, error)

@@ -1,0 +1,54 @@
+"""DeleteRecords (KIP-107): raise the start of logs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker.outbox import Context
+from broker.shard_host import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from protocol import messages
+from protocol.errors import Code, KafkaError
+
+if TYPE_CHECKING:
+    from broker.core import Broker
+
+HIGH_WATERMARK = -1
+
+
+def on_delete_records(broker: Broker, request: Any, context: Context) -> Any:
+    """Raise each log's start to the offset asked for (-1: its end); an offset below the start changes nothing.
+
+    Errors: UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION for internal topics; POLICY_VIOLATION where cleanup.policy has no delete;
+    OFFSET_OUT_OF_RANGE beyond the end or below -1.
+    """
+    response_class = messages.message_class("admin", "DeleteRecordsResponse")
+    topic_class = response_class.DeleteRecordsTopicResult
+    topics = []
+    for topic in request.topics:
+        rows = []
+        for asked in topic.partitions:
+            code, low_watermark = Code.NONE, -1
+            try:
+                low_watermark = _delete(broker, topic.name, asked.partition_index, asked.offset, context.now_ms)
+            except KafkaError as error:
+                code = error.code
+            rows.append(
+                topic_class.DeleteRecordsPartitionResult(
+                    partition_index=asked.partition_index, low_watermark=low_watermark, error_code=int(code)
+                )
+            )
+        topics.append(topic_class(name=topic.name, partitions=rows))
+    return response_class(throttle_time_ms=0, topics=topics)
+
+
+def _delete(broker: Broker, name: str, index: int, offset: int, now_ms: int) -> int:
+    if name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+        raise KafkaError(Code.INVALID_TOPIC_EXCEPTION)
+    log = broker.partition(name, index)
+    if log is None:
+        raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION)
+    if "delete" not in log.config.cleanup_policy:
+        raise KafkaError(Code.POLICY_VIOLATION)
+    low_watermark = log.delete_records_before(log.high_watermark if offset == HIGH_WATERMARK else offset)
+    broker.on_progress(log, now_ms)
+    return low_watermark

@@ -1,0 +1,159 @@
+"""Fetch: slices of segment files for readers, now or when there is enough to read."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from broker.fetch_sessions import FetchTarget, Planned
+from broker.outbox import PARKED, Context, Encoded
+from broker.purgatory import WaitingFetch
+from protocol.errors import Code, KafkaError
+from protocol.hot_responses import FETCH_TOPIC_IDS, FetchedPartition, Piece, encode_fetch
+from storage.log import Isolation
+
+if TYPE_CHECKING:
+    from broker.core import Broker
+    from storage.log import Log
+
+SESSIONS_SINCE = 7
+ZSTD_SINCE = 10
+DIVERGING_SINCE = 12
+
+Fetched = tuple[FetchTarget, FetchedPartition]
+
+
+class _Fetch:
+    """One request under way: read as often as it takes to have min_bytes, answered once."""
+
+    __slots__ = ("_broker", "_context", "_isolation", "_max_bytes", "_min_bytes", "_plan", "_refused", "logs")
+
+    def __init__(self, broker: Broker, request: Any, context: Context, plan: Planned) -> None:
+        self._broker, self._context, self._plan = broker, context, plan
+        self._isolation = Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
+        self._max_bytes = min(request.max_bytes, broker.config["fetch.max.bytes"])
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self.logs: list[tuple[FetchTarget, Log]] = []
+        self._refused: list[Fetched] = []
+        self._resolve()
+
+    def _resolve(self) -> None:
+        """Find each target's log. Those without one are answered after the others, as Kafka does."""
+        broker, names = self._broker, self._broker.metadata
+        for target in self._plan.targets:
+            if isinstance(target.topic, uuid.UUID):
+                topic = names.topic_by_id(target.topic)
+                log = None if topic is None else broker.partition(topic.name, target.index)
+                missing = Code.UNKNOWN_TOPIC_ID if topic is None else Code.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                log = broker.partition(target.topic, target.index)
+                missing = Code.UNKNOWN_TOPIC_OR_PARTITION
+            if log is None:
+                self._refused.append((target, FetchedPartition(target.index, missing, aborted=())))
+            else:
+                self.logs.append((target, log))
+
+    def read(self) -> tuple[list[Fetched], int, bool]:
+        """(what was read, its size in bytes, whether it must be answered at once)."""
+        fetched: list[Fetched] = []
+        left, total, urgent, min_one_batch = self._max_bytes, 0, bool(self._refused), True
+        for target, log in self.logs:
+            answer = self._read_one(target, log, left, min_one_batch)
+            if answer.error_code or answer.diverging is not None:
+                urgent = True
+            elif answer.records is not None:
+                size = answer.records.size
+                total += size
+                left = max(0, left - size)
+                min_one_batch = False
+            fetched.append((target, answer))
+        return fetched, total, urgent
+
+    def _read_one(self, target: FetchTarget, log: Log, left: int, min_one_batch: bool) -> FetchedPartition:
+        try:
+            epoch = target.current_leader_epoch
+            if epoch >= 0 and epoch != log.leader_epoch:
+                raise KafkaError(Code.FENCED_LEADER_EPOCH if epoch < log.leader_epoch else Code.UNKNOWN_LEADER_EPOCH)
+            if target.partition_max_bytes < 0:
+                raise KafkaError(Code.UNKNOWN_SERVER_ERROR)
+            if target.last_fetched_epoch >= 0 and self._context.api_version >= DIVERGING_SINCE:
+                diverging = _divergence(log, target)
+                if diverging is not None:
+                    ends = (log.high_watermark, log.last_stable_offset, log.log_start_offset)
+                    return FetchedPartition(target.index, 0, *ends, diverging=diverging)
+            data = log.read(
+                target.fetch_offset,
+                max_bytes=min(target.partition_max_bytes, left),
+                isolation=self._isolation,
+                min_one_batch=min_one_batch,
+            )
+            if self._context.api_version < ZSTD_SINCE and data.slice is not None and log.begins_with_zstd(data.slice):
+                raise KafkaError(Code.UNSUPPORTED_COMPRESSION_TYPE)
+        except KafkaError as error:
+            return FetchedPartition(target.index, error.code)
+        return FetchedPartition(
+            target.index, 0, data.high_watermark, data.last_stable_offset, data.log_start_offset, data.aborted, data.slice
+        )
+
+    def try_complete(self, now_ms: int, out_of_time: bool) -> bool:
+        """Answer if there is enough to read, or the time is up."""
+        fetched, total, urgent = self.read()
+        if not (out_of_time or urgent or total >= self._min_bytes):
+            return False
+        self._broker.reply(self._context.ticket, Encoded(self.encode(fetched)))
+        return True
+
+    def is_enough(self, fetched: list[Fetched], total: int, urgent: bool) -> bool:
+        return urgent or total >= self._min_bytes
+
+    def encode(self, fetched: list[Fetched]) -> list[Piece]:
+        """The answer's frame: in a session, of those with news only."""
+        plan = self._plan
+        topics: list[tuple[Any, list[FetchedPartition]]] = []
+        for target, answer in fetched + self._refused:
+            size = 0 if answer.records is None else answer.records.size
+            if plan.session is not None:
+                news = answer.diverging is not None
+                news |= target.has_news(answer.error_code, answer.high_watermark, answer.log_start_offset, size)
+                if plan.incremental:
+                    if not news:
+                        continue
+                    if size:
+                        plan.session.to_end(target)
+            if not topics or topics[-1][0] != target.topic:
+                topics.append((target.topic, []))
+            topics[-1][1].append(answer)
+        return encode_fetch(self._context.correlation_id, self._context.api_version, topics, session_id=plan.session_id)
+
+
+def _divergence(log: Log, target: FetchTarget) -> tuple[int, int] | None:
+    """Where the reader's log parts from this one (KIP-595): (leader epoch, its end offset), or None. Raises OFFSET_OUT_OF_RANGE."""
+    epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
+    if epoch < 0 or end_offset < 0:
+        raise KafkaError(Code.OFFSET_OUT_OF_RANGE)
+    if epoch < target.last_fetched_epoch or end_offset < target.fetch_offset:
+        return epoch, end_offset
+    return None
+
+
+def on_fetch(broker: Broker, request: Any, context: Context) -> Any:
+    """Read each partition from its offset, up to max_bytes in all (but at least one batch), waiting max_wait_ms for min_bytes.
+
+    Errors: in the whole answer those of fetch sessions (KIP-227); in a partition's OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION,
+    UNKNOWN_TOPIC_ID, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNSUPPORTED_COMPRESSION_TYPE (zstd before version 10).
+    """
+    if context.api_version < SESSIONS_SINCE:
+        request.session_id, request.session_epoch = 0, -1
+    try:
+        plan = broker.fetch_sessions.plan(
+            request, uses_topic_ids=context.api_version >= FETCH_TOPIC_IDS, now_ms=context.now_ms
+        )
+    except KafkaError as error:
+        return Encoded(encode_fetch(context.correlation_id, context.api_version, (), error_code=error.code))
+    fetch = _Fetch(broker, request, context, plan)
+    fetched, total, urgent = fetch.read()
+    if request.max_wait_ms <= 0 or not plan.targets or fetch.is_enough(fetched, total, urgent):
+        return Encoded(fetch.encode(fetched))
+    waiting = WaitingFetch([log for _, log in fetch.logs], fetch.try_complete)
+    broker.park_fetch(context, waiting, context.now_ms + request.max_wait_ms)
+    return PARKED

@@ -1,0 +1,40 @@
+"""OffsetForLeaderEpoch (KIP-320)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker.handlers.list_offsets import check_leader_epoch
+from broker.outbox import Context
+from protocol import messages
+from protocol.errors import Code, KafkaError
+
+if TYPE_CHECKING:
+    from broker.core import Broker
+
+
+def on_offset_for_leader_epoch(broker: Broker, request: Any, context: Context) -> Any:
+    """Where each leader epoch asked for ends. Errors: UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH."""
+    response_class = messages.message_class("consumer", "OffsetForLeaderEpochResponse")
+    topic_class = response_class.OffsetForLeaderTopicResult
+    topics = []
+    for topic in request.topics:
+        rows = []
+        for asked in topic.partitions:
+            code, leader_epoch, end_offset = Code.NONE, -1, -1
+            try:
+                log = broker.partition(topic.topic, asked.partition)
+                if log is None:
+                    raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION)
+                if context.api_version >= 2:
+                    check_leader_epoch(log, asked.current_leader_epoch)
+                leader_epoch, end_offset = log.end_offset_for_epoch(asked.leader_epoch)
+            except KafkaError as error:
+                code = error.code
+            rows.append(
+                topic_class.EpochEndOffset(
+                    error_code=int(code), partition=asked.partition, leader_epoch=leader_epoch, end_offset=end_offset
+                )
+            )
+        topics.append(topic_class(topic=topic.topic, partitions=rows))
+    return response_class(throttle_time_ms=0, topics=topics)

@@ -1,0 +1,91 @@
+"""ListOffsets: the ends of a log, and the offset at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker.outbox import Context
+from protocol import messages
+from protocol.errors import Code, KafkaError
+
+if TYPE_CHECKING:
+    from broker.core import Broker
+    from storage.log import Log
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+KNOWN_SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+NOT_FOUND = (-1, -1, -1)
+
+
+def on_list_offsets(broker: Broker, request: Any, context: Context) -> Any:
+    """One offset per partition asked for.
+
+    Timestamps: -1 latest (the last stable offset for isolation level 1), -2 earliest, -3 that of the highest timestamp (7+), -4 earliest
+    local (8+), -5 latest tiered (9+), else the first record at or after the time, in ms. Errors: UNKNOWN_TOPIC_OR_PARTITION,
+    FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNSUPPORTED_VERSION for kinds the version does not know, INVALID_REQUEST for a partition named twice.
+    """
+    response_class = messages.message_class("consumer", "ListOffsetsResponse")
+    topic_class = response_class.ListOffsetsTopicResponse
+    partition_class = topic_class.ListOffsetsPartitionResponse
+    counts: dict[tuple[str, int], int] = {}
+    for topic in request.topics:
+        for partition in topic.partitions:
+            key = (topic.name, partition.partition_index)
+            counts[key] = counts.get(key, 0) + 1
+    topics = []
+    for topic in request.topics:
+        rows = []
+        for asked in topic.partitions:
+            code, found = Code.NONE, NOT_FOUND
+            try:
+                if counts[topic.name, asked.partition_index] > 1:
+                    raise KafkaError(Code.INVALID_REQUEST)
+                log = broker.partition(topic.name, asked.partition_index)
+                if log is None:
+                    raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION)
+                check_leader_epoch(log, asked.current_leader_epoch)
+                committed = request.isolation_level == 1 and context.api_version >= 2
+                found = _look_up(log, asked.timestamp, context.api_version, committed=committed)
+            except KafkaError as error:
+                code = error.code
+            timestamp, offset, leader_epoch = found
+            rows.append(
+                partition_class(
+                    partition_index=asked.partition_index,
+                    error_code=int(code),
+                    old_style_offsets=[],
+                    timestamp=timestamp,
+                    offset=offset,
+                    leader_epoch=leader_epoch,
+                )
+            )
+        topics.append(topic_class(name=topic.name, partitions=rows))
+    return response_class(throttle_time_ms=0, topics=topics)
+
+
+def check_leader_epoch(log: Log, current_leader_epoch: int) -> None:
+    """KIP-320: a client that knows another leader epoch is told so. -1: it knows none."""
+    if current_leader_epoch == -1:
+        return
+    if current_leader_epoch < log.leader_epoch:
+        raise KafkaError(Code.FENCED_LEADER_EPOCH)
+    if current_leader_epoch > log.leader_epoch:
+        raise KafkaError(Code.UNKNOWN_LEADER_EPOCH)
+
+
+def _look_up(log: Log, timestamp: int, version: int, *, committed: bool) -> tuple[int, int, int]:
+    """(timestamp, offset, leader epoch)."""
+    upper_bound = log.last_stable_offset if committed else log.high_watermark
+    if timestamp < 0 and version < KNOWN_SINCE.get(timestamp, 1 << 15):
+        raise KafkaError(Code.UNSUPPORTED_VERSION)
+    if timestamp == LATEST:
+        return -1, upper_bound, log.leader_epoch
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return -1, log.log_start_offset, log.leader_epoch
+    if timestamp == LATEST_TIERED:
+        return NOT_FOUND
+    if timestamp == MAX_TIMESTAMP:
+        found = log.offset_of_max_timestamp()
+    else:
+        found = log.offset_for_timestamp(timestamp, upper_bound_offset=upper_bound)
+    return NOT_FOUND if found is None else (found[0], found[1], found[2])

@@ -1,0 +1,135 @@
+"""What of transactions needs both the coordinator and the logs: EndTxn, TxnOffsetCommit, WriteTxnMarkers, DescribeProducers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker.outbox import PARKED, Context
+from broker.shard_host import OFFSETS_TOPIC
+from coordinator.shard import RequestContext, partition_for
+from protocol import messages
+from protocol.errors import Code, KafkaError
+
+if TYPE_CHECKING:
+    from broker.core import Broker
+
+
+def _shard_context(context: Context) -> RequestContext:
+    return RequestContext(context.ticket, context.api_version, context.client_id, context.client_host)
+
+
+def on_end_txn(broker: Broker, request: Any, context: Context) -> Any:
+    """Commit or abort. Answered when all markers are written and the outcome is recorded."""
+    broker.park(context)
+    broker.host.end_transaction(request, _shard_context(context), context.now_ms)
+    return PARKED
+
+
+def on_txn_offset_commit(broker: Broker, request: Any, context: Context) -> Any:
+    """Offsets that wait for the transaction's marker (KIP-98; fenced by the group, KIP-447).
+
+    The first of a transaction is checked against the transaction coordinator, as a first batch is (KIP-890).
+    """
+    broker.ensure_internal_topic(OFFSETS_TOPIC, context.now_ms)
+    index = partition_for(request.group_id, len(broker.partitions_of(OFFSETS_TOPIC)))
+    log = broker.internal_log(OFFSETS_TOPIC, index, context.now_ms)
+    code = Code.NONE
+    if not log.has_ongoing_transaction_of(request.producer_id):
+        code = broker.txns.verify(request.transactional_id, request.producer_id, request.producer_epoch, OFFSETS_TOPIC, index)
+    elif request.producer_epoch < log.producer_epoch_of(request.producer_id):
+        code = Code.INVALID_PRODUCER_EPOCH
+    if code is not Code.NONE:
+        return _offset_commit_refused(request, code)
+    broker.park(context)
+    broker.host.run_groups(broker.groups.on_txn_offset_commit(request, _shard_context(context), context.now_ms), context.now_ms)
+    return PARKED
+
+
+def _offset_commit_refused(request: Any, code: Code) -> Any:
+    response_class = messages.message_class("producer", "TxnOffsetCommitResponse")
+    topic_class = response_class.TxnOffsetCommitResponseTopic
+    partition_class = topic_class.TxnOffsetCommitResponsePartition
+    topics = [
+        topic_class(
+            name=topic.name,
+            partitions=[partition_class(partition_index=p.partition_index, error_code=int(code)) for p in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    return response_class(throttle_time_ms=0, topics=topics)
+
+
+def on_write_txn_markers(broker: Broker, request: Any, context: Context) -> Any:
+    """Markers written by an operator (KIP-664): what ends a transaction that its coordinator does not know.
+
+    Errors, per partition: UNKNOWN_TOPIC_OR_PARTITION; TRANSACTION_COORDINATOR_FENCED; UNKNOWN_SERVER_ERROR for a negative epoch, as Kafka
+    has it; INVALID_PRODUCER_EPOCH.
+    """
+    response_class = messages.message_class("producer", "WriteTxnMarkersResponse")
+    marker_class = response_class.WritableTxnMarkerResult
+    topic_class = marker_class.WritableTxnMarkerTopicResult
+    partition_class = topic_class.WritableTxnMarkerPartitionResult
+    markers = []
+    for marker in request.markers:
+        topics = []
+        for topic in marker.topics:
+            rows = [
+                partition_class(partition_index=index, error_code=int(_write_marker(broker, marker, topic.name, index, context.now_ms)))
+                for index in topic.partition_indexes
+            ]
+            topics.append(topic_class(name=topic.name, partitions=rows))
+        markers.append(marker_class(producer_id=marker.producer_id, topics=topics))
+    return response_class(markers=markers)
+
+
+def _write_marker(broker: Broker, marker: Any, name: str, index: int, now_ms: int) -> Code:
+    if marker.producer_epoch < 0:
+        return Code.UNKNOWN_SERVER_ERROR
+    log = broker.partition(name, index)
+    if log is None:
+        return Code.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        info = log.append_marker(
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            commit=marker.transaction_result,
+            now_ms=now_ms,
+        )
+    except KafkaError as error:
+        return error.code
+    if name == OFFSETS_TOPIC:
+        broker.groups.replay_marker(index, info.first_offset, marker.producer_id, marker.producer_epoch, marker.transaction_result)
+    broker.on_progress(log, now_ms)
+    return Code.NONE
+
+
+def on_describe_producers(broker: Broker, request: Any, context: Context) -> Any:
+    """The producers that a partition remembers (KIP-664). UNKNOWN_TOPIC_OR_PARTITION."""
+    response_class = messages.message_class("admin", "DescribeProducersResponse")
+    topic_class = response_class.TopicResponse
+    partition_class = topic_class.PartitionResponse
+    topics = []
+    for topic in request.topics:
+        rows = []
+        for index in topic.partition_indexes:
+            log = broker.partition(topic.name, index)
+            code = Code.UNKNOWN_TOPIC_OR_PARTITION if log is None else Code.NONE
+            producers = [] if log is None else [partition_class.ProducerState(**vars_of(p)) for p in log.active_producers()]
+            rows.append(
+                partition_class(partition_index=index, error_code=int(code), error_message=None, active_producers=producers)
+            )
+        topics.append(topic_class(name=topic.name, partitions=rows))
+    return response_class(throttle_time_ms=0, topics=topics)
+
+
+def vars_of(producer: Any) -> dict[str, int]:
+    """A `storage.log.ActiveProducer` as the response's fields."""
+    return {
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+        "last_sequence": producer.last_sequence,
+        "last_timestamp": producer.last_timestamp,
+        "coordinator_epoch": producer.coordinator_epoch,
+        "current_txn_start_offset": producer.current_txn_start_offset,
+    }

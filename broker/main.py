@@ -1,0 +1,231 @@
+"""The command `barnabas`: reads its arguments, starts the broker, says where it is, and stops it cleanly."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import random
+import resource
+import signal
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from barnabas.version import __version__
+
+logger = logging.getLogger("barnabas")
+
+DEFAULT_HOST = "127.0.0.1"
+GC_THRESHOLDS = (50_000, 20, 50)
+
+
+class StartError(Exception):
+    """The broker cannot start: one clear line, exit code 1."""
+
+
+class SystemIds:
+    """Random names from the operating system's generator."""
+
+    def __init__(self) -> None:
+        self._random = random.SystemRandom()
+
+    def uuid(self) -> uuid.UUID:
+        return uuid.uuid4()
+
+    def random31(self) -> int:
+        return self._random.randrange(1, 2**31)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    main = argparse.ArgumentParser(
+        prog="barnabas",
+        description="A Kafka-compatible broker with transactions, in Python. Stock Kafka clients talk to it.",
+        epilog="Example: barnabas start --port 9092 --data-dir ./data --set num.partitions=4",
+    )
+    main.add_argument("--version", action="version", version=f"barnabas {__version__}")
+    commands = main.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    start = commands.add_parser(
+        "start",
+        help="start a broker and stay in the foreground until Ctrl-C or SIGTERM",
+        description="Start a broker and stay in the foreground until Ctrl-C or SIGTERM. Settings have Apache Kafka's names; "
+        "--set goes before the file, --port, --host and --data-dir before both. docs/CONFIGURATION.md lists all settings.",
+    )
+    start.add_argument("--config", metavar="FILE", help="a properties file, such as Kafka's server.properties")
+    start.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="one setting; may be given many times"
+    )
+    start.add_argument("--host", metavar="ADDRESS", help=f"where to listen (default {DEFAULT_HOST}; 0.0.0.0: on every interface)")
+    start.add_argument("--port", metavar="N", type=int, help="the port (default 9092; 0: a free one, which is printed)")
+    start.add_argument("--data-dir", metavar="DIR", help="where logs are kept (default ./data)")
+    start.add_argument("--quiet", action="store_true", help="print nothing but warnings and errors")
+    settings = commands.add_parser("settings", help="list every setting with its default and what it does")
+    settings.add_argument("filter", nargs="?", default="", help="only settings whose names contain this")
+    return main
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit code: 0, or 1 after one line that says what is wrong."""
+    options = parser().parse_args(arguments)
+    logging.basicConfig(
+        level=logging.WARNING if getattr(options, "quiet", False) else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        if options.command == "settings":
+            return _print_settings(options.filter)
+        return _start(options)
+    except StartError as error:
+        print(f"barnabas: {error}", file=sys.stderr)
+        return 1
+
+
+def _print_settings(text: str) -> int:
+    from broker.config import BROKER_SETTINGS
+
+    for setting in sorted(BROKER_SETTINGS.values(), key=lambda s: s.name):
+        if text in setting.name:
+            print(f"{setting.name} = {setting.default if setting.default is not None else ''}\n    {setting.doc}")
+    return 0
+
+
+def _read_config(options: argparse.Namespace) -> Any:
+    from broker.config import BrokerConfig, ConfigError, read_properties
+
+    properties: dict[str, str] = {}
+    try:
+        if options.config:
+            try:
+                with open(options.config, encoding="utf-8") as file:
+                    properties.update(read_properties(file.read()))
+            except OSError as error:
+                raise StartError(f"cannot read the configuration {options.config}: {error.strerror}") from error
+        for setting in options.settings:
+            key, equals, value = setting.partition("=")
+            if not equals:
+                raise StartError(f"--set {setting}: it must have the form KEY=VALUE")
+            properties[key.strip()] = value
+        if options.data_dir:
+            properties.pop("log.dir", None)
+            properties["log.dirs"] = options.data_dir
+        if options.port is not None or options.host is not None:
+            listener = BrokerConfig.from_properties(properties).listener
+            host = options.host if options.host is not None else listener[0]
+            port = options.port if options.port is not None else listener[1]
+            if not 0 <= port <= 65535:
+                raise StartError(f"--port {port}: a port is between 0 and 65535")
+            properties["listeners"] = f"PLAINTEXT://{host}:{port}"
+        config = BrokerConfig.from_properties(properties)
+    except ConfigError as error:
+        raise StartError(str(error)) from error
+    for warning in config.warnings:
+        logger.warning("%s", warning)
+    return config
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+        sock.listen(1024)
+    except OSError as error:
+        sock.close()
+        if error.errno == 98:
+            raise StartError(f"port {port} on {host} is in use: choose another with --port N (0: any free one)") from error
+        raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+    sock.setblocking(False)
+    return sock
+
+
+def _start(options: argparse.Namespace) -> int:
+    began = time.perf_counter()
+    config = _read_config(options)
+    with contextlib.suppress(ValueError, OSError):  # every segment is an open file
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    sock = _listen(*config.listener)
+    from broker.opening import open_broker
+    from storage.log_manager import LogDirectoryError
+
+    try:
+        broker = open_broker(config, SystemIds())
+    except LogDirectoryError as error:
+        raise StartError(str(error)) from error
+    except OSError as error:
+        raise StartError(f"cannot use the data directory {config.data_dir}: {error.strerror or error}") from error
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    return _serve(broker, sock, began, quiet=options.quiet)
+
+
+def _serve(broker: Any, sock: socket.socket, began: float, *, quiet: bool) -> int:
+    import anyio
+
+    from broker.server import Server
+
+    async def run() -> int:
+        server = Server(broker, sock, asyncio.get_running_loop())
+        _announce(server, broker, began, quiet=quiet)
+        code = 0
+        async with anyio.create_task_group() as group:
+
+            async def wait_for_signal() -> None:
+                with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+                    async for _ in signals:
+                        group.cancel_scope.cancel()
+                        return
+
+            async def wait_for_failure() -> None:
+                nonlocal code
+                error = await server.failure
+                logger.critical("stopping: %s", _explain(error, broker), exc_info=None if isinstance(error, OSError) else error)
+                code = 1
+                group.cancel_scope.cancel()
+
+            group.start_soon(wait_for_signal)
+            group.start_soon(wait_for_failure)
+        server.close()
+        return code
+
+    return anyio.run(run, backend="asyncio")
+
+
+def _explain(error: Exception, broker: Any) -> str:
+    if isinstance(error, OSError):
+        return (
+            f"the data directory {broker.config.data_dir} failed: {error.strerror or error}"
+            f"{f' ({error.filename})' if error.filename else ''}; nothing was acknowledged after that. Start again when the disk is well"
+        )
+    return f"an invariant does not hold: {error!r}. What was acknowledged is in the logs; please report this"
+
+
+def _announce(server: Any, broker: Any, began: float, *, quiet: bool) -> None:
+    host, port = server.address
+    if quiet:
+        logger.warning("listening on %s:%d", host, port)
+        return
+    took_ms = (time.perf_counter() - began) * 1000
+    shown = DEFAULT_HOST if host in ("0.0.0.0", "::") else host
+    address = f"{shown}:{port}"
+    print(
+        f"barnabas {__version__} listens on {host}:{port} (ready after {took_ms:.0f} ms, process {os.getpid()})\n"
+        f"  data:     {os.path.abspath(broker.config.data_dir)}\n"
+        f"  produce:  echo hello | kcat -b {address} -t greetings -P\n"
+        f"  consume:  kcat -b {address} -t greetings -C -e\n"
+        f"  stop:     Ctrl-C",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

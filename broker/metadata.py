@@ -1,0 +1,265 @@
+"""What the broker knows of its topics and itself, kept in a journal.
+
+A journal is a file of frames, each appended by one write and flushed before it is acted upon:
+
+    at  size  field
+     0   4    length of the body
+     4   4    CRC-32C of the body
+     8   n    body: a msgpack map, `kind` and what belongs to it
+
+    kind             fields
+    header           version (1)                             the first frame
+    topic            name, id (16 bytes), partitions, configs     made, grown or configured: the last one holds
+    topic_deleted    name
+    broker_configs   configs                                 the dynamic settings, whole
+    producer_ids     next                                    ids below it may be in use
+
+A kill at any byte leaves a torn last frame, which is cut with a line in the log; a frame that is wrong with good ones behind it is damage,
+and the broker says so. When most frames are out of date the journal is written anew beside itself and renamed.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgpack
+from crc32c import crc32c
+
+from storage.disk import Disk, File
+
+logger = logging.getLogger("barnabas.metadata")
+
+VERSION = 1
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+SMALLEST_REWRITE = 1000
+_FRAME = struct.Struct(">II")
+
+
+class JournalError(Exception):
+    """The journal is damaged; the text says where, and what to do."""
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic. configs: what is set on it, as text; the rest is the broker's default."""
+
+    name: str
+    topic_id: uuid.UUID
+    partition_count: int
+    configs: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+class ClusterMetadata:
+    """All topics in the order of their making, the dynamic settings, and the producer ids given out.
+
+    Takes:  disk and the journal's path; made if it is not there.
+    Raises: JournalError.
+    """
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk, self._path = disk, path
+        self.topics: dict[str, Topic] = {}
+        self._by_id: dict[uuid.UUID, Topic] = {}
+        self.broker_configs: dict[str, str] = {}
+        self.next_producer_id = 0
+        self._frames = 0
+        self.generation = 0
+        self._file = self._open()
+
+    # --- asking --------------------------------------------------------------------------------------------------------------------------
+
+    def topic(self, name: str) -> Topic | None:
+        return self.topics.get(name)
+
+    def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
+        return self._by_id.get(topic_id)
+
+    # --- changing ------------------------------------------------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, topic_id: uuid.UUID, partition_count: int, configs: dict[str, str]) -> Topic:
+        """Keep a new topic. Its name and id are free."""
+        assert name not in self.topics and topic_id not in self._by_id, f"{name} exists"
+        topic = Topic(name, topic_id, partition_count, dict(configs))
+        self._append(_topic_frame(topic))
+        self._take(topic)
+        return topic
+
+    def adopt_topic(self, name: str, topic_id: uuid.UUID, partition_count: int) -> Topic:
+        """Keep a topic that was found in the data directory alone."""
+        configs = {"cleanup.policy": "compact"} if name in INTERNAL_TOPICS else {}
+        logger.info("taking over %s with %d partitions, which the data directory holds", name, partition_count)
+        return self.create_topic(name, topic_id, partition_count, configs)
+
+    def delete_topic(self, name: str) -> None:
+        self._append({"kind": "topic_deleted", "name": name})
+        self._drop(name)
+
+    def add_partitions(self, name: str, new_count: int) -> None:
+        topic = self.topics[name]
+        assert new_count > topic.partition_count, "a topic grows"
+        self._change(topic, Topic(name, topic.topic_id, new_count, topic.configs))
+
+    def set_topic_configs(self, name: str, configs: dict[str, str]) -> None:
+        topic = self.topics[name]
+        self._change(topic, Topic(name, topic.topic_id, topic.partition_count, dict(configs)))
+
+    def set_broker_configs(self, configs: dict[str, str]) -> None:
+        self._append({"kind": "broker_configs", "configs": configs})
+        self.broker_configs = dict(configs)
+        self._maybe_rewrite()
+
+    def set_next_producer_id(self, next_producer_id: int) -> None:
+        """From its return on, ids below may be given out."""
+        self._append({"kind": "producer_ids", "next": next_producer_id})
+        self.next_producer_id = next_producer_id
+        self._maybe_rewrite()
+
+    def close(self) -> None:
+        self._file.close()
+
+    # --- the journal ---------------------------------------------------------------------------------------------------------------------
+
+    def _change(self, topic: Topic, changed: Topic) -> None:
+        self._append(_topic_frame(changed))
+        topic.partition_count, topic.configs = changed.partition_count, changed.configs
+        self._maybe_rewrite()
+
+    def _take(self, topic: Topic) -> None:
+        self.topics[topic.name] = self._by_id[topic.topic_id] = topic
+
+    def _drop(self, name: str) -> None:
+        topic = self.topics.pop(name, None)
+        if topic is not None:
+            del self._by_id[topic.topic_id]
+
+    def _append(self, body: dict[str, Any]) -> None:
+        self._file.append(_encode(body))
+        self._file.fsync()
+        self._frames += 1
+        self.generation += 1
+
+    def _open(self) -> File:
+        new = not self._disk.exists(self._path)
+        file = self._disk.open(self._path, create=True)
+        if new or file.size == 0:
+            file.append(_encode({"kind": "header", "version": VERSION}))
+            file.fsync()
+            self._disk.fsync_dir(self._path.rsplit("/", 1)[0] or "/")
+            return file
+        data = file.pread(file.size, 0)
+        good = self._read(data)
+        if good < len(data):
+            logger.warning("%s: cutting %d bytes of a change that was not finished", self._path, len(data) - good)
+            file.truncate(good)
+        if good == 0:
+            file.append(_encode({"kind": "header", "version": VERSION}))
+            file.fsync()
+        return file
+
+    def _read(self, data: bytes) -> int:
+        """Take in every frame; gives where the good ones end."""
+        position = 0
+        while position < len(data):
+            body = _decode(data, position)
+            if body is None:
+                self._check_torn(data, position)
+                break
+            self._replay(body, position)
+            position += _FRAME.size + _FRAME.unpack_from(data, position)[0]
+            self._frames += 1
+        return position
+
+    def _check_torn(self, data: bytes, position: int) -> None:
+        """A frame that cannot be read is the torn last one, unless a good one follows."""
+        for later in range(position + 1, len(data) - _FRAME.size):
+            body = _decode(data, later)
+            if isinstance(body, dict) and "kind" in body:
+                raise JournalError(
+                    f"{self._path} is damaged at byte {position}, and good changes follow at byte {later}: restore the file from a copy; "
+                    f"or move it away, and the topics are taken over from their directories, without their settings"
+                )
+
+    def _replay(self, body: dict[str, Any], position: int) -> None:
+        try:
+            kind = body["kind"]
+            if kind == "topic":
+                topic = Topic(body["name"], uuid.UUID(bytes=body["id"]), body["partitions"], dict(body["configs"]))
+                self._drop_keeping_place(topic)
+            elif kind == "topic_deleted":
+                self._drop(body["name"])
+            elif kind == "broker_configs":
+                self.broker_configs = dict(body["configs"])
+            elif kind == "producer_ids":
+                self.next_producer_id = max(self.next_producer_id, body["next"])
+            elif kind == "header":
+                if body["version"] != VERSION:
+                    raise JournalError(
+                        f"{self._path} is of version {body['version']}, this broker reads {VERSION}: use the version of barnabas that wrote it"
+                    )
+            else:
+                raise JournalError(f"{self._path} holds a change of the unknown kind {kind!r} at byte {position}: use a later barnabas")
+        except (KeyError, TypeError, ValueError) as error:
+            raise JournalError(f"{self._path} holds a change that cannot be read at byte {position}: {error!r}") from error
+
+    def _drop_keeping_place(self, topic: Topic) -> None:
+        known = self.topics.get(topic.name)
+        if known is not None and known.topic_id == topic.topic_id:
+            known.partition_count, known.configs = topic.partition_count, topic.configs
+            return
+        self._drop(topic.name)
+        self._take(topic)
+
+    def _maybe_rewrite(self) -> None:
+        """Write the journal anew when at most a tenth of its frames still count."""
+        living = len(self.topics) + 3
+        if self._frames < max(SMALLEST_REWRITE, 10 * living):
+            return
+        frames: list[dict[str, Any]] = [{"kind": "header", "version": VERSION}]
+        frames += [_topic_frame(topic) for topic in self.topics.values()]
+        frames.append({"kind": "broker_configs", "configs": self.broker_configs})
+        frames.append({"kind": "producer_ids", "next": self.next_producer_id})
+        self._file.close()
+        self._disk.write_atomic(self._path, b"".join(_encode(body) for body in frames))
+        self._file = self._disk.open(self._path)
+        self._frames = len(frames)
+
+
+def _topic_frame(topic: Topic) -> dict[str, Any]:
+    return {
+        "kind": "topic",
+        "name": topic.name,
+        "id": topic.topic_id.bytes,
+        "partitions": topic.partition_count,
+        "configs": topic.configs,
+    }
+
+
+def _encode(body: dict[str, Any]) -> bytes:
+    data: bytes = msgpack.packb(body)
+    return _FRAME.pack(len(data), crc32c(data)) + data
+
+
+def _decode(data: bytes, position: int) -> dict[str, Any] | None:
+    """The frame's body, or None where it is not whole or not right."""
+    if position + _FRAME.size > len(data):
+        return None
+    length, crc = _FRAME.unpack_from(data, position)
+    start = position + _FRAME.size
+    if length == 0 or start + length > len(data):
+        return None
+    body = data[start : start + length]
+    if crc32c(body) != crc:
+        return None
+    try:
+        decoded = msgpack.unpackb(body)
+    except (ValueError, msgpack.exceptions.ExtraData):
+        return None
+    return decoded if isinstance(decoded, dict) else None

@@ -1,0 +1,76 @@
+"""From a configuration to a running broker: the order in which a data directory is opened.
+
+lock -> metadata journal -> logs (recovered where the last stop was not clean) -> internal topics replayed -> half-ended transactions ended.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from broker.config import BrokerConfig, topic_log_config
+from broker.core import Broker
+from broker.metadata import ClusterMetadata
+from broker.outbox import Ids
+from storage.disk import Disk, OsDisk
+from storage.log_manager import LogManager, LogManagerConfig
+
+if TYPE_CHECKING:
+    from storage.log_config import LogConfig
+
+logger = logging.getLogger("barnabas.opening")
+
+JOURNAL = "barnabas-metadata.journal"
+
+
+def open_broker(config: BrokerConfig, ids: Ids, *, disk: Disk | None = None, now_ms: int | None = None) -> Broker:
+    """Open the data directory that the configuration names, and whatever is in it.
+
+    Raises: storage.errors.StorageError, with one line that says which file is wrong and what to do; OSError of the disk.
+    """
+    disk = OsDisk() if disk is None else disk
+    now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    config_path = f"{config.data_dir}/{JOURNAL}"
+    logs = LogManager(disk, config.data_dir, config=_log_manager_config(config, ids), now_ms=now_ms)
+
+    @functools.cache
+    def metadata() -> ClusterMetadata:
+        """Read once the directory is ours: the log manager locks it before it asks for any topic's settings."""
+        opened = ClusterMetadata(disk, config_path)
+        config.set_dynamic(opened.broker_configs)
+        return opened
+
+    def config_of(name: str) -> LogConfig:
+        topic = metadata().topic(name)
+        return topic_log_config(config, topic.configs if topic is not None else {})
+
+    logs.load(config_of, now_ms, progress=_Progress())
+    return Broker(config, metadata(), logs, ids, now_ms)
+
+
+def _log_manager_config(config: BrokerConfig, ids: Ids) -> LogManagerConfig:
+    return LogManagerConfig(
+        node_id=config["node.id"],
+        cluster_id=base64.urlsafe_b64encode(ids.uuid().bytes).decode().rstrip("="),
+        directory_id=base64.urlsafe_b64encode(ids.uuid().bytes).decode().rstrip("="),
+        recovery_checkpoint_interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
+        start_offset_checkpoint_interval_ms=config["log.flush.start.offset.checkpoint.interval.ms"],
+        retention_check_interval_ms=config["log.retention.check.interval.ms"],
+        producer_expiration_check_interval_ms=config["producer.id.expiration.check.interval.ms"],
+        initial_task_delay_ms=config["log.initial.task.delay.ms"],
+    )
+
+
+class _Progress:
+    """Says how far a long recovery is, once a second."""
+
+    def __init__(self) -> None:
+        self._next_s = time.monotonic() + 1.0
+
+    def __call__(self, done: int, total: int) -> None:
+        if time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + 1.0
+            logger.info("opened %d of %d logs", done, total)

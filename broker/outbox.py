@@ -1,0 +1,95 @@
+"""What a handler is given, and what the broker gives back to its rim."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from protocol.hot_responses import Piece
+from storage.log import FlushToken
+
+
+class Ids(Protocol):
+    """The source of what must be unique: a seeded one in simulations."""
+
+    def uuid(self) -> uuid.UUID:
+        """A random version-4 UUID."""
+        ...
+
+    def random31(self) -> int:
+        """A random number from 1 to 2^31 - 1."""
+        ...
+
+
+class Context(NamedTuple):
+    """The request that a handler answers, beside its body. `ticket` is unique to it as long as the broker runs."""
+
+    connection_id: int
+    ticket: int
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str
+    client_host: str
+    now_ms: int
+    local_host: str
+    local_port: int
+
+
+class Session:
+    """A connection as the core knows it. `in_flight`: a request is being answered, and the next one waits (answers keep their order)."""
+
+    __slots__ = ("client_host", "client_software", "connection_id", "in_flight", "local_host", "local_port", "parked_ticket")
+
+    def __init__(self, connection_id: int, client_host: str, local_host: str, local_port: int) -> None:
+        self.connection_id = connection_id
+        self.client_host = client_host
+        self.local_host, self.local_port = local_host, local_port
+        self.client_software = ""
+        self.in_flight = False
+        self.parked_ticket = -1
+
+
+class FlushJob(NamedTuple):
+    """Files to be brought to the disk by the rim, which then calls `Broker.on_flushed` with the same job."""
+
+    job_id: int
+    tokens: tuple[tuple[Any, FlushToken], ...]  # (Log, token)
+
+
+class Outbox:
+    """What the rim carries out after each call of the broker, in order: sends, then closes; flushes in its own time.
+
+    sends: (connection_id, pieces of one whole response frame). No pieces: the request has no answer (acks=0), the next may come.
+    closes: (connection_id, reason).
+    """
+
+    __slots__ = ("closes", "flushes", "sends")
+
+    def __init__(self) -> None:
+        self.sends: list[tuple[int, Sequence[Piece]]] = []
+        self.closes: list[tuple[int, str]] = []
+        self.flushes: list[FlushJob] = []
+
+
+class Parked:
+    """The type of PARKED: the answer comes later, through `Broker.reply`."""
+
+    __slots__ = ()
+
+
+class NoResponse:
+    """The type of NO_RESPONSE: this request is not answered at all (Produce with acks=0)."""
+
+    __slots__ = ()
+
+
+class Encoded(NamedTuple):
+    """An answer that its handler has encoded, frame size and header included."""
+
+    pieces: Sequence[Piece]
+
+
+PARKED = Parked()
+NO_RESPONSE = NoResponse()

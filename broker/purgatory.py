@@ -1,0 +1,76 @@
+"""Fetches that wait for data: by the logs they read, and by when they stop waiting (Kafka's delayed fetch).
+
+Order of effects: a log's progress tries each of its waiting fetches in the order in which they came; one that is answered leaves every log it
+waited at. Time is a row in a heap; rows of answered fetches are dropped when they come up.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from storage.log import Log
+
+TryComplete = Callable[[int, bool], bool]
+
+
+class WaitingFetch:
+    """One parked fetch. `try_complete(now_ms, out_of_time)` answers it, if it may, and says whether it did."""
+
+    __slots__ = ("done", "logs", "try_complete")
+
+    def __init__(self, logs: list[Log], try_complete: TryComplete) -> None:
+        self.logs, self.try_complete, self.done = logs, try_complete, False
+
+
+class Purgatory:
+    """The waiting fetches."""
+
+    def __init__(self) -> None:
+        self._by_log: dict[Log, dict[WaitingFetch, None]] = {}
+        self._deadlines: list[tuple[int, int, WaitingFetch]] = []
+        self._sequence = 0
+
+    def park(self, fetch: WaitingFetch, deadline_ms: int) -> None:
+        """Let it wait for progress of its logs, until the deadline."""
+        self._sequence += 1
+        heapq.heappush(self._deadlines, (deadline_ms, self._sequence, fetch))
+        for log in fetch.logs:
+            self._by_log.setdefault(log, {})[fetch] = None
+
+    def on_progress(self, log: Log, now_ms: int) -> None:
+        """Data were appended, became stable, or went away."""
+        waiting = self._by_log.get(log)
+        if waiting:
+            for fetch in list(waiting):
+                if not fetch.done and fetch.try_complete(now_ms, False):
+                    self._remove(fetch)
+
+    def on_tick(self, now_ms: int) -> None:
+        """Answer those whose time is up."""
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            fetch = heapq.heappop(self._deadlines)[2]
+            if not fetch.done:
+                answered = fetch.try_complete(now_ms, True)
+                assert answered, "a fetch whose time is up was not answered"
+                self._remove(fetch)
+
+    def cancel(self, fetch: WaitingFetch) -> None:
+        """Its connection is gone."""
+        self._remove(fetch)
+
+    def next_deadline_ms(self) -> int | None:
+        while self._deadlines and self._deadlines[0][2].done:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def _remove(self, fetch: WaitingFetch) -> None:
+        fetch.done = True
+        for log in fetch.logs:
+            waiting = self._by_log.get(log)
+            if waiting is not None:
+                waiting.pop(fetch, None)
+                if not waiting:
+                    del self._by_log[log]

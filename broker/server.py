@@ -1,0 +1,330 @@
+"""The rim: sockets on asyncio's selector loop, feeding the broker and carrying out its outbox.
+
+The hot path is plain: non-blocking sockets with add_reader/add_writer, one reused receive buffer a connection, no task, future or copy
+for a request; records of fetches go out with sendfile. (A version on asyncio's transports cost three to six times the CPU, by its copies.)
+
+Order of effects in one event: bytes are received until the socket has no more or a share is used up; each whole frame is given to the broker;
+after each the outbox is carried out. A connection whose request is parked, or whose last answer is not yet sent, reads no further frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+import time
+from collections import deque
+from typing import Any
+
+from broker.core import Broker
+from broker.flusher import Flusher
+from broker.outbox import FlushJob
+from protocol.errors import ProtocolViolation
+from protocol.framing import FrameBuffer
+from storage.log import Slice
+
+logger = logging.getLogger("barnabas.server")
+
+READS_PER_EVENT = 8
+BACKLOG = 1024
+SENDFILE_CHUNK_BYTES = 1 << 20
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Connection:
+    """One client's socket: what came in and is not yet a request, what is to go out and is not yet sent."""
+
+    __slots__ = ("_buffer", "_loop", "_out", "_pumping", "_reading", "_server", "_socket", "_writing", "closed", "connection_id", "in_flight", "peer")
+
+    def __init__(self, server: Server, connection_id: int, sock: socket.socket, peer: str) -> None:
+        self._server, self._socket, self._loop = server, sock, server.loop
+        self.connection_id, self.peer = connection_id, peer
+        self._buffer = FrameBuffer(server.max_frame_bytes)
+        self._out: deque[Any] = deque()
+        self.in_flight = self.closed = False
+        self._reading = self._writing = self._pumping = False
+        self._resume_reading()
+
+    def _resume_reading(self) -> None:
+        if not self._reading and not self.closed:
+            self._reading = True
+            self._loop.add_reader(self._socket.fileno(), self._on_readable)
+
+    def _pause_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._socket.fileno())
+
+    def _on_readable(self) -> None:
+        """Receive, and hand on every whole frame. Reading stops only when bytes come that cannot be handed on."""
+        for _ in range(READS_PER_EVENT):
+            if self.in_flight or self._out:
+                self._pause_reading()  # the client sends more before it has its answer: it waits in the kernel's buffer
+                return
+            view = self._buffer.writable()
+            try:
+                count = self._socket.recv_into(view)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                self._server.disconnect(self, None if error.errno == errno.ECONNRESET else str(error))
+                return
+            if count == 0:
+                self._server.disconnect(self, None)
+                return
+            self._buffer.received(count)
+            self.pump()
+            if self.closed or count < len(view):
+                return
+
+    def pump(self) -> None:
+        """Hand on frames for as long as each is answered at once."""
+        if self._pumping:
+            return  # an answer below led back here; the loop there goes on
+        self._pumping = True
+        server = self._server
+        try:
+            while not (self.in_flight or self._out or self.closed):
+                frame = self._buffer.next_frame()
+                if frame is None:
+                    self._resume_reading()
+                    return
+                self.in_flight = True
+                server.broker.on_frame(self.connection_id, frame, wall_clock_ms())
+                server.carry_out()
+        except ProtocolViolation as error:
+            server.disconnect(self, str(error))
+        except (OSError, AssertionError) as error:
+            server.fail(error)
+        except Exception as error:
+            logger.exception("a request of %s could not be handled", self.peer)
+            server.disconnect(self, f"an error in the broker: {error!r}; please report it")
+        finally:
+            self._pumping = False
+
+    def wake(self) -> None:
+        """An answer went out from somewhere else than this connection's own event: go on with what waits."""
+        if not self._pumping and (not self._reading or self._buffer.held_bytes):
+            self._loop.call_soon(self.pump)
+
+    def send(self, pieces: Any) -> None:
+        """Send an answer now, as far as the socket takes it; the rest when it takes more."""
+        out = self._out
+        if out:
+            out.extend(pieces)
+            return
+        if len(pieces) == 1 and type(pieces[0]) is not Slice:
+            data = pieces[0]
+            try:
+                sent = self._socket.send(data)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError as error:
+                self._server.disconnect(self, None if error.errno in (errno.EPIPE, errno.ECONNRESET) else str(error))
+                return
+            if sent < len(data):
+                out.append(memoryview(data)[sent:])
+                self._write_later()
+            return
+        out.extend(pieces)
+        self._flush()
+
+    def _on_writable(self) -> None:
+        self._flush()
+        if not self._out and not self.closed:
+            self.pump()
+
+    def _flush(self) -> None:
+        out, sock = self._out, self._socket
+        try:
+            while out:
+                piece = out[0]
+                if type(piece) is Slice:
+                    sent = os.sendfile(sock.fileno(), piece.file.fileno(), piece.position, min(piece.size, SENDFILE_CHUNK_BYTES))
+                    if sent == 0:
+                        raise OSError(errno.EIO, f"{piece.file.path} is shorter than what was promised to a reader")
+                    if sent < piece.size:
+                        out[0] = piece._replace(position=piece.position + sent, size=piece.size - sent)
+                    else:
+                        out.popleft()
+                else:
+                    flags = socket.MSG_MORE if len(out) > 1 else 0
+                    sent = sock.send(piece, flags)
+                    if sent < len(piece):
+                        out[0] = memoryview(piece)[sent:]
+                    else:
+                        out.popleft()
+        except (BlockingIOError, InterruptedError):
+            self._write_later()
+            return
+        except OSError as error:
+            self._server.disconnect(self, None if error.errno in (errno.EPIPE, errno.ECONNRESET) else str(error))
+            return
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(sock.fileno())
+
+    def _write_later(self) -> None:
+        if not self._writing:
+            self._writing = True
+            self._loop.add_writer(self._socket.fileno(), self._on_writable)
+
+    def close(self) -> None:
+        """Let go of the socket. What is not sent is lost."""
+        if self.closed:
+            return
+        self.closed = True
+        self._pause_reading()
+        if self._writing:
+            self._loop.remove_writer(self._socket.fileno())
+        self._out.clear()
+        self._socket.close()
+
+
+class Server:
+    """The listening socket, its connections, the timer and the flusher around one broker."""
+
+    def __init__(self, broker: Broker, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        self.broker, self.loop = broker, loop
+        self.max_frame_bytes: int = broker.config["socket.request.max.bytes"]
+        self._listener = sock
+        self._connections: dict[int, Connection] = {}
+        self._next_connection_id = 1
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_ms = 0
+        self._carrying_out = False
+        self.failure: asyncio.Future[Exception] = loop.create_future()
+        self._flusher = Flusher(self._flushed_in_thread)
+        loop.add_reader(sock.fileno(), self._on_connect)
+        self.carry_out()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, port = self._listener.getsockname()[:2]
+        return host, port
+
+    # --- connections ---------------------------------------------------------------------------------------------------------------------
+
+    def _on_connect(self) -> None:
+        for _ in range(BACKLOG):
+            try:
+                sock, peer = self._listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                logger.warning("cannot accept a connection: %s", error)
+                return
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection_id = self._next_connection_id
+            self._next_connection_id += 1
+            local_host, local_port = sock.getsockname()[:2]
+            self.broker.on_connected(connection_id, peer[0], local_host, local_port)
+            self._connections[connection_id] = Connection(self, connection_id, sock, f"{peer[0]}:{peer[1]}")
+
+    def disconnect(self, connection: Connection, reason: str | None) -> None:
+        """End a connection; a reason is worth a line in the log."""
+        if connection.closed:
+            return
+        if reason is not None:
+            logger.warning("closing the connection of %s: %s", connection.peer, reason)
+        connection.close()
+        del self._connections[connection.connection_id]
+        self.broker.on_closed(connection.connection_id)
+
+    # --- the outbox ----------------------------------------------------------------------------------------------------------------------
+
+    def carry_out(self) -> None:
+        """Do what the broker asks for, until it asks for nothing more."""
+        if self._carrying_out or self.failed:
+            return  # a send below led back here and the loop there goes on; or the disk failed, and nothing is answered any more
+        self._carrying_out = True
+        outbox, connections = self.broker.outbox, self._connections
+        try:
+            while outbox.sends or outbox.closes or outbox.flushes:
+                if outbox.sends:
+                    sends, outbox.sends = outbox.sends, []
+                    for connection_id, pieces in sends:
+                        connection = connections.get(connection_id)
+                        if connection is not None:
+                            connection.in_flight = False
+                            if pieces:
+                                connection.send(pieces)
+                            connection.wake()
+                if outbox.closes:
+                    closes, outbox.closes = outbox.closes, []
+                    for connection_id, reason in closes:
+                        connection = connections.get(connection_id)
+                        if connection is not None:
+                            self.disconnect(connection, reason)
+                if outbox.flushes:
+                    flushes, outbox.flushes = outbox.flushes, []
+                    for job in flushes:
+                        self._flusher.submit(job)
+        finally:
+            self._carrying_out = False
+        self._set_timer()
+
+    def _flushed_in_thread(self, job: FlushJob, error: OSError | None) -> None:
+        self.loop.call_soon_threadsafe(self._on_flushed, job, error)
+
+    def _on_flushed(self, job: FlushJob, error: OSError | None) -> None:
+        if error is not None:
+            self.fail(error)
+            return
+        self._guarded(self.broker.on_flushed, job, wall_clock_ms())
+
+    # --- time ----------------------------------------------------------------------------------------------------------------------------
+
+    def _set_timer(self) -> None:
+        deadline = self.broker.next_deadline_ms()
+        if deadline is None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            return
+        if self._timer is not None:
+            if self._timer_at_ms <= deadline:
+                return  # it comes early enough, and sets itself anew
+            self._timer.cancel()
+        self._timer_at_ms = deadline
+        self._timer = self.loop.call_later(max(0.0, (deadline - wall_clock_ms()) / 1000), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._guarded(self.broker.on_tick, wall_clock_ms())
+
+    def _guarded(self, event: Any, *arguments: Any) -> None:
+        try:
+            event(*arguments)
+        except Exception as error:
+            self.fail(error)
+        self.carry_out()
+
+    # --- end -----------------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def failed(self) -> bool:
+        return self.failure.done()
+
+    def fail(self, error: Exception) -> None:
+        """The disk failed, or an invariant did: nothing more is answered, nothing more is written, and the daemon ends."""
+        if not self.failure.done():
+            self.failure.set_result(error)
+
+    def close(self) -> None:
+        """Stop listening, hang up, finish flushes under way, close the logs cleanly (unless the disk failed)."""
+        self.loop.remove_reader(self._listener.fileno())
+        self._listener.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        for connection in list(self._connections.values()):
+            self.disconnect(connection, None)
+        self._flusher.stop()
+        if not self.failure.done():
+            self.broker.close_logs(wall_clock_ms())

@@ -1,0 +1,177 @@
+"""The join of a coordinator and its internal topic: appends what it decides, replays it, releases its answers, carries out its effects.
+
+The ordering law of transactions is kept here. With `barnabas.transaction.durability=flush`:
+
+    data on the disk -> decision (PrepareCommit) appended and on the disk -> markers appended and on the disk -> CompleteCommit appended -> answer
+
+and with `os` the same order of appends without the waits. An abort needs no waits: what a crash forgets of it is aborted again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from coordinator.shard import Reply, Result, WriteMarkers
+from protocol.errors import Code, KafkaError
+from protocol.records import NewRecord, encode_batch
+from storage.log import AppendOrigin
+
+if TYPE_CHECKING:
+    from broker.core import Broker
+    from storage.log import Log
+
+logger = logging.getLogger("barnabas.transactions")
+
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+
+
+class ShardHost:
+    """Runs the Results of both coordinators against the logs."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._flush_transactions = broker.config["barnabas.transaction.durability"] == "flush"
+
+    # --- results -------------------------------------------------------------------------------------------------------------------------
+
+    def run_groups(self, result: Result, now_ms: int) -> None:
+        """Carry out what the group coordinator decided."""
+        while True:
+            if result.records:
+                log = self._append(OFFSETS_TOPIC, result, now_ms)
+                base_offset = log.log_end_offset - len(result.records)
+                for delta, record in enumerate(result.records):
+                    self._broker.groups.replay(result.partition, base_offset + delta, record.key, record.value, result.producer)
+                self._broker.on_progress(log, now_ms)
+            self._reply(result.replies)
+            if not result.more:
+                return
+            for further in result.more[:-1]:
+                self.run_groups(further, now_ms)
+            result = result.more[-1]
+
+    def run_transactions(self, result: Result, now_ms: int) -> None:
+        """Carry out what the transaction coordinator decided."""
+        if result.records:
+            log = self._append(TRANSACTIONS_TOPIC, result, now_ms)
+            base_offset = log.log_end_offset - len(result.records)
+            for delta, record in enumerate(result.records):
+                self._broker.txns.replay(result.partition, base_offset + delta, record.key, record.value)
+            self._broker.on_progress(log, now_ms)
+            if self._flush_transactions and any(effect.commit for effect in result.effects):
+                self._broker.flushes.wait([log], lambda then_ms: self._conclude(result, then_ms), now_ms)
+            else:
+                self._conclude(result, now_ms)
+        else:
+            self._conclude(result, now_ms)
+        for further in result.more:
+            self.run_transactions(further, now_ms)
+
+    def _conclude(self, result: Result, now_ms: int) -> None:
+        self._reply(result.replies)
+        for effect in result.effects:
+            self.write_markers(effect, now_ms)
+
+    def _reply(self, replies: Sequence[Reply]) -> None:
+        for reply in replies:
+            self._broker.reply(reply.ticket, reply.response)
+
+    def _append(self, topic: str, result: Result, now_ms: int) -> Log:
+        log = self._broker.internal_log(topic, result.partition, now_ms)
+        records = [NewRecord(record.key, record.value, now_ms) for record in result.records]
+        if result.producer is None:
+            batch = encode_batch(records)
+        else:
+            batch = encode_batch(records, producer_id=result.producer[0], producer_epoch=result.producer[1], transactional=True)
+        log.append(batch, now_ms=now_ms, origin=AppendOrigin.COORDINATOR)
+        return log
+
+    # --- transactions ----------------------------------------------------------------------------------------------------------------------
+
+    def end_transaction(self, request: Any, context: Any, now_ms: int) -> None:
+        """EndTxn: a commit is decided only when the transaction's data are on the disk."""
+        broker = self._broker
+
+        def decide(then_ms: int) -> None:
+            self.run_transactions(broker.txns.on_end_txn(request, context, then_ms), then_ms)
+
+        if not (request.committed and self._flush_transactions):
+            decide(now_ms)
+            return
+        partitions = broker.txns.data_partitions(request.transactional_id, request.producer_id, request.producer_epoch)
+        logs = [log for log in (broker.partition(topic, index) for topic, index in partitions) if log is not None]
+        broker.flushes.wait(logs, decide, now_ms)
+
+    def write_markers(self, effect: WriteMarkers, now_ms: int) -> None:
+        """Append the marker to every partition of the transaction, then let the coordinator complete it."""
+        logs = []
+        for topic, index in effect.partitions:
+            log = self.append_marker(
+                topic, index, effect.producer_id, effect.producer_epoch, effect.coordinator_epoch, commit=effect.commit, now_ms=now_ms
+            )
+            if log is not None:
+                logs.append(log)
+
+        def complete(then_ms: int) -> None:
+            result = self._broker.txns.on_markers_written(
+                effect.transactional_id, effect.producer_id, effect.producer_epoch, then_ms
+            )
+            self.run_transactions(result, then_ms)
+
+        if effect.commit and self._flush_transactions:
+            self._broker.flushes.wait(logs, complete, now_ms)
+        else:
+            complete(now_ms)
+
+    def append_marker(
+        self, topic: str, index: int, producer_id: int, producer_epoch: int, coordinator_epoch: int, *, commit: bool, now_ms: int
+    ) -> Log | None:
+        """One marker of a coordinator's own decision; None where the partition is no more, or has seen a later epoch.
+
+        Markers of internal offsets also materialise (or drop) the group offsets that waited for them.
+        """
+        log = self._broker.partition(topic, index)
+        if log is None:
+            return None
+        try:
+            info = log.append_marker(
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                coordinator_epoch=coordinator_epoch,
+                commit=commit,
+                now_ms=now_ms,
+            )
+        except KafkaError as error:
+            assert error.code in (Code.INVALID_PRODUCER_EPOCH, Code.TRANSACTION_COORDINATOR_FENCED), error
+            return None
+        if topic == OFFSETS_TOPIC:
+            self._broker.groups.replay_marker(index, info.first_offset, producer_id, producer_epoch, commit)
+        self._broker.on_progress(log, now_ms)
+        return log
+
+    def abort_hanging_transactions(self, now_ms: int) -> None:
+        """After a start: end what is open in a log and unknown to the coordinator.
+
+        A power loss may keep a batch and lose the record that its partition was in the transaction (that record is not flushed of itself).
+        Nobody can commit such a transaction any more, since its coordinator has forgotten it; left alone it would hold back the last stable
+        offset for ever. A kill of the process alone never leads here.
+        """
+        broker = self._broker
+        known: dict[tuple[str, int], set[int]] = {}
+        for metadata in broker.txns.snapshot().values():
+            for pair in metadata.partitions:
+                known.setdefault(pair, set()).add(metadata.producer_id)
+        for (topic, index), log in sorted(broker.logs.logs.items()):
+            for producer_id in log.open_transactions():
+                if producer_id in known.get((topic, index), ()):
+                    continue
+                epoch = log.producer_epoch_of(producer_id)
+                logger.warning(
+                    "%s-%d: aborting the transaction of producer %d, which its coordinator does not know", topic, index, producer_id
+                )
+                self.append_marker(
+                    topic, index, producer_id, epoch, log.coordinator_epoch_of(producer_id), commit=False, now_ms=now_ms
+                )

@@ -1,0 +1,85 @@
+"""What every coordinator gives back, and how it sees the rest of the broker.
+
+A coordinator decides and never writes. `on_<event>` returns a Result; its host (broker/shard_host.py) appends the records to the internal
+topic, hands each to `replay_*`, and, once the records are as durable as the configuration asks, releases the replies and carries out the
+effects. If the append fails on I/O the broker stops, so nothing is ever rolled back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+PartitionExists = Callable[[str, int], bool]
+
+
+class CoordinatorRecord(NamedTuple):
+    """One record for the internal topic; a value of None is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+class RequestContext(NamedTuple):
+    """Who asks. `ticket` names the request in Result.replies: a reply may come from a later event than the request itself."""
+
+    ticket: int
+    api_version: int
+    client_id: str
+    client_host: str
+
+
+class Reply(NamedTuple):
+    """The answer to the request with that ticket: a `kafka.protocol` response message without version."""
+
+    ticket: int
+    response: Any
+
+
+class WriteMarkers(NamedTuple):
+    """Effect: append the marker to each partition, then call the shard's `on_markers_written`.
+
+    partitions: (topic, partition) pairs, in the order in which they were added.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
+    partitions: tuple[tuple[str, int], ...]
+
+
+@dataclass(slots=True)
+class Result:
+    """What follows from one event.
+
+    records: for the internal-topic partition `partition`, appended as one batch; empty where nothing is to be kept.
+    producer: (producer_id, producer_epoch) where the batch is transactional (a TxnOffsetCommit), else None.
+    replies: released once the records are committed (at once where there are none).
+    effects: carried out after that, in order.
+    more: further results, for other partitions, handled in order after this one (a tick touches many).
+    """
+
+    partition: int = -1
+    records: list[CoordinatorRecord] = field(default_factory=list)
+    producer: tuple[int, int] | None = None
+    replies: list[Reply] = field(default_factory=list)
+    effects: list[WriteMarkers] = field(default_factory=list)
+    more: list[Result] = field(default_factory=list)
+
+
+def java_string_hash(text: str) -> int:
+    """Java's String.hashCode, as a signed 32-bit number (over UTF-16 units)."""
+    value = 0
+    units = text.encode("utf-16-be")
+    for position in range(0, len(units), 2):
+        value = (value * 31 + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def partition_for(key: str, partition_count: int) -> int:
+    """The internal-topic partition that keeps `key`: Kafka's Utils.abs of the hash, modulo the count."""
+    hashed = java_string_hash(key)
+    return (0 if hashed == -(1 << 31) else abs(hashed)) % partition_count

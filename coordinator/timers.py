@@ -1,0 +1,72 @@
+"""Deadlines as rows of a table: nothing here runs, the owner asks what is due.
+
+A key has at most one deadline; scheduling it again moves it. Rows that were moved or cancelled stay in the heap until they surface, or
+until they outnumber the living ones, when the heap is rebuilt: so the table is never more than twice as large as what it tracks.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key")
+
+_SMALL = 64  # below this many rows a rebuild is not worth its while
+
+
+class Timers(Generic[Key]):
+    """Keys and their deadlines in ms. Keys due at the same ms come in the order in which they were scheduled."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Key]] = []
+        self._rows: dict[Key, tuple[int, int]] = {}
+        self._next_sequence = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._rows
+
+    def deadline_ms(self, key: Key) -> int | None:
+        """The deadline of `key`, None where it has none."""
+        row = self._rows.get(key)
+        return None if row is None else row[0]
+
+    def schedule(self, key: Key, deadline_ms: int) -> None:
+        """Let `key` be due at `deadline_ms`, whatever it was before. O(log n)."""
+        row = (deadline_ms, self._next_sequence)
+        self._next_sequence += 1
+        self._rows[key] = row
+        heapq.heappush(self._heap, (*row, key))
+        self._maybe_rebuild()
+
+    def cancel(self, key: Key) -> bool:
+        """Forget the deadline of `key`; False where it had none."""
+        return self._rows.pop(key, None) is not None
+
+    def pop_due(self, now_ms: int) -> list[Key]:
+        """Remove and give, earliest first, the keys whose deadline is at or before `now_ms`. O(due log n)."""
+        due = []
+        while self._heap and self._heap[0][0] <= now_ms:
+            deadline_ms, sequence, key = heapq.heappop(self._heap)
+            if self._rows.get(key) == (deadline_ms, sequence):
+                del self._rows[key]
+                due.append(key)
+        return due
+
+    def next_deadline_ms(self) -> int | None:
+        """The earliest deadline, None where there is none."""
+        while self._heap:
+            deadline_ms, sequence, key = self._heap[0]
+            if self._rows.get(key) == (deadline_ms, sequence):
+                return deadline_ms
+            heapq.heappop(self._heap)
+        return None
+
+    def _maybe_rebuild(self) -> bool:
+        if len(self._heap) <= max(_SMALL, 2 * len(self._rows)):
+            return False
+        self._heap = [(deadline_ms, sequence, key) for key, (deadline_ms, sequence) in self._rows.items()]
+        heapq.heapify(self._heap)
+        return True

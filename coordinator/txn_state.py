@@ -1,0 +1,185 @@
+"""One transactional id: its states, what may follow what, and the values between which it moves.
+
+`TransactionMetadata` is immutable. A transition is a method that gives the next value, or fails an assertion where LEGAL_PREDECESSORS does
+not know the step; it decides nothing and writes nothing. Source: KIP-98 (states), KIP-360 (the last epoch), KIP-588 (fencing by timeout).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_TIMESTAMP = -1
+MAX_PRODUCER_EPOCH = 2**15 - 1
+
+TopicPartition = tuple[str, int]
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """Who a producer says it is."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+NOBODY = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+NO_PARTITIONS: Mapping[TopicPartition, None] = MappingProxyType({})
+
+
+class TransactionState(Enum):
+    """`value` is the name that requests and answers use; `number` the byte in __transaction_state.
+
+    What each state answers to a request of the current producer id and epoch; strangers are refused before the state is looked at
+    (INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED). "Again" stands for CONCURRENT_TRANSACTIONS: the client is to try again.
+    """
+
+    EMPTY = "Empty"
+    """A session, no transaction yet. Init: next epoch. AddPartitions, AddOffsets: Ongoing. EndTxn: INVALID_TXN_STATE."""
+
+    ONGOING = "Ongoing"
+    """Init: fence, abort, and answer then. AddPartitions, AddOffsets: one more partition. EndTxn: Prepare*, answered in Complete*."""
+
+    PREPARE_COMMIT = "PrepareCommit"
+    """Decided; markers are being written. EndTxn(commit) and all else: again. EndTxn(abort): INVALID_TXN_STATE."""
+
+    PREPARE_ABORT = "PrepareAbort"
+    """Decided; markers are being written. EndTxn(abort) and all else: again. EndTxn(commit): INVALID_TXN_STATE."""
+
+    COMPLETE_COMMIT = "CompleteCommit"
+    """As Empty, except that EndTxn(commit), which must be a retry, is NONE."""
+
+    COMPLETE_ABORT = "CompleteAbort"
+    """As Empty, except that EndTxn(abort), which must be a retry, is NONE."""
+
+    DEAD = "Dead"
+    """Expired: the tombstone follows at once, so that no request ever meets this state."""
+
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+    """The epoch is raised in order to abort: PrepareAbort follows in the same step, so that no request ever meets this state."""
+
+    @property
+    def number(self) -> int:
+        return _NUMBERS[self]
+
+
+_NUMBERS = {state: number for number, state in enumerate(TransactionState)}
+STATE_BY_NUMBER = {number: state for state, number in _NUMBERS.items()}
+STATE_BY_NAME = {state.value: state for state in TransactionState}
+
+_S = TransactionState
+LEGAL_PREDECESSORS: dict[TransactionState, tuple[TransactionState, ...]] = {
+    _S.EMPTY: (_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT),
+    _S.ONGOING: (_S.ONGOING, _S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT),
+    _S.PREPARE_COMMIT: (_S.ONGOING,),
+    _S.PREPARE_ABORT: (_S.ONGOING, _S.PREPARE_EPOCH_FENCE),
+    _S.COMPLETE_COMMIT: (_S.PREPARE_COMMIT,),
+    _S.COMPLETE_ABORT: (_S.PREPARE_ABORT,),
+    _S.DEAD: (_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT),
+    _S.PREPARE_EPOCH_FENCE: (_S.ONGOING,),
+}
+PREPARED = (_S.PREPARE_COMMIT, _S.PREPARE_ABORT)
+AT_REST = (_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT)
+
+
+def is_epoch_exhausted(producer_epoch: int) -> bool:
+    """Whether a further session needs a new producer id. The highest epoch is left to the coordinator, for fencing."""
+    return producer_epoch >= MAX_PRODUCER_EPOCH - 1
+
+
+class TransactionMetadata(NamedTuple):
+    """What the last record of one transactional id says.
+
+    partitions: those of the open transaction, topic by topic (a mapping without values: it keeps its order and is asked fast).
+    start_ms: when the open or last transaction began; NO_TIMESTAMP before the first of a session.
+    previous_producer_id, last_producer_epoch: who asked for the current epoch (KIP-360), so that the same request again is known as a
+        retry. Forgotten when a transaction begins, for who begins it has had the answer; nobody where the epoch was not asked for.
+    next_producer_id, client_transaction_version: of the second version of the protocol (KIP-890); carried along, not used yet.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    state: TransactionState = TransactionState.EMPTY
+    partitions: Mapping[TopicPartition, None] = NO_PARTITIONS
+    last_update_ms: int = NO_TIMESTAMP
+    start_ms: int = NO_TIMESTAMP
+    previous_producer_id: int = NO_PRODUCER_ID
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
+    next_producer_id: int = NO_PRODUCER_ID
+    client_transaction_version: int = 0
+
+    @property
+    def producer(self) -> ProducerIdAndEpoch:
+        return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
+
+    @property
+    def last_producer(self) -> ProducerIdAndEpoch:
+        """Who asked for the current epoch; NOBODY where none is to be remembered."""
+        if self.last_producer_epoch == NO_PRODUCER_EPOCH:
+            return NOBODY
+        return ProducerIdAndEpoch(self.previous_producer_id, self.last_producer_epoch)
+
+    def _moved(self, state: TransactionState, now_ms: int, **changes: Any) -> TransactionMetadata:
+        assert self.state in LEGAL_PREDECESSORS[state], f"{self.transactional_id}: {self.state.value} -> {state.value}"
+        return self._replace(state=state, last_update_ms=now_ms, **changes)
+
+    def in_new_session(
+        self, producer: ProducerIdAndEpoch, asked_by: ProducerIdAndEpoch, timeout_ms: int, now_ms: int
+    ) -> TransactionMetadata:
+        """Empty, for `producer` (who may be the current one, if the request is a retry); asked for by `asked_by`, NOBODY if unnamed."""
+        assert producer.producer_id != self.producer_id or producer.producer_epoch >= self.producer_epoch, "an epoch went backwards"
+        return self._moved(
+            TransactionState.EMPTY,
+            now_ms,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            previous_producer_id=asked_by.producer_id,
+            last_producer_epoch=asked_by.producer_epoch,
+            timeout_ms=timeout_ms,
+            partitions=NO_PARTITIONS,
+            start_ms=NO_TIMESTAMP,
+        )
+
+    def with_partitions(self, added: Iterable[TopicPartition], now_ms: int) -> TransactionMetadata:
+        """Ongoing, with `added` behind those that it has; begun now if it was not."""
+        return self._moved(
+            TransactionState.ONGOING,
+            now_ms,
+            partitions={**self.partitions, **dict.fromkeys(added)},
+            start_ms=self.start_ms if self.state is TransactionState.ONGOING else now_ms,
+            previous_producer_id=NO_PRODUCER_ID,
+            last_producer_epoch=NO_PRODUCER_EPOCH,
+        )
+
+    def prepared(self, commit: bool, now_ms: int) -> TransactionMetadata:
+        """The decision of the producer itself."""
+        return self._moved(TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT, now_ms)
+
+    def fenced(self, asked_by: ProducerIdAndEpoch, now_ms: int) -> TransactionMetadata:
+        """The decision to abort over the producer's head: its epoch is raised, so that it is refused from here on.
+
+        asked_by: the producer itself where it asked for a new epoch in the midst of its transaction, else NOBODY.
+        """
+        assert self.producer_epoch < MAX_PRODUCER_EPOCH, f"{self.transactional_id}: no epoch is left to fence with"
+        raised = self._moved(
+            TransactionState.PREPARE_EPOCH_FENCE,
+            now_ms,
+            producer_epoch=self.producer_epoch + 1,
+            previous_producer_id=asked_by.producer_id,
+            last_producer_epoch=asked_by.producer_epoch,
+        )
+        return raised._moved(TransactionState.PREPARE_ABORT, now_ms)
+
+    def completed(self, now_ms: int) -> TransactionMetadata:
+        """All markers are written; start_ms stays, as what an operator sees of the last transaction."""
+        commit = self.state is TransactionState.PREPARE_COMMIT
+        state = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
+        return self._moved(state, now_ms, partitions=NO_PARTITIONS)
+
+    def expired(self, now_ms: int) -> TransactionMetadata:
+        return self._moved(TransactionState.DEAD, now_ms)

@@ -1,0 +1,385 @@
+"""Record batches (message format v2): a view over encoded ones, and encoding and decoding of records.
+
+A batch, big-endian; the CRC-32C covers everything from `attributes` to the end:
+
+    at  size  field                 at  size  field
+     0   8    base_offset           23   4    last_offset_delta
+     8   4    batch_length (from    27   8    base_timestamp (or the delete horizon, KIP-534)
+              the next field on)    35   8    max_timestamp
+    12   4    partition_leader_epoch 43  8    producer_id
+    16   1    magic (2)             51   2    producer_epoch
+    17   4    crc                   53   4    base_sequence
+    21   2    attributes            57   4    record_count        61  records
+
+attributes: bits 0-2 codec, 3 LogAppendTime, 4 transactional, 5 control, 6 base_timestamp is a delete horizon.
+A record: varint length; int8 attributes; varint timestamp_delta, offset_delta; varint-sized key and value (-1 is null); varint header
+count, then varint-sized key and value each. A control record's key is (int16 version, int16 type: 0 abort, 1 commit), its value
+(int16 version, int32 coordinator_epoch). Source: Kafka's message format; KIP-98, "Message format changes".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from protocol.compression import compress, decompress
+from protocol.errors import Code, KafkaError
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_SIZE = 61
+LENGTH_END = 12  # bytes up to and with batch_length: a batch is LENGTH_END + batch_length bytes long
+CRC_START = 21
+MAGIC = 2
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_TIMESTAMP = -1
+NO_LEADER_EPOCH = -1
+MAX_SEQUENCE = 2**31 - 1
+
+CODEC_MASK, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x07, 0x08, 0x10, 0x20, 0x40
+ABORT, COMMIT = 0, 1
+
+_OFFSET = struct.Struct(">q")
+_EPOCH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_TAIL = struct.Struct(">hiqqqhii")
+_CONTROL_KEY = struct.Struct(">hh")
+_CONTROL_VALUE = struct.Struct(">hi")
+
+Header = tuple[str, bytes | None]
+Buffer = bytes | bytearray | memoryview
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes before a batch's records."""
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        return LENGTH_END + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Of the last record; sequences wrap from 2^31-1 to 0. -1 where there are none."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return add_sequence(self.base_sequence, self.last_offset_delta)
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & LOG_APPEND_TIME)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        return self.base_timestamp if self.attributes & DELETE_HORIZON else None
+
+
+class Record(NamedTuple):
+    """One opened record. `timestamp` in ms (that of the batch where its clock is LogAppendTime)."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+
+
+class NewRecord(NamedTuple):
+    """A record to be encoded; its offset follows from its place in the batch."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp: int = NO_TIMESTAMP
+    headers: tuple[Header, ...] = ()
+
+
+class EndTransactionMarker(NamedTuple):
+    """What a control record says."""
+
+    commit: bool
+    coordinator_epoch: int
+
+
+def add_sequence(sequence: int, count: int) -> int:
+    """`sequence` after `count` more records: 0 follows 2^31-1."""
+    return (sequence + count) & MAX_SEQUENCE
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header of the batch at `position`; needs 61 bytes there."""
+    return BatchHeader._make(HEADER.unpack_from(buffer, position))
+
+
+def batches_in(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of each whole batch; ends silently at a partial one, as a client does."""
+    position, end = 0, len(buffer)
+    while position + HEADER_SIZE <= end:
+        header = read_header(buffer, position)
+        if header.batch_length < HEADER_SIZE - LENGTH_END or position + header.size_bytes > end:
+            return
+        yield position, header
+        position += header.size_bytes
+
+
+def computed_crc(batch: Buffer) -> int:
+    """The CRC-32C of one whole batch's bytes from `attributes` on."""
+    return int(crc32c(memoryview(batch)[CRC_START:]))
+
+
+def set_offset_and_epoch(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
+    """Patch the two fields that the broker assigns and the CRC does not cover."""
+    _OFFSET.pack_into(batch, 0, base_offset)
+    _EPOCH.pack_into(batch, 12, leader_epoch)
+
+
+def encode_varint(value: int, out: bytearray) -> None:
+    """Append `value` zigzag-encoded, seven bits a byte."""
+    value = (value << 1) ^ (value >> 63)
+    while value > 0x7F:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def decode_varint(data: Buffer, position: int) -> tuple[int, int]:
+    """The zigzag-encoded value at `position`, and the position after it. IndexError past the end; at most ten bytes."""
+    byte = data[position]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position + 1
+    value, shift = byte & 0x7F, 7
+    while True:
+        position += 1
+        byte = data[position]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), position + 1
+        shift += 7
+        if shift > 63:
+            raise KafkaError(Code.INVALID_RECORD, "a varint is longer than ten bytes")
+
+
+def records_of(batch: Buffer) -> list[Record]:
+    """Open the records of one whole batch.
+
+    Raises: KafkaError INVALID_RECORD where the content is not what the header says; DecompressionError.
+    """
+    header = read_header(batch)
+    body = decompress(header.codec, memoryview(batch)[HEADER_SIZE : header.size_bytes])
+    fixed_timestamp = header.max_timestamp if header.is_log_append_time else None
+    return list(decode_records(body, header.record_count, header.base_offset, header.base_timestamp, fixed_timestamp))
+
+
+def decode_records(
+    body: bytes, count: int, base_offset: int, base_timestamp: int, fixed_timestamp: int | None = None
+) -> Iterator[Record]:
+    """The `count` records encoded in `body`, which must hold neither less nor more.
+
+    Raises: KafkaError INVALID_RECORD.
+    """
+    position = 0
+    try:
+        for _ in range(count):
+            size, position = decode_varint(body, position)
+            end = position + size
+            timestamp_delta, position = decode_varint(body, position + 1)
+            offset_delta, position = decode_varint(body, position)
+            key, position = _decode_blob(body, position)
+            value, position = _decode_blob(body, position)
+            header_count, position = decode_varint(body, position)
+            headers: tuple[Header, ...] = ()
+            if header_count:
+                headers, position = _decode_headers(body, position, header_count)
+            if position != end:
+                raise KafkaError(Code.INVALID_RECORD, "a record is not as long as it says")
+            timestamp = base_timestamp + timestamp_delta if fixed_timestamp is None else fixed_timestamp
+            yield Record(base_offset + offset_delta, timestamp, key, value, headers)
+    except (IndexError, UnicodeDecodeError) as error:
+        raise KafkaError(Code.INVALID_RECORD, "the records end before their count is reached") from error
+    if position != len(body):
+        raise KafkaError(Code.INVALID_RECORD, "bytes are left over after the last record")
+
+
+def _decode_blob(body: bytes, position: int) -> tuple[bytes | None, int]:
+    size, position = decode_varint(body, position)
+    if size < 0:
+        return None, position
+    end = position + size
+    if end > len(body):
+        raise IndexError
+    return body[position:end], end
+
+
+def _decode_headers(body: bytes, position: int, count: int) -> tuple[tuple[Header, ...], int]:
+    if count < 0:
+        raise KafkaError(Code.INVALID_RECORD, "a record has a negative number of headers")
+    headers = []
+    for _ in range(count):
+        key, position = _decode_blob(body, position)
+        if key is None:
+            raise KafkaError(Code.INVALID_RECORD, "a record's header has no key")
+        value, position = _decode_blob(body, position)
+        headers.append((key.decode(), value))
+    return tuple(headers), position
+
+
+def encode_record(record: NewRecord | Record, offset_delta: int, base_timestamp: int) -> bytes:
+    """One record as it stands in a batch, its length before it."""
+    out = bytearray(b"\0")
+    encode_varint(record.timestamp - base_timestamp, out)
+    encode_varint(offset_delta, out)
+    for blob in (record.key, record.value):
+        _encode_blob(blob, out)
+    encode_varint(len(record.headers), out)
+    for key, value in record.headers:
+        _encode_blob(key.encode(), out)
+        _encode_blob(value, out)
+    size = bytearray()
+    encode_varint(len(out), size)
+    return bytes(size + out)
+
+
+def _encode_blob(blob: bytes | None, out: bytearray) -> None:
+    if blob is None:
+        encode_varint(-1, out)
+    else:
+        encode_varint(len(blob), out)
+        out += blob
+
+
+def encode_batch(
+    records: Sequence[NewRecord | Record],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    codec: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+    control: bool = False,
+    log_append_time: bool = False,
+) -> bytearray:
+    """One batch of `records`, in order, with offset deltas 0, 1, 2 …"""
+    base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
+    max_timestamp = max((record.timestamp for record in records), default=NO_TIMESTAMP)
+    body = b"".join(encode_record(record, delta, base_timestamp) for delta, record in enumerate(records))
+    attributes = codec
+    attributes |= LOG_APPEND_TIME if log_append_time else 0
+    attributes |= TRANSACTIONAL if transactional else 0
+    attributes |= CONTROL if control else 0
+    return assemble_batch(
+        compress(codec, body),
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        attributes=attributes,
+        last_offset_delta=len(records) - 1,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(records),
+    )
+
+
+def assemble_batch(
+    body: bytes,
+    *,
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    record_count: int,
+) -> bytearray:
+    """A batch from its header's fields and its encoded (and compressed) records; length and CRC are computed."""
+    batch = bytearray(HEADER_SIZE)
+    batch += body
+    _TAIL.pack_into(
+        batch,
+        CRC_START,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    )
+    struct.pack_into(">qiib", batch, 0, base_offset, len(batch) - LENGTH_END, leader_epoch, MAGIC)
+    _CRC.pack_into(batch, 17, computed_crc(batch))
+    return batch
+
+
+def encode_marker(
+    *, commit: bool, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp: int
+) -> bytearray:
+    """The control batch that ends a transaction on one partition (KIP-98, "Control messages")."""
+    record = NewRecord(
+        key=_CONTROL_KEY.pack(0, COMMIT if commit else ABORT),
+        value=_CONTROL_VALUE.pack(0, coordinator_epoch),
+        timestamp=timestamp,
+    )
+    return encode_batch(
+        [record], producer_id=producer_id, producer_epoch=producer_epoch, transactional=True, control=True
+    )
+
+
+def decode_marker(batch: Buffer) -> EndTransactionMarker:
+    """What the control batch says. Raises KafkaError INVALID_RECORD where it is none of the two known types."""
+    records = records_of(batch)
+    key, value = records[0].key, records[0].value
+    if key is None or value is None or len(key) < 4 or len(value) < 6:
+        raise KafkaError(Code.INVALID_RECORD, "a control record is cut off")
+    _, kind = _CONTROL_KEY.unpack_from(key)
+    _, coordinator_epoch = _CONTROL_VALUE.unpack_from(value)
+    if kind not in (ABORT, COMMIT):
+        raise KafkaError(Code.INVALID_RECORD, f"a control record has the unknown type {kind}")
+    return EndTransactionMarker(kind == COMMIT, coordinator_epoch)
+
+
+def new_records(pairs: Iterable[tuple[bytes | None, bytes | None]], timestamp: int) -> list[NewRecord]:
+    """Records of keys and values, all of one time."""
+    return [NewRecord(key, value, timestamp) for key, value in pairs]

@@ -1,0 +1,217 @@
+"""The small text files of a log directory and of its partitions, as Apache Kafka 3.9 writes them; and our manifest.
+
+Offset checkpoints (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`, `replication-offset-checkpoint`,
+`cleaner-offset-checkpoint`) and a partition's `leader-epoch-checkpoint`, a line each:
+
+    version (0)
+    number of entries
+    topic partition offset            or, of a leader epoch:  epoch start_offset
+
+`partition.metadata`: `version: 0`, `topic_id: <22 characters of base64, URL-safe>`. `meta.properties`: Java properties with version=1,
+cluster.id, node.id, directory.id. `.kafka_cleanshutdown`: {"version":0,"brokerEpoch":n}, there after a clean stop alone.
+
+`segments.manifest`, ours, in each partition's directory (Apache Kafka's tools ignore it): what the files were when they were last
+known to be right, so that a changed or missing one is noticed without reading the log. Lines:
+
+    segments.manifest 1 <CRC-32C of all that follows, 8 hex digits>
+    partition <topic_id> <log_start_offset> <log_end_offset>
+    segment <base_offset> <size> <max_timestamp> <offset of that> <end_offset>
+    file <name> <size, -1 where there is none> <CRC-32C, 8 hex digits>
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import uuid
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+MANIFEST_NAME = "segments.manifest"
+CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
+CLEAN_SHUTDOWN = b'{"version":0,"brokerEpoch":-1}'
+LEADER_EPOCH_NAME = "leader-epoch-checkpoint"
+PARTITION_METADATA_NAME = "partition.metadata"
+META_PROPERTIES_NAME = "meta.properties"
+RECOVERY_POINT_NAME = "recovery-point-offset-checkpoint"
+LOG_START_NAME = "log-start-offset-checkpoint"
+REPLICATION_NAME = "replication-offset-checkpoint"
+LOCK_NAME = ".lock"
+NO_TOPIC_ID = uuid.UUID(int=0)
+
+Offsets = dict[tuple[str, int], int]
+
+
+class CorruptCheckpoint(Exception):
+    """The file is not in the form that its name promises."""
+
+
+def encode_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
+    lines = [f"{topic} {partition} {offset}\n" for (topic, partition), offset in offsets.items()]
+    return f"0\n{len(lines)}\n{''.join(lines)}".encode()
+
+
+def decode_offsets(data: bytes) -> Offsets:
+    """Raises CorruptCheckpoint."""
+    offsets: Offsets = {}
+    try:
+        for row in _rows(data, 3):
+            offsets[row[0], _number(row[1])] = _number(row[2])
+    except ValueError as error:
+        raise CorruptCheckpoint(str(error)) from error
+    return offsets
+
+
+def encode_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
+    lines = [f"{epoch} {offset}\n" for epoch, offset in epochs]
+    return f"0\n{len(lines)}\n{''.join(lines)}".encode()
+
+
+def decode_epochs(data: bytes) -> list[tuple[int, int]]:
+    """(epoch, start offset) pairs, both rising. Raises CorruptCheckpoint."""
+    try:
+        epochs = [(_number(row[0]), _number(row[1])) for row in _rows(data, 2)]
+    except ValueError as error:
+        raise CorruptCheckpoint(str(error)) from error
+    for earlier, later in pairwise(epochs):
+        if later[0] <= earlier[0] or later[1] < earlier[1]:
+            raise CorruptCheckpoint(f"the epoch {later[0]} does not follow {earlier[0]}")
+    return epochs
+
+
+def _rows(data: bytes, columns: int) -> list[list[str]]:
+    lines = data.decode("utf-8").split("\n")
+    if len(lines) < 3 or lines[-1] or lines[0] != "0":  # the last line ends too: a cut number is not read as a smaller one
+        raise ValueError("it does not begin with the version 0, or its last line is cut off")
+    rows = [line.split(" ") for line in lines[2:-1]]
+    if _number(lines[1]) != len(rows) or any(len(row) != columns for row in rows):
+        raise ValueError(f"it should have {lines[1]} entries of {columns} columns")
+    return rows
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(f"{text!r} is no offset")
+    return int(text)
+
+
+def encode_topic_id(topic_id: uuid.UUID) -> str:
+    return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
+
+
+def decode_topic_id(text: str) -> uuid.UUID:
+    """Raises ValueError."""
+    try:
+        raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"{text!r} is no topic id") from error
+    if len(text) != 22 or len(raw) != 16:
+        raise ValueError(f"{text!r} is no topic id")
+    return uuid.UUID(bytes=raw)
+
+
+def encode_partition_metadata(topic_id: uuid.UUID) -> bytes:
+    return f"version: 0\ntopic_id: {encode_topic_id(topic_id)}".encode()
+
+
+def decode_partition_metadata(data: bytes) -> uuid.UUID:
+    """Raises CorruptCheckpoint."""
+    try:
+        lines = data.decode("ascii").rstrip("\n").split("\n")
+        if len(lines) == 2 and lines[0] == "version: 0" and lines[1].startswith("topic_id: "):
+            return decode_topic_id(lines[1].removeprefix("topic_id: "))
+    except ValueError as error:
+        raise CorruptCheckpoint(str(error)) from error
+    raise CorruptCheckpoint("it has not the two lines `version: 0` and `topic_id: …`")
+
+
+def encode_properties(properties: Mapping[str, str]) -> bytes:
+    return ("#\n" + "".join(f"{key}={value}\n" for key, value in properties.items())).encode()
+
+
+def decode_properties(data: bytes) -> dict[str, str]:
+    """Keys and values; comments are left out. Raises CorruptCheckpoint."""
+    properties = {}
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptCheckpoint(str(error)) from error
+    for line in text.splitlines():
+        if line.strip() and not line.startswith(("#", "!")):
+            key, equals, value = line.partition("=")
+            if not equals:
+                raise CorruptCheckpoint(f"the line {line!r} is no property")
+            properties[key.strip()] = value.strip()
+    return properties
+
+
+class SegmentNote(NamedTuple):
+    """What the manifest says of one segment."""
+
+    base_offset: int
+    size: int
+    max_timestamp: int
+    max_timestamp_offset: int
+    end_offset: int
+
+
+class Manifest:
+    """The contents of `segments.manifest`."""
+
+    __slots__ = ("files", "log_end_offset", "log_start_offset", "segments", "topic_id")
+
+    def __init__(self, topic_id: uuid.UUID, log_start_offset: int, log_end_offset: int) -> None:
+        self.topic_id = topic_id
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.segments: dict[int, SegmentNote] = {}
+        self.files: dict[str, tuple[int, int]] = {}
+
+    def knows(self, name: str, data: bytes | None) -> bool:
+        """Whether the file was just so; `data` is None where it is not there."""
+        noted = self.files.get(name)
+        if noted is None:
+            return False
+        return noted == ((-1, 0) if data is None else (len(data), crc32c(data)))
+
+    def prefix(self, name: str, data: bytes | None) -> bytes | None:
+        """The noted first bytes of a file that has grown since; None where it does not begin with them."""
+        noted = self.files.get(name)
+        if noted is None:
+            return None
+        size, crc = noted
+        if size <= 0:
+            return b"" if data is not None or size < 0 else None
+        if data is None or len(data) < size or crc32c(memoryview(data)[:size]) != crc:
+            return None
+        return data[:size]
+
+    def encode(self) -> bytes:
+        lines = [f"partition {encode_topic_id(self.topic_id)} {self.log_start_offset} {self.log_end_offset}\n"]
+        lines += [f"segment {' '.join(map(str, note))}\n" for note in self.segments.values()]
+        lines += [f"file {name} {size} {crc:08x}\n" for name, (size, crc) in self.files.items()]
+        body = "".join(lines).encode()
+        return b"segments.manifest 1 %08x\n" % crc32c(body) + body
+
+    @classmethod
+    def decode(cls, data: bytes) -> Manifest:
+        """Raises CorruptCheckpoint."""
+        head, _, body = data.partition(b"\n")
+        if head != b"segments.manifest 1 %08x" % crc32c(body):
+            raise CorruptCheckpoint("its checksum is wrong")
+        found: Manifest | None = None
+        for line in body.decode().splitlines():
+            kind, *fields = line.split(" ")
+            if kind == "partition":
+                found = cls(decode_topic_id(fields[0]), int(fields[1]), int(fields[2]))
+            elif kind == "segment" and found is not None:
+                note = SegmentNote(*map(int, fields))
+                found.segments[note.base_offset] = note
+            elif kind == "file" and found is not None:
+                found.files[fields[0]] = (int(fields[1]), int(fields[2], 16))
+        if found is None:
+            raise CorruptCheckpoint("it names no partition")
+        return found

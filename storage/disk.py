@@ -1,0 +1,228 @@
+"""The seam between the storage engine and the machine: everything that touches a file system goes through `Disk` and `File`.
+
+`OsDisk` is the real one. A simulated one implements the same two protocols, and with it the whole engine runs in a seeded simulation.
+Paths are plain strings with `/`; a file is written at its end alone, read anywhere, and cut; nothing is ever overwritten in place.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from typing import Protocol
+
+Data = bytes | bytearray | memoryview
+
+
+class Syncable(Protocol):
+    """What a flush makes durable."""
+
+    def fsync(self) -> None: ...
+
+
+class File(Protocol):
+    """One open file. `size` is kept in step with every append and truncate."""
+
+    path: str
+    size: int
+
+    def append(self, data: Data) -> int:
+        """Write all of `data` at the end; gives the position at which it begins. OSError is fatal to the log."""
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Up to `size` bytes from `position`; fewer only at the end of the file."""
+
+    def fsync(self) -> None:
+        """Make what was appended durable. The only method that another thread may call."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def close(self) -> None: ...
+
+    def fileno(self) -> int:
+        """The descriptor, for sendfile."""
+
+
+class Lock(Protocol):
+    """A held lock; `release` lets another process have it."""
+
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A file system. Missing files raise FileNotFoundError."""
+
+    def open(self, path: str, *, create: bool = False) -> File: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_dir(self, path: str) -> bool: ...
+
+    def list(self, path: str) -> list[str]:
+        """The names in a directory, sorted."""
+
+    def size(self, path: str) -> int: ...
+
+    def modified_ms(self, path: str) -> int: ...
+
+    def mkdir(self, path: str) -> None:
+        """With parents; one that is there is fine."""
+
+    def rename(self, old: str, new: str) -> None: ...
+
+    def unlink(self, path: str) -> None:
+        """A file that is gone is fine."""
+
+    def rmtree(self, path: str) -> None:
+        """A directory that is gone is fine."""
+
+    def read(self, path: str) -> bytes: ...
+
+    def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
+        """Replace the whole file or nothing. Without `sync` a power failure may lose it (then it must be checksummed)."""
+
+    def fsync_dir(self, path: str) -> None: ...
+
+    def free_bytes(self, path: str) -> int: ...
+
+    def lock(self, path: str) -> Lock:
+        """Lock the file against other processes. Raises BlockingIOError where another one holds it."""
+
+
+class OsFile:
+    """A File over a descriptor. The descriptor is closed with the last reference, so a slice being sent keeps a deleted file readable."""
+
+    __slots__ = ("_fd", "path", "size")
+
+    def __init__(self, path: str, *, create: bool = False) -> None:
+        self._fd = -1  # so that __del__ finds it where the open fails
+        self.path = path
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        self._fd = os.open(path, flags, 0o644)
+        self.size = os.fstat(self._fd).st_size
+
+    def append(self, data: Data) -> int:
+        position = self.size
+        wanted = len(data)
+        written = os.pwrite(self._fd, data, position)
+        while written < wanted:
+            done = os.pwrite(self._fd, memoryview(data)[written:], position + written)
+            if done == 0:
+                raise OSError(errno.ENOSPC, "nothing more can be written", self.path)
+            written += done
+        self.size = position + wanted
+        return position
+
+    def pread(self, size: int, position: int) -> bytes:
+        return os.pread(self._fd, size, position)
+
+    def fsync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+        self.size = size
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class OsLock:
+    """An flock on one file, held until released or until the process ends."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._fd)
+            raise
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class OsDisk:
+    """The machine's own file system."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        return OsFile(path, create=create)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def list(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def mkdir(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new)
+
+    def unlink(self, path: str) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+
+    def rmtree(self, path: str) -> None:
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            pass
+
+    def read(self, path: str) -> bytes:
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+
+    def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
+        temporary = path + ".tmp"
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+            if sync:
+                os.fdatasync(fd)
+        finally:
+            os.close(fd)
+        os.replace(temporary, path)
+        if sync:
+            self.fsync_dir(os.path.dirname(path) or ".")
+
+    def fsync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def free_bytes(self, path: str) -> int:
+        stat = os.statvfs(path)
+        return stat.f_bavail * stat.f_frsize
+
+    def lock(self, path: str) -> Lock:
+        return OsLock(path)

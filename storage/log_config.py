@@ -1,0 +1,44 @@
+"""The settings of one log: Apache Kafka's topic settings, typed, with the unit in the name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NEVER_MS = 2**63 - 1
+DAY_MS = 24 * 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """Immutable: a changed setting is another LogConfig, and takes hold with the next operation on the log."""
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * DAY_MS
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 << 20
+    index_interval_bytes: int = 4096
+    max_message_bytes: int = 1048588
+    retention_ms: int = 7 * DAY_MS
+    retention_bytes: int = -1
+    cleanup_policy: frozenset[str] = frozenset({"delete"})
+    compression_type: str = "producer"
+    timestamp_type_log_append: bool = False
+    timestamp_before_max_ms: int = NEVER_MS
+    timestamp_after_max_ms: int = NEVER_MS
+    delete_retention_ms: int = DAY_MS
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = NEVER_MS
+    file_delete_delay_ms: int = 60_000
+    flush_messages: int = 2**63 - 1
+    flush_ms: int = NEVER_MS
+    preallocate: bool = False
+    producer_id_expiration_ms: int = DAY_MS
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def is_deleted(self) -> bool:
+        return "delete" in self.cleanup_policy

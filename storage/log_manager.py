@@ -1,0 +1,346 @@
+"""The log directory: which partitions there are, what is written about all of them, and what is done from time to time.
+
+    meta.properties                       node.id, cluster.id, directory.id
+    .lock                                 held while a broker runs here
+    .kafka_cleanshutdown                  after a clean stop alone
+    recovery-point-offset-checkpoint      all below is durable            log-start-offset-checkpoint   where it is not the first segment's
+    replication-offset-checkpoint         the high watermarks             cleaner-offset-checkpoint     kept by the cleaner
+    <topic>-<partition>/                  a log                           <…>.<32 hex digits>-delete/   one that is going
+
+A log that cannot be loaded is not among `logs` but in `offline`, with the error that says why; the others are served.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from storage.checkpoints import (
+    CLEAN_SHUTDOWN,
+    CLEAN_SHUTDOWN_NAME,
+    LOCK_NAME,
+    LOG_START_NAME,
+    META_PROPERTIES_NAME,
+    PARTITION_METADATA_NAME,
+    RECOVERY_POINT_NAME,
+    REPLICATION_NAME,
+    CorruptCheckpoint,
+    Offsets,
+    decode_offsets,
+    decode_properties,
+    encode_offsets,
+    encode_partition_metadata,
+    encode_properties,
+)
+from storage.disk import Disk, Lock
+from storage.leader_epochs import LeaderEpochs
+from storage.log import Log, Trash
+from storage.log_config import LogConfig
+from storage.producer_state import ProducerStateManager
+from storage.recovery import load_log
+from storage.segment import CorruptLog, IndexCache, Segment
+
+_DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
+_GOING = re.compile(r".+\.[0-9a-f]{32}-delete")
+_NOT_OURS = "__cluster_metadata"  # Apache Kafka's own log of its metadata
+_LONGEST_NAME = 255
+
+logger = logging.getLogger(__name__)
+
+
+class LogDirectoryError(Exception):
+    """The log directory cannot be used; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogManagerConfig:
+    """Intervals as Apache Kafka's broker settings name them; ids for a directory that has none yet.
+
+    checkpoint_bytes: a log that grew by this much since its last snapshot has its indexes and a snapshot written at the next checkpoint,
+    which bounds what is read again after a kill.
+    """
+
+    node_id: int = 1
+    cluster_id: str | None = None
+    directory_id: str | None = None
+    recovery_checkpoint_interval_ms: int = 60_000
+    start_offset_checkpoint_interval_ms: int = 60_000
+    retention_check_interval_ms: int = 300_000
+    producer_expiration_check_interval_ms: int = 600_000
+    initial_task_delay_ms: int = 30_000
+    checkpoint_bytes: int = 16 << 20
+    index_cache_bytes: int = 8 << 20
+
+
+class LogManager:
+    """All logs of one directory. Nothing happens between calls: `on_tick` is to be called by `next_deadline_ms`."""
+
+    def __init__(self, disk: Disk, data_dir: str, *, config: LogManagerConfig, now_ms: int) -> None:
+        self.disk = disk
+        self.data_dir = data_dir.rstrip("/") or "/"
+        self.config = config
+        self.logs: dict[tuple[str, int], Log] = {}
+        self.offline: dict[tuple[str, int], CorruptLog] = {}
+        self.cluster_id = config.cluster_id
+        self.node_id = config.node_id
+        self.cache = IndexCache(config.index_cache_bytes)
+        self._trash = Trash()
+        self._going: list[tuple[int, str]] = []
+        self._start_changed: set[tuple[str, int]] = set()
+        self._kept_points: Offsets = {}
+        self._kept_starts: Offsets = {}
+        self._written: dict[str, bytes] = {}
+        self._lock: Lock | None = None
+        self._deletion_count = 0
+        first = now_ms + config.initial_task_delay_ms
+        self._next_checkpoint_ms = first
+        self._next_retention_ms = first
+        self._next_expiration_ms = now_ms + config.producer_expiration_check_interval_ms
+
+    def _path(self, name: str) -> str:
+        return f"{self.data_dir}/{name}"
+
+    # --- starting -------------------------------------------------------------------------------------------------------------
+
+    def load(
+        self,
+        config_of: Callable[[str], LogConfig],
+        now_ms: int,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Take the directory, and open every log in it.
+
+        Takes:  config_of, a topic's settings; progress, told (logs done, logs in all).
+        Raises: LogDirectoryError where another process has the directory, or it belongs to another node. OSError.
+        After:  `logs` and `offline` hold what there is; the mark of a clean stop is gone.
+        """
+        self.disk.mkdir(self.data_dir)
+        try:
+            self._lock = self.disk.lock(self._path(LOCK_NAME))
+        except BlockingIOError as error:
+            raise LogDirectoryError(f"{self.data_dir} is in use by another broker: stop it, or give another log.dirs") from error
+        self._load_meta_properties()
+        clean = self.disk.exists(self._path(CLEAN_SHUTDOWN_NAME))
+        points = self._load_offsets(RECOVERY_POINT_NAME)
+        starts = self._load_offsets(LOG_START_NAME)
+        found = self._directories(now_ms)
+        for done, (topic, partition) in enumerate(found):
+            key = topic, partition
+            try:
+                self.logs[key] = load_log(
+                    self.disk,
+                    self._directory(topic, partition),
+                    topic,
+                    partition,
+                    config_of(topic),
+                    recovery_point=points.get(key, 0),
+                    log_start_offset=starts.get(key),
+                    clean=clean,
+                    now_ms=now_ms,
+                    cache=self.cache,
+                    trash=self._trash,
+                    start_changed=self._start_changed,
+                )
+            except CorruptLog as error:
+                logger.error("the log of %s-%d is off line: %s", topic, partition, error)
+                self.offline[key] = error
+                if key in points:
+                    self._kept_points[key] = points[key]
+                if key in starts:
+                    self._kept_starts[key] = starts[key]
+            if progress is not None:
+                progress(done + 1, len(found))
+        self.disk.unlink(self._path(CLEAN_SHUTDOWN_NAME))
+        self._checkpoint(force=False)
+
+    def _load_meta_properties(self) -> None:
+        path = self._path(META_PROPERTIES_NAME)
+        try:
+            properties = decode_properties(self.disk.read(path))
+        except FileNotFoundError:
+            properties = {}
+        except CorruptCheckpoint as error:
+            raise LogDirectoryError(f"{path} cannot be read ({error}): restore it, or remove it to have it written anew") from error
+        node_id = properties.get("node.id", str(self.config.node_id))
+        if node_id != str(self.config.node_id):
+            raise LogDirectoryError(f"{path} says that this is the directory of node {node_id}, not of node {self.config.node_id}")
+        cluster_id = properties.get("cluster.id", self.config.cluster_id)
+        directory_id = properties.get("directory.id", self.config.directory_id)
+        self.cluster_id = cluster_id
+        wanted = {"node.id": node_id, "directory.id": directory_id, "version": "1", "cluster.id": cluster_id}
+        wanted |= {key: value for key, value in properties.items() if key not in wanted}
+        wanted_text = {key: value for key, value in wanted.items() if value is not None}
+        if wanted_text != properties:
+            self.disk.write_atomic(path, encode_properties(wanted_text))
+
+    def _load_offsets(self, name: str) -> Offsets:
+        try:
+            data = self.disk.read(self._path(name))
+            offsets = decode_offsets(data)
+        except FileNotFoundError:
+            return {}
+        except CorruptCheckpoint as error:
+            logger.warning("%s cannot be used (%s): the logs are checked from further back", self._path(name), error)
+            return {}
+        self._written[name] = data
+        return offsets
+
+    def _directories(self, now_ms: int) -> list[tuple[str, int]]:
+        found = []
+        for name in self.disk.list(self.data_dir):
+            match = _DIRECTORY.fullmatch(name)
+            if _GOING.fullmatch(name):
+                self._going.append((now_ms, self._path(name)))
+            elif match and match["topic"] != _NOT_OURS and self.disk.is_dir(self._path(name)):
+                found.append((match["topic"], int(match["partition"])))
+        return found
+
+    def _directory(self, topic: str, partition: int) -> str:
+        return self._path(f"{topic}-{partition}")
+
+    # --- logs that come and go --------------------------------------------------------------------------------------------------
+
+    def create(self, topic: str, partition: int, topic_id: uuid.UUID, config: LogConfig, now_ms: int) -> Log:
+        """A new, empty log, in leader epoch 0."""
+        key = topic, partition
+        assert key not in self.logs and key not in self.offline, f"{topic}-{partition} exists"
+        directory = self._directory(topic, partition)
+        self.disk.mkdir(directory)
+        self.disk.write_atomic(f"{directory}/{PARTITION_METADATA_NAME}", encode_partition_metadata(topic_id), sync=False)
+        epochs = LeaderEpochs(self.disk, directory, [])
+        epochs.assign(0, 0)
+        segment = Segment.create(
+            self.disk, directory, 0, now_ms=now_ms, cache=self.cache, index_interval_bytes=config.index_interval_bytes
+        )
+        log = Log(
+            self.disk,
+            directory,
+            topic,
+            partition,
+            topic_id,
+            config,
+            segments=[segment],
+            log_start_offset=0,
+            log_end_offset=0,
+            recovery_point=0,
+            producer_state=ProducerStateManager(),
+            epochs=epochs,
+            snapshots=[],
+            cache=self.cache,
+            trash=self._trash,
+            start_changed=self._start_changed,
+        )
+        log.directory_changed()
+        self.logs[key] = log
+        return log
+
+    def assign_topic_id(self, log: Log, topic_id: uuid.UUID) -> None:
+        """Say which topic the log is of, where its own file does not (or not rightly)."""
+        log.topic_id = topic_id
+        self.disk.write_atomic(f"{log.directory}/{PARTITION_METADATA_NAME}", encode_partition_metadata(topic_id))
+
+    def delete(self, topic: str, partition: int, now_ms: int) -> None:
+        """The log is gone at once; its files go after file.delete.delay.ms."""
+        key = topic, partition
+        log = self.logs.pop(key, None)
+        self.offline.pop(key, None)
+        self._start_changed.discard(key)
+        delay_ms = 0
+        topic_id = uuid.UUID(int=0)
+        if log is not None:
+            log.forget_indexes()
+            delay_ms, topic_id = log.config.file_delete_delay_ms, log.topic_id
+        self._deletion_count += 1
+        unique = uuid.uuid5(topic_id, f"{topic} {partition} {now_ms} {self._deletion_count}").hex
+        ending = f"-{partition}.{unique}-delete"
+        directory = self._path(topic[: _LONGEST_NAME - len(ending)] + ending)
+        self.disk.rename(self._directory(topic, partition), directory)
+        self.disk.fsync_dir(self.data_dir)
+        self._going.append((now_ms + delay_ms, directory))
+        prefix = self._directory(topic, partition) + "/"
+        self._trash.entries = [(due, path) for due, path in self._trash.entries if not path.startswith(prefix)]
+        self._checkpoint(force=False)
+
+    # --- from time to time ----------------------------------------------------------------------------------------------------------
+
+    def next_deadline_ms(self) -> int:
+        """When `on_tick` has something to do."""
+        due = min(self._next_checkpoint_ms, self._next_retention_ms, self._next_expiration_ms)
+        for waiting in (self._going, self._trash.entries):
+            for at, _ in waiting:
+                due = min(due, at)
+        return 0 if self._start_changed else due
+
+    def on_tick(self, now_ms: int) -> None:
+        """Do what is due: retention, checkpoints, producers that expire, files that go."""
+        if now_ms >= self._next_retention_ms:
+            self._next_retention_ms = now_ms + self.config.retention_check_interval_ms
+            for log in list(self.logs.values()):
+                self._retain(log, now_ms)
+        if self._start_changed:  # before any file goes: a start that was told must not fall back
+            self._write_starts()
+        if now_ms >= self._next_checkpoint_ms:
+            self._next_checkpoint_ms = now_ms + self.config.recovery_checkpoint_interval_ms
+            for log in self.logs.values():
+                if log.size_bytes - log.snapshot_bytes >= self.config.checkpoint_bytes:
+                    log.checkpoint()
+            self._checkpoint(force=False)
+        if now_ms >= self._next_expiration_ms:
+            self._next_expiration_ms = now_ms + self.config.producer_expiration_check_interval_ms
+            for log in self.logs.values():
+                log.expire_producers(now_ms)
+        self._empty_trash(now_ms)
+
+    def _retain(self, log: Log, now_ms: int) -> None:
+        try:
+            log.delete_old_segments(now_ms)
+        except CorruptLog as error:
+            logger.error("retention of %r stops: %s", log, error)
+
+    def _empty_trash(self, now_ms: int) -> None:
+        if self._trash.entries:
+            for due_ms, path in self._trash.entries:
+                if due_ms <= now_ms:
+                    self.disk.unlink(path)
+            self._trash.entries = [entry for entry in self._trash.entries if entry[0] > now_ms]
+        if self._going:
+            for due_ms, path in self._going:
+                if due_ms <= now_ms:
+                    self.disk.rmtree(path)
+            self._going = [entry for entry in self._going if entry[0] > now_ms]
+
+    def _checkpoint(self, *, force: bool) -> None:
+        logs = self.logs
+        points = {key: log.recovery_point for key, log in logs.items()}
+        self._write(RECOVERY_POINT_NAME, encode_offsets(self._kept_points | points), force)
+        self._write(REPLICATION_NAME, encode_offsets({key: log.high_watermark for key, log in logs.items()}), force)
+        self._write_starts()
+
+    def _write_starts(self) -> None:
+        for key in self._start_changed:
+            self.logs[key].checkpoint()  # the manifest has the start too, with a checksum
+        self._start_changed.clear()
+        starts = {
+            key: log.log_start_offset
+            for key, log in self.logs.items()
+            if log.log_start_offset > log.segments[0].base_offset
+        }
+        self._write(LOG_START_NAME, encode_offsets(self._kept_starts | starts), False)
+
+    def _write(self, name: str, data: bytes, force: bool) -> None:
+        if force or self._written.get(name) != data:
+            self.disk.write_atomic(self._path(name), data)
+            self._written[name] = data
+
+    def close(self, now_ms: int) -> None:
+        """Stop cleanly: every log durable and closed, all checkpoints, then the mark that says so."""
+        for log in self.logs.values():
+            log.close(now_ms)
+        self._checkpoint(force=True)
+        self.disk.write_atomic(self._path(CLEAN_SHUTDOWN_NAME), CLEAN_SHUTDOWN)
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None

@@ -1,0 +1,340 @@
+"""What a log knows of its producers: epochs, sequences, open transactions; and the snapshots of that.
+
+Pure: nothing here reads a clock or a file. `check_batch` decides whether a batch may be written and changes nothing; `on_batch` and
+`on_marker` take in what was written, and never refuse, so that live appends and replay go the same way.
+
+A snapshot, big-endian, named `<offset>.snapshot`: the state before the batch at that offset.
+
+    at  size  field                     one producer, 46 bytes:
+     0   2    version (1)                0   8   producer_id
+     2   4    crc: CRC-32C of the rest   8   2   producer_epoch
+     6   4    producer count            10   4   last_sequence (-1: no batch)
+    10        the producers             14   8   last_offset (-1: no batch)
+                                        22   4   offset_delta: last_offset less first offset of that batch
+                                        26   8   timestamp
+                                        34   4   coordinator_epoch (-1: no marker yet)
+                                        38   8   current_txn_first_offset (-1: none open)
+
+It holds the last batch of each producer only; the batches before it are found again in the log when one comes a second time (`Log`).
+Source: KIP-98 (idempotence, transactions), KIP-360 (epochs); the layout as Apache Kafka 3.9 writes it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from protocol.errors import Code, KafkaError
+from protocol.records import MAX_SEQUENCE, NO_PRODUCER_EPOCH, NO_SEQUENCE
+
+REMEMBERED_BATCHES = 5
+SNAPSHOT_VERSION = 1
+_HEAD = struct.Struct(">hI")
+_COUNT = struct.Struct(">i")
+_PRODUCER = struct.Struct(">qhiqiqiq")
+PRODUCER_SIZE = _PRODUCER.size
+NO_OFFSET = -1
+
+
+class CorruptSnapshot(Exception):
+    """The bytes are no snapshot, or not as they were written."""
+
+
+class BatchMeta(NamedTuple):
+    """A batch that was written, as far as a second sending of it is recognised."""
+
+    first_sequence: int
+    last_sequence: int
+    first_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class CompletedTxn(NamedTuple):
+    """A transaction that a marker ended, on this partition."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    aborted: bool
+    last_stable_offset: int
+
+
+class ProducerEntry:
+    """One producer on one partition.
+
+    batches: the last five of the present epoch, oldest first. window_known is False while earlier ones may be in the log but not here
+    (after a snapshot was loaded). seen_ms is the broker's clock at the last append (or at loading), by which the entry expires: the
+    batches' own times may be of any year.
+    """
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "last_timestamp",
+        "producer_epoch",
+        "producer_id",
+        "seen_ms",
+        "txn_first_offset",
+        "window_known",
+    )
+
+    def __init__(self, producer_id: int, producer_epoch: int, seen_ms: int) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.batches: list[BatchMeta] = []
+        self.coordinator_epoch = -1
+        self.txn_first_offset = NO_OFFSET
+        self.last_timestamp = -1
+        self.seen_ms = seen_ms
+        self.window_known = True
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else NO_OFFSET
+
+    def find(self, first_sequence: int, last_sequence: int) -> BatchMeta | None:
+        """The remembered batch of exactly these sequences."""
+        for batch in self.batches:
+            if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
+                return batch
+        return None
+
+
+class ProducerStateManager:
+    """The producers of one log.
+
+    open_txns: producer id -> first offset of its open transaction, in the order of the first offsets (a transaction begins at the end of
+    the log, so the order of insertion is that of the offsets).
+    end_offset: all batches below it have been taken in.
+    """
+
+    __slots__ = ("end_offset", "open_txns", "producers")
+
+    def __init__(self, end_offset: int = 0) -> None:
+        self.producers: dict[int, ProducerEntry] = {}
+        self.open_txns: dict[int, int] = {}
+        self.end_offset = end_offset
+
+    # --- asking ---------------------------------------------------------------------------------------------------------------
+
+    def first_open_offset(self) -> int | None:
+        """The first offset of the earliest open transaction."""
+        for offset in self.open_txns.values():
+            return offset
+        return None
+
+    def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        if producer_id not in self.open_txns:
+            return False
+        return self.producers[producer_id].producer_epoch == producer_epoch
+
+    def check_batch(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        last_sequence: int,
+        transactional: bool,
+        remembered: Callable[[ProducerEntry], None],
+    ) -> BatchMeta | None:
+        """Whether a client's batch comes next.
+
+        Takes:  remembered, called where the entry's earlier batches are needed and not known: it fills them in.
+        Gives:  None: append it; or the earlier batch that it repeats.
+        Raises: KafkaError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
+        Source: KIP-98; a producer that is not known may begin anywhere, a new epoch must begin at 0.
+        """
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            return None
+        epoch = entry.producer_epoch
+        batches = entry.batches
+        if producer_epoch == epoch:
+            last = batches[-1].last_sequence if batches else NO_SEQUENCE
+            if base_sequence != last + 1 and not (base_sequence == 0 and last == MAX_SEQUENCE):
+                duplicate = entry.find(base_sequence, last_sequence)
+                if duplicate is None and not entry.window_known:
+                    remembered(entry)
+                    duplicate = entry.find(base_sequence, last_sequence)
+                if duplicate is not None:
+                    return duplicate
+                raise KafkaError(
+                    Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"producer {producer_id} sent the sequence {base_sequence}, its last was {last}",
+                )
+        elif producer_epoch < epoch:
+            raise KafkaError(
+                Code.INVALID_PRODUCER_EPOCH, f"producer {producer_id} has the epoch {epoch}, the batch {producer_epoch}"
+            )
+        elif base_sequence != 0 and epoch != NO_PRODUCER_EPOCH:
+            raise KafkaError(
+                Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {producer_id} begins its epoch {producer_epoch} with the sequence {base_sequence}",
+            )
+        if entry.txn_first_offset >= 0 and not transactional:
+            raise KafkaError(
+                Code.INVALID_TXN_STATE, f"producer {producer_id} has an open transaction, the batch is not of one"
+            )
+        return None
+
+    def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
+        """Raises: KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED."""
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            return
+        if producer_epoch < entry.producer_epoch:
+            raise KafkaError(
+                Code.INVALID_PRODUCER_EPOCH,
+                f"producer {producer_id} has the epoch {entry.producer_epoch}, the marker {producer_epoch}",
+            )
+        if coordinator_epoch < entry.coordinator_epoch:
+            raise KafkaError(
+                Code.TRANSACTION_COORDINATOR_FENCED,
+                f"a coordinator of epoch {entry.coordinator_epoch} has ended transactions here, this one has {coordinator_epoch}",
+            )
+
+    # --- taking in ------------------------------------------------------------------------------------------------------------
+
+    def on_batch(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        last_sequence: int,
+        first_offset: int,
+        last_offset: int,
+        timestamp: int,
+        transactional: bool,
+        now_ms: int,
+    ) -> None:
+        """A batch of a producer was written."""
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            entry = self.producers[producer_id] = ProducerEntry(producer_id, producer_epoch, now_ms)
+        elif entry.producer_epoch != producer_epoch:
+            entry.producer_epoch = producer_epoch
+            entry.batches = []
+            entry.window_known = True
+        batches = entry.batches
+        batches.append(BatchMeta(base_sequence, last_sequence, first_offset, last_offset, timestamp))
+        if len(batches) > REMEMBERED_BATCHES:
+            del batches[0]
+            entry.window_known = True
+        entry.last_timestamp = timestamp
+        entry.seen_ms = now_ms
+        if transactional and entry.txn_first_offset < 0:
+            entry.txn_first_offset = first_offset
+            self.open_txns[producer_id] = first_offset
+        self.end_offset = last_offset + 1
+
+    def on_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        commit: bool,
+        offset: int,
+        timestamp: int,
+        now_ms: int,
+    ) -> CompletedTxn | None:
+        """A marker was written. Gives the transaction that it ended; none where that had no data here."""
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            entry = self.producers[producer_id] = ProducerEntry(producer_id, producer_epoch, now_ms)
+        elif entry.producer_epoch != producer_epoch:
+            entry.producer_epoch = producer_epoch
+            entry.batches = []
+            entry.window_known = True
+        entry.coordinator_epoch = coordinator_epoch
+        entry.last_timestamp = timestamp
+        entry.seen_ms = now_ms
+        self.end_offset = offset + 1
+        first_offset = entry.txn_first_offset
+        if first_offset < 0:
+            return None
+        entry.txn_first_offset = NO_OFFSET
+        del self.open_txns[producer_id]
+        still_open = self.first_open_offset()
+        return CompletedTxn(
+            producer_id, first_offset, offset, not commit, offset + 1 if still_open is None else still_open
+        )
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers that wrote nothing for that long and have no transaction open. Gives how many."""
+        gone = [
+            producer_id
+            for producer_id, entry in self.producers.items()
+            if entry.txn_first_offset < 0 and now_ms - entry.seen_ms >= expiration_ms
+        ]
+        for producer_id in gone:
+            del self.producers[producer_id]
+        return len(gone)
+
+    # --- snapshots ------------------------------------------------------------------------------------------------------------
+
+    def encode_snapshot(self) -> bytes:
+        rows = [_COUNT.pack(len(self.producers))]
+        for entry in self.producers.values():
+            last = entry.batches[-1] if entry.batches else None
+            rows.append(
+                _PRODUCER.pack(
+                    entry.producer_id,
+                    entry.producer_epoch,
+                    last.last_sequence if last else NO_SEQUENCE,
+                    last.last_offset if last else NO_OFFSET,
+                    last.last_offset - last.first_offset if last else 0,
+                    entry.last_timestamp,
+                    entry.coordinator_epoch,
+                    entry.txn_first_offset,
+                )
+            )
+        body = b"".join(rows)
+        return _HEAD.pack(SNAPSHOT_VERSION, crc32c(body)) + body
+
+    @classmethod
+    def decode_snapshot(cls, data: bytes, offset: int, now_ms: int) -> ProducerStateManager:
+        """The state before `offset`. Raises CorruptSnapshot."""
+        if len(data) < _HEAD.size + _COUNT.size:
+            raise CorruptSnapshot(f"{len(data)} bytes are too few")
+        version, crc = _HEAD.unpack_from(data)
+        body = data[_HEAD.size :]
+        if version != SNAPSHOT_VERSION:
+            raise CorruptSnapshot(f"its version is {version}, not {SNAPSHOT_VERSION}")
+        if crc32c(body) != crc:
+            raise CorruptSnapshot("its checksum is wrong")
+        (count,) = _COUNT.unpack_from(body)
+        if len(body) != _COUNT.size + count * PRODUCER_SIZE:
+            raise CorruptSnapshot(f"{count} producers in {len(body)} bytes")
+        state = cls(offset)
+        entries = []
+        for row in _PRODUCER.iter_unpack(body[_COUNT.size :]):
+            producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, txn_first = row
+            entry = ProducerEntry(producer_id, epoch, now_ms)
+            if last_offset >= 0:
+                first_sequence = NO_SEQUENCE if last_sequence < 0 else (last_sequence - delta) & MAX_SEQUENCE
+                entry.batches.append(
+                    BatchMeta(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp)
+                )
+                entry.window_known = False
+            entry.last_timestamp = timestamp
+            entry.coordinator_epoch = coordinator_epoch
+            entry.txn_first_offset = txn_first
+            entries.append(entry)
+        state._take(entries)
+        return state
+
+    def _take(self, entries: Iterable[ProducerEntry]) -> None:
+        for entry in entries:
+            self.producers[entry.producer_id] = entry
+        still_open = sorted(
+            (entry.txn_first_offset, entry.producer_id) for entry in self.producers.values() if entry.txn_first_offset >= 0
+        )
+        self.open_txns = {producer_id: offset for offset, producer_id in still_open}

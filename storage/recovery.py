@@ -1,0 +1,497 @@
+"""Loading a log from its directory, after a clean stop or a kill.
+
+What was last known to be right is in the manifest: sizes, indexes, and a snapshot of the producers at its log_end_offset. Loading begins
+there, if the files still fit it, and takes in what the log holds beyond, batch by batch with its checksum; after a clean stop that is
+nothing. Where they do not fit, or there is no manifest (Apache Kafka wrote the directory), loading begins at the start of the segment that
+holds the recovery point: its indexes are built anew, and the producers come from the latest good snapshot and the batches after it.
+
+What is found at the end and is no whole batch with a right checksum is a torn write: it is cut off, and the log says so. But nothing is cut
+that was durable before (below the recovery point), nor what has a good batch behind it: then CorruptLog names the file, the position, and
+what to do.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from functools import partial
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from protocol.errors import KafkaError
+from protocol.records import CRC_START, HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, read_header
+from storage.checkpoints import (
+    MANIFEST_NAME,
+    NO_TOPIC_ID,
+    PARTITION_METADATA_NAME,
+    CorruptCheckpoint,
+    Manifest,
+    decode_partition_metadata,
+    encode_partition_metadata,
+)
+from storage.disk import Disk
+from storage.leader_epochs import LeaderEpochs
+from storage.log import Log, Trash, aborted_entry, replay_batch
+from storage.log_config import LogConfig
+from storage.producer_state import CorruptSnapshot, ProducerStateManager
+from storage.segment import (
+    INDEX_SUFFIXES,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
+    CorruptLog,
+    IndexCache,
+    Segment,
+    offset_name,
+)
+
+_READ_BYTES = 1 << 20
+_SEARCH_BYTES = 64 << 20  # how far behind a bad batch a good one is looked for
+_LEFT_OVER = (".deleted", ".cleaned", ".tmp")
+
+logger = logging.getLogger(__name__)
+
+
+class Files(NamedTuple):
+    """What a partition's directory holds, by kind."""
+
+    bases: list[int]
+    snapshots: list[int]
+    names: set[str]
+
+
+def load_log(
+    disk: Disk,
+    directory: str,
+    topic: str,
+    partition: int,
+    config: LogConfig,
+    *,
+    recovery_point: int,
+    log_start_offset: int | None,
+    clean: bool = False,
+    now_ms: int,
+    cache: IndexCache,
+    trash: Trash | None = None,
+    start_changed: set[tuple[str, int]] | None = None,
+) -> Log:
+    """Open the log in `directory`.
+
+    Takes:  recovery_point and log_start_offset as the checkpoints of the log directory tell (0 and None where they do not); the manifest,
+            which has a checksum, goes before them where it is up to date. clean: whether the last stop was.
+    Raises: CorruptLog, naming the file and what to do. OSError.
+    """
+    files = _tidy(disk, directory)
+    manifest = _load_manifest(disk, directory)
+    topic_id = _load_topic_id(disk, directory, manifest)
+    segments = _segments(disk, directory, files, manifest, config, now_ms, cache, log_start_offset or 0)
+    log_start = max(log_start_offset or 0, segments[0].base_offset)
+    if manifest is not None:
+        if not clean or _is_exact(manifest, segments):  # else Apache Kafka may have been here since, and knows better
+            log_start = max(manifest.log_start_offset, segments[0].base_offset)
+            if clean:
+                recovery_point = manifest.log_end_offset
+    loader = _Loader(disk, directory, segments, files.snapshots, manifest, recovery_point, now_ms)
+    state = loader.load()
+    end_offset = state.end_offset
+    snapshots = _usable_snapshots(disk, directory, files.snapshots, end_offset)
+    epochs = _load_epochs(disk, directory, segments, end_offset)
+    return Log(
+        disk,
+        directory,
+        topic,
+        partition,
+        topic_id,
+        config,
+        segments=segments,
+        log_start_offset=min(log_start, end_offset),
+        log_end_offset=end_offset,
+        recovery_point=min(recovery_point, end_offset),
+        producer_state=state,
+        epochs=epochs,
+        snapshots=snapshots,
+        cache=cache,
+        trash=trash,
+        start_changed=start_changed,
+    )
+
+
+# --- what the directory holds ---------------------------------------------------------------------------------------------------
+
+
+def _tidy(disk: Disk, directory: str) -> Files:
+    """Sort the names; remove what an interrupted change left over, and indexes without a log."""
+    bases: list[int] = []
+    snapshots: list[int] = []
+    names = set(disk.list(directory))
+    for name in sorted(names):
+        stem, suffix = name[:20], name[20:]
+        if name.endswith(_LEFT_OVER):
+            disk.unlink(f"{directory}/{name}")
+            names.discard(name)
+        elif stem.isdigit() and len(stem) == 20:
+            if suffix == LOG_SUFFIX:
+                bases.append(int(stem))
+            elif suffix == SNAPSHOT_SUFFIX:
+                snapshots.append(int(stem))
+    for name in sorted(names):
+        if name[20:] in INDEX_SUFFIXES and name[:20] + LOG_SUFFIX not in names:
+            disk.unlink(f"{directory}/{name}")
+    return Files(bases, snapshots, names)
+
+
+def _load_manifest(disk: Disk, directory: str) -> Manifest | None:
+    path = f"{directory}/{MANIFEST_NAME}"
+    try:
+        return Manifest.decode(disk.read(path))
+    except FileNotFoundError:
+        return None
+    except CorruptCheckpoint as error:
+        logger.warning("%s cannot be used (%s): the log is read instead", path, error)
+        return None
+
+
+def _load_topic_id(disk: Disk, directory: str, manifest: Manifest | None) -> uuid.UUID:
+    path = f"{directory}/{PARTITION_METADATA_NAME}"
+    try:
+        return decode_partition_metadata(disk.read(path))
+    except (FileNotFoundError, CorruptCheckpoint) as error:
+        if manifest is None or manifest.topic_id == NO_TOPIC_ID:
+            logger.warning("%s cannot be read (%s): the topic id has to come from elsewhere", path, error)
+            return NO_TOPIC_ID
+        logger.warning("%s cannot be read (%s): it is written anew with the id that the manifest has", path, error)
+        disk.write_atomic(path, encode_partition_metadata(manifest.topic_id))
+        return manifest.topic_id
+
+
+def _segments(
+    disk: Disk,
+    directory: str,
+    files: Files,
+    manifest: Manifest | None,
+    config: LogConfig,
+    now_ms: int,
+    cache: IndexCache,
+    log_start_offset: int,
+) -> list[Segment]:
+    """The segments in order; a new one where there is none."""
+    bases = files.bases
+    interval = config.index_interval_bytes
+    if manifest is not None:
+        for note in manifest.segments.values():
+            if note.size and note.base_offset not in bases and (not bases or note.base_offset > bases[0]):
+                path = f"{directory}/{offset_name(note.base_offset)}{LOG_SUFFIX}"
+                raise CorruptLog(
+                    path,
+                    0,
+                    f"the file is missing; it held {note.size} bytes",
+                    f"Restore it from a copy; or, to give up its records, remove {directory}/{MANIFEST_NAME}",
+                )
+    if not bases:
+        base = manifest.log_end_offset if manifest is not None else log_start_offset
+        return [
+            Segment.create(disk, directory, base, now_ms=now_ms, cache=cache, index_interval_bytes=interval)
+        ]
+    segments = []
+    for base in bases:
+        segment = Segment(
+            disk,
+            directory,
+            base,
+            size=disk.size(f"{directory}/{offset_name(base)}{LOG_SUFFIX}"),
+            created_ms=now_ms,
+            cache=cache,
+            index_interval_bytes=interval,
+        )
+        known = manifest.segments.get(base) if manifest is not None else None
+        if known is not None:
+            segment.manifest = manifest
+            if known.max_timestamp >= 0 and known.size == segment.size:
+                segment.max_timestamp, segment.max_timestamp_offset = known.max_timestamp, known.max_timestamp_offset
+                segment.times_known = True
+        segments.append(segment)
+    return segments
+
+
+def _is_exact(manifest: Manifest, segments: list[Segment]) -> bool:
+    """Whether the segments are as long as the manifest has them, so nothing was written since."""
+    return {segment.base_offset: segment.size for segment in segments} == {
+        note.base_offset: note.size for note in manifest.segments.values()
+    }
+
+
+def _usable_snapshots(disk: Disk, directory: str, snapshots: list[int], end_offset: int) -> list[int]:
+    """Those of the log as it is; snapshots of what was cut off go."""
+    for offset in snapshots:
+        if offset > end_offset:
+            disk.unlink(f"{directory}/{offset_name(offset)}{SNAPSHOT_SUFFIX}")
+    return [offset for offset in snapshots if offset <= end_offset]
+
+
+def _load_epochs(disk: Disk, directory: str, segments: list[Segment], end_offset: int) -> LeaderEpochs:
+    try:
+        epochs = LeaderEpochs.load(disk, directory)
+        epochs.truncate_from_end(end_offset)
+        return epochs
+    except (FileNotFoundError, CorruptCheckpoint, UnicodeDecodeError) as error:
+        logger.warning("the leader epochs of %s cannot be read (%s): they are built anew from the log", directory, error)
+    epochs = LeaderEpochs(disk, directory, [])
+    latest = -1
+    for segment in segments:
+        for _, header in segment.headers():
+            if header.leader_epoch > latest:
+                latest = header.leader_epoch
+                epochs.assign(latest, header.base_offset)
+    if latest < 0:
+        epochs.assign(0, end_offset)
+    return epochs
+
+
+# --- what the log holds -----------------------------------------------------------------------------------------------------------
+
+
+class _Loader:
+    """One pass over the part of a log that is not known to be right."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        segments: list[Segment],
+        snapshots: list[int],
+        manifest: Manifest | None,
+        recovery_point: int,
+        now_ms: int,
+    ) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.segments = segments
+        self.snapshots = snapshots
+        self.manifest = manifest
+        self.recovery_point = recovery_point
+        self.now_ms = now_ms
+
+    def load(self) -> ProducerStateManager:
+        """Check and index what has to be; gives the producers' state at the end of the log. The last segment is open for appends."""
+        begun = self._begin_at_manifest()
+        if begun is None:
+            at = self._first_suspect()
+            state = self._state_at(at)
+            position = 0
+        else:
+            at, position, state = begun
+        while at < len(self.segments):
+            segment = self.segments[at]
+            at += 1
+            if position == 0 and segment.base_offset < state.end_offset:
+                raise segment.corrupt(0, f"the segment before it reaches to offset {state.end_offset}")
+            if position == 0 and segment.base_offset > state.end_offset:
+                self._drop_snapshots_above(state.end_offset)  # what is missing before it may be in them
+            self._check(segment, position, state)
+            position = 0
+        self._say_what_is_missing(state.end_offset)
+        return state
+
+    def _begin_at_manifest(self) -> tuple[int, int, ProducerStateManager] | None:
+        """Segment number, position, and state where the manifest's knowledge ends; None where the files do not fit it."""
+        manifest = self.manifest
+        if manifest is None or self.recovery_point < manifest.log_end_offset:
+            return None
+        by_base = {segment.base_offset: number for number, segment in enumerate(self.segments)}
+        last = max(manifest.segments, default=-1)
+        if last not in by_base or min(by_base) < min(manifest.segments):
+            return None
+        for base, note in manifest.segments.items():
+            number = by_base.get(base)
+            if number is not None:  # else retention let it go
+                size = self.segments[number].size
+                if size < note.size or (size != note.size and base != last):
+                    return None
+        number = by_base[last]
+        segment = self.segments[number]
+        note = manifest.segments[last]
+        state = self._snapshot(manifest.log_end_offset)
+        held = segment.size
+        if state is None or not segment.reopen(note):
+            segment.size = held
+            return None
+        segment.size = held
+        if held > note.size:
+            logger.info("%s: %d bytes were written after the last checkpoint", segment.path(LOG_SUFFIX), held - note.size)
+        return number, note.size, state
+
+    def _first_suspect(self) -> int:
+        """The number of the segment that holds the recovery point, or of an earlier one that lost bytes since the manifest."""
+        suspect = 0
+        for number, segment in enumerate(self.segments):
+            note = self.manifest.segments.get(segment.base_offset) if self.manifest is not None else None
+            if note is not None and segment.size < note.size:
+                return number
+            if segment.base_offset <= self.recovery_point:
+                suspect = number
+        return suspect
+
+    def _snapshot(self, offset: int) -> ProducerStateManager | None:
+        path = f"{self.directory}/{offset_name(offset)}{SNAPSHOT_SUFFIX}"
+        try:
+            return ProducerStateManager.decode_snapshot(self.disk.read(path), offset, self.now_ms)
+        except FileNotFoundError:
+            return None
+        except CorruptSnapshot as error:
+            logger.warning("%s cannot be used (%s): an older one is, or the log", path, error)
+            self.disk.unlink(path)
+            if offset in self.snapshots:
+                self.snapshots.remove(offset)
+            return None
+
+    def _state_at(self, number: int) -> ProducerStateManager:
+        """The producers' state before segment `number`, from the latest good snapshot at or below its start and the batches after."""
+        target = self.segments[number].base_offset
+        state: ProducerStateManager | None = None
+        for offset in sorted(self.snapshots, reverse=True):
+            if offset <= target:
+                state = self._snapshot(offset)
+                if state is not None:
+                    break
+        if state is None:
+            state = ProducerStateManager(self.segments[0].base_offset)
+        for segment, following in zip(self.segments[:number], self.segments[1:], strict=False):
+            if following.base_offset > state.end_offset and segment.size:
+                self._replay(segment, state)
+        state.end_offset = target
+        return state
+
+    def _replay(self, segment: Segment, state: ProducerStateManager) -> None:
+        """Take in the batches of a segment that is known to be whole."""
+        place = segment.find(state.end_offset)
+        if place is None:
+            return
+        for position, header in segment.headers(place.position):
+            if header.producer_id >= 0:
+                replay_batch(state, header, partial(segment.file.pread, header.size_bytes, position), self.now_ms)
+            state.end_offset = header.next_offset
+
+    def _check(self, segment: Segment, position: int, state: ProducerStateManager) -> None:
+        """Check each batch from `position` on, and note it in the segment's indexes and the producers' state; cut a torn end."""
+        if position == 0:
+            segment.start_empty()
+            segment.manifest = None
+            segment.written_entries = segment.written_times = -1
+            self.disk.unlink(segment.path(INDEX_SUFFIXES[2]))
+            state.end_offset = max(state.end_offset, segment.base_offset)
+        file = segment.file
+        end = segment.size
+        chunk, chunk_at = b"", position
+        why = ""
+        while position < end:
+            at = position - chunk_at
+            if at + HEADER_SIZE > len(chunk):
+                chunk, chunk_at, at = file.pread(_READ_BYTES, position), position, 0
+            if len(chunk) - at < HEADER_SIZE:
+                why = "a batch is cut off"
+                break
+            header = read_header(chunk, at)
+            size = header.size_bytes
+            why = _what_is_wrong(header, state.end_offset, end - position)
+            if why:
+                break
+            if at + size > len(chunk):
+                chunk, chunk_at, at = file.pread(max(size, _READ_BYTES), position), position, 0
+            whole = memoryview(chunk)[at : at + size]
+            if crc32c(whole[CRC_START:]) != header.crc:
+                why = "the CRC of a batch is wrong"
+                break
+            try:
+                self._take(segment, position, header, whole, state)
+            except KafkaError as error:
+                why = f"a control batch cannot be read: {error}"
+                break
+            position += size
+        if position < end:
+            self._cut(segment, position, why, state.end_offset)
+        if segment is not self.segments[-1]:
+            segment.close_for_appends()
+        else:
+            segment.write_indexes()
+
+    def _take(
+        self, segment: Segment, position: int, header: BatchHeader, whole: memoryview, state: ProducerStateManager
+    ) -> None:
+        if header.producer_id >= 0:
+            ended = replay_batch(state, header, lambda: whole, self.now_ms)
+            if ended is not None and ended.aborted:
+                segment.append_aborted(aborted_entry(ended))
+        segment.index_batch(position, header.size_bytes, header.last_offset, header.max_timestamp)
+        state.end_offset = header.next_offset
+
+    def _cut(self, segment: Segment, position: int, why: str, end_offset: int) -> None:
+        """Cut a torn end. Raises CorruptLog where it is more than that."""
+        if end_offset < self.recovery_point:
+            raise segment.corrupt(position, f"{why}, although all below offset {self.recovery_point} was durable")
+        later = self.segments[self.segments.index(segment) + 1 :]
+        if any(following.size for following in later):
+            raise segment.corrupt(position, f"{why}, and later segments hold more")
+        behind = _good_batch_behind(segment, position, end_offset)
+        if behind >= 0:
+            raise segment.corrupt(position, f"{why}, but a good batch follows at byte {behind}")
+        logger.warning(
+            "%s: %s at byte %d: the torn end of %d bytes is cut off; the log ends at offset %d",
+            segment.path(LOG_SUFFIX),
+            why,
+            position,
+            segment.size - position,
+            end_offset,
+        )
+        segment.truncate(position)
+        self._drop_snapshots_above(end_offset)
+        for following in later:  # they were begun and are empty
+            for suffix in SEGMENT_SUFFIXES:
+                self.disk.unlink(following.path(suffix))
+            self.segments.remove(following)
+
+    def _drop_snapshots_above(self, offset: int) -> None:
+        """They hold what producers wrote that is not there any more: a batch sent again would pass for written."""
+        for above in [above for above in self.snapshots if above > offset]:
+            self.disk.unlink(f"{self.directory}/{offset_name(above)}{SNAPSHOT_SUFFIX}")
+            self.snapshots.remove(above)
+
+    def _say_what_is_missing(self, end_offset: int) -> None:
+        known = max(self.recovery_point, self.manifest.log_end_offset if self.manifest is not None else 0)
+        if end_offset < known:
+            logger.error(
+                "%s: the log ends at offset %d, but it once reached to %d: what was between is not in the files any more",
+                self.directory,
+                end_offset,
+                known,
+            )
+
+
+def _what_is_wrong(header: BatchHeader, next_offset: int, left: int) -> str:
+    """Why these 61 bytes begin no batch that can come next; empty where they may."""
+    if header.magic != MAGIC or header.batch_length < HEADER_SIZE - LENGTH_END:
+        return "no batch begins there"
+    if header.size_bytes > left:
+        return "a batch is cut off"
+    if header.base_offset < next_offset or header.last_offset_delta < 0:
+        return f"a batch of offset {header.base_offset} comes after offset {next_offset - 1}"
+    return ""
+
+
+def _good_batch_behind(segment: Segment, position: int, next_offset: int) -> int:
+    """Where a whole batch with a right checksum begins after `position`; -1 if nowhere."""
+    data = segment.file.pread(min(_SEARCH_BYTES, segment.size - position), position)
+    view = memoryview(data)
+    at = data.find(MAGIC, 1 + 16)
+    while at >= 0:
+        start = at - 16
+        if start + HEADER_SIZE > len(data):
+            break
+        header = read_header(data, start)
+        if (
+            not _what_is_wrong(header, next_offset, len(data) - start)
+            and crc32c(view[start + CRC_START : start + header.size_bytes]) == header.crc
+        ):
+            return position + start
+        at = data.find(MAGIC, at + 1)
+    return -1

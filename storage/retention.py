@@ -1,0 +1,61 @@
+"""Which segments a log lets go: by the log's start, by its size, by the age of the youngest record in each.
+
+Segments go from the oldest on and without gaps. A segment without any time counts as old as its file. The active segment goes too, unless
+it is empty (a new one takes its place), but not for the log's start. Compacted logs lose what lies below their start
+alone, unless their policy is also to delete. Source: KIP-107 (log start), Apache Kafka's retention.ms and retention.bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from storage.log import Log
+    from storage.segment import Segment
+
+
+def expired_segments(log: Log, now_ms: int) -> list[Segment]:
+    """The oldest segments, as many as go."""
+    count = _below_start(log)
+    if log.config.is_deleted:
+        count = max(count, _beyond_size(log), _beyond_time(log, now_ms))
+    return log.segments[:count]
+
+
+def _below_start(log: Log) -> int:
+    count = 0
+    for following in log.segments[1:]:
+        if following.base_offset > log.log_start_offset:
+            break
+        count += 1
+    return count
+
+
+def _beyond_size(log: Log) -> int:
+    limit = log.config.retention_bytes
+    if limit < 0:
+        return 0
+    surplus = log.size_bytes - limit
+    count = 0
+    for segment in log.segments:
+        if surplus < segment.size or (segment is log.active and not segment.size):
+            break
+        surplus -= segment.size
+        count += 1
+    return count
+
+
+def _beyond_time(log: Log, now_ms: int) -> int:
+    limit = log.config.retention_ms
+    if limit < 0:
+        return 0
+    count = 0
+    for segment in log.segments:
+        if segment is log.active and not segment.size:
+            break
+        segment.load_times()
+        youngest = segment.max_timestamp if segment.max_timestamp >= 0 else segment.last_modified_ms()
+        if now_ms - youngest <= limit:
+            break
+        count += 1
+    return count

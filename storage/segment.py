@@ -1,0 +1,543 @@
+"""One segment of a log: its `.log` file of batches, and the three indexes beside it.
+
+    <20 digits of the base offset>.log         batches, one after the other
+                                  .index       see offset_index
+                                  .timeindex   see time_index
+                                  .txnindex    see txn_index
+
+What a reader may lean on, whatever the disk holds:
+
+- The offset index is checked where it is used: the batch at an entry's position must be one that fits the entry. An entry that does not
+  fit has the whole index built anew from the log.
+- The time index and the aborted index of a segment are used as they are only if this process wrote them or their checksum is the one noted
+  in the manifest (see checkpoints). Else they are built anew, once, from the batches' headers, when they are first needed.
+
+Indexes of closed segments are loaded when they are needed, and dropped again, the least used first, beyond a bound on their bytes.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from crc32c import crc32c
+
+from protocol.records import HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, read_header
+from storage.disk import Disk, File
+from storage.offset_index import NO_ENTRY, OffsetIndex
+from storage.time_index import TimeIndex
+from storage.txn_index import AbortedEntry, TxnIndex, encode_entry
+
+if TYPE_CHECKING:
+    from storage.checkpoints import Manifest, SegmentNote
+
+LOG_SUFFIX, INDEX_SUFFIX, TIME_SUFFIX, TXN_SUFFIX, SNAPSHOT_SUFFIX = ".log", ".index", ".timeindex", ".txnindex", ".snapshot"
+DELETED_SUFFIX = ".deleted"
+INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_SUFFIX, TXN_SUFFIX)
+SEGMENT_SUFFIXES = (LOG_SUFFIX, *INDEX_SUFFIXES)
+HIGHEST_RELATIVE_OFFSET = 2**31 - 1
+_CHUNK_BYTES = 64 * 1024
+_LOOKUP_BYTES = 4096
+_START = struct.Struct(">qiib")
+_LAST_DELTA = struct.Struct(">i")
+_SPARSE_BATCHES, _SPARSE_BYTES = 1024, 1 << 20  # a lookup that passes both found an index with a hole
+
+logger = logging.getLogger(__name__)
+
+
+class CorruptLog(Exception):
+    """A file of a partition cannot be read on, and what it holds beyond that point must not be dropped unasked.
+
+    The text names the file, the position, and what can be done.
+    """
+
+    def __init__(self, path: str, position: int, why: str, advice: str) -> None:
+        super().__init__(f"{path}, byte {position}: {why}. {advice}")
+        self.path = path
+        self.position = position
+
+
+def offset_name(offset: int) -> str:
+    """An offset as it stands in file names."""
+    return f"{offset:020d}"
+
+
+class Place(NamedTuple):
+    """Where a batch lies in a segment."""
+
+    position: int
+    base_offset: int
+    last_offset: int
+    size: int
+
+
+class IndexCache:
+    """Which closed segments have their indexes in memory; the least recently used lose theirs beyond `max_bytes`."""
+
+    __slots__ = ("_held", "bytes", "max_bytes")
+
+    def __init__(self, max_bytes: int = 8 << 20) -> None:
+        self.max_bytes = max_bytes
+        self.bytes = 0
+        self._held: OrderedDict[int, tuple[Segment, int]] = OrderedDict()
+
+    def touch(self, segment: Segment) -> None:
+        key = id(segment)  # held here, so the id is not given to another
+        if key in self._held:
+            self._held.move_to_end(key)
+
+    def hold(self, segment: Segment, size: int) -> None:
+        old = self._held.pop(id(segment), None)
+        self.bytes += size - (old[1] if old else 0)
+        self._held[id(segment)] = (segment, size)
+        while self.bytes > self.max_bytes and len(self._held) > 1:
+            _, (victim, freed) = self._held.popitem(last=False)
+            self.bytes -= freed
+            victim.drop_indexes()
+
+    def forget(self, segment: Segment) -> None:
+        held = self._held.pop(id(segment), None)
+        if held:
+            self.bytes -= held[1]
+
+
+class Segment:
+    """One segment. `size` is that of its log file; `end_offset` is that of the last batch plus one, or the base offset while empty.
+
+    max_timestamp and max_timestamp_offset: of all batches (-1 while unknown in a segment that was closed before this process began: see
+    `load_times`). first_timestamp: of the first batch, for rolling by time (None: not read yet). written_entries, written_times: how many
+    entries of each index the files hold; -1: the file is to be written anew.
+    """
+
+    __slots__ = (
+        "_file",
+        "_offset_index",
+        "_time_index",
+        "_txn_index",
+        "base_offset",
+        "bytes_since_entry",
+        "cache",
+        "created_ms",
+        "directory",
+        "disk",
+        "first_timestamp",
+        "index_interval_bytes",
+        "is_closed",
+        "manifest",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "rebuilt",
+        "size",
+        "times_known",
+        "txn_trusted",
+        "written_entries",
+        "written_times",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        *,
+        size: int,
+        created_ms: int,
+        cache: IndexCache,
+        index_interval_bytes: int,
+        manifest: Manifest | None = None,
+    ) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.base_offset = base_offset
+        self.size = size
+        self.created_ms = created_ms
+        self.cache = cache
+        self.index_interval_bytes = index_interval_bytes
+        self.manifest = manifest
+        self.is_closed = True
+        self.first_timestamp: int | None = None
+        self.max_timestamp = -1
+        self.max_timestamp_offset = base_offset
+        self.times_known = False
+        self.txn_trusted = False
+        self.rebuilt = False
+        self.bytes_since_entry = 0
+        self.written_entries = self.written_times = 0
+        self._file: File | None = None
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._txn_index: TxnIndex | None = None
+
+    @classmethod
+    def create(
+        cls, disk: Disk, directory: str, base_offset: int, *, now_ms: int, cache: IndexCache, index_interval_bytes: int
+    ) -> Segment:
+        """A new, empty segment, open for appends."""
+        segment = cls(
+            disk, directory, base_offset, size=0, created_ms=now_ms, cache=cache, index_interval_bytes=index_interval_bytes
+        )
+        segment._file = disk.open(segment.path(LOG_SUFFIX), create=True)
+        for suffix in (INDEX_SUFFIX, TIME_SUFFIX):
+            disk.open(segment.path(suffix), create=True).close()
+        segment.start_empty()
+        return segment
+
+    def start_empty(self) -> None:
+        """Begin with empty indexes that are known to be right; for an open segment they stay in memory."""
+        self._offset_index, self._time_index, self._txn_index = OffsetIndex(), TimeIndex(), TxnIndex()
+        self.is_closed = False
+        self.times_known = self.txn_trusted = self.rebuilt = True
+        self.max_timestamp, self.max_timestamp_offset, self.first_timestamp = -1, self.base_offset, None
+        self.bytes_since_entry = 0
+        self.written_entries = self.written_times = 0
+
+    def path(self, suffix: str) -> str:
+        return f"{self.directory}/{self.base_offset:020d}{suffix}"
+
+    @property
+    def file(self) -> File:
+        file = self._file
+        if file is None:
+            file = self._file = self.disk.open(self.path(LOG_SUFFIX))
+        return file
+
+    # --- appending ------------------------------------------------------------------------------------------------------------
+
+    def append(self, data: bytes | bytearray | memoryview, size: int, last_offset: int, max_timestamp: int) -> int:
+        """Write one batch at the end. Gives its position."""
+        position = (self._file or self.file).append(data)
+        self.index_batch(position, size, last_offset, max_timestamp)
+        self.size = position + size
+        return position
+
+    def index_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
+        """Note one batch, the one after those noted before, in the offset and time indexes."""
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self.first_timestamp is None:
+            self.first_timestamp = max_timestamp
+        if self.bytes_since_entry > self.index_interval_bytes:
+            assert self._offset_index is not None and self._time_index is not None
+            self._offset_index.append(last_offset - self.base_offset, position)
+            self._time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+            self.bytes_since_entry = 0
+        self.bytes_since_entry += size
+
+    def append_aborted(self, entry: AbortedEntry) -> None:
+        """Note an aborted transaction whose marker is in this segment, in memory and in the file."""
+        self.txn_index().append(entry)
+        file = self.disk.open(self.path(TXN_SUFFIX), create=True)
+        try:
+            file.append(encode_entry(entry))
+        finally:
+            file.close()
+
+    def is_full(self, index_bytes: int) -> bool:
+        """Whether one of the indexes has no room for another entry (the time index keeps one for the closing)."""
+        assert self._offset_index is not None and self._time_index is not None
+        return len(self._offset_index) >= index_bytes // 8 or len(self._time_index) >= index_bytes // 12 - 1
+
+    # --- opening again what another process left ----------------------------------------------------------------------------------
+
+    def reopen(self, note: SegmentNote) -> bool:
+        """Open for appends, with the indexes as the manifest notes them for the first `note.size` bytes; False: they are not so.
+
+        After: size is the noted one; what the file holds beyond that is to be checked and given to `index_batch`.
+        """
+        parts: list[bytes] = []
+        sizes: list[int] = []
+        for suffix in INDEX_SUFFIXES:
+            data = self._read_or_none(suffix)
+            sizes.append(len(data or b""))
+            part = self.manifest.prefix(offset_name(self.base_offset) + suffix, data) if self.manifest else None
+            if part is None:
+                return False
+            parts.append(part)
+        try:
+            txn_index = TxnIndex.decode(parts[2])
+        except ValueError:
+            return False
+        self.start_empty()
+        self._offset_index, self._time_index = OffsetIndex.decode(parts[0], note.size), TimeIndex.decode(parts[1])
+        self._txn_index = txn_index
+        self.written_entries = len(self._offset_index) if sizes[0] == len(parts[0]) else -1
+        self.written_times = len(self._time_index) if sizes[1] == len(parts[1]) else -1
+        self.max_timestamp, self.max_timestamp_offset = note.max_timestamp, note.max_timestamp_offset
+        positions = self._offset_index.positions
+        self.bytes_since_entry = note.size - (positions[-1] if positions else 0)
+        self.size = note.size
+        if sizes[2] != len(parts[2]):  # later entries come again from the log
+            self.disk.write_atomic(self.path(TXN_SUFFIX), parts[2], sync=False)
+        return True
+
+    def truncate(self, size: int) -> None:
+        """Cut the log file; the caller sees to the indexes."""
+        self.file.truncate(size)
+        self.size = size
+
+    # --- the index files ------------------------------------------------------------------------------------------------------
+
+    def write_indexes(self) -> None:
+        """Bring the index files up to what is in memory. Does nothing where they are."""
+        if self._offset_index is not None and self.written_entries != len(self._offset_index):
+            self._write(INDEX_SUFFIX, self._offset_index.encode(max(self.written_entries, 0)), self.written_entries)
+            self.written_entries = len(self._offset_index)
+        if self._time_index is not None and self.written_times != len(self._time_index):
+            self._write(TIME_SUFFIX, self._time_index.encode(max(self.written_times, 0)), self.written_times)
+            self.written_times = len(self._time_index)
+
+    def _write(self, suffix: str, data: bytes, written: int) -> None:
+        if written < 0:
+            self.disk.write_atomic(self.path(suffix), data, sync=False)
+            return
+        file = self.disk.open(self.path(suffix), create=True)
+        try:
+            width = 8 if suffix == INDEX_SUFFIX else 12
+            if file.size != written * width:
+                file.truncate(min(file.size, written * width))
+            file.append(data)
+        finally:
+            file.close()
+
+    def add_last_time(self) -> None:
+        """Note the highest timestamp as the last entry of the time index, as a closed segment has it."""
+        if self._time_index is not None:
+            self._time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+
+    def close_for_appends(self) -> None:
+        """The segment takes no more batches: its indexes are complete and written; they may be dropped from memory."""
+        self.add_last_time()
+        self.write_indexes()
+        self.is_closed = True
+        assert self._offset_index is not None
+        self.cache.hold(self, 8 * len(self._offset_index) + 1024)
+
+    def drop_indexes(self) -> None:
+        """Leave the indexes to the files."""
+        if self.is_closed:
+            self.write_indexes()
+            self._offset_index = self._time_index = self._txn_index = None
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self.cache.forget(self)
+
+    # --- loading what is needed of a closed segment -----------------------------------------------------------------------------
+
+    def offset_index(self) -> OffsetIndex:
+        index = self._offset_index
+        if index is None:
+            data = self._read_or_none(INDEX_SUFFIX)
+            if data is None:
+                self.rebuild_indexes("is missing")
+                assert self._offset_index is not None
+                return self._offset_index
+            index = self._offset_index = OffsetIndex.decode(data, self.size)
+            self.written_entries = len(index) if len(index) * 8 == len(data) else -1
+            self.cache.hold(self, 8 * len(index) + 1024)
+        elif self.is_closed:
+            self.cache.touch(self)
+        return index
+
+    def time_index(self) -> TimeIndex:
+        """The time index, built anew where the file is not known to be right."""
+        index = self._time_index
+        if index is None:
+            data = self._read_or_none(TIME_SUFFIX)
+            if data is None or not (self.rebuilt or self._is_known(TIME_SUFFIX, data)):
+                self.rebuild_indexes("is missing" if data is None else None)
+                assert self._time_index is not None
+                return self._time_index
+            index = self._time_index = TimeIndex.decode(data)
+            self.written_times = len(index) if len(index) * 12 == len(data) else -1
+            last = index.last()
+            if last is not None:
+                self.max_timestamp, self.max_timestamp_offset = last.timestamp, self.base_offset + last.relative_offset
+            self.times_known = True
+        return index
+
+    def load_times(self) -> None:
+        """Have max_timestamp and max_timestamp_offset right."""
+        if not self.times_known:
+            self.time_index()
+
+    def txn_index(self) -> TxnIndex:
+        """The aborted index as far as it is in memory; `Log` loads it (building one anew takes the producers' state)."""
+        assert self._txn_index is not None, f"the aborted index of {self.path(TXN_SUFFIX)} is used before it is loaded"
+        return self._txn_index
+
+    def has_txn_index(self) -> bool:
+        return self._txn_index is not None
+
+    def try_load_txn_index(self) -> bool:
+        """Load the aborted index if what is on disk is known to be right; False: it is to be built anew."""
+        data = self._read_or_none(TXN_SUFFIX)
+        if not self.txn_trusted and not self._is_known(TXN_SUFFIX, data):
+            return False
+        try:
+            self._txn_index = TxnIndex.decode(data or b"")
+        except ValueError as error:
+            logger.warning("%s is wrong (%s): it is built anew from the log", self.path(TXN_SUFFIX), error)
+            self.txn_trusted = False
+            return False
+        self.txn_trusted = True
+        self.cache.hold(self, 1024 + 8 * len(self._offset_index or ()))
+        return True
+
+    def set_txn_index(self, index: TxnIndex) -> None:
+        """Take an index built anew, and bring the file in step with it."""
+        data = index.encode()
+        if (self._read_or_none(TXN_SUFFIX) or b"") != data:
+            logger.warning("%s did not hold what the log does: it was built anew (%d aborted)", self.path(TXN_SUFFIX), len(index))
+            self.manifest = None
+            if data:
+                self.disk.write_atomic(self.path(TXN_SUFFIX), data, sync=False)
+            else:
+                self.disk.unlink(self.path(TXN_SUFFIX))
+        self._txn_index = index
+        self.txn_trusted = True
+
+    def _is_known(self, suffix: str, data: bytes | None) -> bool:
+        """Whether the manifest notes a file of just this content (or, for None, that there was none)."""
+        return self.manifest is not None and self.manifest.knows(offset_name(self.base_offset) + suffix, data)
+
+    def _read_or_none(self, suffix: str) -> bytes | None:
+        try:
+            return self.disk.read(self.path(suffix))
+        except FileNotFoundError:
+            return None
+
+    def rebuild_indexes(self, why: str | None) -> None:
+        """Build the offset and time indexes anew from the headers of the log file, and write them."""
+        if why:
+            logger.warning("an index of %s %s: they are built anew from the log", self.path(LOG_SUFFIX), why)
+        self.manifest = None
+        self._offset_index, self._time_index = OffsetIndex(), TimeIndex()
+        self.max_timestamp, self.max_timestamp_offset, self.first_timestamp = -1, self.base_offset, None
+        self.bytes_since_entry = 0
+        for position, header in self.headers():
+            self.index_batch(position, header.size_bytes, header.last_offset, header.max_timestamp)
+        self.times_known = self.rebuilt = True
+        self.written_entries = self.written_times = -1
+        if self.is_closed:
+            self.add_last_time()
+            self.write_indexes()
+            self.cache.hold(self, 8 * len(self._offset_index) + 1024)
+
+    # --- reading --------------------------------------------------------------------------------------------------------------
+
+    def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of each batch from `position` (of a batch) to `end`. Raises CorruptLog where no batch is."""
+        file = self.file
+        end = self.size if end is None else end
+        chunk, chunk_at = b"", 0
+        while position < end:
+            at = position - chunk_at
+            if at + HEADER_SIZE > len(chunk):
+                chunk, chunk_at, at = file.pread(min(_CHUNK_BYTES, end - position), position), position, 0
+                if len(chunk) < HEADER_SIZE:
+                    raise self.corrupt(position, "a batch is cut off")
+            header = read_header(chunk, at)
+            if header.magic != MAGIC or header.batch_length < HEADER_SIZE - LENGTH_END or position + header.size_bytes > end:
+                raise self.corrupt(position, "no batch begins there")
+            yield position, header
+            position += header.size_bytes
+
+    def corrupt(self, position: int, why: str) -> CorruptLog:
+        return CorruptLog(
+            self.path(LOG_SUFFIX),
+            position,
+            why,
+            f"Restore the file from a copy; or, to give up what it holds from there on, cut it with `truncate -s {position}`",
+        )
+
+    def find(self, offset: int) -> Place | None:
+        """The first batch whose last offset is not below `offset`; None where there is none."""
+        index = self.offset_index()
+        relative = offset - self.base_offset
+        entry = index.lookup(min(relative, HIGHEST_RELATIVE_OFFSET)) if relative >= 0 else NO_ENTRY
+        try:
+            return self._scan(entry.position, entry.relative_offset, offset)
+        except CorruptLog:
+            if self.rebuilt or entry is NO_ENTRY:
+                raise
+        self.rebuild_indexes("does not fit the log")
+        entry = self.offset_index().lookup(relative)
+        return self._scan(entry.position, entry.relative_offset, offset)
+
+    def _scan(self, position: int, entry_offset: int, offset: int) -> Place | None:
+        """The first batch from `position` on whose last offset is not below `offset`; entry_offset: of the index entry that led there."""
+        file = self.file
+        end = self.size
+        start = position
+        passed = 0
+        chunk, chunk_at = b"", position
+        while position < end:
+            at = position - chunk_at
+            if at + HEADER_SIZE > len(chunk):
+                chunk, chunk_at, at = file.pread(min(_LOOKUP_BYTES, end - position), position), position, 0
+                if len(chunk) < HEADER_SIZE:
+                    raise self.corrupt(position, "a batch is cut off")
+            base_offset, length, _, magic = _START.unpack_from(chunk, at)
+            size = length + LENGTH_END
+            if magic != MAGIC or size < HEADER_SIZE or position + size > end or base_offset < self.base_offset:
+                raise self.corrupt(position, "no batch begins there")
+            if entry_offset >= 0:
+                if base_offset - self.base_offset > entry_offset:
+                    raise self.corrupt(position, "the index leads to a later batch")
+                entry_offset = -1
+            last_offset = base_offset + _LAST_DELTA.unpack_from(chunk, at + 23)[0]
+            if last_offset >= offset:
+                return Place(position, base_offset, last_offset, size)
+            position += size
+            passed += 1
+            if passed == _SPARSE_BATCHES and position - start > _SPARSE_BYTES and not self.rebuilt:
+                self.rebuild_indexes("has a hole")
+                return self.find(offset)
+        return None
+
+    def upper_bound_offset(self, position: int) -> int | None:
+        """An offset that the data before `position` does not reach beyond, from the index; None where the index has none."""
+        entry = self.offset_index().first_at_or_after(position)
+        if entry is None:
+            return None
+        if not self.rebuilt and self._scan_one(entry.position) != entry.relative_offset:
+            self.rebuild_indexes("does not fit the log")
+            entry = self.offset_index().first_at_or_after(position)
+        return None if entry is None else self.base_offset + entry.relative_offset
+
+    def _scan_one(self, position: int) -> int:
+        """The relative last offset of the batch at `position`, -1 where none begins there."""
+        data = self.file.pread(HEADER_SIZE, position)
+        if len(data) < HEADER_SIZE:
+            return -1
+        header = read_header(data)
+        fits = header.magic == MAGIC and header.base_offset >= self.base_offset and position + header.size_bytes <= self.size
+        return header.last_offset - self.base_offset if fits else -1
+
+    def first_batch_timestamp(self) -> int:
+        """The highest timestamp of the first batch, -1 while there is none."""
+        if self.first_timestamp is None:
+            if not self.size:
+                return -1
+            for _, header in self.headers():
+                self.first_timestamp = header.max_timestamp
+                break
+        return -1 if self.first_timestamp is None else self.first_timestamp
+
+    def last_modified_ms(self) -> int:
+        return self.disk.modified_ms(self.path(LOG_SUFFIX))
+
+    def checksums(self) -> list[tuple[str, int, int]]:
+        """(name, size, CRC-32C) of each index file, as they are on disk; size -1 of one that is not there."""
+        found = []
+        for suffix in INDEX_SUFFIXES:
+            data = self._read_or_none(suffix)
+            found.append((offset_name(self.base_offset) + suffix, -1 if data is None else len(data), crc32c(data or b"")))
+        return found

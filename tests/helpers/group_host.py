@@ -1,0 +1,426 @@
+"""A host for a GroupShard, in memory: it keeps the log, replays what it appends, and moves the clock.
+
+Requests and answers pass through their encoded form at the version asked for, so a test that gets an answer has shown that it encodes.
+After every event a fresh shard is fed the log and must come to the same hard state.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from coordinator.classic_group import GroupSettings
+from coordinator.group_shard import GroupShard
+from coordinator.shard import RequestContext, Result, partition_for
+from protocol import messages
+
+TOPICS = {"t": 3, "u": 1, "v": 1}
+EVENTS = {
+    "JoinGroup": "on_join_group",
+    "SyncGroup": "on_sync_group",
+    "Heartbeat": "on_heartbeat",
+    "LeaveGroup": "on_leave_group",
+    "OffsetCommit": "on_offset_commit",
+    "OffsetFetch": "on_offset_fetch",
+    "OffsetDelete": "on_offset_delete",
+    "TxnOffsetCommit": "on_txn_offset_commit",
+    "ListGroups": "on_list_groups",
+    "DescribeGroups": "on_describe_groups",
+    "DeleteGroups": "on_delete_groups",
+}
+PARKED = "parked"
+CLIENT_ID, CLIENT_HOST = "client", "/192.0.2.7"
+
+# (partition, key, value, producer) of a record, or (partition, None, (producer_id, producer_epoch, commit), None) of a marker
+LogRow = tuple[int, bytes | None, Any, tuple[int, int] | None]
+
+
+class GroupHost:
+    """log: all that was appended, in order; a row's offset is its rank among those of its partition."""
+
+    def __init__(
+        self,
+        *,
+        settings: GroupSettings | None = None,
+        partition_count: int = 4,
+        topics: Mapping[str, int] | None = None,
+        now_ms: int = 1_000_000_000,
+        checks: bool = True,
+    ) -> None:
+        self.settings = settings or GroupSettings()
+        self.partition_count = partition_count
+        self.topics = dict(TOPICS if topics is None else topics)
+        self.now_ms = now_ms
+        self.checks = checks
+        self.log: list[LogRow] = []
+        self.answers: dict[int, Any] = {}
+        self.asked: dict[int, tuple[str, int]] = {}
+        self._tickets, self._suffixes = itertools.count(1), itertools.count(1)
+        self._next_offset = [0] * partition_count
+        self.shard = self.new_shard()
+
+    # --- the shard and its log --------------------------------------------------------------------------------
+
+    def new_shard(self) -> GroupShard:
+        return GroupShard(
+            partition_count=self.partition_count,
+            settings=self.settings,
+            partition_exists=lambda topic, partition: partition < self.topics.get(topic, 0),
+            new_member_suffix=lambda: str(next(self._suffixes)),
+        )
+
+    def replayed(self, rows: Iterable[LogRow] | None = None) -> GroupShard:
+        """A fresh shard that was fed the log."""
+        shard = self.new_shard()
+        offsets = [0] * self.partition_count
+        for row in self.log if rows is None else rows:
+            _feed(shard, row, offsets[row[0]])
+            offsets[row[0]] += 1
+        return shard
+
+    def _append(self, row: LogRow) -> None:
+        self.log.append(row)
+        _feed(self.shard, row, self._next_offset[row[0]])
+        self._next_offset[row[0]] += 1
+
+    def handle(self, result: Result) -> None:
+        for part in (result, *result.more):
+            assert part.producer is None or len(part.records) > 0
+            for key, value in part.records:
+                assert type(key) is bytes and (value is None or type(value) is bytes)
+                self._append((part.partition, key, value, part.producer))
+            for ticket, response in part.replies:
+                assert ticket not in self.answers, f"request {self.asked[ticket]} is answered twice"
+                name, version = self.asked[ticket]
+                response_class = getattr(messages, f"{name}Response")
+                self.answers[ticket] = response_class.decode(bytes(response.encode(version=version)), version=version)
+        if self.checks:
+            assert self.replayed().hard_state() == self.shard.hard_state()
+
+    def end_transaction(self, producer_id: int, commit: bool, producer_epoch: int = 0, group: str | None = None) -> None:
+        """Write the marker to the group's partition, or to all."""
+        partitions = range(self.partition_count) if group is None else [partition_for(group, self.partition_count)]
+        for partition in partitions:
+            self._append((partition, None, (producer_id, producer_epoch, commit), None))
+        self.handle(Result())
+
+    def restart(self) -> None:
+        """The broker is killed and comes back; requests that waited are never answered."""
+        for ticket in self.waiting():
+            del self.asked[ticket]
+        self.shard = self.replayed()
+        self.handle(self.shard.on_loaded(self.now_ms))
+
+    def pass_time(self, ms: int) -> None:
+        """Tick at every deadline up to then."""
+        end_ms = self.now_ms + ms
+        while (deadline_ms := self.shard.next_deadline_ms()) is not None and deadline_ms <= end_ms:
+            self.now_ms = max(self.now_ms, deadline_ms)
+            self.handle(self.shard.on_tick(self.now_ms))
+            following_ms = self.shard.next_deadline_ms()
+            assert following_ms is None or following_ms > self.now_ms, "a tick left something that was due"
+        self.now_ms = end_ms
+
+    # --- requests ---------------------------------------------------------------------------------------------
+
+    def waiting(self) -> list[int]:
+        """The tickets of requests that have no answer yet."""
+        return [ticket for ticket in self.asked if ticket not in self.answers]
+
+    def send(self, name: str, version: int, client_id: str = CLIENT_ID, /, **fields: Any) -> int:
+        """The request's ticket; the answer, where there is one at once, is in `answers`."""
+        request_class = getattr(messages, f"{name}Request")
+        encoded = memoryview(bytearray(request_class(**fields).encode(version=version)))
+        request = request_class.decode(encoded, version=version)
+        ticket = next(self._tickets)
+        self.asked[ticket] = (name, version)
+        context = RequestContext(ticket, version, client_id, CLIENT_HOST)
+        self.handle(getattr(self.shard, EVENTS[name])(request, context, self.now_ms))
+        encoded[:] = bytes(len(encoded))  # what the shard keeps must be its own
+        return ticket
+
+    def call(self, name: str, version: int, /, **fields: Any) -> Any:
+        """The answer, which must come at once."""
+        ticket = self.send(name, version, **fields)
+        assert ticket in self.answers, f"{name} waits"
+        return self.answers[ticket]
+
+    def join_later(
+        self,
+        group: str = "g",
+        member: str = "",
+        *,
+        protocols: Mapping[str, bytes] | None = None,
+        instance: str | None = None,
+        session_ms: int = 10_000,
+        rebalance_ms: int = 3_000,
+        kind: str = "consumer",
+        version: int = 9,
+        client_id: str = CLIENT_ID,
+    ) -> int:
+        Protocol = messages.JoinGroupRequest.JoinGroupRequestProtocol
+        listed = {"range": b"sub"} if protocols is None else protocols
+        return self.send(
+            "JoinGroup",
+            version,
+            client_id,
+            group_id=group,
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=rebalance_ms,
+            member_id=member,
+            group_instance_id=instance,
+            protocol_type=kind,
+            protocols=[Protocol(name=name, metadata=metadata) for name, metadata in listed.items()],
+        )
+
+    def join(self, group: str = "g", member: str = "", **more: Any) -> Any:
+        ticket = self.join_later(group, member, **more)
+        return self.answers.get(ticket, PARKED)
+
+    def sync_later(
+        self,
+        group: str,
+        generation: int,
+        member: str,
+        assignments: Mapping[str, bytes] | None = None,
+        *,
+        instance: str | None = None,
+        kind: str | None = "consumer",
+        protocol: str | None = "range",
+        version: int = 5,
+    ) -> int:
+        Assignment = messages.SyncGroupRequest.SyncGroupRequestAssignment
+        return self.send(
+            "SyncGroup",
+            version,
+            group_id=group,
+            generation_id=generation,
+            member_id=member,
+            group_instance_id=instance,
+            protocol_type=kind,
+            protocol_name=protocol,
+            assignments=[Assignment(member_id=one, assignment=data) for one, data in (assignments or {}).items()],
+        )
+
+    def sync(self, group: str, generation: int, member: str, assignments: Mapping[str, bytes] | None = None, **more: Any) -> Any:
+        ticket = self.sync_later(group, generation, member, assignments, **more)
+        return self.answers.get(ticket, PARKED)
+
+    def heartbeat(self, group: str, generation: int, member: str, instance: str | None = None, version: int = 4) -> int:
+        answer = self.call("Heartbeat", version, group_id=group, generation_id=generation, member_id=member, group_instance_id=instance)
+        return int(answer.error_code)
+
+    def leave(self, group: str, *members: tuple[str, str | None], version: int = 5) -> Any:
+        Identity = messages.LeaveGroupRequest.MemberIdentity
+        identities = [Identity(member_id=member, group_instance_id=instance) for member, instance in members]
+        return self.call("LeaveGroup", version, group_id=group, members=identities)
+
+    def commit(
+        self,
+        group: str,
+        offsets: Mapping[str, Mapping[int, int]],
+        *,
+        generation: int = -1,
+        member: str = "",
+        instance: str | None = None,
+        metadata: str | None = "",
+        retention_ms: int = -1,
+        leader_epoch: int = -1,
+        version: int = 9,
+    ) -> dict[tuple[str, int], int]:
+        Topic = messages.OffsetCommitRequest.OffsetCommitRequestTopic
+        Partition = Topic.OffsetCommitRequestPartition
+        answer = self.call(
+            "OffsetCommit",
+            version,
+            group_id=group,
+            generation_id_or_member_epoch=generation,
+            member_id=member,
+            group_instance_id=instance,
+            retention_time_ms=retention_ms,
+            topics=_offset_topics(Topic, Partition, offsets, metadata, leader_epoch),
+        )
+        return _codes(answer)
+
+    def stage(
+        self,
+        group: str,
+        offsets: Mapping[str, Mapping[int, int]],
+        *,
+        producer_id: int = 7,
+        producer_epoch: int = 0,
+        generation: int = -1,
+        member: str = "",
+        instance: str | None = None,
+        metadata: str | None = "",
+        version: int = 4,
+    ) -> dict[tuple[str, int], int]:
+        """TxnOffsetCommit."""
+        Topic = messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+        Partition = Topic.TxnOffsetCommitRequestPartition
+        answer = self.call(
+            "TxnOffsetCommit",
+            version,
+            transactional_id="txn",
+            group_id=group,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            generation_id=generation,
+            member_id=member,
+            group_instance_id=instance,
+            topics=_offset_topics(Topic, Partition, offsets, metadata, -1),
+        )
+        return _codes(answer)
+
+    def fetch(self, group: str, wanted: Mapping[str, list[int]] | None = None, *, stable: bool = False, version: int = 7) -> Any:
+        """{(topic, partition): (offset, metadata)}, or the error code in place of the pair."""
+        if version >= 8:
+            Group = messages.OffsetFetchRequest.OffsetFetchRequestGroup
+            topics = (
+                None
+                if wanted is None
+                else [Group.OffsetFetchRequestTopics(name=topic, partition_indexes=partitions) for topic, partitions in wanted.items()]
+            )
+            answer = self.call("OffsetFetch", version, groups=[Group(group_id=group, topics=topics)], require_stable=stable).groups[0]
+        else:
+            Topic = messages.OffsetFetchRequest.OffsetFetchRequestTopic
+            topics = None if wanted is None else [Topic(name=topic, partition_indexes=part) for topic, part in wanted.items()]
+            answer = self.call("OffsetFetch", version, group_id=group, topics=topics, require_stable=stable)
+        assert answer.error_code == 0
+        return {
+            (topic.name, one.partition_index): one.error_code or (one.committed_offset, one.metadata)
+            for topic in answer.topics
+            for one in topic.partitions
+        }
+
+    def delete_offsets(self, group: str, partitions: Mapping[str, list[int]]) -> Any:
+        """{(topic, partition): code}, or the code of the whole."""
+        Topic = messages.OffsetDeleteRequest.OffsetDeleteRequestTopic
+        Partition = Topic.OffsetDeleteRequestPartition
+        topics = [
+            Topic(name=topic, partitions=[Partition(partition_index=index) for index in indexes]) for topic, indexes in partitions.items()
+        ]
+        answer = self.call("OffsetDelete", 0, group_id=group, topics=topics)
+        return answer.error_code or _codes(answer)
+
+    def describe(self, group: str, version: int = 5) -> Any:
+        answer = self.call("DescribeGroups", version, groups=[group], include_authorized_operations=False)
+        return answer.groups[0]
+
+    def state(self, group: str) -> str:
+        return str(self.describe(group).group_state)
+
+    def list_groups(self, version: int = 5, **filters: list[str]) -> dict[str, tuple[str, str]]:
+        answer = self.call("ListGroups", version, **filters)
+        return {one.group_id: (one.protocol_type, one.group_state) for one in answer.groups}
+
+    def delete_groups(self, *groups: str) -> list[tuple[str, int]]:
+        answer = self.call("DeleteGroups", 2, groups_names=list(groups))
+        return [(one.group_id, one.error_code) for one in answer.results]
+
+    def delete_topics(self, *names: str) -> None:
+        for name in names:
+            del self.topics[name]
+        self.handle(self.shard.on_topics_deleted(names, self.now_ms))
+
+
+class GroupMember:
+    """A member of a group, reduced to its requests: it takes an id at once, and keeps the generation of its last JoinGroup."""
+
+    def __init__(self, host: GroupHost, group: str = "g", data: bytes = b"", topics: Iterable[str] = (), **join: Any) -> None:
+        self.host, self.group, self.generation = host, group, -1
+        self.join_with = {"protocols": {"range": subscription(*topics, data=data)}, **join}
+        self.instance: str | None = join.get("instance")
+        self.sync_with: dict[str, Any] = {"instance": self.instance, "kind": join.get("kind", "consumer")}
+        answer = host.join(group, **self.join_with)
+        self.id: str = answer.member_id
+        self.took(answer)
+
+    def join(self, **changed: Any) -> Any:
+        answer = self.host.join(self.group, self.id, **{**self.join_with, **changed})
+        return self.took(answer)
+
+    def join_later(self, **changed: Any) -> int:
+        return self.host.join_later(self.group, self.id, **{**self.join_with, **changed})
+
+    def took(self, answer: Any) -> Any:
+        """Note an answer to JoinGroup."""
+        if answer is not PARKED and answer.error_code == 0:
+            self.generation = answer.generation_id
+            self.sync_with["protocol"] = answer.protocol_name
+        return answer
+
+    def sync(self, assignments: Mapping[str, bytes] | None = None, **more: Any) -> Any:
+        return self.host.sync(self.group, self.generation, self.id, assignments, **{**self.sync_with, **more})
+
+    def sync_later(self, assignments: Mapping[str, bytes] | None = None) -> int:
+        return self.host.sync_later(self.group, self.generation, self.id, assignments, **self.sync_with)
+
+    def heartbeat(self, generation: int | None = None) -> int:
+        generation = self.generation if generation is None else generation
+        return self.host.heartbeat(self.group, generation, self.id, self.instance)
+
+    def commit(self, offsets: Mapping[str, Mapping[int, int]], generation: int | None = None) -> dict[tuple[str, int], int]:
+        generation = self.generation if generation is None else generation
+        return self.host.commit(self.group, offsets, generation=generation, member=self.id, instance=self.instance)
+
+    def leave(self) -> Any:
+        return self.host.leave(self.group, (self.id, self.instance))
+
+
+def alone(host: GroupHost, group: str = "g", data: bytes = b"", **join: Any) -> GroupMember:
+    """A stable group of one."""
+    member = GroupMember(host, group, data, **join)
+    if member.generation < 0:
+        member.join()
+    assert member.sync({member.id: b"all"}).error_code == 0
+    return member
+
+
+def pair(host: GroupHost, group: str = "g", **join: Any) -> tuple[GroupMember, GroupMember]:
+    """A stable group, in its second generation, of a leader and a follower."""
+    leader = alone(host, group, b"leader", **join)
+    follower = GroupMember(host, group, b"follower", **join)
+    ticket = follower.join_later()
+    leader.join()
+    follower.took(host.answers[ticket])
+    leader.sync({leader.id: b"leader's", follower.id: b"follower's"})
+    follower.sync()
+    return leader, follower
+
+
+def subscription(*topics: str, data: bytes = b"") -> bytes:
+    """A consumer's subscription, version 0."""
+    names = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
+    return bytes(2) + len(topics).to_bytes(4, "big") + names + len(data).to_bytes(4, "big") + data
+
+
+def _feed(shard: GroupShard, row: LogRow, offset: int) -> None:
+    partition, key, value, producer = row
+    if key is None:
+        producer_id, producer_epoch, commit = value
+        shard.replay_marker(partition, offset, producer_id, producer_epoch, commit)
+    else:
+        shard.replay(partition, offset, key, value, producer)
+
+
+def _offset_topics(
+    topic_class: Any, partition_class: Any, offsets: Mapping[str, Mapping[int, int]], metadata: str | None, leader_epoch: int
+) -> list[Any]:
+    return [
+        topic_class(
+            name=topic,
+            partitions=[
+                partition_class(
+                    partition_index=index, committed_offset=offset, committed_leader_epoch=leader_epoch, committed_metadata=metadata
+                )
+                for index, offset in of_topic.items()
+            ],
+        )
+        for topic, of_topic in offsets.items()
+    ]
+
+
+def _codes(answer: Any) -> dict[tuple[str, int], int]:
+    return {(topic.name, one.partition_index): one.error_code for topic in answer.topics for one in topic.partitions}

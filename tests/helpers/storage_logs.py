@@ -1,0 +1,143 @@
+"""Logs and batches for tests of the storage engine: real files in a temporary directory, batches that may lie."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from crc32c import crc32c
+
+from protocol.compression import compress
+from protocol.records import NewRecord, batches_in, encode_batch, encode_record, records_of
+from storage.disk import OsDisk
+from storage.log import FetchData, Isolation, Log
+from storage.log_config import LogConfig
+from storage.log_manager import LogManager, LogManagerConfig
+
+NOW_MS = 1_700_000_100_000
+SECOND_MS = 1_700_000_000_000
+TOPIC_ID = uuid.UUID("12345678-1234-5678-1234-567812345678")
+
+
+def batch(
+    values: Sequence[bytes | None] = (b"v",),
+    *,
+    keys: Sequence[bytes | None] | None = None,
+    times: Sequence[int] | None = None,
+    pid: int = -1,
+    epoch: int = -1,
+    seq: int = -1,
+    transactional: bool = False,
+    timestamp: int = SECOND_MS,
+    codec: int = 0,
+    headers: tuple[tuple[str, bytes | None], ...] = (),
+) -> bytearray:
+    """One batch as a client sends it."""
+    keys = keys if keys is not None else [None] * len(values)
+    times = times if times is not None else [timestamp] * len(values)
+    records = [NewRecord(key, value, time, headers) for key, value, time in zip(keys, values, times, strict=True)]
+    return encode_batch(
+        records, codec=codec, producer_id=pid, producer_epoch=epoch, base_sequence=seq, transactional=transactional
+    )
+
+
+def broken(
+    values: Sequence[bytes] = (b"v",),
+    *,
+    crc_xor: int = 0,
+    count: int | None = None,
+    magic: int = 2,
+    base_offset: int = 0,
+    attributes: int = 0,
+    pid: int = -1,
+    seq: int = -1,
+    codec: int = 0,
+    body: bytes | None = None,
+) -> bytearray:
+    """One batch that lies: about its count, checksum, magic, offset or attributes; `body` replaces the compressed records."""
+    records = b"".join(encode_record(NewRecord(None, value, SECOND_MS), at, SECOND_MS) for at, value in enumerate(values))
+    body = compress(codec, records) if body is None else body
+    count = len(values) if count is None else count
+    tail = struct.pack(">hiqqqhii", attributes | codec, count - 1, SECOND_MS, SECOND_MS, pid, 0 if pid >= 0 else -1, seq, count)
+    tail += body
+    return bytearray(struct.pack(">qiibI", base_offset, 9 + len(tail), 0, magic, crc32c(tail) ^ crc_xor) + tail)
+
+
+def open_manager(path: Path | str, config: LogConfig | None = None, now_ms: int = NOW_MS, **settings: object) -> LogManager:
+    manager = LogManager(OsDisk(), str(path), config=LogManagerConfig(**settings), now_ms=now_ms)  # type: ignore[arg-type]
+    manager.load(lambda topic: config or LogConfig(), now_ms)
+    return manager
+
+
+def kill(manager: LogManager) -> None:
+    """The process is gone: nothing is written any more, the lock is free."""
+    assert manager._lock is not None
+    manager._lock.release()
+
+
+def new_log(path: Path | str, **config: object) -> tuple[LogManager, Log]:
+    settings = LogConfig(**config)  # type: ignore[arg-type]
+    manager = open_manager(path, settings)
+    return manager, manager.create("t", 0, TOPIC_ID, settings, NOW_MS)
+
+
+def reopened(manager: LogManager, config: LogConfig, *, clean: bool, now_ms: int = NOW_MS) -> tuple[LogManager, Log]:
+    if clean:
+        manager.close(now_ms)
+    else:
+        kill(manager)
+    again = open_manager(manager.data_dir, config, now_ms)
+    return again, again.logs["t", 0]
+
+
+def fetched(data: FetchData) -> bytes:
+    return b"" if data.slice is None else data.slice.file.pread(data.slice.size, data.slice.position)
+
+
+def offsets_in(data: FetchData) -> list[int]:
+    """Of all records, markers too, in the whole batches of a fetch."""
+    raw = fetched(data)
+    return [record.offset for at, header in batches_in(raw) for record in records_of(raw[at : at + header.size_bytes])]
+
+
+def values_of(log: Log) -> dict[int, bytes | None]:
+    """Offset and value of each data record, read as a consumer would: fetch by fetch, read_uncommitted."""
+    found: dict[int, bytes | None] = {}
+    at = log.log_start_offset
+    while at < log.log_end_offset:
+        raw = fetched(log.read(at, max_bytes=400, min_one_batch=True))
+        if not raw:
+            break
+        for position, header in batches_in(raw):
+            at = header.next_offset
+            if not header.is_control:
+                for record in records_of(raw[position : position + header.size_bytes]):
+                    if record.offset >= log.log_start_offset:
+                        found[record.offset] = record.value
+    return found
+
+
+def committed_values(log: Log) -> dict[int, bytes | None]:
+    """What a read_committed consumer delivers, by the list of aborted transactions that each fetch gives."""
+    found: dict[int, bytes | None] = {}
+    at = log.log_start_offset
+    while at < log.last_stable_offset:
+        data = log.read(at, max_bytes=400, isolation=Isolation.READ_COMMITTED, min_one_batch=True)
+        raw = fetched(data)
+        if not raw:
+            break
+        waiting = sorted(data.aborted or [], key=lambda aborted: aborted.first_offset)
+        aborting: set[int] = set()
+        for position, header in batches_in(raw):
+            while waiting and waiting[0].first_offset <= header.last_offset:
+                aborting.add(waiting.pop(0).producer_id)
+            at = header.next_offset
+            if header.is_control:
+                aborting.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in aborting):
+                for record in records_of(raw[position : position + header.size_bytes]):
+                    if record.offset >= log.log_start_offset:
+                        found[record.offset] = record.value
+    return found

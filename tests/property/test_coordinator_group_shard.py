@@ -1,0 +1,292 @@
+"""Random members, producers and operators at two groups, with restarts: what must hold whatever they do.
+
+Checked after every step: a fresh shard fed the log has the same hard state (by the host); offsets are those of a naive reading of the log;
+generations do not go back; a member gets one assignment in one generation; no request is answered twice. In the end, when only time passes,
+every request that waits is answered.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from helpers.group_host import GroupHost
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator.classic_group import GroupSettings
+from coordinator.group_records import GroupKey, OffsetKey, decode_group, decode_key, decode_offset
+from protocol.errors import Code
+
+GROUPS = ("a", "b")
+INSTANCES = (None, None, None, "i", "j")
+PROTOCOLS = ({"range": b"r"}, {"range": b"R", "sticky": b"s"}, {"sticky": b"S", "range": b"r"}, {"range": b"r", "sticky": b"s"})
+UNSHARED = {"roundrobin": b"x"}
+JOIN_VERSIONS = (3, 5, 7, 9)
+PAUSES_MS = (1, 200, 400, 900, 1_500, 3_000, 6_000, 11_000)
+AGES_MS = (700_000, 8 * 24 * 3_600_000)
+PRODUCERS = 3
+
+
+class Step(NamedTuple):
+    kind: str
+    who: int
+    group: int
+    what: int
+
+
+KINDS = {
+    "round": 10,  # each client that waits for nothing does what a sane one does next
+    "join": 3,  # the rest is done out of turn
+    "sync": 2,
+    "heartbeat": 1,
+    "leave": 1,
+    "evict": 1,
+    "commit": 2,
+    "simple commit": 1,
+    "stage": 3,
+    "end": 3,
+    "delete offsets": 1,
+    "delete group": 1,
+    "delete topic": 1,
+    "pause": 3,
+    "age": 1,
+    "restart": 1,
+}
+STEPS = st.builds(
+    Step,
+    st.sampled_from([kind for kind, weight in KINDS.items() for _ in range(weight)]),
+    st.integers(0, len(INSTANCES) - 1),
+    st.integers(0, len(GROUPS) - 1),
+    st.integers(0, 7),
+)
+
+
+class Actor:
+    """A client of one group, which believes what it was told last."""
+
+    def __init__(self, group: str, instance: str | None) -> None:
+        self.group, self.instance = group, instance
+        self.protocol, self.protocols = "range", PROTOCOLS[0]
+        self.forget()
+
+    def forget(self) -> None:
+        """It was told that it is no member."""
+        self.member_id, self.generation, self.next = "", -1, "join"
+
+
+class World:
+    """The host with its actors, and what was seen of each group."""
+
+    def __init__(self, group_settings: GroupSettings) -> None:
+        self.host = GroupHost(settings=group_settings, partition_count=2)
+        self.actors = {(group, who): Actor(group, instance) for group in GROUPS for who, instance in enumerate(INSTANCES)}
+        self.asked_by: dict[int, tuple[Actor, str, int]] = {}
+        self.seen: set[int] = set()
+        self.lives = dict.fromkeys(GROUPS, 0)
+        self.generations = dict.fromkeys(GROUPS, 0)
+        self.assignments: dict[tuple[str, int, int, str], bytes] = {}
+        self.assigned = 0
+
+    def take(self, step: Step) -> None:
+        group, actor = GROUPS[step.group], self.actors[GROUPS[step.group], step.who]
+        host, what = self.host, step.what
+        offsets = {"t": {what % 3: what}, "u": {0: what}} if what % 2 else {"t": {what % 3: what}}
+        match step.kind:
+            case "round":
+                for who in range(len(INSTANCES)):
+                    if who != step.who:
+                        self.follow_the_protocol(self.actors[group, who])
+            case "join":
+                actor.protocols = PROTOCOLS[what % len(PROTOCOLS)] if what else UNSHARED
+                self.join(actor)
+            case "sync":
+                self.sync(actor, what)
+            case "heartbeat":
+                host.heartbeat(group, actor.generation, actor.member_id, actor.instance)
+            case "leave":
+                host.leave(group, (actor.member_id, actor.instance))
+            case "evict":
+                host.leave(group, ("", INSTANCES[-1 - what % 2]))
+            case "commit":
+                host.commit(group, offsets, generation=actor.generation, member=actor.member_id, instance=actor.instance)
+            case "simple commit":
+                host.commit(group, offsets, version=4, retention_ms=(-1, 5_000)[what % 2])
+            case "stage":
+                generation, member = (-1, "") if what % 2 else (actor.generation, actor.member_id)
+                host.stage(group, offsets, producer_id=step.who % PRODUCERS, generation=generation, member=member)
+            case "end":
+                host.end_transaction(step.who % PRODUCERS, commit=bool(what % 3))
+            case "delete offsets":
+                host.delete_offsets(group, {"t": [what % 3]})
+            case "delete group":
+                host.delete_groups(group)
+            case "delete topic":
+                host.delete_topics("u")
+                host.topics["u"] = 1
+            case "pause":
+                host.pass_time(PAUSES_MS[what])
+            case "age":
+                host.pass_time(AGES_MS[what % 2])
+            case "restart":
+                host.restart()
+                stored = self.stored_generations()
+                self.generations = {group: stored.get(group, 0) for group in GROUPS}
+                self.asked_by = {ticket: asked for ticket, asked in self.asked_by.items() if ticket in host.asked}
+
+    def follow_the_protocol(self, actor: Actor) -> None:
+        if any(self.asked_by[ticket][0] is actor for ticket in self.host.waiting()):
+            return
+        if actor.next == "heartbeat":
+            code = self.host.heartbeat(actor.group, actor.generation, actor.member_id, actor.instance)
+            if code in (Code.REBALANCE_IN_PROGRESS, Code.ILLEGAL_GENERATION):
+                actor.next = "join"
+            elif code != Code.NONE:
+                actor.forget()
+        elif actor.next == "sync":
+            self.sync(actor, 7)
+        else:
+            self.join(actor)
+        self.read_answers()
+
+    def join(self, actor: Actor) -> None:
+        who = next(who for (_, who), one in self.actors.items() if one is actor)
+        ticket = self.host.join_later(
+            actor.group,
+            actor.member_id,
+            instance=actor.instance,
+            protocols=actor.protocols,
+            session_ms=6_000,
+            rebalance_ms=(1_000, 4_000)[who % 2],
+            version=JOIN_VERSIONS[who] if actor.instance is None else 9,
+        )
+        self.asked_by[ticket] = actor, "join", -1
+
+    def sync(self, actor: Actor, count: int) -> None:
+        """With a plan for the first few members, in which every assignment is one that was never given before."""
+        self.assigned += 1
+        everyone = [one.member_id for one in self.host.describe(actor.group).members]
+        plan = dict.fromkeys(everyone[:count], b"%d" % self.assigned)
+        ticket = self.host.sync_later(
+            actor.group, actor.generation, actor.member_id, plan, instance=actor.instance, protocol=actor.protocol
+        )
+        self.asked_by[ticket] = actor, actor.member_id, actor.generation
+
+    def read_answers(self) -> None:
+        for ticket, (actor, asked, generation) in self.asked_by.items():
+            answer = self.host.answers.get(ticket)
+            if answer is None or ticket in self.seen:
+                continue
+            self.seen.add(ticket)
+            if asked == "join":
+                self.read_join(actor, answer)
+            elif answer.error_code == Code.NONE:
+                key = (actor.group, self.lives[actor.group], generation, asked)
+                assert self.assignments.setdefault(key, answer.assignment) == answer.assignment
+                actor.next = "heartbeat"
+            elif answer.error_code in (Code.UNKNOWN_MEMBER_ID, Code.FENCED_INSTANCE_ID):
+                actor.forget()
+            else:
+                actor.next = "join"
+
+    def read_join(self, actor: Actor, answer: Any) -> None:
+        if answer.error_code == Code.MEMBER_ID_REQUIRED:
+            actor.member_id = answer.member_id
+        elif answer.error_code == Code.NONE:
+            assert answer.generation_id >= self.generations[actor.group]
+            self.generations[actor.group] = answer.generation_id
+            actor.member_id, actor.generation, actor.protocol = answer.member_id, answer.generation_id, answer.protocol_name
+            actor.next = "sync"
+        elif answer.error_code in (Code.UNKNOWN_MEMBER_ID, Code.FENCED_INSTANCE_ID, Code.GROUP_MAX_SIZE_REACHED):
+            actor.forget()
+
+    def stored_generations(self) -> dict[str, int]:
+        """The generation of each group's last record; on the way, that they only grow while the group lives."""
+        generations: dict[str, int] = {}
+        for _, key, value, _ in self.host.log:
+            about = None if key is None else decode_key(key)
+            if isinstance(about, GroupKey):
+                if value is None:
+                    generations.pop(about.group_id, None)
+                else:
+                    generation = decode_group(value).generation
+                    assert generation >= generations.get(about.group_id, 0)
+                    generations[about.group_id] = generation
+        return generations
+
+    def check_offsets(self) -> None:
+        """Of each partition the record furthest down the log counts that is committed and that no tombstone follows."""
+        rows = list(enumerate(self.host.log))
+        committed: dict[tuple[str, str, int], int] = {}
+        pending: set[tuple[str, str, int]] = set()
+        for at, (partition, key, value, producer) in rows:
+            about = None if key is None else decode_key(key)
+            if not isinstance(about, OffsetKey):
+                continue
+            if value is None:
+                committed.pop(about, None)
+                pending.discard(about)
+                continue
+            if any(later_key == key and later_value is None for _, (_, later_key, later_value, _) in rows[at + 1 :]):
+                continue
+            ends = [
+                marker[2]
+                for _, (where, later_key, marker, _) in rows[at + 1 :]
+                if later_key is None and where == partition and producer is not None and marker[0] == producer[0]
+            ]
+            if producer is None or (ends and ends[0]):
+                committed[about] = decode_offset(value, 0).offset
+            elif not ends:
+                pending.add(about)
+        for group in GROUPS:
+            expected = {(topic, partition): (offset, "") for (owner, topic, partition), offset in committed.items() if owner == group}
+            assert self.host.fetch(group) == expected
+            unstable = {tp for tp, told in self.host.fetch(group, {"t": [0, 1, 2], "u": [0]}, stable=True).items() if isinstance(told, int)}
+            assert unstable == {(topic, partition) for owner, topic, partition in pending if owner == group}
+
+    def check_groups(self) -> None:
+        living = self.host.list_groups()
+        for group in GROUPS:
+            if group not in living:
+                self.lives[group] += 1
+                self.generations[group] = 0
+            else:
+                self.check_group(group)
+
+    def check_group(self, group: str) -> None:
+        answer = self.host.describe(group)
+        ids = [member.member_id for member in answer.members]
+        instances = [member.group_instance_id for member in answer.members if member.group_instance_id is not None]
+        assert len(set(ids)) == len(ids) and len(set(instances)) == len(instances)
+        assert (answer.group_state == "Empty") == (not ids) or answer.group_state == "PreparingRebalance"
+        if answer.group_state == "Stable":
+            assert not [ticket for ticket in self.waiting_at(group) if self.asked_by[ticket][1] != "join"]
+        if answer.group_state == "Empty":
+            assert not self.waiting_at(group)
+
+    def waiting_at(self, group: str) -> list[int]:
+        return [ticket for ticket in self.host.waiting() if self.asked_by[ticket][0].group == group]
+
+    def run(self, steps: list[Step]) -> None:
+        for step in steps:
+            self.take(step)
+            self.read_answers()
+            self.check_groups()
+        self.stored_generations()
+        self.check_offsets()
+        self.host.pass_time(600_000)
+        self.read_answers()
+        assert not self.host.waiting(), "requests that wait for ever"
+        states = {group: state for group, (_, state) in self.host.list_groups().items()}
+        assert set(states.values()) <= {"Empty"}, states
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(STEPS, min_size=10, max_size=60))
+def test_groups_without_an_initial_delay(steps: list[Step]) -> None:
+    World(GroupSettings()).run(steps)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(STEPS, min_size=10, max_size=60), st.integers(1, 4))
+def test_small_groups_with_an_initial_delay(steps: list[Step], max_size: int) -> None:
+    World(GroupSettings(initial_rebalance_delay_ms=2_000, max_size=max_size)).run(steps)

@@ -1,0 +1,39 @@
+"""Values of __transaction_state: whatever a transaction can be survives being written and read."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator.txn_records import decode_key, decode_value, encode_key, encode_value
+from coordinator.txn_state import TransactionMetadata, TransactionState
+
+int16, int32, int64 = (st.integers(-(1 << bits), (1 << bits) - 1) for bits in (15, 31, 63))
+names = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
+topics = st.dictionaries(names, st.lists(int32, min_size=1, max_size=5, unique=True), max_size=5)
+
+
+@settings(deadline=None)
+@given(names, int64, int16, int32, st.sampled_from(TransactionState), topics, int64, int64, int64, int16, int64, int16)
+def test_what_is_written_is_read(
+    name: str, pid: int, epoch: int, timeout_ms: int, state: TransactionState, partitions: dict[str, list[int]], updated_ms: int,
+    started_ms: int, previous: int, last_epoch: int, following: int, version: int,
+) -> None:
+    pairs = {} if state is TransactionState.EMPTY else {(topic, index): None for topic, indexes in partitions.items() for index in indexes}
+    metadata = TransactionMetadata(
+        name, pid, epoch, timeout_ms, state, pairs, updated_ms, started_ms, previous, last_epoch, following, version
+    )
+    read = decode_value(name, encode_value(metadata))
+    assert read == metadata
+    assert list(read.partitions) == list(pairs)
+    assert decode_key(encode_key(name)) == name
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=80))
+def test_any_bytes_are_read_or_refused_and_never_worse(value: bytes) -> None:
+    for start in (b"", b"\0\0", b"\0\1"):
+        try:
+            decode_value("id", start + value)
+        except ValueError:
+            pass

@@ -1,0 +1,205 @@
+"""One file of a log directory is cut, changed or gone: the log loads with all that it still holds, or an error says what is wrong where.
+
+Each damage is sampled over every file and byte of a small directory with several segments, open and aborted transactions, and a log start
+within a segment; after a clean stop and after a kill.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+from helpers.storage_logs import (
+    NOW_MS,
+    TOPIC_ID,
+    batch,
+    committed_values,
+    fetched,
+    kill,
+    new_log,
+    open_manager,
+    values_of,
+)
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from protocol.errors import Code, KafkaError
+from protocol.records import batches_in
+from storage.disk import OsDisk
+from storage.log import Log
+from storage.log_config import LogConfig
+from storage.log_manager import LogDirectoryError
+from storage.segment import CorruptLog
+
+CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=100, retention_ms=-1)
+WAYS = ("clean", "killed", "killed after a checkpoint")
+LAST = {5: [(12, 3), (9, 3), (6, 3), (3, 3), (0, 3)], 6: [(4, 2), (2, 2), (0, 2)]}
+
+
+def write_history(path: str, way: str) -> Log:
+    """Four segments or so; producers 5 (idempotent), 6 (aborts), 7 (open at the end)."""
+    manager, log = new_log(path, segment_bytes=700, index_interval_bytes=100, retention_ms=-1)
+    for turn in range(5):
+        log.append(batch([b"i%d" % turn] * 3, pid=5, epoch=0, seq=3 * turn), now_ms=NOW_MS)
+        log.append(batch([b"plain%d" % turn], timestamp=NOW_MS + turn), now_ms=NOW_MS)
+        if turn < 3:
+            log.append(batch([b"t%d" % turn] * 2, pid=6, epoch=0, seq=2 * turn, transactional=True), now_ms=NOW_MS)
+            log.append(batch([b"x" * 40]), now_ms=NOW_MS)
+            log.append_marker(producer_id=6, producer_epoch=0, coordinator_epoch=0, commit=turn == 1, now_ms=NOW_MS)
+        if turn == 3:
+            log.delete_records_before(2)
+            log.append(batch([b"open"], pid=7, epoch=0, seq=0, transactional=True), now_ms=NOW_MS)
+            manager.on_tick(NOW_MS)
+            if way == "killed after a checkpoint":
+                log.flush()
+                log.checkpoint()
+                manager._checkpoint(force=False)
+    if way == "clean":
+        manager.close(NOW_MS)
+    else:
+        kill(manager)
+    return log
+
+
+@cache
+def original(way: str) -> tuple[str, dict[int, bytes | None], dict[int, bytes | None], tuple[int, int, int]]:
+    """A directory with that history, and what is read from it."""
+    path = mkdtemp()
+    log = write_history(path, way)
+    reader = open_manager(shutil.copytree(path, mkdtemp() + "/data"), CONFIG).logs["t", 0]
+    offsets = (reader.log_start_offset, reader.last_stable_offset, reader.log_end_offset)
+    assert offsets == (log.log_start_offset, log.last_stable_offset, log.log_end_offset)
+    return path, values_of(reader), committed_values(reader), offsets
+
+
+def files_of(path: str) -> list[str]:
+    names = [str(file.relative_to(path)) for file in Path(path).rglob("*") if file.is_file()]
+    return sorted(name for name in names if name != ".lock")
+
+
+def damage(file: Path, kind: str, where: float, value: int) -> int:
+    """Gives the byte from which on, or at which, the file is not what it was."""
+    data = bytearray(file.read_bytes())
+    at = min(int(len(data) * where), max(len(data) - 1, 0))
+    if kind == "delete":
+        file.unlink()
+        return 0
+    if kind == "truncate":
+        del data[at:]
+    elif data:
+        data[at] ^= value
+    file.write_bytes(data)
+    return at
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    way=st.sampled_from(WAYS),
+    pick=st.floats(0, 0.999),
+    kind=st.sampled_from(["truncate", "flip", "delete"]),
+    where=st.floats(0, 1),
+    value=st.integers(1, 255),
+)
+def test_any_one_damage(way: str, pick: float, kind: str, where: float, value: int) -> None:
+    path, values, committed, offsets = original(way)
+    names = files_of(path)
+    name = names[int(len(names) * pick)]
+    copy = mkdtemp()
+    logging.disable(logging.CRITICAL)
+    try:
+        shutil.copytree(path, copy, dirs_exist_ok=True)
+        at = damage(Path(copy, name), kind, where, value)
+        if name.endswith(".log"):
+            check_what_a_log_file_still_holds(copy, path, name, kind, at)
+        else:
+            check_that_nothing_is_missing(copy, name, values, committed, offsets)
+    finally:
+        logging.disable(logging.NOTSET)
+        shutil.rmtree(copy)
+
+
+def check_that_nothing_is_missing(
+    copy: str,
+    name: str,
+    values: dict[int, bytes | None],
+    committed: dict[int, bytes | None],
+    offsets: tuple[int, int, int],
+) -> None:
+    try:
+        manager = open_manager(copy, CONFIG)
+    except LogDirectoryError as error:
+        assert name == "meta.properties"
+        assert name in str(error)
+        return
+    log = manager.logs["t", 0]
+    assert (log.log_start_offset, log.last_stable_offset, log.log_end_offset) == offsets
+    assert committed_values(log) == committed
+    assert values_of(log) == values
+    found = log.offset_for_timestamp(NOW_MS + 3)
+    assert found is not None and log.read(found.offset, max_bytes=1, min_one_batch=True).slice is not None
+    highest = log.offset_of_max_timestamp()
+    assert highest is not None and (highest.timestamp, values[highest.offset]) == (NOW_MS + 4, b"plain4")
+    assert log.has_ongoing_transaction(7, 0)
+    if name != "t-0/partition.metadata":
+        assert log.topic_id == TOPIC_ID
+    for pid, sent in LAST.items():
+        for sequence, count in sent:
+            info = log.append(batch([b"again"] * count, pid=pid, epoch=0, seq=sequence, transactional=pid == 6), now_ms=NOW_MS)
+            assert info.duplicate
+    assert log.end_offset_for_epoch(0) == (0, offsets[2])
+
+
+def check_what_a_log_file_still_holds(copy: str, path: str, name: str, kind: str, at: int) -> None:
+    """Every batch that the damage did not touch is read, or an error names the file."""
+    intact = []
+    for original_file in sorted(Path(path, "t-0").glob("*.log")):
+        data = original_file.read_bytes()
+        for position, header in batches_in(data):
+            damaged = original_file.name == Path(name).name and (
+                position + header.size_bytes > at if kind != "flip" else position <= at < position + header.size_bytes
+            )
+            if not damaged:
+                intact.append((header.base_offset, header.last_offset, data[position : position + header.size_bytes]))
+    manager = open_manager(copy, CONFIG)
+    if ("t", 0) in manager.offline:
+        error = manager.offline["t", 0]
+        assert isinstance(error, CorruptLog)
+        assert Path(name).name in str(error) or Path(error.path).parent.name == "t-0"
+        assert "truncate" in str(error) or "Restore" in str(error)
+        return
+    log = manager.logs["t", 0]
+    for base_offset, last_offset, content in intact:
+        if last_offset < log.log_start_offset:
+            continue
+        try:
+            data = fetched(log.read(max(base_offset, log.log_start_offset), max_bytes=1, min_one_batch=True))
+        except KafkaError as error:
+            assert error.code == Code.KAFKA_STORAGE_ERROR, f"offset {base_offset}: {error}"
+            assert ".log" in str(error)
+        else:
+            assert data == content
+    log.append(batch([b"goes on"]), now_ms=NOW_MS)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_without_damage_all_is_there(way: str, tmp_path: Path) -> None:
+    path, values, committed, offsets = original(way)
+    shutil.copytree(path, tmp_path, dirs_exist_ok=True)
+    check_that_nothing_is_missing(str(tmp_path), "", values, committed, offsets)
+    assert len([name for name in OsDisk().list(f"{path}/t-0") if name.endswith(".log")]) >= 3
+    assert any(name.endswith(".txnindex") for name in OsDisk().list(f"{path}/t-0"))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex", ".snapshot", ""])
+def test_all_files_of_a_kind_are_gone(way: str, suffix: str, tmp_path: Path) -> None:
+    path, values, committed, offsets = original(way)
+    shutil.copytree(path, tmp_path, dirs_exist_ok=True)
+    for file in Path(tmp_path, "t-0").iterdir():
+        if file.name.endswith(suffix) and not file.name.endswith(".log"):
+            file.unlink()
+    check_that_nothing_is_missing(str(tmp_path), "t-0/partition.metadata" if not suffix else "", values, committed, offsets)

@@ -1,0 +1,90 @@
+"""What every simulated client does: connect, ask, and ask again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+from protocol.errors import Code
+from sim import wire
+from sim.network import LOST, REQUEST_TIMEOUT_MS, Link
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+Asking = Generator[Any, Any, Any]
+
+FENCED = frozenset({Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH, Code.INVALID_PRODUCER_ID_MAPPING})
+RETRIABLE = frozenset(
+    {
+        Code.CONCURRENT_TRANSACTIONS,
+        Code.COORDINATOR_LOAD_IN_PROGRESS,
+        Code.COORDINATOR_NOT_AVAILABLE,
+        Code.NOT_COORDINATOR,
+        Code.NOT_ENOUGH_REPLICAS,
+        Code.UNSTABLE_OFFSET_COMMIT,
+    }
+)
+
+
+class Fenced(Exception):
+    """The broker says that somebody else has taken this producer's place: the instance ends."""
+
+
+class Refused(Exception):
+    """An answer after which this client cannot go on as it is."""
+
+    def __init__(self, what: str, code: int) -> None:
+        super().__init__(f"{what}: {name_of(code)}")
+        self.code = code
+
+
+def name_of(code: int) -> str:
+    try:
+        return Code(code).name
+    except ValueError:
+        return str(code)
+
+
+class Client:
+    """One client with one connection. lost: how many requests it never had an answer to."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.name, self.rng = world, name, world.rng
+        self.link: Link | None = None
+        self.lost = 0
+
+    def connected(self) -> Asking:
+        """Have a connection, however long it takes."""
+        while self.link is None or not self.link.is_open:
+            self.link = self.world.try_connect()
+            if self.link is None:
+                yield self.rng.randint(20, 120)
+        return self.link
+
+    def ask(self, call: wire.Call, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Asking:
+        """One request; the answer, or LOST, after which the connection is gone."""
+        link = yield from self.connected()
+        self.world.operations += 1
+        answer = yield link.call(call, timeout_ms)
+        if answer is LOST:
+            self.lost += 1
+            self.link = None
+        return answer
+
+    def insist(self, call: wire.Call, code_of: Callable[[Any], int], timeout_ms: int = REQUEST_TIMEOUT_MS) -> Asking:
+        """Ask again until there is an answer that is not 'try again'. Gives the answer."""
+        while True:
+            answer = yield from self.ask(call, timeout_ms)
+            if answer is not LOST and code_of(answer) not in RETRIABLE:
+                return answer
+            yield self.rng.randint(5, 60)
+
+    def hang_up(self) -> None:
+        if self.link is not None:
+            self.link.close(self.world.loop.now_ms + self.rng.randint(0, 20))
+            self.link = None
+
+
+def error_code(answer: Any) -> int:
+    return int(answer.error_code)

@@ -1,0 +1,381 @@
+"""A disk in memory that forgets as real ones do: `storage.disk.Disk` for simulations.
+
+What a kill of the process keeps: everything that was written, as the operating system has it. A kill may come in the middle of a call that
+changes the disk: an append is then written in part.
+
+What a power loss keeps, of each file by itself: what was there at its last fsync, and of the rest (appended since) nothing, all, a part cut
+anywhere, or a part in which sectors are missing (zeros). Of each directory by itself: its entries at its last fsync_dir, and of the changes
+since (create, rename, unlink) the first few, in their order. A new file's name is not made durable by the file's own fsync: a file system
+may be kinder than that, but POSIX is not.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+SECTOR_BYTES = 512
+FREE_BYTES = 1 << 40
+
+Data = bytes | bytearray | memoryview
+
+
+class Crash(BaseException):
+    """The process is gone, in the middle of what it did. No handler of errors may see it, so it is no Exception."""
+
+
+class Inode:
+    """The bytes of one file. synced: so many from the start are durable; `before_cut`: the durable bytes, while a cut of them is not."""
+
+    __slots__ = ("before_cut", "data", "modified_ms", "synced")
+
+    def __init__(self, modified_ms: int) -> None:
+        self.data = bytearray()
+        self.synced = 0
+        self.before_cut: bytes | None = None
+        self.modified_ms = modified_ms
+
+    def cut(self, size: int) -> None:
+        if size < self.synced:
+            if self.before_cut is None:
+                self.before_cut = bytes(self.data[: self.synced])
+            self.synced = size
+        if size < len(self.data):
+            del self.data[size:]
+        else:
+            self.data.extend(bytes(size - len(self.data)))
+
+    def sync(self) -> None:
+        self.synced = len(self.data)
+        self.before_cut = None
+
+    def lose_power(self, rng: random.Random) -> None:
+        if self.before_cut is not None and rng.random() < 0.5:
+            self.data = bytearray(self.before_cut)
+            self.sync()
+            return
+        unsynced = len(self.data) - self.synced
+        if unsynced:
+            match rng.randrange(4):
+                case 0:
+                    del self.data[self.synced :]
+                case 1:
+                    pass
+                case 2:
+                    del self.data[self.synced + rng.randrange(unsynced) :]
+                case _:
+                    del self.data[self.synced + 1 + rng.randrange(unsynced) :]
+                    self._lose_sectors(rng)
+        self.sync()
+
+    def _lose_sectors(self, rng: random.Random) -> None:
+        start = self.synced
+        while start < len(self.data):
+            end = min(len(self.data), (start // SECTOR_BYTES + 1) * SECTOR_BYTES)
+            if rng.random() < 0.3:
+                self.data[start:end] = bytes(end - start)
+            start = end
+
+
+class Directory:
+    """One directory: its entries as they are, as they were at the last fsync_dir, and the changes between, each all or nothing."""
+
+    __slots__ = ("durable", "entries", "pending")
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Node] = {}
+        self.durable: dict[str, Node] = {}
+        self.pending: list[tuple[tuple[str, Node | None], ...]] = []
+
+    def change(self, *rows: tuple[str, Node | None]) -> None:
+        self._apply(self.entries, rows)
+        self.pending.append(rows)
+
+    @staticmethod
+    def _apply(entries: dict[str, Node], rows: tuple[tuple[str, Node | None], ...]) -> None:
+        for name, node in rows:
+            if node is None:
+                entries.pop(name, None)
+            else:
+                entries[name] = node
+
+    def sync(self) -> None:
+        self.durable = dict(self.entries)
+        self.pending.clear()
+
+    def lose_power(self, rng: random.Random, keep: Callable[[int], int]) -> None:
+        entries = self.durable
+        for rows in self.pending[: keep(len(self.pending))]:
+            self._apply(entries, rows)
+        self.entries = entries
+        self.sync()
+        for name in sorted(entries):
+            node = entries[name]
+            if isinstance(node, Directory):
+                node.lose_power(rng, keep)
+            else:
+                node.lose_power(rng)
+
+
+Node = Inode | Directory
+
+
+class SimFile:
+    """An open file. `size` is that of the bytes, whoever wrote them."""
+
+    __slots__ = ("_disk", "_generation", "inode", "path")
+
+    def __init__(self, disk: SimDisk, path: str, inode: Inode) -> None:
+        self._disk, self.path, self.inode = disk, path, inode
+        self._generation = disk.generation
+
+    @property
+    def size(self) -> int:
+        return len(self.inode.data)
+
+    def append(self, data: Data) -> int:
+        self._check()
+        position = len(self.inode.data)
+        if self._disk.counts_down():
+            self.inode.data += data[: self._disk.rng.randrange(len(data) + 1)]
+            raise Crash
+        self.inode.data += data
+        self.inode.modified_ms = self._disk.now_ms()
+        return position
+
+    def pread(self, size: int, position: int) -> bytes:
+        return bytes(self.inode.data[position : position + size])
+
+    def fsync(self) -> None:
+        self._check()
+        self._disk.step()
+        self.inode.sync()
+
+    def truncate(self, size: int) -> None:
+        self._check()
+        self._disk.step()
+        self.inode.cut(size)
+
+    def close(self) -> None:
+        pass
+
+    def fileno(self) -> int:
+        raise AssertionError("a simulated file has no descriptor")
+
+    def _check(self) -> None:
+        assert self._generation == self._disk.generation, f"{self.path}: written by a process that is gone"
+
+
+class SimLock:
+    __slots__ = ("_disk", "_generation", "_path")
+
+    def __init__(self, disk: SimDisk, path: str) -> None:
+        self._disk, self._path, self._generation = disk, path, disk.generation
+
+    def release(self) -> None:
+        if self._generation == self._disk.generation:
+            self._disk.locks.pop(self._path, None)
+
+
+class SimDisk:
+    """One file system. generation: counts the processes that used it; files of one that is gone are not to be used."""
+
+    def __init__(self, rng: random.Random, now_ms: Callable[[], int]) -> None:
+        self.rng = rng
+        self.now_ms = now_ms
+        self.root = Directory()
+        self.generation = 0
+        self.locks: dict[str, None] = {}
+        self.steps_until_crash = -1
+        self.boots = 0
+
+    # --- faults --------------------------------------------------------------------------------------------------------------------------
+
+    def crash_in(self, steps: int) -> None:
+        """Let the process be killed in the midst of the so-manieth change to the disk from now on; -1: not."""
+        self.steps_until_crash = steps
+
+    def counts_down(self) -> bool:
+        if self.steps_until_crash < 0:
+            return False
+        self.steps_until_crash -= 1
+        return self.steps_until_crash < 0
+
+    def step(self) -> None:
+        """A change that is all or nothing: the crash comes before it (after it is before the next)."""
+        if self.counts_down():
+            raise Crash
+
+    def kill(self) -> None:
+        """The process is gone; what it wrote is there."""
+        self.generation += 1
+        self.locks.clear()
+        self.steps_until_crash = -1
+
+    def lose_power(self) -> None:
+        """The machine is gone, and what was not on the disk with it, more or less."""
+        self.kill()
+        self.boots += 1
+        rng = self.rng
+        kindness = rng.choice((0.0, 1.0, -1.0))
+
+        def keep(count: int) -> int:
+            return rng.randint(0, count) if kindness < 0 else int(count * kindness)
+
+        self.root.lose_power(rng, keep)
+
+    # --- Disk ----------------------------------------------------------------------------------------------------------------------------
+
+    def _find(self, path: str) -> Node | None:
+        node: Node = self.root
+        for name in path.split("/"):
+            if name:
+                if not isinstance(node, Directory):
+                    return None
+                found = node.entries.get(name)
+                if found is None:
+                    return None
+                node = found
+        return node
+
+    def _parent(self, path: str) -> tuple[Directory, str]:
+        directory, _, name = path.rpartition("/")
+        node = self._find(directory)
+        if not isinstance(node, Directory):
+            raise FileNotFoundError(directory)
+        return node, name
+
+    def _file(self, path: str) -> Inode:
+        node = self._find(path)
+        if not isinstance(node, Inode):
+            raise FileNotFoundError(path)
+        return node
+
+    def open(self, path: str, *, create: bool = False) -> SimFile:
+        parent, name = self._parent(path)
+        node = parent.entries.get(name)
+        if node is None:
+            if not create:
+                raise FileNotFoundError(path)
+            self.step()
+            node = Inode(self.now_ms())
+            parent.change((name, node))
+        if not isinstance(node, Inode):
+            raise IsADirectoryError(path)
+        return SimFile(self, path, node)
+
+    def exists(self, path: str) -> bool:
+        return self._find(path) is not None
+
+    def is_dir(self, path: str) -> bool:
+        return isinstance(self._find(path), Directory)
+
+    def list(self, path: str) -> list[str]:
+        node = self._find(path)
+        if not isinstance(node, Directory):
+            raise FileNotFoundError(path)
+        return sorted(node.entries)
+
+    def size(self, path: str) -> int:
+        return len(self._file(path).data)
+
+    def modified_ms(self, path: str) -> int:
+        node = self._find(path)
+        if node is None:
+            raise FileNotFoundError(path)
+        return node.modified_ms if isinstance(node, Inode) else self.now_ms()
+
+    def mkdir(self, path: str) -> None:
+        node = self.root
+        for name in path.split("/"):
+            if name:
+                found = node.entries.get(name)
+                if found is None:
+                    self.step()
+                    found = Directory()
+                    node.change((name, found))
+                if not isinstance(found, Directory):
+                    raise FileExistsError(path)
+                node = found
+
+    def rename(self, old: str, new: str) -> None:
+        parent, name = self._parent(old)
+        node = parent.entries.get(name)
+        if node is None:
+            raise FileNotFoundError(old)
+        new_parent, new_name = self._parent(new)
+        self.step()
+        if new_parent is parent:
+            parent.change((name, None), (new_name, node))
+        else:
+            new_parent.change((new_name, node))
+            parent.change((name, None))
+
+    def unlink(self, path: str) -> None:
+        parent, name = self._parent(path)
+        if name in parent.entries:
+            self.step()
+            parent.change((name, None))
+
+    def rmtree(self, path: str) -> None:
+        node = self._find(path)
+        if node is None:
+            return
+        if isinstance(node, Directory):
+            for name in sorted(node.entries):
+                self.rmtree(f"{path}/{name}")
+        self.unlink(path)
+
+    def read(self, path: str) -> bytes:
+        return bytes(self._file(path).data)
+
+    def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
+        temporary = path + ".tmp"
+        file = self.open(temporary, create=True)
+        file.truncate(0)
+        file.append(data)
+        if sync:
+            file.fsync()
+        self.rename(temporary, path)
+        if sync:
+            self.fsync_dir(path.rpartition("/")[0])
+
+    def fsync_dir(self, path: str) -> None:
+        node = self._find(path)
+        if not isinstance(node, Directory):
+            raise FileNotFoundError(path)
+        self.step()
+        node.sync()
+
+    def free_bytes(self, path: str) -> int:
+        return FREE_BYTES
+
+    def lock(self, path: str) -> SimLock:
+        if path in self.locks:
+            raise BlockingIOError(path)
+        self.open(path, create=True)
+        self.locks[path] = None
+        return SimLock(self, path)
+
+    # --- looking on ----------------------------------------------------------------------------------------------------------------------
+
+    def files(self) -> Iterator[tuple[str, Inode]]:
+        """Every file, by path."""
+        yield from self._walk("", self.root)
+
+    def _walk(self, path: str, directory: Directory) -> Iterator[tuple[str, Inode]]:
+        for name in sorted(directory.entries):
+            node = directory.entries[name]
+            if isinstance(node, Directory):
+                yield from self._walk(f"{path}/{name}", node)
+            else:
+                yield f"{path}/{name}", node
+
+
+def implements_the_protocol(disk: SimDisk) -> Any:
+    """For the type checker: a SimDisk is a Disk."""
+    from storage.disk import Disk
+
+    checked: Disk = disk
+    return checked

@@ -1,0 +1,102 @@
+"""Virtual time: a heap of events, and tasks that are plain generators.
+
+A task yields a number (sleep so many ms) or a Future (wait for it; its value is what the yield gives). Events of one time run in the order in
+which they were asked for, so that a schedule depends on the seed alone.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Generator
+from typing import Any
+
+Task = Generator[Any, Any, Any]
+
+
+class Future:
+    """A value to come. Those who wait are called in the order in which they came."""
+
+    __slots__ = ("_waiting", "done", "value")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.value: Any = None
+        self._waiting: list[Callable[[Any], None]] = []
+
+    def resolve(self, value: Any) -> None:
+        if self.done:
+            return
+        self.done, self.value = True, value
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            then(value)
+
+    def then(self, call: Callable[[Any], None]) -> None:
+        if self.done:
+            call(self.value)
+        else:
+            self._waiting.append(call)
+
+
+class Timer:
+    """An event that may be cancelled."""
+
+    __slots__ = ("arguments", "call")
+
+    def __init__(self, call: Callable[..., Any] | None, arguments: tuple[Any, ...]) -> None:
+        self.call, self.arguments = call, arguments
+
+    def cancel(self) -> None:
+        self.call = None
+
+
+class Loop:
+    """The clock and what is to happen."""
+
+    def __init__(self, start_ms: int) -> None:
+        self.now_ms = start_ms
+        self._heap: list[tuple[int, int, Timer]] = []
+        self._sequence = 0
+        self.running = 0
+
+    def at(self, when_ms: int, call: Callable[..., Any], *arguments: Any) -> Timer:
+        timer = Timer(call, arguments)
+        self._sequence += 1
+        heapq.heappush(self._heap, (max(when_ms, self.now_ms), self._sequence, timer))
+        return timer
+
+    def later(self, delay_ms: int, call: Callable[..., Any], *arguments: Any) -> Timer:
+        return self.at(self.now_ms + delay_ms, call, *arguments)
+
+    def run_until(self, end_ms: int, is_done: Callable[[], bool] | None = None) -> None:
+        """Let events happen up to `end_ms`, or until `is_done`."""
+        heap = self._heap
+        while heap and heap[0][0] <= end_ms:
+            if is_done is not None and is_done():
+                return
+            when_ms, _, timer = heapq.heappop(heap)
+            if timer.call is not None:
+                self.now_ms = when_ms
+                timer.call(*timer.arguments)
+        if is_done is None or not is_done():
+            self.now_ms = max(self.now_ms, end_ms)
+
+    def spawn(self, task: Task) -> Future:
+        """Run a task from now on; the future is what it returns."""
+        finished = Future()
+        self.running += 1
+
+        def step(value: Any) -> None:
+            try:
+                wanted = task.send(value)
+            except StopIteration as end:
+                self.running -= 1
+                finished.resolve(end.value)
+                return
+            if isinstance(wanted, Future):
+                wanted.then(step)
+            else:
+                self.later(wanted, step, None)
+
+        self.later(0, step, None)
+        return finished

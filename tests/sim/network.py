@@ -1,0 +1,160 @@
+"""Connections as TCP has them: bytes keep their order and arrive late; a connection breaks, and what was under way then arrives or does not.
+
+So a request is never doubled or overtaken within one connection. Across connections it is: one that was under way when its connection broke
+may reach the broker long after the client has sent it again on the next one. (That is allowed to the requests that the protocol makes safe
+against it: see `LINGERING`. The first version of the transaction protocol has no defence for a late EndTxn or TxnOffsetCommit, which KIP-890
+gives as its reason.)
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from sim import wire
+from sim.loop import Future
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+LINGERING = frozenset({"Produce", "Fetch", "Heartbeat", "InitProducerId", "OffsetFetch"})
+REQUEST_TIMEOUT_MS = 1500
+
+
+class Lost:
+    """The answer that never came."""
+
+    def __repr__(self) -> str:
+        return "LOST"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+LOST = Lost()
+
+
+class Weather:
+    """How the network is at the moment. Times in ms; chances of each request.
+
+    cut: the connection breaks when this request is sent. stall: the connection takes so much longer for once.
+    """
+
+    def __init__(self, *, delay_ms: int = 3, cut: float = 0.0, stall: float = 0.0, linger_ms: int = 2500) -> None:
+        self.delay_ms, self.cut, self.stall, self.linger_ms = delay_ms, cut, stall, linger_ms
+
+
+class Link:
+    """A client's end of one connection. All requests under way are answered in order, or all are lost."""
+
+    def __init__(self, world: World, link_id: int) -> None:
+        self.world, self.link_id = world, link_id
+        self.generation = world.node.generation
+        self.is_open = True
+        self._correlation_id = 0
+        self._waiting: dict[int, tuple[Future, wire.Call]] = {}
+        self._last_out_ms = self._last_in_ms = 0
+        self._on_way: list[tuple[int, str]] = []
+
+    # --- the client's side ---------------------------------------------------------------------------------------------------------------
+
+    def call(self, call: wire.Call, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Future:
+        """Send a request; the future is its decoded answer, or LOST."""
+        world, rng = self.world, self.world.rng
+        future = Future()
+        if not self.is_open:
+            world.loop.later(1, future.resolve, LOST)
+            return future
+        self._correlation_id += 1
+        correlation_id = self._correlation_id
+        self._waiting[correlation_id] = (future, call)
+        weather = world.weather
+        arrives_ms = max(self._last_out_ms, world.loop.now_ms + rng.randint(0, weather.delay_ms))
+        chance = rng.random()
+        if chance < weather.cut:
+            self._break(call, correlation_id)
+            return future
+        if chance < weather.cut + weather.stall:
+            arrives_ms += rng.randint(50, 2000)
+        self._last_out_ms = arrives_ms
+        frame = wire.frame(call, correlation_id)
+        world.trace("->", self.link_id, call.name, correlation_id, frame)
+        world.loop.at(arrives_ms, self._arrive, frame)
+        world.loop.later(timeout_ms, self._time_out, correlation_id)
+        return future
+
+    def _break(self, call: wire.Call, correlation_id: int) -> None:
+        """The connection breaks with this request under way: it may still arrive, and is not answered."""
+        world, rng = self.world, self.world.rng
+        fate = rng.randrange(3)
+        frame = wire.frame(call, correlation_id)
+        end_ms = max(self._last_out_ms, world.loop.now_ms)
+        if fate == 0:
+            world.trace("-x", self.link_id, call.name, correlation_id, frame)
+        else:
+            if fate == 2 and call.name in LINGERING:
+                end_ms += rng.randint(1, world.weather.linger_ms)
+            world.trace("-~", self.link_id, call.name, correlation_id, frame)
+            world.loop.at(end_ms, world.node.on_frame, self.link_id, self.generation, frame)
+        self.lose(end_ms)
+
+    def _arrive(self, frame: bytes) -> None:
+        if self.is_open:
+            self.world.node.on_frame(self.link_id, self.generation, frame)
+
+    def _time_out(self, correlation_id: int) -> None:
+        if correlation_id in self._waiting:
+            self.world.trace("timeout", self.link_id, "", correlation_id, b"")
+            self.lose(self.world.loop.now_ms)
+
+    def lose(self, broker_learns_ms: int) -> None:
+        """The client's side is gone; the broker hears of it later."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        self.world.loop.at(broker_learns_ms, self.world.node.on_hang_up, self.link_id, self.generation)
+        delay_ms = self.world.rng.randint(0, 30)
+        waiting, self._waiting = self._waiting, {}
+        for future, _ in waiting.values():
+            self.world.loop.later(delay_ms, future.resolve, LOST)
+
+    close = lose
+
+    # --- the broker's side ---------------------------------------------------------------------------------------------------------------
+
+    def deliver(self, data: bytes) -> None:
+        """The broker sent an answer."""
+        weather, rng = self.world.weather, self.world.rng
+        arrives_ms = max(self._last_in_ms, self.world.loop.now_ms + rng.randint(0, weather.delay_ms))
+        if rng.random() < weather.stall:
+            arrives_ms += rng.randint(50, 2000)
+        self._last_in_ms = arrives_ms
+        self.world.loop.at(arrives_ms, self._receive, data)
+
+    def _receive(self, data: bytes) -> None:
+        if not self.is_open:
+            return
+        size = int.from_bytes(data[:4], "big")
+        assert size == len(data) - 4, f"an answer says that it has {size} bytes and has {len(data) - 4}"
+        correlation_id = int.from_bytes(data[4:8], "big")
+        first = next(iter(self._waiting), None)
+        assert first == correlation_id, f"answer {correlation_id} came before that to {first}"
+        future, call = self._waiting.pop(correlation_id)
+        self.world.trace("<-", self.link_id, call.name, correlation_id, data)
+        future.resolve(call.decode(data[8:]))
+
+    def broken(self) -> None:
+        """The broker closed it, or is gone."""
+        if self.is_open:
+            self.is_open = False
+            delay_ms = self.world.rng.randint(0, 30)
+            waiting, self._waiting = self._waiting, {}
+            for future, _ in waiting.values():
+                self.world.loop.later(delay_ms, future.resolve, LOST)
+
+
+def seeded(seed: int) -> random.Random:
+    """The source of all chance of one schedule."""
+    return random.Random(seed)
+
+

@@ -1,0 +1,253 @@
+"""The rim of the simulation: what server.py, flusher.py and main.py are to the real broker, around the same core.
+
+Frames of a connection wait while one of them is under way. A flush job's files are fsynced one by one, each at its own time and in any order;
+then the core is told. So a crash may come between any two of them.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from broker.config import BrokerConfig
+from broker.core import Broker
+from broker.opening import open_broker
+from broker.outbox import FlushJob
+from sim.disk import Crash, SimDisk
+from storage.log import Slice
+
+if TYPE_CHECKING:
+    from sim.network import Link
+    from sim.world import World
+
+DATA_DIR = "/data"
+
+
+class SeededIds:
+    """Names by chance, the same for the same seed."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+
+    def uuid(self) -> uuid.UUID:
+        return uuid.UUID(int=self._rng.getrandbits(128), version=4)
+
+    def random31(self) -> int:
+        return self._rng.randrange(1, 2**31)
+
+
+class _Session:
+    __slots__ = ("frames", "in_flight", "link")
+
+    def __init__(self, link: Link | None) -> None:
+        self.link = link
+        self.frames: deque[bytes] = deque()
+        self.in_flight = False
+
+
+class Node:
+    """One machine: its disk, and the broker while it runs. generation: counts the broker's processes."""
+
+    def __init__(self, world: World, properties: dict[str, str]) -> None:
+        self.world = world
+        self.properties = {"log.dirs": DATA_DIR, **properties}
+        self.disk = SimDisk(world.rng, lambda: world.loop.now_ms)
+        self.broker: Broker | None = None
+        self.generation = 0
+        self._sessions: dict[int, _Session] = {}
+        self._timer_ms = -1
+        self._carrying_out = False
+        self._pumping: set[int] = set()
+
+    @property
+    def is_up(self) -> bool:
+        return self.broker is not None
+
+    # --- start and stop ------------------------------------------------------------------------------------------------------------------
+
+    def start(self) -> bool:
+        """Open the data directory. False: the process died over it."""
+        assert self.broker is None
+        self.generation += 1
+        try:
+            self.broker = open_broker(
+                BrokerConfig.from_properties(self.properties), SeededIds(self.world.rng), disk=self.disk, now_ms=self.world.loop.now_ms
+            )
+            self._carry_out()
+        except Crash:
+            self.kill()
+            return False
+        self.world.trace("started", self.generation, "", 0, b"")
+        return True
+
+    def kill(self) -> None:
+        """SIGKILL: what was written stays."""
+        self._gone()
+        self.disk.kill()
+
+    def lose_power(self) -> None:
+        self._gone()
+        self.disk.lose_power()
+
+    def stop(self) -> bool:
+        """A clean stop; False: it was killed in the midst of it."""
+        broker = self.broker
+        assert broker is not None
+        self._hang_up_all()
+        self.broker = None
+        try:
+            broker.close_logs(self.world.loop.now_ms)
+        except Crash:
+            self.kill()
+            return False
+        self.disk.kill()
+        self.generation += 1
+        return True
+
+    def _gone(self) -> None:
+        self.broker = None
+        self._hang_up_all()
+        self.generation += 1
+
+    def _hang_up_all(self) -> None:
+        sessions, self._sessions = self._sessions, {}
+        for session in sessions.values():
+            if session.link is not None:
+                session.link.broken()
+        self._timer_ms = -1
+
+    # --- input ---------------------------------------------------------------------------------------------------------------------------
+
+    def connect(self, link: Link) -> None:
+        assert self.broker is not None
+        self._sessions[link.link_id] = _Session(link)
+        self.broker.on_connected(link.link_id, "10.0.0.7", "10.0.0.1", 9092)
+
+    def on_frame(self, link_id: int, generation: int, frame: bytes) -> None:
+        session = self._sessions.get(link_id)
+        if session is None or generation != self.generation:
+            return
+        session.frames.append(frame)
+        self._pump(link_id)
+
+    def on_hang_up(self, link_id: int, generation: int) -> None:
+        if generation == self.generation and self.broker is not None and self._sessions.pop(link_id, None) is not None:
+            self._guarded(self.broker.on_closed, link_id)
+
+    def _pump(self, link_id: int) -> None:
+        if link_id in self._pumping:
+            return
+        self._pumping.add(link_id)
+        try:
+            while (session := self._sessions.get(link_id)) is not None and session.frames and not session.in_flight:
+                session.in_flight = True
+                broker = self.broker
+                assert broker is not None
+                self._guarded(broker.on_frame, link_id, memoryview(bytearray(session.frames.popleft())), self.world.loop.now_ms)
+        finally:
+            self._pumping.discard(link_id)
+
+    def _on_timer(self, generation: int, when_ms: int) -> None:
+        if generation == self.generation and self._timer_ms == when_ms and self.broker is not None:
+            self._timer_ms = -1
+            self._guarded(self.broker.on_tick, self.world.loop.now_ms)
+
+    def _guarded(self, event: Any, *arguments: Any) -> None:
+        """One event of the core, and what it asks for. A Crash ends the process; any other error is a finding."""
+        try:
+            event(*arguments)
+            self._carry_out()
+        except Crash:
+            self.world.on_crash()
+
+    # --- the outbox ----------------------------------------------------------------------------------------------------------------------
+
+    def _carry_out(self) -> None:
+        broker = self.broker
+        if broker is None or self._carrying_out:
+            return
+        self._carrying_out = True
+        outbox = broker.outbox
+        woken: list[int] = []
+        try:
+            while outbox.sends or outbox.closes or outbox.flushes:
+                sends, outbox.sends = outbox.sends, []
+                for connection_id, pieces in sends:
+                    session = self._sessions.get(connection_id)
+                    if session is not None:
+                        session.in_flight = False
+                        if pieces and session.link is not None:
+                            session.link.deliver(_joined(pieces))
+                        if session.frames:
+                            woken.append(connection_id)
+                closes, outbox.closes = outbox.closes, []
+                for connection_id, reason in closes:
+                    self._disconnect(connection_id, reason)
+                flushes, outbox.flushes = outbox.flushes, []
+                for job in flushes:
+                    self._flush(job)
+        finally:
+            self._carrying_out = False
+        self._set_timer()
+        for connection_id in woken:
+            self.world.loop.later(0, self._pump_if, self.generation, connection_id)
+
+    def _pump_if(self, generation: int, connection_id: int) -> None:
+        if generation == self.generation and self.broker is not None:
+            self._pump(connection_id)
+
+    def _disconnect(self, connection_id: int, reason: str) -> None:
+        session = self._sessions.pop(connection_id, None)
+        if session is None or self.broker is None:
+            return
+        self.world.on_broker_closes(reason)
+        self.broker.on_closed(connection_id)
+        if session.link is not None:
+            session.link.broken()
+
+    def _set_timer(self) -> None:
+        assert self.broker is not None
+        deadline = self.broker.next_deadline_ms()
+        if deadline is None:
+            return
+        when_ms = max(deadline, self.world.loop.now_ms)
+        if self._timer_ms < 0 or when_ms < self._timer_ms:
+            self._timer_ms = when_ms
+            self.world.loop.at(when_ms, self._on_timer, self.generation, when_ms)
+
+    # --- flushes -------------------------------------------------------------------------------------------------------------------------
+
+    def _flush(self, job: FlushJob) -> None:
+        rng, loop = self.world.rng, self.world.loop
+        files = [file for _, token in job.tokens for file in token.files]
+        last_ms = 0
+        for file in files:
+            delay_ms = rng.randint(0, 6)
+            last_ms = max(last_ms, delay_ms)
+            loop.later(delay_ms, self._sync, self.generation, file)
+        loop.later(last_ms + rng.randint(0, 2), self._flushed, self.generation, job)
+
+    def _sync(self, generation: int, file: Any) -> None:
+        if generation == self.generation:
+            try:
+                file.fsync()
+            except Crash:
+                self.world.on_crash()
+
+    def _flushed(self, generation: int, job: FlushJob) -> None:
+        if generation == self.generation and self.broker is not None:
+            self._guarded(self.broker.on_flushed, job, self.world.loop.now_ms)
+
+
+def _joined(pieces: Any) -> bytes:
+    out = bytearray()
+    for piece in pieces:
+        if type(piece) is Slice:
+            data = piece.file.pread(piece.size, piece.position)
+            assert len(data) == piece.size, f"{piece.file.path} is shorter than what was promised to a reader"
+            out += data
+        else:
+            out += piece
+    return bytes(out)

@@ -1,0 +1,315 @@
+"""Producers: idempotent ones that write for ever in order, and transactional ones, with all that may befall them."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from checkers import Ending, Partition, Source, Transaction, Write
+from protocol.errors import Code
+from protocol.records import NewRecord, encode_batch
+from sim import wire
+from sim.clients import FENCED, RETRIABLE, Asking, Client, Fenced, Refused, error_code, name_of
+from sim.network import LOST
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+MOST_IN_FLIGHT = 5
+SEQUENCE_ERRORS = frozenset({Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.UNKNOWN_PRODUCER_ID, Code.INVALID_TXN_STATE})
+
+
+class Batch:
+    """Some records for one partition, encoded once and sent until they are answered."""
+
+    __slots__ = ("attempts", "call", "partition", "writes")
+
+    def __init__(self, partition: Partition, writes: list[Write], call: wire.Call) -> None:
+        self.partition, self.writes, self.call, self.attempts = partition, writes, call, 0
+
+
+class Producer(Client):
+    """What both kinds share: an id, an epoch, a sequence for each partition, up to five requests under way."""
+
+    def __init__(self, world: World, name: str, transactional_id: str | None = None) -> None:
+        super().__init__(world, name)
+        self.transactional_id = transactional_id
+        self.producer_id, self.epoch = -1, -1
+        self.sequences: dict[Partition, int] = {}
+        self.sessions = 0
+        self.session = name
+        self._made = 0
+        self.waiting: deque[Batch] = deque()
+        self.in_flight: deque[tuple[Batch, object]] = deque()
+
+    def init(self, *, bump: bool = False, timeout_ms: int = 60_000) -> Asking:
+        """InitProducerId: a first session, or a further epoch of this one (KIP-360)."""
+        call = wire.request(
+            "InitProducerId",
+            4,
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            producer_id=self.producer_id if bump else -1,
+            producer_epoch=self.epoch if bump else -1,
+        )
+        answer = yield from self.insist(call, error_code)
+        if answer.error_code in FENCED:
+            raise Fenced
+        if answer.error_code:
+            raise Refused("InitProducerId", answer.error_code)
+        self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+        self.sequences.clear()
+        self.sessions += 1
+        self.session = f"{self.name}/{self.sessions}"
+
+    def new_value(self) -> bytes:
+        self._made += 1
+        return f"{self.name}-{self._made}".encode()
+
+    def put(
+        self, partition: Partition, count: int, transaction: Transaction | None = None, sources: list[Source] | None = None
+    ) -> Batch:
+        """Make a batch of new records and line it up."""
+        history = self.world.history
+        durable = transaction is None and partition[0] in self.world.flushed_topics
+        writes = [
+            history.write(
+                self.new_value(),
+                partition,
+                session=self.session,
+                transaction=transaction,
+                source=sources[i] if sources else None,
+                durable=durable,
+            )
+            for i in range(count)
+        ]
+        now_ms = self.world.loop.now_ms
+        records = [NewRecord(write.value.rpartition(b"-")[0], write.value, now_ms) for write in writes]
+        sequence = self.sequences.get(partition, 0)
+        self.sequences[partition] = sequence + count
+        encoded = encode_batch(
+            records,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=sequence,
+            transactional=transaction is not None,
+        )
+        batch = Batch(partition, writes, wire.produce(self.transactional_id, partition[0], partition[1], encoded))
+        self.waiting.append(batch)
+        return batch
+
+    def send_all(self, *, patience: float = 1.0) -> Asking:
+        """Get everything that is lined up answered. patience: the chance to go on after a lost answer; False: it gave up.
+
+        Raises: Fenced; Refused. What is not answered then is of unknown outcome, and no longer lined up.
+        """
+        try:
+            while self.waiting or self.in_flight:
+                link = yield from self.connected()
+                while self.waiting and len(self.in_flight) < MOST_IN_FLIGHT:
+                    batch = self.waiting.popleft()
+                    batch.attempts += 1
+                    self.world.operations += 1
+                    self.in_flight.append((batch, link.call(batch.call)))
+                batch, future = self.in_flight[0]
+                answer = yield future
+                if answer is LOST:
+                    self.lost += 1
+                    self.link = None
+                    self._line_up_again()
+                    if self.rng.random() >= patience:
+                        return False
+                    yield self.rng.randint(5, 80)
+                    continue
+                if answer.error_code in RETRIABLE:
+                    # those behind it were refused too, or will be: all are sent again, in their order
+                    for _, later in list(self.in_flight)[1:]:
+                        yield later
+                    self._line_up_again()
+                    yield self.rng.randint(5, 50)
+                    continue
+                self.in_flight.popleft()
+                self._answered(batch, answer)
+        finally:
+            self.waiting.clear()
+            self.in_flight.clear()
+        return True
+
+    def _line_up_again(self) -> None:
+        self.waiting.extendleft(batch for batch, _ in reversed(self.in_flight))
+        self.in_flight.clear()
+
+    def _answered(self, batch: Batch, answer: wire.Produced) -> None:
+        code = answer.error_code
+        if code in (0, Code.DUPLICATE_SEQUENCE_NUMBER):
+            for position, write in enumerate(batch.writes):
+                write.ok(answer.base_offset + position if answer.base_offset >= 0 else -1, self.world.loop.now_ms)
+            return
+        if batch.attempts == 1:
+            for write in batch.writes:
+                write.failed()
+        if code in FENCED and self.transactional_id is not None:
+            raise Fenced
+        raise Refused(f"{self.name}: Produce to {batch.partition} (attempt {batch.attempts})", code)
+
+
+class IdempotentProducer(Producer):
+    """Writes batches to some partitions, in order, until the chaos is over; begins a new session where the broker refuses it."""
+
+    def __init__(self, world: World, name: str, partitions: list[Partition], rounds: int) -> None:
+        super().__init__(world, name)
+        self.partitions, self.rounds = partitions, rounds
+
+    def run(self) -> Asking:
+        yield from self.init()
+        for _ in range(self.rounds):
+            if self.world.is_draining:
+                break
+            for _ in range(self.rng.randint(1, 7)):
+                self.put(self.rng.choice(self.partitions), self.rng.randint(1, 3))
+            try:
+                yield from self.send_all()
+            except Refused as refusal:
+                if not (self.world.history.power_losses and refusal.code in SEQUENCE_ERRORS):
+                    self.world.history.incident("refused", str(refusal))
+                    return
+                self.hang_up()
+                yield from self.init()
+            yield self.rng.randint(1, 400)
+
+
+class TransactionalProducer(Producer):
+    """One instance of an application: transactions one after the other, until it is fenced, dies, or the chaos is over."""
+
+    def __init__(
+        self, world: World, name: str, transactional_id: str, partitions: list[Partition], *, rounds: int, timeout_ms: int = 60_000
+    ) -> None:
+        super().__init__(world, name, transactional_id)
+        self.partitions, self.rounds, self.timeout_ms = partitions, rounds, timeout_ms
+        self.pauses_at = -1
+        self.pause_ms = 0
+        self.added: list[Partition] = []
+
+    def run(self) -> Asking:
+        """Gives whether it ended by itself (True), or was fenced."""
+        try:
+            yield from self.init(timeout_ms=self.timeout_ms)
+            for number in range(self.rounds):
+                if self.world.is_draining:
+                    break
+                yield from self.transact(number)
+                yield self.rng.randint(1, 250)
+        except Fenced:
+            self.world.trace("fenced", 0, self.name, 0, b"")
+            self.hang_up()
+            return False
+        except Refused as refusal:
+            self.world.refused(refusal, after_power_loss=self.world.may_forget)
+            self.hang_up()
+            return False
+        self.hang_up()
+        return True
+
+    def transact(self, number: int) -> Asking:
+        """One transaction: write, perhaps pause, end. Raises: Fenced, after noting how the transaction ended."""
+        world, rng = self.world, self.rng
+        transaction = world.history.begin(f"{self.name}#{number}", session=self.session, now_ms=world.loop.now_ms)
+        wants_abort = rng.random() < 0.3
+        self.added = []
+        try:
+            unresolved = False
+            for _ in range(rng.randint(1, 3)):
+                chosen = rng.sample(self.partitions, rng.randint(1, min(2, len(self.partitions))))
+                yield from self.add_partitions(chosen)
+                for _ in range(rng.randint(1, 4)):
+                    self.put(rng.choice(chosen), rng.randint(1, 3), transaction)
+                if rng.random() < 0.03:
+                    self.waiting.clear()
+                    transaction.end(Ending.ABORTED, world.loop.now_ms)
+                    raise Fenced  # the application dies in the midst of it
+                try:
+                    unresolved = not (yield from self.send_all(patience=0.8))
+                except Refused as refusal:
+                    world.refused(refusal, after_power_loss=world.may_forget and refusal.code in SEQUENCE_ERRORS)
+                    unresolved = True
+                if number == self.pauses_at:
+                    yield self.pause_ms
+                if unresolved:
+                    break
+                if rng.random() < 0.3:
+                    yield rng.randint(1, 200)
+            yield from self.end(transaction, commit=not (wants_abort or unresolved))
+            if unresolved:
+                yield from self.init(bump=True, timeout_ms=self.timeout_ms)
+        except Fenced:
+            if transaction.ending is Ending.OPEN:
+                transaction.end(Ending.ABORTED, world.loop.now_ms)
+            raise
+
+    def add_partitions(self, partitions: list[Partition]) -> Asking:
+        new = [partition for partition in partitions if partition not in self.added]
+        if not new:
+            return
+        request = wire.messages.AddPartitionsToTxnRequest
+        topics: dict[str, list[int]] = {}
+        for topic, index in new:
+            topics.setdefault(topic, []).append(index)
+        call = wire.request(
+            "AddPartitionsToTxn",
+            3,
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self.producer_id,
+            v3_and_below_producer_epoch=self.epoch,
+            v3_and_below_topics=[
+                request.AddPartitionsToTxnTopic(name=topic, partitions=indexes) for topic, indexes in topics.items()
+            ],
+        )
+        answer = yield from self.insist(call, _code_of_added)
+        self.check(_code_of_added(answer), "AddPartitionsToTxn")
+        self.added.extend(new)
+
+    def check(self, code: int, what: str) -> None:
+        """Raises: Fenced; Refused."""
+        if code in FENCED:
+            raise Fenced
+        if code:
+            raise Refused(f"{self.name}: {what}", code)
+
+    def end(self, transaction: Transaction, *, commit: bool) -> Asking:
+        """EndTxn until it is answered. Raises: Fenced."""
+        world = self.world
+        call = wire.request(
+            "EndTxn",
+            3,
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            committed=commit,
+        )
+        if commit:
+            transaction.commit_asked_ms = world.loop.now_ms
+        lost_before = self.lost
+        answer = yield from self.insist(call, error_code, 4000)
+        code = answer.error_code
+        may_be_done = commit and self.lost > lost_before
+        if code == 0:
+            transaction.end(Ending.COMMITTED if commit else Ending.ABORTED, world.loop.now_ms)
+            return
+        transaction.end(Ending.UNKNOWN if may_be_done else Ending.ABORTED, world.loop.now_ms)
+        world.trace("end refused", 0, f"{self.name} {name_of(code)}", 0, b"")
+        if code in FENCED:
+            raise Fenced
+        if code == Code.INVALID_TXN_STATE and (world.may_forget or not commit):
+            return  # nothing of it is known any more, or there was nothing to abort
+        raise Refused(f"{self.name}: EndTxn(commit={commit})", code)
+
+
+def _code_of_added(answer: wire.messages.AddPartitionsToTxnResponse) -> int:  # type: ignore[name-defined]
+    """The worst of an answer's codes: OPERATION_NOT_ATTEMPTED says nothing."""
+    codes = [
+        partition.partition_error_code for topic in answer.results_by_topic_v3_and_below for partition in topic.results_by_partition
+    ]
+    for code in codes:
+        if code not in (0, Code.OPERATION_NOT_ATTEMPTED):
+            return int(code)
+    return int(codes[0])

@@ -1,0 +1,214 @@
+"""Readers by assignment, of both isolation levels, that filter aborted records as clients do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from checkers import Partition, Span, Watermarks
+from protocol.errors import Code
+from protocol.records import batches_in, computed_crc, decode_marker, records_of
+from sim import wire
+from sim.clients import Asking, Client, Refused
+from sim.network import LOST
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+EARLIEST, LATEST = -2, -1
+SESSION_ERRORS = frozenset({Code.FETCH_SESSION_ID_NOT_FOUND, Code.INVALID_FETCH_SESSION_EPOCH})
+Rows = list[tuple[int, bytes]]
+
+
+def open_records(found: wire.Fetched, position: int, *, committed_only: bool) -> tuple[Rows, int]:
+    """What a client makes of the bytes of one partition: the records from `position` on, and the position after them."""
+    rows: Rows = []
+    aborted = sorted(found.aborted, key=lambda pair: pair[1])
+    skipping: dict[int, None] = {}
+    for at, header in batches_in(found.records):
+        batch = found.records[at : at + header.size_bytes]
+        assert computed_crc(batch) == header.crc, f"{found.topic}-{found.partition}: the batch at {header.base_offset} is broken"
+        while aborted and aborted[0][1] <= header.last_offset:
+            skipping[aborted.pop(0)[0]] = None
+        if header.is_control:
+            if not decode_marker(batch).commit:
+                skipping.pop(header.producer_id, None)
+        elif not (committed_only and header.is_transactional and header.producer_id in skipping):
+            rows.extend((record.offset, record.value or b"") for record in records_of(batch) if record.offset >= position)
+        position = max(position, header.next_offset)
+    return rows, position
+
+
+class Reader(Client):
+    """Reads some partitions from a place on, long polling. positions: where each stands."""
+
+    def __init__(
+        self, world: World, name: str, partitions: list[Partition], *, committed_only: bool, uses_session: bool = False, max_bytes: int = 1 << 20
+    ) -> None:
+        super().__init__(world, name)
+        self.partitions, self.committed_only, self.uses_session, self.max_bytes = partitions, committed_only, uses_session, max_bytes
+        self.positions = dict.fromkeys(partitions, 0)
+        self.started = {partition: (0, world.loop.now_ms) for partition in partitions}
+        self.stable: dict[Partition, int] = {}
+        self.ends: dict[Partition, int] = {}
+        self.power_losses = 0
+        self.session_id, self.session_epoch = 0, -1
+        self._sent: dict[Partition, int] = {}
+        self.label = name
+        self.links = 0
+        self.has_stopped = False
+
+    def run(self) -> Asking:
+        while not self.world.is_over:
+            answer = yield from self.poll(self.rng.choice((0, 50, 300, 800)))
+            if answer is LOST:
+                yield self.rng.randint(5, 60)
+            else:
+                yield self.rng.randint(1, 120)
+        self.has_stopped = True
+
+    def is_at_end(self) -> bool:
+        """Whether everything was read: for a reader of committed records also that nothing holds it back."""
+        broker = self.world.node.broker
+        if broker is None:
+            return False
+        for partition, position in self.positions.items():
+            log = broker.partition(*partition)
+            if log is None or position < log.high_watermark or self.stable.get(partition, -1) < log.high_watermark:
+                return False
+        return True
+
+    def poll(self, max_wait_ms: int) -> Asking:
+        """One Fetch; LOST, or anything else."""
+        if self.link is None or not self.link.is_open:
+            self.session_id, self.session_epoch = 0, 0 if self.uses_session else -1
+            self.links += 1
+            self.label = f"{self.name}@{self.links}"
+        self._notice_power_loss()
+        if self.session_epoch > 0:
+            targets = [(p[0], p[1], at) for p, at in self.positions.items() if self._sent.get(p) != at]
+        else:
+            targets = [(p[0], p[1], at) for p, at in self.positions.items()]
+        call = wire.fetch(
+            targets,
+            committed=self.committed_only,
+            max_wait_ms=max_wait_ms,
+            partition_max_bytes=self.max_bytes,
+            session_id=self.session_id,
+            session_epoch=self.session_epoch,
+        )
+        self._sent = dict(self.positions)
+        answer = yield from self.ask(call, max_wait_ms + 1500)
+        if answer is LOST:
+            return LOST
+        if answer.error_code:
+            if answer.error_code not in SESSION_ERRORS:
+                self.world.history.incident("refused", f"{self.name}: {Refused('Fetch', answer.error_code)}")
+            self.session_id, self.session_epoch = 0, 0
+            return None
+        if self.uses_session:
+            self.session_id, self.session_epoch = answer.session_id, (self.session_epoch + 1 if answer.session_id else 0)
+        for found in answer.partitions:
+            if found.error_code == Code.OFFSET_OUT_OF_RANGE:
+                yield from self.reposition((found.topic, found.partition))
+            elif found.error_code:
+                self.world.history.incident("refused", f"{self.name}: {Refused(f'Fetch of {found.topic}', found.error_code)}")
+            else:
+                self.take(found)
+        return answer
+
+    def take(self, found: wire.Fetched) -> None:
+        """Note what one partition gave."""
+        world, partition = self.world, (found.topic, found.partition)
+        now_ms = world.loop.now_ms
+        rows, position = open_records(found, self.positions[partition], committed_only=self.committed_only)
+        for offset, value in rows:
+            world.history.read(self.name, partition, offset, value, committed_only=self.committed_only, now_ms=now_ms)
+        assert position > self.positions[partition] or not found.records, (
+            f"{self.name}: {len(found.records)} bytes of {partition} lead nowhere from {position}"
+        )
+        self.positions[partition] = position
+        self.stable[partition], self.ends[partition] = found.last_stable_offset, found.high_watermark
+        world.history.watermarks.append(
+            Watermarks(self.label, partition, found.high_watermark, found.last_stable_offset, found.log_start_offset, now_ms)
+        )
+
+    def reposition(self, partition: Partition) -> Asking:
+        """Out of range: below the start, since that moved; beyond the end only after a power loss."""
+        start = yield from self.offset_at(partition, EARLIEST)
+        end = yield from self.offset_at(partition, LATEST)
+        position = self.positions[partition]
+        if start is None or end is None:
+            return
+        if position > end and not self.world.history.power_losses:
+            self.world.history.incident("lost", f"{self.name} has read {partition} up to {position}, and it ends at {end}")
+        if position > end or position < start:
+            self.close_span(partition)
+            self.begin_at(partition, start if position < start else end)
+
+    def begin_at(self, partition: Partition, position: int) -> None:
+        self.positions[partition] = position
+        self.started[partition] = (position, self.world.loop.now_ms)
+
+    def offset_at(self, partition: Partition, timestamp: int) -> Asking:
+        """ListOffsets; None where there was no answer."""
+        request = wire.messages.ListOffsetsRequest
+        topic = request.ListOffsetsTopic
+        call = wire.request(
+            "ListOffsets",
+            7,
+            replica_id=-1,
+            isolation_level=0,
+            topics=[
+                topic(
+                    name=partition[0],
+                    partitions=[topic.ListOffsetsPartition(partition_index=partition[1], current_leader_epoch=-1, timestamp=timestamp)],
+                )
+            ],
+        )
+        answer = yield from self.ask(call)
+        if answer is LOST:
+            return None
+        found = answer.topics[0].partitions[0]
+        if found.error_code:
+            self.world.history.incident("refused", f"{self.name}: {Refused('ListOffsets', found.error_code)}")
+            return None
+        return found.offset
+
+    def close_span(self, partition: Partition) -> None:
+        start, began_ms = self.started[partition]
+        self.world.history.spans.append(
+            Span(self.name, partition, self.committed_only, start, self.positions[partition], began_ms)
+        )
+
+    def _notice_power_loss(self) -> None:
+        count = len(self.world.history.power_losses)
+        if count != self.power_losses:
+            self.power_losses = count
+            for partition in self.partitions:
+                self.begin_at(partition, self.positions[partition])
+
+
+def read_all(world: World, partition: Partition, *, committed_only: bool) -> Asking:
+    """A fresh reader, from the start to the end: (rows, what its last answer said)."""
+    reader = Client(world, "the last reader")
+    rows: Rows = []
+    position = -1
+    last: wire.Fetched | None = None
+    probe = Reader(world, "the last reader", [partition], committed_only=committed_only)
+    while position < 0:
+        start = yield from probe.offset_at(partition, EARLIEST)
+        position = -1 if start is None else start
+    for _ in range(1000):
+        answer = yield from reader.ask(wire.fetch([(*partition, position)], committed=committed_only, max_wait_ms=0))
+        if answer is LOST:
+            continue
+        last = answer.partitions[0]
+        if last.error_code:
+            raise Refused(f"the last reader at {position} of {partition}", last.error_code)
+        found, position = open_records(last, position, committed_only=committed_only)
+        rows.extend(found)
+        if position >= (last.last_stable_offset if committed_only else last.high_watermark):
+            reader.hang_up()
+            probe.hang_up()
+            return rows, last
+    raise Refused(f"the last reader does not come beyond {position} of {partition}", 0)

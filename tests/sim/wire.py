@@ -1,0 +1,161 @@
+"""Requests and answers as bytes. The two hot requests are packed by hand, the others are kafka-python's messages.
+
+    Produce v8, Fetch v11: without tagged fields, so each is a few struct packs.
+
+An answer is decoded without its size and correlation id, which the link has taken off.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from protocol import messages
+from protocol.api_table import APIS, BY_KEY
+from protocol.framing import response_has_tagged_header
+
+PRODUCE, FETCH = 0, 1
+PRODUCE_VERSION, FETCH_VERSION = 8, 11
+CLIENT_ID = b"sim"
+_KEYS = {api.name: api.key for api in APIS}
+_I, _H, _Q = struct.Struct(">i"), struct.Struct(">h"), struct.Struct(">q")
+_HEAD = struct.Struct(">ihhih")
+_FETCH_HEAD = struct.Struct(">iiiibii")
+
+Decode = Callable[[bytes], Any]
+
+
+class Call(NamedTuple):
+    """One request ready to go: its API and version, its body, and how its answer is read."""
+
+    name: str
+    api_key: int
+    api_version: int
+    body: bytes
+    decode: Decode
+
+
+def frame(call: Call, correlation_id: int) -> bytes:
+    """The request without its size, as the broker's core takes it."""
+    tagged = call.api_version >= BY_KEY[call.api_key].flexible_from
+    head = struct.pack(">hhih", call.api_key, call.api_version, correlation_id, len(CLIENT_ID)) + CLIENT_ID
+    return head + (b"\0" if tagged else b"") + call.body
+
+
+def request(name: str, version: int, **fields: Any) -> Call:
+    """Any request, by its fields."""
+    message = getattr(messages, name + "Request")(**fields)
+    body = bytes(message.encode(version=version))
+    key = _KEYS[name]
+    start = 1 if response_has_tagged_header(BY_KEY[key], version) else 0
+    decoder = messages.decoder(getattr(messages, name + "Response"), version)
+
+    def decode(data: bytes) -> Any:
+        found, end = decoder(memoryview(data), start)
+        assert end == len(data), f"{name} v{version}: {len(data) - end} bytes are left over"
+        return found
+
+    return Call(name, key, version, body, decode)
+
+
+class Produced(NamedTuple):
+    """What became of one partition of a Produce."""
+
+    error_code: int
+    base_offset: int
+    log_start_offset: int
+
+
+def produce(transactional_id: str | None, topic: str, partition: int, batch: bytes | bytearray, *, timeout_ms: int = 1000) -> Call:
+    """One batch for one partition, acks=all."""
+    name = topic.encode()
+    if transactional_id is None:
+        head = b"\xff\xff"
+    else:
+        text = transactional_id.encode()
+        head = _H.pack(len(text)) + text
+    body = b"".join(
+        (head, struct.pack(">hiih", -1, timeout_ms, 1, len(name)), name, struct.pack(">iii", 1, partition, len(batch)), batch)
+    )
+    return Call("Produce", PRODUCE, PRODUCE_VERSION, body, _decode_produce)
+
+
+def _decode_produce(data: bytes) -> Produced:
+    (size,) = _H.unpack_from(data, 4)
+    at = 6 + size + 4
+    _, code, base, _, start = struct.unpack_from(">ihqqq", data, at)
+    return Produced(code, base, start)
+
+
+class Fetched(NamedTuple):
+    """What a Fetch found in one partition. aborted: (producer_id, first_offset), none for readers of all."""
+
+    topic: str
+    partition: int
+    error_code: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: list[tuple[int, int]]
+    records: bytes
+
+
+class FetchAnswer(NamedTuple):
+    """A whole answer."""
+
+    error_code: int
+    session_id: int
+    partitions: list[Fetched]
+
+
+def fetch(
+    targets: list[tuple[str, int, int]],
+    *,
+    committed: bool,
+    max_wait_ms: int,
+    min_bytes: int = 1,
+    max_bytes: int = 1 << 20,
+    partition_max_bytes: int = 1 << 20,
+    session_id: int = 0,
+    session_epoch: int = -1,
+    forgotten: tuple[tuple[str, int], ...] = (),
+) -> Call:
+    """targets: (topic, partition, offset)."""
+    parts = [_FETCH_HEAD.pack(-1, max_wait_ms, min_bytes, max_bytes, 1 if committed else 0, session_id, session_epoch)]
+    parts.append(_I.pack(len(targets)))
+    for topic, partition, offset in targets:
+        name = topic.encode()
+        parts.append(_H.pack(len(name)) + name + struct.pack(">iiiqqi", 1, partition, -1, offset, -1, partition_max_bytes))
+    parts.append(_I.pack(len(forgotten)))
+    for topic, partition in forgotten:
+        name = topic.encode()
+        parts.append(_H.pack(len(name)) + name + struct.pack(">ii", 1, partition))
+    parts.append(_H.pack(0))
+    return Call("Fetch", FETCH, FETCH_VERSION, b"".join(parts), _decode_fetch)
+
+
+def _decode_fetch(data: bytes) -> FetchAnswer:
+    _, error_code, session_id, topic_count = struct.unpack_from(">ihii", data, 0)
+    at = 14
+    found = []
+    for _ in range(topic_count):
+        (size,) = _H.unpack_from(data, at)
+        topic = data[at + 2 : at + 2 + size].decode()
+        at += 2 + size
+        (count,) = _I.unpack_from(data, at)
+        at += 4
+        for _ in range(count):
+            partition, code, high, stable, start, aborted_count = struct.unpack_from(">ihqqqi", data, at)
+            at += 34
+            aborted = []
+            for _ in range(max(aborted_count, 0)):
+                aborted.append(struct.unpack_from(">qq", data, at))
+                at += 16
+            _, size = struct.unpack_from(">ii", data, at)
+            at += 8
+            records = data[at : at + max(size, 0)]
+            at += max(size, 0)
+            found.append(Fetched(topic, partition, code, high, stable, start, aborted, records))
+    assert at == len(data), f"Fetch: {len(data) - at} bytes are left over"
+    return FetchAnswer(error_code, session_id, found)

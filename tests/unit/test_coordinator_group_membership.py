@@ -1,0 +1,661 @@
+"""Joining, syncing, heartbeats and leaving, step by step as Apache Kafka 3.9 answers them."""
+
+from typing import Any
+
+import pytest
+from helpers.group_host import PARKED, GroupHost, GroupMember, alone, pair, subscription
+
+from coordinator.classic_group import GroupSettings
+from protocol.errors import Code
+
+SUB = {"range": b"sub"}
+
+
+def joined(answer: Any) -> tuple[Any, ...]:
+    """(generation, protocol, leader, member id, [(member id, instance, metadata)]) of a JoinGroup that went well."""
+    assert answer is not PARKED and answer.error_code == Code.NONE and answer.protocol_type == "consumer"
+    members = [(one.member_id, one.group_instance_id, one.metadata) for one in answer.members]
+    return answer.generation_id, answer.protocol_name, answer.leader, answer.member_id, members
+
+
+def refused(answer: Any) -> tuple[int, str]:
+    """(code, member id) of a JoinGroup that did not, which says nothing else."""
+    assert (answer.generation_id, answer.leader, answer.members, answer.protocol_name) == (-1, "", [], None)
+    assert answer.protocol_type is None
+    return answer.error_code, answer.member_id
+
+
+def synced(answer: Any) -> Any:
+    """The assignment, or the code of an answer that says nothing else."""
+    if answer is PARKED:
+        return PARKED
+    if answer.error_code == Code.NONE:
+        assert (answer.protocol_type, answer.protocol_name) == ("consumer", "range")
+        return answer.assignment
+    assert (answer.protocol_type, answer.protocol_name, answer.assignment) == (None, None, b"")
+    return answer.error_code
+
+
+def left(answer: Any) -> Any:
+    return answer.error_code, [(one.member_id, one.group_instance_id, one.error_code) for one in answer.members]
+
+
+def described(host: GroupHost, group: str = "g") -> Any:
+    """(state, protocol, {member id: (instance, metadata, assignment)})."""
+    answer = host.describe(group)
+    assert answer.error_code == Code.NONE and answer.authorized_operations is None
+    assert all((one.client_id, one.client_host) == ("client", "/192.0.2.7") for one in answer.members)
+    members = {one.member_id: (one.group_instance_id, one.member_metadata, one.member_assignment) for one in answer.members}
+    return answer.group_state, answer.protocol_data, members
+
+
+def test_joining_alone():
+    host = GroupHost()
+    assert refused(host.join()) == (Code.MEMBER_ID_REQUIRED, "client-1")
+    first = (1, "range", "client-1", "client-1", [("client-1", None, b"sub")])
+    assert joined(host.join("g", "client-1")) == first
+    assert joined(host.join("g", "client-1")) == first, "unchanged, before the assignment"
+    assert synced(host.sync("g", 1, "client-1", {"client-1": b"all"})) == b"all"
+    assert synced(host.sync("g", 1, "client-1", {"client-1": b"other"})) == b"all"
+    assert described(host) == ("Stable", "range", {"client-1": (None, b"sub", b"all")})
+    assert joined(host.join("g", "client-1"))[0] == 2, "the leader begins a rebalance"
+    assert described(host) == ("CompletingRebalance", "", {"client-1": (None, b"", b"all")})
+    changed = host.join("g", "client-1", protocols={"range": subscription()})
+    assert joined(changed) == (3, "range", "client-1", "client-1", [("client-1", None, subscription())])
+    assert synced(host.sync("g", 2, "client-1")) == Code.ILLEGAL_GENERATION
+    assert synced(host.sync("g", 3, "client-1")) == b""
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_before_version_4_a_join_without_an_id_is_accepted(version):
+    answer = GroupHost().join(version=version)
+    members = [(one.member_id, one.metadata) for one in answer.members]
+    assert (answer.error_code, answer.generation_id, answer.leader, answer.protocol_name) == (0, 1, "client-1", "range")
+    assert (answer.member_id, members) == ("client-1", [("client-1", b"sub")])
+
+
+@pytest.mark.parametrize("version", range(4, 10))
+def test_from_version_4_on_an_id_is_given_first(version):
+    """KIP-394."""
+    host = GroupHost()
+    answer = host.join(version=version)
+    assert (answer.error_code, answer.generation_id, answer.leader, answer.members) == (Code.MEMBER_ID_REQUIRED, -1, "", [])
+    assert answer.member_id == "client-1"
+    assert answer.protocol_name == (None if version >= 7 else "")
+    assert host.state("g") == "Empty"
+
+
+def test_before_version_1_the_session_timeout_is_that_of_the_rebalance_too():
+    host = GroupHost()
+    slow = host.join(version=0, session_ms=6_000, rebalance_ms=1_000).member_id
+    host.sync("g", 1, slow, {}, version=0)
+    ticket = host.join_later(version=0, session_ms=6_000)
+    host.pass_time(5_900)
+    assert ticket in host.waiting()
+    host.pass_time(200)
+    assert ticket in host.answers
+
+
+def test_joins_that_are_refused():
+    host = GroupHost()
+    assert refused(host.join(session_ms=1)) == (Code.INVALID_SESSION_TIMEOUT, "")
+    assert refused(host.join(session_ms=3_600_000)) == (Code.INVALID_SESSION_TIMEOUT, "")
+    assert refused(host.join("")) == (Code.INVALID_GROUP_ID, "")
+    assert refused(host.join("g", "nobody")) == (Code.UNKNOWN_MEMBER_ID, "nobody")
+    assert refused(host.join(protocols={})) == (Code.INCONSISTENT_GROUP_PROTOCOL, "")
+    assert refused(host.join(kind="")) == (Code.INCONSISTENT_GROUP_PROTOCOL, "")
+    assert host.state("g") == "Dead", "none of these made a group"
+    member = alone(host)
+    assert refused(host.join("g", "nobody")) == (Code.UNKNOWN_MEMBER_ID, "nobody")
+    assert refused(host.join(kind="connect")) == (Code.INCONSISTENT_GROUP_PROTOCOL, "")
+    assert refused(host.join(protocols={"roundrobin": b"sub"})) == (Code.INCONSISTENT_GROUP_PROTOCOL, "")
+    assert refused(host.join(protocols={})) == (Code.INCONSISTENT_GROUP_PROTOCOL, "")
+    old = host.join(kind="connect", version=3)
+    assert (old.error_code, old.member_id, old.protocol_name) == (Code.INCONSISTENT_GROUP_PROTOCOL, "", "")
+    assert refused(member.join(protocols={"roundrobin": b"sub"})) == (Code.INCONSISTENT_GROUP_PROTOCOL, member.id)
+
+
+@pytest.mark.parametrize(("session_ms", "code"), [(5_999, 26), (6_000, 79), (1_800_000, 79), (1_800_001, 26)])
+def test_session_timeouts_have_bounds(session_ms, code):
+    assert GroupHost().join(session_ms=session_ms).error_code == code
+
+
+def test_two_members():
+    host = GroupHost()
+    leader = alone(host, data=b"leader")
+    follower = GroupMember(host, data=b"follower")
+    assert leader.heartbeat() == Code.NONE, "the id alone begins nothing"
+    ticket = follower.join_later()
+    assert leader.heartbeat() == Code.REBALANCE_IN_PROGRESS
+    preparing = {leader.id: (None, b"", b"all"), follower.id: (None, b"", b"")}
+    assert described(host) == ("PreparingRebalance", "", preparing)
+    assert leader.commit({"t": {0: 1}}) == {("t", 0): Code.NONE}
+    assert synced(leader.sync()) == Code.REBALANCE_IN_PROGRESS
+    everyone = [(leader.id, None, subscription(data=b"leader")), (follower.id, None, subscription(data=b"follower"))]
+    assert joined(leader.join()) == (2, "range", leader.id, leader.id, everyone)
+    assert joined(follower.took(host.answers[ticket])) == (2, "range", leader.id, follower.id, [])
+    assert described(host) == ("CompletingRebalance", "", preparing)
+    assert (follower.heartbeat(), leader.heartbeat()) == (Code.NONE, Code.NONE)
+    ticket = follower.sync_later()
+    assert ticket in host.waiting()
+    assert synced(leader.sync({leader.id: b"leader's", follower.id: b"follower's"})) == b"leader's"
+    assert synced(host.answers[ticket]) == b"follower's"
+    assert (follower.heartbeat(), leader.heartbeat()) == (Code.NONE, Code.NONE)
+    stable = {
+        leader.id: (None, subscription(data=b"leader"), b"leader's"),
+        follower.id: (None, subscription(data=b"follower"), b"follower's"),
+    }
+    assert described(host) == ("Stable", "range", stable)
+    assert joined(follower.join()) == (2, "range", leader.id, follower.id, []), "unchanged: nothing happens"
+    assert synced(follower.sync()) == b"follower's"
+    ticket = follower.join_later(protocols={"range": subscription(data=b"changed")})
+    assert leader.heartbeat() == Code.REBALANCE_IN_PROGRESS
+    everyone[1] = (follower.id, None, subscription(data=b"changed"))
+    assert joined(leader.join()) == (3, "range", leader.id, leader.id, everyone)
+    assert joined(follower.took(host.answers[ticket])) == (3, "range", leader.id, follower.id, [])
+    assert joined(leader.join()) == (3, "range", leader.id, leader.id, everyone), "unchanged, before the assignment"
+    ticket = follower.join_later()
+    assert leader.heartbeat() == Code.REBALANCE_IN_PROGRESS, "changed, before the assignment"
+    everyone[1] = (follower.id, None, subscription(data=b"follower"))
+    assert joined(leader.join()) == (4, "range", leader.id, leader.id, everyone)
+    assert joined(host.answers[ticket]) == (4, "range", leader.id, follower.id, [])
+
+
+def test_the_leader_joins_again():
+    host = GroupHost()
+    leader, follower = pair(host)
+    ticket = leader.join_later()
+    assert follower.heartbeat() == Code.REBALANCE_IN_PROGRESS, "unchanged, and still a rebalance"
+    assert joined(follower.join())[0] == 3
+    assert joined(leader.took(host.answers[ticket]))[0] == 3
+    assert synced(follower.sync({follower.id: b"mine"})) is PARKED, "what a follower assigns does not count"
+    leader.sync({follower.id: b"the leader's"})
+    assert synced(follower.sync()) == b"the leader's"
+
+
+def test_missing_assignments_are_empty():
+    host = GroupHost()
+    leader, follower = GroupMember(host), GroupMember(host)
+    leader.join()
+    ticket = follower.join_later()
+    leader.join()
+    follower.took(host.answers[ticket])
+    assert synced(leader.sync({leader.id: b"all", "stranger": b"x"})) == b"all"
+    assert synced(follower.sync()) == b""
+    assert set(described(host)[2]) == {leader.id, follower.id}
+
+
+def test_syncs_that_are_refused():
+    host = GroupHost()
+    assert synced(host.sync("g", 1, "nobody")) == Code.UNKNOWN_MEMBER_ID
+    assert synced(host.sync("", 1, "nobody")) == Code.INVALID_GROUP_ID
+    member = GroupMember(host)
+    assert synced(host.sync("g", 0, member.id)) == Code.UNKNOWN_MEMBER_ID, "with the id alone"
+    member.join()
+    assert synced(host.sync("g", 0, member.id)) == Code.ILLEGAL_GENERATION
+    assert synced(host.sync("g", 2, member.id)) == Code.ILLEGAL_GENERATION
+    assert synced(host.sync("g", 1, "nobody")) == Code.UNKNOWN_MEMBER_ID
+    assert synced(member.sync(kind="connect")) == Code.INCONSISTENT_GROUP_PROTOCOL
+    assert synced(member.sync(protocol="roundrobin")) == Code.INCONSISTENT_GROUP_PROTOCOL
+    assert synced(member.sync({member.id: b"all"}, kind=None, protocol=None)) == Code.INCONSISTENT_GROUP_PROTOCOL
+    assert host.state("g") == "CompletingRebalance"
+    old = member.sync(version=3)
+    assert (old.error_code, old.assignment) == (Code.NONE, b""), "before version 5 there is no protocol in the request"
+    assert synced(host.sync("g", 1, member.id, instance="nobody")) == Code.UNKNOWN_MEMBER_ID
+
+
+def test_heartbeats():
+    host = GroupHost()
+    assert host.heartbeat("g", 1, "nobody") == Code.UNKNOWN_MEMBER_ID
+    assert host.heartbeat("", 1, "nobody") == Code.INVALID_GROUP_ID
+    member = GroupMember(host)
+    assert host.heartbeat("g", 0, member.id) == Code.UNKNOWN_MEMBER_ID, "with the id alone"
+    member.join()
+    assert member.heartbeat() == Code.NONE
+    member.sync({member.id: b"all"})
+    assert member.heartbeat() == Code.NONE
+    assert member.heartbeat(0) == member.heartbeat(2) == Code.ILLEGAL_GENERATION
+    assert host.heartbeat("g", 1, "nobody") == host.heartbeat("g", 0, "nobody") == Code.UNKNOWN_MEMBER_ID
+    assert host.heartbeat("g", 1, member.id, "nobody") == Code.UNKNOWN_MEMBER_ID
+    assert [host.heartbeat("g", 1, member.id, version=version) for version in range(4)] == [Code.NONE] * 4
+    member.leave()
+    assert member.heartbeat() == Code.UNKNOWN_MEMBER_ID
+
+
+def test_leaving():
+    host = GroupHost()
+    assert left(host.leave("g", ("nobody", None))) == (Code.NONE, [("nobody", None, Code.UNKNOWN_MEMBER_ID)])
+    assert host.call("LeaveGroup", 2, group_id="g", member_id="nobody").error_code == Code.UNKNOWN_MEMBER_ID
+    assert left(host.leave("", ("nobody", None))) == (Code.INVALID_GROUP_ID, [])
+    leader, follower = pair(host)
+    assert left(host.leave("g")) == (Code.NONE, [])
+    assert leader.heartbeat() == Code.NONE
+    both = left(host.leave("g", ("stranger", None), (follower.id, None)))
+    assert both == (Code.NONE, [("stranger", None, Code.UNKNOWN_MEMBER_ID), (follower.id, None, Code.NONE)])
+    assert leader.heartbeat() == Code.REBALANCE_IN_PROGRESS
+    assert described(host) == ("PreparingRebalance", "", {leader.id: (None, b"", b"leader's")})
+    assert joined(leader.join())[0] == 3
+    old = [host.call("LeaveGroup", 2, group_id="g", member_id=leader.id).error_code for _ in range(2)]
+    assert old == [Code.NONE, Code.UNKNOWN_MEMBER_ID]
+    assert described(host) == ("Empty", "", {})
+    with_an_id_alone = GroupMember(host)
+    assert left(with_an_id_alone.leave()) == (Code.NONE, [(with_an_id_alone.id, None, Code.NONE)])
+    assert refused(with_an_id_alone.join()) == (Code.UNKNOWN_MEMBER_ID, with_an_id_alone.id)
+
+
+def test_the_leader_leaves():
+    host = GroupHost()
+    leader, follower = pair(host)
+    leader.leave()
+    assert follower.heartbeat() == Code.REBALANCE_IN_PROGRESS
+    everyone = [(follower.id, None, subscription(data=b"follower"))]
+    assert joined(follower.join()) == (3, "range", follower.id, follower.id, everyone)
+    assert leader.heartbeat() == Code.UNKNOWN_MEMBER_ID
+
+
+def test_an_id_that_leaves_a_stable_group_disturbs_nobody():
+    host = GroupHost()
+    member = alone(host)
+    GroupMember(host).leave()
+    assert host.state("g") == "Stable"
+    assert member.heartbeat() == Code.NONE
+
+
+def test_members_that_stay_silent():
+    host = GroupHost()
+    member = alone(host, "silent", session_ms=6_000)
+    leader, follower = pair(host, "kept", session_ms=6_000, rebalance_ms=30_000)
+    only_an_id = GroupMember(host, "pending", session_ms=6_000)
+    for _ in range(2):
+        host.pass_time(2_999)
+        assert leader.heartbeat() == Code.NONE
+    assert host.state("silent") == "Stable"
+    host.pass_time(2)
+    assert described(host, "silent") == ("Empty", "", {})
+    assert member.heartbeat() == Code.UNKNOWN_MEMBER_ID
+    assert member.commit({"t": {0: 1}}) == {("t", 0): Code.UNKNOWN_MEMBER_ID}
+    assert refused(member.join()) == (Code.UNKNOWN_MEMBER_ID, member.id)
+    assert leader.heartbeat() == Code.REBALANCE_IN_PROGRESS
+    assert joined(leader.join()) == (3, "range", leader.id, leader.id, [(leader.id, None, subscription(data=b"leader"))])
+    assert follower.heartbeat() == Code.UNKNOWN_MEMBER_ID
+    assert refused(only_an_id.join()) == (Code.UNKNOWN_MEMBER_ID, only_an_id.id)
+
+
+def test_members_that_do_not_join_again():
+    host = GroupHost()
+    slow = alone(host, rebalance_ms=1_000)
+    quick = GroupMember(host, data=b"quick", rebalance_ms=1_000)
+    ticket = quick.join_later()
+    host.pass_time(999)
+    assert ticket in host.waiting()
+    host.pass_time(1)
+    assert joined(host.answers[ticket]) == (2, "range", quick.id, quick.id, [(quick.id, None, subscription(data=b"quick"))])
+    assert slow.heartbeat() == Code.UNKNOWN_MEMBER_ID
+    assert refused(slow.join()) == (Code.UNKNOWN_MEMBER_ID, slow.id)
+
+
+def test_a_leader_that_does_not_assign_is_thrown_out():
+    host = GroupHost()
+    member = GroupMember(host, rebalance_ms=1_000)
+    member.join()
+    host.pass_time(999)
+    assert host.state("g") == "CompletingRebalance"
+    host.pass_time(1)
+    assert described(host) == ("Empty", "", {})
+    assert synced(member.sync({member.id: b"all"})) == Code.UNKNOWN_MEMBER_ID
+
+
+def test_a_follower_that_waits_for_a_leader_that_does_not_assign_is_told_to_join_again():
+    host = GroupHost()
+    leader, follower = pair(host, rebalance_ms=1_000)
+    ticket = follower.join_later(protocols={"range": b"changed"})
+    leader.join()
+    follower.took(host.answers[ticket])
+    ticket = follower.sync_later()
+    host.pass_time(1_000)
+    assert synced(host.answers[ticket]) == Code.REBALANCE_IN_PROGRESS
+    assert set(described(host)[2]) == {follower.id}
+    assert joined(follower.join())[:3] == (4, "range", follower.id)
+
+
+def test_a_member_that_never_asks_for_its_assignment_is_thrown_out():
+    host = GroupHost()
+    leader, follower = pair(host, rebalance_ms=1_000)
+    ticket = follower.join_later(protocols={"range": b"changed"})
+    leader.join()
+    follower.took(host.answers[ticket])
+    leader.sync({leader.id: b"all"})
+    assert host.state("g") == "Stable"
+    host.pass_time(1_000)
+    assert leader.heartbeat() == Code.REBALANCE_IN_PROGRESS
+    assert follower.heartbeat() == Code.UNKNOWN_MEMBER_ID
+
+
+def test_static_members():
+    """KIP-345."""
+    host = GroupHost()
+    instance = "instance-1"
+
+    def join(member="", **more):
+        return host.join("g", member, instance=instance, **{"version": 7, **more})
+
+    sub = [(f"{instance}-1", instance, b"sub")]
+    assert joined(join()) == (1, "range", f"{instance}-1", f"{instance}-1", sub)
+    first = f"{instance}-1"
+    host.sync("g", 1, first, {first: b"all"}, instance=instance)
+    assert described(host) == ("Stable", "range", {first: (instance, b"sub", b"all")})
+    again = f"{instance}-2"
+    assert joined(join()) == (1, "range", first, again, []), "comes back: told of its former self as the leader"
+    assert synced(host.sync("g", 1, again, instance=instance)) == b"all"
+    assert host.heartbeat("g", 1, first, instance) == Code.FENCED_INSTANCE_ID
+    assert refused(join(first)) == (Code.FENCED_INSTANCE_ID, first)
+    assert synced(host.sync("g", 1, first, instance=instance)) == Code.FENCED_INSTANCE_ID
+    fenced = host.commit("g", {"t": {0: 1}}, generation=1, member=first, instance=instance)
+    assert fenced == {("t", 0): Code.FENCED_INSTANCE_ID}
+    assert left(host.leave("g", (first, instance))) == (Code.NONE, [(first, instance, Code.FENCED_INSTANCE_ID)])
+    assert host.heartbeat("g", 1, first) == Code.UNKNOWN_MEMBER_ID
+    assert host.heartbeat("g", 1, again) == host.heartbeat("g", 1, again, instance) == Code.NONE
+    answer = join(version=9)
+    third = f"{instance}-3"
+    assert joined(answer) == (1, "range", third, third, [(third, instance, b"sub")]) and answer.skip_assignment
+    assert host.join("g", version=4).error_code == Code.MEMBER_ID_REQUIRED, "that version has no instances"
+    fourth = f"{instance}-5"
+    assert joined(join(protocols={"range": b"changed"})) == (1, "range", third, fourth, [])
+    assert described(host) == ("Stable", "range", {fourth: (instance, b"changed", b"all")})
+    assert left(host.leave("g", ("", instance))) == (Code.NONE, [("", instance, Code.NONE)])
+    assert left(host.leave("g", ("", instance))) == (Code.NONE, [("", instance, Code.UNKNOWN_MEMBER_ID)])
+    assert described(host) == ("Empty", "", {})
+
+
+def static_pair(host: GroupHost) -> tuple[str, str]:
+    """A stable group, in generation 2, of a static leader and a static follower."""
+    leader = host.join(instance="leader", protocols={"range": b"l"}).member_id
+    host.sync("g", 1, leader, {leader: b"all"}, instance="leader")
+    ticket = host.join_later(instance="follower", protocols={"range": b"f"})
+    host.join("g", leader, instance="leader", protocols={"range": b"l"})
+    follower = host.answers[ticket].member_id
+    host.sync("g", 2, leader, {leader: b"leader's", follower: b"follower's"}, instance="leader")
+    host.sync("g", 2, follower, instance="follower")
+    return leader, follower
+
+
+def test_a_static_leader_and_follower():
+    host = GroupHost()
+    leader, _ = static_pair(host)
+    answer = host.join(instance="follower", protocols={"range": b"f"})
+    follower = "follower-3"
+    assert joined(answer) == (2, "range", leader, follower, []) and not answer.skip_assignment
+    assert synced(host.sync("g", 2, follower, instance="follower")) == b"follower's"
+    assert host.heartbeat("g", 2, leader, "leader") == Code.NONE, "notices nothing"
+    answer = host.join(instance="leader", protocols={"range": b"l"})
+    leader = "leader-4"
+    assert joined(answer) == (2, "range", leader, leader, [(leader, "leader", b"l"), (follower, "follower", b"f")])
+    assert answer.skip_assignment
+    assert synced(host.sync("g", 2, leader, instance="leader")) == b"leader's"
+    members = {leader: ("leader", b"l", b"leader's"), follower: ("follower", b"f", b"follower's")}
+    assert described(host) == ("Stable", "range", members)
+    assert left(host.leave("g", ("", "follower"), (leader, "leader"), ("", "third"))) == (
+        Code.NONE,
+        [("", "follower", Code.NONE), (leader, "leader", Code.NONE), ("", "third", Code.UNKNOWN_MEMBER_ID)],
+    )
+    assert described(host) == ("Empty", "", {})
+
+
+def test_a_static_member_that_comes_back_wanting_another_protocol_begins_a_rebalance():
+    host = GroupHost()
+    both = {"range": b"r", "sticky": b"s"}
+    first = host.join(instance="one", protocols=both).member_id
+    host.sync("g", 1, first, {first: b"all"}, instance="one")
+    answer = host.join(instance="one", protocols={"sticky": b"s", "range": b"r"})
+    assert answer.error_code == Code.NONE
+    assert (answer.generation_id, answer.protocol_name) == (2, "sticky")
+
+
+def test_a_static_member_that_comes_back_before_the_assignment_begins_a_rebalance():
+    """Else the leader would assign to an id that is gone."""
+    host = GroupHost()
+    leader, follower = static_pair(host)
+    ticket = host.join_later("g", leader, instance="leader", protocols={"range": b"l"})
+    host.join("g", follower, instance="follower", protocols={"range": b"f"})
+    assert host.answers[ticket].generation_id == 3
+    waits = host.sync_later("g", 3, follower, instance="follower")
+    again = host.join_later(instance="follower", protocols={"range": b"f"})
+    assert synced(host.answers[waits]) == Code.FENCED_INSTANCE_ID
+    assert host.heartbeat("g", 3, leader, "leader") == Code.REBALANCE_IN_PROGRESS
+    assert host.join("g", leader, instance="leader", protocols={"range": b"l"}).generation_id == 4
+    assert host.answers[again].generation_id == 4
+
+
+def test_a_static_member_whose_former_self_waits_to_join_has_it_fenced():
+    host = GroupHost()
+    leader, _ = static_pair(host)
+    waits = host.join_later("g", leader, instance="leader", protocols={"range": b"l"})
+    again = host.join_later(instance="leader", protocols={"range": b"l"})
+    assert refused(host.answers[waits]) == (Code.FENCED_INSTANCE_ID, leader)
+    assert again in host.waiting()
+    host.pass_time(3_000)
+    assert host.answers[again].generation_id == 3
+    assert [one.group_instance_id for one in host.answers[again].members] == ["leader", "follower"], "static members stay"
+
+
+def test_a_group_whose_static_members_are_all_away_is_empty_once_their_sessions_are_over():
+    host = GroupHost()
+    _, follower = static_pair(host)
+    host.leave("g", ("", "leader"))
+    assert host.heartbeat("g", 2, follower, "follower") == Code.REBALANCE_IN_PROGRESS
+    host.pass_time(9_999)
+    assert host.state("g") == "PreparingRebalance"
+    host.pass_time(1)
+    assert host.state("g") == "Empty"
+
+
+def test_choosing_a_protocol():
+    host = GroupHost()
+
+    def names(*names):
+        return {name: name.encode() for name in names}
+
+    one = GroupMember(host)
+    alone_first = one.join(protocols=names("sticky", "range", "roundrobin"))
+    assert joined(alone_first) == (1, "sticky", one.id, one.id, [(one.id, None, b"sticky")])
+    two = GroupMember(host)
+    assert refused(two.join(protocols=names("cooperative"))) == (Code.INCONSISTENT_GROUP_PROTOCOL, two.id)
+    ticket = two.join_later(protocols=names("roundrobin", "range"))
+    answer = one.join(protocols=names("range", "sticky", "roundrobin"))
+    assert answer.protocol_name == host.answers[ticket].protocol_name == "range", "even: the first vote"
+    assert [one.metadata for one in answer.members] == [b"range", b"range"]
+    three = GroupMember(host)
+    tickets = [
+        two.join_later(protocols=names("roundrobin", "range", "unshared")),
+        three.join_later(protocols=names("roundrobin", "range")),
+    ]
+    assert one.join(protocols=names("range", "roundrobin")).protocol_name == "roundrobin", "two of three"
+    assert [host.answers[ticket].protocol_name for ticket in tickets] == ["roundrobin"] * 2
+
+
+def test_the_first_rebalance_waits_for_more_members_as_configured():
+    """KIP-134: each newcomer puts it off once more, within the rebalance timeout."""
+    host = GroupHost(settings=GroupSettings(initial_rebalance_delay_ms=1_000))
+    one, two = GroupMember(host, rebalance_ms=2_500), GroupMember(host, rebalance_ms=2_500)
+    first = one.join_later()
+    host.pass_time(900)
+    second = two.join_later()
+    host.pass_time(1_099)
+    assert {first, second} <= set(host.waiting())
+    host.pass_time(1)
+    assert joined(host.answers[first])[0] == joined(host.answers[second])[0] == 1
+    assert [member.member_id for member in host.answers[first].members] == [one.id, two.id]
+
+
+def test_newcomers_cannot_put_off_the_first_rebalance_for_ever():
+    host = GroupHost(settings=GroupSettings(initial_rebalance_delay_ms=1_000))
+    first = GroupMember(host, rebalance_ms=2_500).join_later()
+    for _ in range(8):
+        host.pass_time(300)
+        GroupMember(host, rebalance_ms=2_500).join_later()
+    assert first in host.waiting()
+    host.pass_time(100)
+    assert len(host.answers[first].members) == 9
+
+
+def test_a_group_that_is_full_takes_no_more():
+    """KIP-389."""
+    host = GroupHost(settings=GroupSettings(max_size=2))
+    leader, _ = pair(host)
+    assert refused(host.join()) == (Code.GROUP_MAX_SIZE_REACHED, "")
+    assert leader.heartbeat() == Code.NONE
+    third = GroupMember(host, "other")
+    fourth, fifth = GroupMember(host, "other"), GroupMember(host, "other")
+    third.join()
+    ticket = fourth.join_later()
+    assert third.heartbeat() == Code.REBALANCE_IN_PROGRESS
+    third.join()
+    assert refused(fifth.join()) == (Code.GROUP_MAX_SIZE_REACHED, "")
+    assert refused(fifth.join()) == (Code.GROUP_MAX_SIZE_REACHED, ""), "its id is forgotten"
+    assert len(host.answers[ticket].members) == 0 and host.answers[ticket].generation_id == 2
+
+
+def test_an_id_that_has_not_joined_is_waited_for():
+    host = GroupHost()
+    leader = alone(host, session_ms=6_000, rebalance_ms=60_000)
+    GroupMember(host, session_ms=6_000)
+    ticket = leader.join_later()
+    assert ticket in host.waiting()
+    host.pass_time(6_000)
+    assert joined(host.answers[ticket])[0] == 2
+
+
+def test_a_new_member_whose_client_is_gone_is_given_up_after_five_minutes():
+    host = GroupHost()
+    leader = alone(host, rebalance_ms=600_000)
+    ticket = GroupMember(host).join_later()
+    for _ in range(59):
+        host.pass_time(5_000)
+        assert leader.heartbeat() == Code.REBALANCE_IN_PROGRESS
+    host.pass_time(4_999)
+    assert ticket in host.waiting()
+    host.pass_time(1)
+    assert refused(host.answers[ticket]) == (Code.UNKNOWN_MEMBER_ID, "")
+
+
+def test_a_request_that_its_member_repeats_on_another_connection_is_answered_too():
+    host = GroupHost()
+    leader, follower = pair(host)
+    first = follower.join_later(protocols={"range": b"changed"})
+    second = follower.join_later(protocols={"range": b"changed"})
+    assert refused(host.answers[first]) == (Code.REBALANCE_IN_PROGRESS, follower.id)
+    leader.join()
+    follower.took(host.answers[second])
+    first, second = follower.sync_later(), follower.sync_later()
+    assert synced(host.answers[first]) == Code.REBALANCE_IN_PROGRESS
+    leader.sync({follower.id: b"mine"})
+    assert synced(host.answers[second]) == b"mine"
+
+
+def test_a_member_that_leaves_while_its_request_waits_has_it_answered():
+    host = GroupHost()
+    leader, follower = pair(host)
+    ticket = follower.join_later(protocols={"range": b"changed"})
+    follower.leave()
+    assert refused(host.answers[ticket]) == (Code.UNKNOWN_MEMBER_ID, "")
+    assert joined(leader.join())[0] == 3
+    newcomer = GroupMember(host)
+    ticket = newcomer.join_later()
+    leader.join()
+    newcomer.took(host.answers[ticket])
+    ticket = newcomer.sync_later()
+    newcomer.leave()
+    assert synced(host.answers[ticket]) == Code.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_that_waits_does_not_expire_and_its_session_begins_anew_with_the_answer():
+    host = GroupHost()
+    leader, follower = pair(host, session_ms=6_000, rebalance_ms=60_000)
+    ticket = follower.join_later(protocols={"range": b"changed"})
+    for _ in range(5):
+        host.pass_time(5_000)
+        assert leader.heartbeat() == Code.REBALANCE_IN_PROGRESS
+    leader.join()
+    assert host.answers[ticket].generation_id == 3
+    host.pass_time(5_999)
+    assert host.heartbeat("g", 3, follower.id) == Code.NONE
+
+
+def test_commits_keep_a_member_alive():
+    host = GroupHost()
+    member = alone(host, session_ms=6_000)
+    for _ in range(4):
+        host.pass_time(5_000)
+        assert member.commit({"t": {0: 1}}) == {("t", 0): Code.NONE}
+    host.pass_time(6_000)
+    assert host.state("g") == "Empty"
+
+
+def test_members_come_back_after_a_restart_and_must_beat_within_their_session():
+    host = GroupHost()
+    leader, follower = pair(host, session_ms=6_000)
+    host.restart()
+    assert described(host) == (
+        "Stable",
+        "range",
+        {
+            leader.id: (None, subscription(data=b"leader"), b"leader's"),
+            follower.id: (None, subscription(data=b"follower"), b"follower's"),
+        },
+    )
+    host.pass_time(5_000)
+    assert leader.heartbeat() == Code.NONE
+    assert synced(follower.host.sync("g", 2, leader.id)) == b"leader's"
+    host.pass_time(1_000)
+    assert follower.heartbeat() == Code.UNKNOWN_MEMBER_ID
+    assert leader.heartbeat() == Code.REBALANCE_IN_PROGRESS
+    assert joined(leader.join())[:3] == (3, "range", leader.id)
+
+
+def test_a_static_member_comes_back_after_a_restart_under_its_latest_id():
+    host = GroupHost()
+    _, follower = static_pair(host)
+    again = host.join(instance="follower", protocols={"range": b"f"}).member_id
+    host.restart()
+    assert host.heartbeat("g", 2, follower, "follower") == Code.FENCED_INSTANCE_ID
+    assert host.heartbeat("g", 2, again, "follower") == Code.NONE
+    assert synced(host.sync("g", 2, again, instance="follower")) == b"follower's"
+
+
+def test_a_generation_that_was_never_assigned_is_begun_again_after_a_restart():
+    host = GroupHost()
+    member = alone(host)
+    assert joined(member.join())[0] == 2
+    host.restart()
+    assert host.state("g") == "Stable"
+    assert member.heartbeat() == Code.ILLEGAL_GENERATION
+    assert joined(member.join())[0] == 2
+
+
+def test_a_group_that_became_empty_counts_on_after_a_restart():
+    host = GroupHost()
+    member = alone(host)
+    member.leave()
+    host.restart()
+    assert described(host) == ("Empty", "", {}) and host.describe("g").protocol_type == "consumer"
+    assert joined(GroupMember(host).join())[0] == 3, "1 was its life, 2 its end"
+
+
+def test_a_group_that_is_larger_than_is_now_allowed_shrinks_after_a_restart():
+    host = GroupHost()
+    leader, follower = pair(host)
+    host.settings = GroupSettings(max_size=1)
+    host.restart()
+    assert leader.heartbeat() == follower.heartbeat() == Code.REBALANCE_IN_PROGRESS
+    ticket = leader.join_later()
+    assert refused(follower.join()) == (Code.GROUP_MAX_SIZE_REACHED, "")
+    assert joined(host.answers[ticket])[0] == 3
+
+
+def test_what_the_shard_keeps_is_a_copy():
+    """The host zeroes each request's buffer after the call; the metadata must have been copied."""
+    host = GroupHost()
+    member = GroupMember(host, data=b"precious")
+    assert member.join().members[0].metadata == subscription(data=b"precious")
+    assert member.sync({member.id: b"assignment"}).assignment == b"assignment"
+    assert described(host)[2] == {member.id: (None, subscription(data=b"precious"), b"assignment")}

@@ -1,0 +1,689 @@
+"""Committed offsets: commits and fetches by version, transactions, deletion and retention; and looking into groups."""
+
+import pytest
+from helpers.group_host import CLIENT_HOST, PARKED, GroupHost, GroupMember, alone, pair, subscription
+
+from coordinator.classic_group import GroupSettings
+from coordinator.group_shard import RECORDS_PER_BATCH
+from coordinator.shard import RequestContext, partition_for
+from protocol import messages
+from protocol.errors import Code
+
+DAY_MS = 24 * 3_600_000
+CHECK_MS = GroupSettings().offsets_retention_check_interval_ms
+NOTHING = (-1, "")
+
+
+# --- commits of nobody in particular ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(2, 10))
+def test_a_commit_without_members_makes_a_group(version):
+    host = GroupHost()
+    assert host.commit("g", {"t": {0: version}}, metadata=f"m{version}", version=version) == {("t", 0): Code.NONE}
+    assert host.fetch("g", {"t": [0, 1]}) == {("t", 0): (version, f"m{version}"), ("t", 1): NOTHING}
+    answer = host.describe("g")
+    assert (answer.group_state, answer.protocol_type, answer.protocol_data, answer.members) == ("Empty", "", "", [])
+
+
+@pytest.mark.parametrize("version", range(1, 10))
+def test_fetches_by_version(version):
+    host = GroupHost()
+    assert host.fetch("g", {"t": [0]}, version=version) == {("t", 0): NOTHING}
+    host.commit("g", {"t": {0: 9}}, metadata="m")
+    assert host.fetch("g", {"t": [0, 1]}, version=version) == {("t", 0): (9, "m"), ("t", 1): NOTHING}
+    if version >= 2:
+        assert host.fetch("g", version=version) == {("t", 0): (9, "m")}
+        assert host.fetch("unknown", version=version) == {}
+
+
+@pytest.mark.parametrize(("commit_version", "told"), [(5, -1), (6, 3), (9, 3)])
+def test_leader_epochs_are_kept_from_version_6_on(commit_version, told):
+    host = GroupHost()
+    host.commit("g", {"t": {0: 9}}, leader_epoch=3, version=commit_version)
+    Topic = messages.OffsetFetchRequest.OffsetFetchRequestTopic
+    answer = host.call("OffsetFetch", 7, group_id="g", topics=[Topic(name="t", partition_indexes=[0])])
+    assert answer.topics[0].partitions[0].committed_leader_epoch == told
+
+
+def test_commits_without_members():
+    host = GroupHost()
+    host.commit("g", {"t": {0: 9}})
+    assert host.commit("g", {"t": {0: 1}}) == {("t", 0): Code.NONE}, "back to an earlier offset"
+    assert host.commit("g", {"t": {1: 5, 7: 5}}) == {("t", 1): Code.NONE, ("t", 7): Code.UNKNOWN_TOPIC_OR_PARTITION}
+    assert host.commit("g", {"missing": {0: 5}}) == {("missing", 0): Code.UNKNOWN_TOPIC_OR_PARTITION}
+    assert host.fetch("g", {"absent": [0]}) == {("absent", 0): NOTHING}
+    assert host.commit("g", {"t": {2: -1}}) == {("t", 2): Code.NONE}
+    assert host.fetch("g", {"t": [2]}) == {("t", 2): NOTHING}
+    assert host.commit("g", {"t": {2: 10**12}}) == {("t", 2): Code.NONE}, "beyond the end of the log"
+    assert host.commit("g", {"t": {2: 6}}, metadata="x" * 4096) == {("t", 2): Code.NONE}
+    assert host.commit("g", {"t": {2: 7}}, metadata="x" * 4097) == {("t", 2): Code.OFFSET_METADATA_TOO_LARGE}
+    assert host.fetch("g", {"t": [2]}) == {("t", 2): (6, "x" * 4096)}
+    assert host.commit("g", {"t": {2: 8}}, metadata=None) == {("t", 2): Code.NONE}
+    assert host.commit("g", {"t": {0: 1}}, member="somebody") == {("t", 0): Code.NONE}
+    assert host.commit("g", {"t": {0: 1}}, generation=3) == {("t", 0): Code.UNKNOWN_MEMBER_ID}
+    assert host.commit("g", {"t": {0: 1}}, instance="static") == {("t", 0): Code.NONE}
+    assert host.fetch("g") == {("t", 0): (1, ""), ("t", 1): (5, ""), ("t", 2): (8, "")}
+
+
+def test_the_empty_name_is_a_group_to_commits_and_fetches_alone():
+    host = GroupHost()
+    assert host.fetch("", {"t": [0]}) == {("t", 0): NOTHING}
+    assert host.delete_groups("") == [("", Code.GROUP_ID_NOT_FOUND)]
+    assert host.commit("", {"t": {0: 1}}) == {("t", 0): Code.NONE}
+    assert host.delete_groups("") == [("", Code.NONE)]
+
+
+@pytest.mark.parametrize(("version", "code"), [(8, Code.ILLEGAL_GENERATION), (9, Code.GROUP_ID_NOT_FOUND)])
+def test_a_member_of_a_group_that_there_is_not_may_not_commit(version, code):
+    host = GroupHost()
+    assert host.commit("g", {"t": {0: 1}}, generation=1, member="nobody", version=version) == {("t", 0): code}
+    assert host.stage("g", {"t": {0: 1}}, generation=1, member="nobody") == {("t", 0): Code.ILLEGAL_GENERATION}
+    assert host.state("g") == "Dead"
+
+
+def test_an_unknown_partition_stays_unknown_where_the_rest_is_refused():
+    host = GroupHost()
+    alone(host)
+    codes = host.commit("g", {"missing": {0: 1}, "t": {0: 1, 1: 1}})
+    refused = Code.UNKNOWN_MEMBER_ID
+    assert codes == {("missing", 0): Code.UNKNOWN_TOPIC_OR_PARTITION, ("t", 0): refused, ("t", 1): refused}
+
+
+# --- commits of members -------------------------------------------------------------------------------------------------
+
+
+def test_commits_of_members():
+    host = GroupHost()
+
+    def one(code):
+        return {("t", 0): code}
+
+    member = GroupMember(host)
+    assert member.commit({"t": {0: 1}}, generation=0) == one(Code.UNKNOWN_MEMBER_ID), "with the id alone"
+    member.join()
+    assert member.commit({"t": {0: 1}}) == one(Code.REBALANCE_IN_PROGRESS)
+    assert host.commit("g", {"t": {0: 2}}) == one(Code.UNKNOWN_MEMBER_ID), "by nobody"
+    member.sync({member.id: b"all"})
+    assert member.commit({"t": {0: 3}}) == one(Code.NONE)
+    assert member.commit({"t": {0: 4}}, generation=0) == one(Code.ILLEGAL_GENERATION)
+    assert member.commit({"t": {0: 4}}, generation=2) == one(Code.ILLEGAL_GENERATION)
+    assert host.commit("g", {"t": {0: 4}}, generation=1, member="nobody") == one(Code.UNKNOWN_MEMBER_ID)
+    assert host.commit("g", {"t": {0: 4}}) == one(Code.UNKNOWN_MEMBER_ID), "by nobody"
+    unknown = host.commit("g", {"t": {0: 4}}, generation=1, member=member.id, instance="nobody")
+    assert unknown == one(Code.UNKNOWN_MEMBER_ID)
+    assert host.fetch("g", {"t": [0]}) == {("t", 0): (3, "")}
+    member.leave()
+    assert member.commit({"t": {0: 5}}) == one(Code.UNKNOWN_MEMBER_ID)
+    assert host.commit("g", {"t": {0: 6}}) == one(Code.NONE), "by nobody, once the group is empty"
+    assert host.fetch("g", {"t": [0]}) == {("t", 0): (6, "")}
+
+
+def test_offsets_of_many_groups():
+    host = GroupHost()
+    host.commit("one", {"t": {0: 1, 1: 2}, "u": {0: 3}})
+    host.commit("two", {"t": {0: 4}}, metadata="m")
+    Group = messages.OffsetFetchRequest.OffsetFetchRequestGroup
+    Topic = Group.OffsetFetchRequestTopics
+
+    def ask(*groups, version=8):
+        answer = host.call("OffsetFetch", version, groups=list(groups), require_stable=False)
+        return [
+            (one.group_id, one.error_code, [(t.name, [(p.partition_index, p.committed_offset) for p in t.partitions]) for t in one.topics])
+            for one in answer.groups
+        ]
+
+    def every(group, **member):
+        return Group(group_id=group, topics=None, **member)
+
+    def some(group, *partitions):
+        return Group(group_id=group, topics=[Topic(name="t", partition_indexes=list(partitions))])
+
+    of_two = ("two", 0, [("t", [(0, 4)])])
+    assert ask(every("one"), some("two", 0, 1), every("none")) == [
+        ("one", 0, [("t", [(0, 1), (1, 2)]), ("u", [(0, 3)])]),
+        ("two", 0, [("t", [(0, 4), (1, -1)])]),
+        ("none", 0, []),
+    ]
+    assert ask(every("two"), Group(group_id="two", topics=[])) == [of_two, ("two", 0, [])]
+    assert ask(some("", 0), every("two")) == [("", 0, [("t", [(0, -1)])]), of_two]
+    for member in ({}, {"member_id": "nobody", "member_epoch": 1}, {"member_id": None, "member_epoch": 7}):
+        assert ask(every("two", **member), version=9) == [of_two]
+    assert ask() == []
+
+
+# --- transactions -------------------------------------------------------------------------------------------------------
+
+
+def test_offsets_follow_the_transaction():
+    host = GroupHost()
+    assert host.stage("g", {"t": {0: 5}}) == {("t", 0): Code.NONE}
+    assert host.fetch("g", {"t": [0, 1]}, stable=True) == {("t", 0): Code.UNSTABLE_OFFSET_COMMIT, ("t", 1): NOTHING}
+    assert host.fetch("g", {"t": [0]}) == {("t", 0): NOTHING}
+    assert host.fetch("g", stable=True) == {}, "none is committed"
+    host.end_transaction(7, commit=True)
+    assert host.fetch("g", {"t": [0, 1]}, stable=True) == {("t", 0): (5, ""), ("t", 1): NOTHING}
+    host.stage("g", {"t": {0: 9, 1: 3}})
+    assert host.fetch("g", stable=True) == {("t", 0): Code.UNSTABLE_OFFSET_COMMIT}
+    host.end_transaction(7, commit=False)
+    assert host.fetch("g", {"t": [0, 1]}, stable=True) == {("t", 0): (5, ""), ("t", 1): NOTHING}
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_staged_offsets_by_version(version):
+    host = GroupHost()
+    assert host.stage("g", {"t": {0: 5, 9: 1}}, metadata="m", version=version) == {
+        ("t", 0): Code.NONE,
+        ("t", 9): Code.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    host.end_transaction(7, commit=True)
+    assert host.fetch("g") == {("t", 0): (5, "m")}
+
+
+def test_an_older_epoch_of_the_producer_may_not_stage_into_the_open_transaction():
+    host = GroupHost()
+    assert host.stage("g", {"t": {0: 1}}, producer_epoch=0) == {("t", 0): Code.NONE}
+    assert host.stage("g", {"t": {0: 2}}, producer_epoch=99) == {("t", 0): Code.NONE}
+    assert host.stage("g", {"t": {0: 3}}, producer_epoch=0, version=2) == {("t", 0): Code.INVALID_PRODUCER_EPOCH}
+    host.end_transaction(7, commit=True, producer_epoch=99)
+    assert host.fetch("g") == {("t", 0): (2, "")}
+
+
+def test_the_marker_of_a_fenced_producer_has_a_later_epoch_and_ends_its_transaction():
+    host = GroupHost()
+    host.stage("g", {"t": {0: 1}}, producer_epoch=3)
+    host.end_transaction(7, commit=False, producer_epoch=4)
+    assert host.fetch("g", {"t": [0]}, stable=True) == {("t", 0): NOTHING}
+
+
+def test_transactions_of_two_producers_are_held_apart():
+    host = GroupHost()
+    host.stage("g", {"t": {0: 1, 1: 1}}, producer_id=1)
+    host.stage("g", {"t": {1: 2, 2: 2}}, producer_id=2)
+    host.end_transaction(1, commit=False)
+    assert host.fetch("g", {"t": [0, 1, 2]}, stable=True) == {
+        ("t", 0): NOTHING,
+        ("t", 1): Code.UNSTABLE_OFFSET_COMMIT,
+        ("t", 2): Code.UNSTABLE_OFFSET_COMMIT,
+    }
+    host.end_transaction(2, commit=True)
+    assert host.fetch("g", stable=True) == {("t", 1): (2, ""), ("t", 2): (2, "")}
+
+
+def test_one_transaction_holds_offsets_of_several_groups():
+    host = GroupHost(partition_count=1)
+    host.stage("one", {"t": {0: 1}})
+    host.stage("two", {"t": {0: 2}})
+    host.end_transaction(7, commit=True)
+    assert (host.fetch("one"), host.fetch("two")) == ({("t", 0): (1, "")}, {("t", 0): (2, "")})
+
+
+def test_a_marker_on_another_partition_of_the_internal_topic_ends_nothing_here():
+    host = GroupHost()
+    host.stage("one", {"t": {0: 1}})  # partition 2 of 4
+    host.stage("two", {"t": {0: 2}})  # partition 0 of 4
+    host.end_transaction(7, commit=True, group="two")
+    assert host.fetch("one", {"t": [0]}, stable=True) == {("t", 0): Code.UNSTABLE_OFFSET_COMMIT}
+    assert host.fetch("two", stable=True) == {("t", 0): (2, "")}
+
+
+def test_a_marker_of_a_producer_that_staged_nothing_is_passed_over():
+    host = GroupHost()
+    host.end_transaction(12345, commit=True)
+    assert host.shard.hard_state() == {"groups": {}, "open": {}}
+
+
+def test_a_deletion_removes_what_was_staged_before_it():
+    host = GroupHost()
+    host.commit("g", {"t": {0: 1}})
+    host.stage("g", {"t": {0: 5, 1: 6}})
+    assert host.delete_offsets("g", {"t": [0]}) == {("t", 0): Code.NONE}
+    host.end_transaction(7, commit=True)
+    assert host.fetch("g") == {("t", 1): (6, "")}
+
+
+# --- deletion -----------------------------------------------------------------------------------------------------------
+
+
+def test_deleting_offsets():
+    """KIP-496."""
+    host = GroupHost()
+    assert host.delete_offsets("g", {"t": [0]}) == Code.GROUP_ID_NOT_FOUND
+    assert host.delete_offsets("", {"t": [0]}) == Code.INVALID_GROUP_ID
+    host.commit("g", {"t": {0: 1, 1: 2}, "u": {0: 3}})
+    member = alone(host, topics=("u",))
+    answer = host.delete_offsets("g", {"t": [0], "u": [0]})
+    assert answer == {("t", 0): Code.NONE, ("u", 0): Code.GROUP_SUBSCRIBED_TO_TOPIC}
+    unknown = Code.UNKNOWN_TOPIC_OR_PARTITION
+    answer = host.delete_offsets("g", {"t": [0, 9], "missing": [0]})
+    assert answer == {("t", 0): Code.NONE, ("t", 9): unknown, ("missing", 0): unknown}
+    assert host.fetch("g") == {("t", 1): (2, ""), ("u", 0): (3, "")}
+    member.leave()
+    assert host.delete_offsets("g", {"u": [0]}) == {("u", 0): Code.NONE}
+    assert host.fetch("g") == {("t", 1): (2, "")}
+
+
+def test_offsets_of_a_living_group_that_is_not_one_of_consumers_are_not_deleted():
+    host = GroupHost()
+    host.commit("g", {"t": {0: 1}})
+    alone(host, kind="connect")
+    assert host.delete_offsets("g", {"t": [0]}) == Code.NON_EMPTY_GROUP
+
+
+@pytest.mark.parametrize("metadata", [b"", b"sub", b"\0\0\0\0\0\1\0\5t", b"\xff\xff" + bytes(8), subscription("t")[:-1]])
+def test_where_a_subscription_cannot_be_read_all_topics_count_as_read(metadata):
+    host = GroupHost()
+    host.commit("g", {"u": {0: 1}})
+    GroupMember(host, protocols={"range": metadata}).join()
+    assert host.delete_offsets("g", {"u": [0]}) == {("u", 0): Code.GROUP_SUBSCRIBED_TO_TOPIC}
+
+
+def test_later_versions_of_a_subscription_begin_like_the_first():
+    host = GroupHost()
+    host.commit("g", {"t": {0: 1}, "u": {0: 1}})
+    alone(host, protocols={"cooperative-sticky": b"\0\3" + subscription("u")[2:] + b"owned partitions and more"})
+    codes = host.delete_offsets("g", {"t": [0], "u": [0]})
+    assert codes == {("t", 0): Code.NONE, ("u", 0): Code.GROUP_SUBSCRIBED_TO_TOPIC}
+
+
+def test_offsets_go_with_their_topic():
+    host = GroupHost()
+    host.commit("g", {"t": {0: 1}, "u": {0: 2}})
+    host.stage("h", {"t": {0: 1}, "u": {0: 2}})
+    host.delete_topics("t", "v")
+    assert host.fetch("g") == {("u", 0): (2, "")}
+    assert host.fetch("g", {"t": [0]}) == {("t", 0): NOTHING}
+    host.end_transaction(7, commit=True)
+    assert host.fetch("h") == {("u", 0): (2, "")}, "what a transaction had staged goes too"
+
+
+def test_deleting_groups():
+    host = GroupHost()
+    member = alone(host, "stable")
+    alone(host, "empty").leave()
+    host.commit("offsets", {"t": {0: 1}})
+    assert host.delete_groups("stable", "empty", "offsets", "missing") == [
+        ("stable", Code.NON_EMPTY_GROUP),
+        ("empty", Code.NONE),
+        ("offsets", Code.NONE),
+        ("missing", Code.GROUP_ID_NOT_FOUND),
+    ]
+    assert host.delete_groups("empty", "offsets") == [("empty", Code.GROUP_ID_NOT_FOUND), ("offsets", Code.GROUP_ID_NOT_FOUND)]
+    assert host.fetch("offsets") == {}
+    assert host.state("empty") == "Dead"
+    assert host.delete_groups("") == [("", Code.GROUP_ID_NOT_FOUND)]
+    assert host.delete_groups("stable", "stable") == [("stable", Code.NON_EMPTY_GROUP)], "told of once"
+    assert member.heartbeat() == Code.NONE
+    host.restart()
+    assert list(host.list_groups()) == ["stable"]
+
+
+def test_what_a_transaction_staged_goes_with_its_group():
+    host = GroupHost()
+    host.stage("g", {"t": {0: 1}})
+    assert host.delete_groups("g") == [("g", Code.NONE)]
+    host.end_transaction(7, commit=True)
+    assert host.fetch("g") == {}
+    assert host.state("g") == "Dead"
+
+
+def test_a_group_with_very_many_offsets_is_deleted_in_several_batches_and_answered_after_the_last():
+    host = GroupHost(topics={"t": 2_500})
+    host.checks = False
+    host.commit("g", {"t": dict.fromkeys(range(2_500), 1)})
+    request = messages.DeleteGroupsRequest(groups_names=["g"])
+    result = host.shard.on_delete_groups(request, RequestContext(1, 2, "client", CLIENT_HOST), host.now_ms)
+    parts = [result, *result.more]
+    assert [len(part.records) for part in parts] == [RECORDS_PER_BATCH, RECORDS_PER_BATCH, 501]
+    assert [len(part.replies) for part in parts] == [0, 0, 1]
+
+
+# --- retention (KIP-211) ------------------------------------------------------------------------------------------------
+
+
+def test_offsets_of_a_group_of_members_are_kept_for_the_retention_time_since_it_became_empty():
+    host = GroupHost()
+    member = alone(host, topics=("t",))
+    member.commit({"t": {0: 1}, "u": {0: 2}})
+    for _ in range(8):
+        host.pass_time(1_000)
+        member.heartbeat()
+    member.leave()
+    host.pass_time(7 * DAY_MS - 1)
+    assert host.fetch("g") == {("t", 0): (1, ""), ("u", 0): (2, "")}
+    host.pass_time(CHECK_MS)
+    assert host.fetch("g") == {}
+    assert host.state("g") == "Dead"
+    host.restart()
+    assert host.list_groups() == {}
+
+
+def test_a_restart_does_not_prolong_retention():
+    host = GroupHost()
+    member = alone(host)
+    member.commit({"t": {0: 1}})
+    member.leave()
+    host.pass_time(6 * DAY_MS)
+    host.restart()
+    host.pass_time(DAY_MS + CHECK_MS)
+    assert host.fetch("g") == {}
+
+
+def test_offsets_of_nobody_are_kept_for_the_retention_time_since_their_commit():
+    host = GroupHost()
+    host.commit("g", {"t": {0: 1, 1: 1}})
+    host.pass_time(4 * DAY_MS)
+    host.commit("g", {"t": {0: 2}})
+    host.pass_time(3 * DAY_MS + CHECK_MS)
+    assert host.fetch("g") == {("t", 0): (2, "")}
+    host.pass_time(4 * DAY_MS + CHECK_MS)
+    assert host.fetch("g") == {}
+    assert host.list_groups() == {}
+
+
+def test_offsets_of_topics_that_no_member_reads_any_more_expire_while_the_group_lives():
+    host = GroupHost(checks=False)
+    member = alone(host, topics=("t",), session_ms=1_800_000)
+    member.commit({"t": {0: 1}, "u": {0: 2}})
+    for _ in range(7 * 24 * 3):
+        host.pass_time(20 * 60_000)
+        assert member.heartbeat() == Code.NONE
+    host.pass_time(CHECK_MS)
+    assert host.fetch("g") == {("t", 0): (1, "")}
+    assert host.state("g") == "Stable"
+
+
+def test_offsets_of_a_living_group_of_another_kind_do_not_expire():
+    host = GroupHost(checks=False)
+    member = alone(host, kind="connect", session_ms=1_800_000)
+    member.commit({"t": {0: 1}})
+    for _ in range(8 * 24 * 3):
+        host.pass_time(20 * 60_000)
+        assert member.heartbeat() == Code.NONE
+    assert host.fetch("g") == {("t", 0): (1, "")}
+
+
+def test_a_group_that_lives_again_keeps_its_offsets():
+    host = GroupHost()
+    member = alone(host, topics=("t",))
+    member.commit({"t": {0: 1}})
+    member.leave()
+    host.pass_time(7 * DAY_MS - 1_000)
+    member = alone(host, topics=("t",))
+    host.pass_time(9_999)
+    assert member.heartbeat() == Code.NONE
+    host.pass_time(DAY_MS)
+    assert (host.state("g"), host.fetch("g")) == ("Empty", {("t", 0): (1, "")})
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_a_commit_may_name_a_retention_time_of_its_own(version):
+    host = GroupHost()
+    host.commit("g", {"t": {0: 1}}, version=version, retention_ms=1_000)
+    host.commit("g", {"t": {1: 1}}, version=version)
+    host.restart()
+    host.pass_time(CHECK_MS)
+    assert host.fetch("g") == {("t", 1): (1, "")}
+
+
+def test_a_group_without_offsets_goes_with_the_next_check():
+    host = GroupHost()
+    alone(host).leave()
+    GroupMember(host, "only an id")
+    assert host.list_groups() == {"g": ("consumer", "Empty"), "only an id": ("", "Empty")}
+    host.pass_time(CHECK_MS)
+    assert host.list_groups() == {}
+    host.restart()
+    assert host.list_groups() == {}
+
+
+def test_ticks_when_nothing_is_due_write_nothing():
+    host = GroupHost()
+    member = alone(host)
+    member.commit({"t": {0: 1}})
+    written = len(host.log)
+    for _ in range(100):
+        result = host.shard.on_tick(host.now_ms + 1)
+        assert not result.records and not result.replies and not result.more
+    assert len(host.log) == written
+
+
+# --- looking in ---------------------------------------------------------------------------------------------------------
+
+
+def test_listing_groups():
+    host = GroupHost()
+    alone(host, "stable")
+    alone(host, "empty", kind="connect").leave()
+    host.commit("offsets", {"t": {0: 1}})
+    stable, others = {"stable": ("consumer", "Stable")}, {"empty": ("connect", "Empty"), "offsets": ("", "Empty")}
+    assert host.list_groups() == {**stable, **others}
+    without_states = {"stable": ("consumer", ""), "empty": ("connect", ""), "offsets": ("", "")}
+    assert [host.list_groups(version) for version in range(4)] == [without_states] * 4
+    assert host.list_groups(4, states_filter=["Stable"]) == host.list_groups(4, states_filter=["stable"]) == stable
+    assert host.list_groups(4, states_filter=["Empty", "Dead"]) == others
+    assert host.list_groups(4, states_filter=["Nonsense"]) == {}
+    assert host.list_groups(5, types_filter=["classic"]) == host.list_groups(5, types_filter=["CLASSIC"]) == {**stable, **others}
+    assert host.list_groups(5, types_filter=["consumer"]) == host.list_groups(5, types_filter=["nonsense"]) == {}
+    assert host.list_groups(5, states_filter=["Stable"], types_filter=["classic"]) == stable
+    answer = host.call("ListGroups", 5, states_filter=[], types_filter=[])
+    assert [one.group_type for one in answer.groups] == ["classic"] * 3
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_describing_groups(version):
+    host = GroupHost()
+    member = alone(host, "stable", b"metadata")
+    alone(host, "empty").leave()
+    stable, empty, missing = (host.describe(name, version) for name in ("stable", "empty", "missing"))
+    assert (stable.error_code, stable.group_state, stable.protocol_type, stable.protocol_data) == (0, "Stable", "consumer", "range")
+    (one,) = stable.members
+    assert (one.member_id, one.client_id, one.client_host) == (member.id, "client", CLIENT_HOST)
+    assert (one.member_metadata, one.member_assignment) == (subscription(data=b"metadata"), b"all")
+    assert (empty.error_code, empty.group_state, empty.protocol_type, empty.protocol_data) == (0, "Empty", "consumer", "")
+    assert (missing.group_state, missing.protocol_type, missing.protocol_data, missing.members) == ("Dead", "", "", [])
+    assert missing.error_code == (Code.GROUP_ID_NOT_FOUND if version >= 6 else Code.NONE)
+    assert host.describe("", version).group_state == "Dead"
+    assert host.call("DescribeGroups", version, groups=[]).groups == []
+
+
+def test_authorized_operations_are_told_where_they_are_asked_for():
+    host = GroupHost()
+    alone(host)
+    answer = host.call("DescribeGroups", 5, groups=["g"], include_authorized_operations=True)
+    assert answer.groups[0].authorized_operations == {3, 6, 8}
+
+
+# --- pitfalls -----------------------------------------------------------------------------------------------------------
+
+
+def test_e1_a_new_owner_is_told_to_wait_while_an_offset_is_pending():
+    host = GroupHost()
+    leader, follower = pair(host)
+    leader.commit({"t": {0: 1}})
+    host.stage("g", {"t": {0: 5}}, generation=leader.generation, member=leader.id)
+    leader.leave()
+    follower.join()
+    for version in (7, 8, 9):
+        assert host.fetch("g", {"t": [0, 1]}, stable=True, version=version) == {
+            ("t", 0): Code.UNSTABLE_OFFSET_COMMIT,
+            ("t", 1): NOTHING,
+        }
+    host.end_transaction(7, commit=True)
+    assert host.fetch("g", {"t": [0]}, stable=True) == {("t", 0): (5, "")}
+
+
+def test_e2_an_abandoned_transaction_blocks_the_group_only_until_its_abort():
+    host = GroupHost()
+    for producer_id in (1, 2, 3):  # a fresh transactional id at each start of the application
+        host.stage("g", {"t": {0: producer_id}}, producer_id=producer_id)
+        assert host.fetch("g", {"t": [0]}, stable=True) == {("t", 0): Code.UNSTABLE_OFFSET_COMMIT}
+        host.restart()
+        assert host.fetch("g", {"t": [0]}, stable=True) == {("t", 0): Code.UNSTABLE_OFFSET_COMMIT}
+        host.end_transaction(producer_id, commit=False, producer_epoch=1)
+        assert host.fetch("g", {"t": [0]}, stable=True) == {("t", 0): NOTHING}
+
+
+def test_e3_the_offset_is_in_sight_as_soon_as_the_marker_is_replayed():
+    """So the host may answer EndTxn as soon as it has replayed the markers."""
+    host = GroupHost(checks=False)
+    host.stage("g", {"t": {0: 5}})
+    host.shard.replay_marker(partition_for("g", host.partition_count), 1, 7, 0, True)
+    assert host.fetch("g", {"t": [0]}, stable=True) == {("t", 0): (5, "")}
+
+
+def test_e4_zombies_are_fenced_by_generation_member_and_instance():
+    """KIP-447; the transaction of a client from before it, without member, goes through."""
+    host = GroupHost()
+
+    def one(code):
+        return {("t", 0): code}
+
+    member = alone(host)
+    static = alone(host, "static", instance="i")
+    again = host.join("static", instance="i").member_id
+
+    def stage(**who):
+        return host.stage("g", {"t": {0: 1}}, **who)
+
+    assert stage(generation=1, member=member.id) == one(Code.NONE)
+    assert stage(generation=0, member=member.id) == one(Code.ILLEGAL_GENERATION)
+    assert stage(generation=2, member=member.id) == one(Code.ILLEGAL_GENERATION)
+    assert stage(generation=1, member="nobody") == one(Code.UNKNOWN_MEMBER_ID)
+    assert stage(generation=1, member=member.id, instance="nobody") == one(Code.UNKNOWN_MEMBER_ID)
+    assert stage() == one(Code.NONE)
+    assert stage(version=2) == one(Code.NONE)
+    fenced = host.stage("static", {"t": {0: 1}}, generation=1, member=static.id, instance="i")
+    assert fenced == one(Code.FENCED_INSTANCE_ID)
+    assert host.stage("static", {"t": {0: 1}}, generation=1, member=again, instance="i") == one(Code.NONE)
+
+
+def test_e4_a_refused_commit_leaves_nothing_pending():
+    host = GroupHost()
+    member = alone(host)
+    written = len(host.log)
+    host.stage("g", {"t": {0: 1}}, generation=9, member=member.id)
+    assert len(host.log) == written
+    assert host.fetch("g", {"t": [0]}, stable=True) == {("t", 0): NOTHING}
+
+
+def test_e4_a_transaction_may_commit_while_the_group_rebalances():
+    """A plain commit is told REBALANCE_IN_PROGRESS there; the transaction's generation is the present one, so it is no zombie."""
+    host = GroupHost()
+    member = GroupMember(host)
+    member.join()
+    assert host.state("g") == "CompletingRebalance"
+    assert host.stage("g", {"t": {0: 1}}, generation=1, member=member.id) == {("t", 0): Code.NONE}
+
+
+def test_e5_what_a_commit_changes_is_what_its_records_say():
+    """The event itself changes no offset: only its records do, when they are replayed."""
+    host = GroupHost()
+    host.commit("g", {"t": {0: 1}})
+    before = host.shard.hard_state()
+    Topic = messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+    partition = Topic.TxnOffsetCommitRequestPartition(
+        partition_index=0, committed_offset=5, committed_leader_epoch=-1, committed_metadata=""
+    )
+    request = messages.TxnOffsetCommitRequest(
+        transactional_id="txn",
+        group_id="g",
+        producer_id=7,
+        producer_epoch=2,
+        generation_id=-1,
+        member_id="",
+        group_instance_id=None,
+        topics=[Topic(name="t", partitions=[partition])],
+    )
+    result = host.shard.on_txn_offset_commit(request, RequestContext(99, 4, "client", CLIENT_HOST), host.now_ms)
+    assert host.shard.hard_state() == before
+    assert (result.producer, len(result.records)) == ((7, 2), 1)
+
+
+@pytest.mark.parametrize("way", ["retention", "a retention time of its own"])
+def test_e6_retention_spares_offsets_that_a_transaction_has_staged(way):
+    host = GroupHost()
+    retention_ms = -1 if way == "retention" else 1_000
+    host.commit("g", {"t": {0: 1, 1: 1}}, version=4, retention_ms=retention_ms)
+    host.stage("g", {"t": {0: 5, 2: 5}})
+    host.pass_time(8 * DAY_MS)
+    assert host.fetch("g") == {("t", 0): (1, "")}
+    assert host.fetch("g", {"t": [0, 2]}, stable=True) == dict.fromkeys([("t", 0), ("t", 2)], Code.UNSTABLE_OFFSET_COMMIT)
+    host.end_transaction(7, commit=False)
+    host.pass_time(CHECK_MS)
+    assert host.fetch("g") == {}
+    assert host.state("g") == "Dead"
+
+
+def test_e6_a_group_with_nothing_but_a_staged_offset_is_not_removed():
+    host = GroupHost()
+    host.stage("g", {"t": {0: 5}})
+    host.pass_time(DAY_MS)
+    host.end_transaction(7, commit=True)
+    assert host.fetch("g") == {("t", 0): (5, "")}
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_e7_the_later_record_wins_when_the_transaction_ends(restarts):
+    host = GroupHost()
+    host.stage("g", {"t": {0: 10}})
+    assert host.commit("g", {"t": {0: 20}}) == {("t", 0): Code.NONE}
+    assert host.fetch("g", {"t": [0]}) == {("t", 0): (20, "")}
+    if restarts:
+        host.restart()
+    host.end_transaction(7, commit=True)
+    assert host.fetch("g", {"t": [0]}, stable=True) == {("t", 0): (20, "")}
+    host.stage("g", {"t": {0: 5}})
+    host.end_transaction(7, commit=True)
+    assert host.fetch("g", {"t": [0]}, stable=True) == {("t", 0): (5, "")}, "later, though the offset is lower"
+    host.restart()
+    assert host.fetch("g", {"t": [0]}, stable=True) == {("t", 0): (5, "")}
+
+
+def test_e7_of_two_transactions_the_one_that_staged_later_wins_whichever_ends_first():
+    host = GroupHost()
+    host.stage("g", {"t": {0: 1}}, producer_id=1)
+    host.stage("g", {"t": {0: 2}}, producer_id=2)
+    host.end_transaction(2, commit=True)
+    host.end_transaction(1, commit=True)
+    assert host.fetch("g", stable=True) == {("t", 0): (2, "")}
+
+
+@pytest.mark.parametrize("metadata", ["", "five\0", "ä€😀", "x" * 4096])
+def test_e8_metadata_come_back_exactly(metadata):
+    host = GroupHost()
+    host.commit("g", {"t": {0: 1}}, metadata=metadata)
+    host.stage("g", {"t": {1: 2}}, metadata=metadata)
+    host.end_transaction(7, commit=True)
+    host.restart()
+    assert host.fetch("g") == {("t", 0): (1, metadata), ("t", 1): (2, metadata)}
+
+
+def test_e8_assignments_come_back_exactly_whatever_their_size():
+    host = GroupHost()
+    leader, follower = pair(host)
+    ticket = follower.join_later(protocols={"range": b"changed"})
+    leader.join()
+    follower.took(host.answers[ticket])
+    large, binary = bytes(range(256)) * 1_000, bytes(range(256))
+    assert leader.sync({leader.id: large, follower.id: binary}).assignment == large
+    host.restart()
+    assert follower.sync().assignment == binary
+    assert leader.sync().assignment == large
+
+
+def test_e8_rebalances_that_overlap_lose_no_member():
+    """Members that keep joining while others do are all in the end in one generation, and no id is unknown."""
+    host = GroupHost()
+    members = [GroupMember(host) for _ in range(5)]
+    tickets = {member.id: member.join_later() for member in members}
+    for _ in range(20):
+        for member in members:
+            answer = host.answers.get(tickets[member.id], PARKED)
+            if answer is not PARKED:
+                assert answer.error_code == Code.NONE
+                member.took(answer)
+                if member.heartbeat() == Code.REBALANCE_IN_PROGRESS:
+                    tickets[member.id] = member.join_later()
+    assert len({member.generation for member in members}) == 1
+    assert len(host.describe("g").members) == 5

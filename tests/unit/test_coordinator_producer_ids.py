@@ -1,0 +1,46 @@
+"""ProducerIdAllocator: no id twice, whatever is lost in between."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.producer_ids import ProducerIdAllocator
+
+
+def test_a_block_is_reserved_before_its_first_id_is_given() -> None:
+    reserved: list[int] = []
+    allocator = ProducerIdAllocator(block_size=3, persist=reserved.append, next_id=0)
+    assert reserved == []
+    given = []
+    for _ in range(7):
+        given.append(allocator.allocate())
+        assert given[-1] < reserved[-1]
+    assert given == [0, 1, 2, 3, 4, 5, 6]
+    assert reserved == [3, 6, 9]
+
+
+def test_a_crash_loses_at_most_the_rest_of_a_block_and_repeats_no_id() -> None:
+    reserved = [0]
+    given: list[int] = []
+    for run in range(20):
+        allocator = ProducerIdAllocator(block_size=5, persist=reserved.append, next_id=reserved[-1])
+        given += [allocator.allocate() for _ in range(run % 7)]
+    assert len(set(given)) == len(given)
+    assert given == sorted(given)
+    assert reserved[-1] <= given[-1] + 5
+
+
+def test_an_id_is_not_given_if_its_block_could_not_be_reserved() -> None:
+    reserved: list[int] = []
+
+    def persist(end: int) -> None:
+        if not reserved:
+            reserved.append(end)
+            raise OSError("disk full")
+        reserved.append(end)
+
+    allocator = ProducerIdAllocator(block_size=5, persist=persist, next_id=10)
+    with pytest.raises(OSError, match="disk full"):
+        allocator.allocate()
+    assert allocator.allocate() == 10
+    assert reserved == [15, 15]

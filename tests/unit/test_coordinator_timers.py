@@ -1,0 +1,60 @@
+"""Timers: one deadline a key, due ones earliest first, no growth by rescheduling."""
+
+from __future__ import annotations
+
+from coordinator.timers import Timers
+
+
+def test_due_keys_come_earliest_first_and_once() -> None:
+    timers: Timers[str] = Timers()
+    timers.schedule("late", 30)
+    timers.schedule("early", 10)
+    timers.schedule("never", 31)
+    assert timers.next_deadline_ms() == 10
+    assert timers.pop_due(9) == []
+    assert timers.pop_due(30) == ["early", "late"]
+    assert timers.pop_due(30) == []
+    assert timers.next_deadline_ms() == 31 and len(timers) == 1
+
+
+def test_keys_of_one_deadline_come_in_the_order_of_scheduling() -> None:
+    timers: Timers[str] = Timers()
+    for key in ("c", "a", "b"):
+        timers.schedule(key, 5)
+    assert timers.pop_due(5) == ["c", "a", "b"]
+
+
+def test_scheduling_again_moves_the_deadline_both_ways() -> None:
+    timers: Timers[str] = Timers()
+    timers.schedule("key", 10)
+    timers.schedule("key", 20)
+    assert timers.deadline_ms("key") == 20
+    assert timers.pop_due(19) == []
+    timers.schedule("key", 5)
+    assert timers.pop_due(5) == ["key"]
+    assert timers.pop_due(100) == []
+
+
+def test_a_cancelled_key_is_never_due() -> None:
+    timers: Timers[str] = Timers()
+    timers.schedule("key", 10)
+    assert timers.cancel("key") and not timers.cancel("key")
+    assert "key" not in timers and timers.deadline_ms("key") is None
+    assert timers.next_deadline_ms() is None
+    assert timers.pop_due(10) == []
+
+
+def test_keys_need_not_be_comparable() -> None:
+    timers: Timers[object] = Timers()
+    one, two = object(), object()
+    timers.schedule(one, 1)
+    timers.schedule(two, 1)
+    assert timers.pop_due(1) == [one, two]
+
+
+def test_rescheduling_without_end_does_not_grow_the_table() -> None:
+    timers: Timers[int] = Timers()
+    for turn in range(10_000):
+        timers.schedule(turn % 10, turn)
+    assert len(timers._heap) <= 64
+    assert timers.pop_due(10_000) == list(range(10))

@@ -1,0 +1,122 @@
+"""__transaction_state: what Apache Kafka 3.9 wrote is read as its dump tool reads it, and written back byte for byte."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from coordinator.shard import partition_for
+from coordinator.txn_records import decode_key, decode_value, encode_key, encode_value
+from coordinator.txn_state import STATE_BY_NAME, TransactionMetadata, TransactionState
+from protocol.records import Record, batches_in, records_of
+
+FIXTURES = Path(__file__).parent.parent / "fixtures" / "transaction_state"
+DUMPED = re.compile(
+    r"\| offset: (\d+) .*transactionalId=(\S+) payload: producerId:(-?\d+),producerEpoch:(-?\d+),state=(\w+),"
+    r"partitions=\[(.*)\],txnLastUpdateTimestamp=(-?\d+),txnTimeoutMs=(\d+)"
+)
+
+
+def records_of_kafka(partition: int) -> list[Record]:
+    log = (FIXTURES / f"kafka-3.9-partition-{partition}.log").read_bytes()
+    return [record for at, header in batches_in(log) for record in records_of(log[at : at + header.size_bytes])]
+
+
+def dump_of_kafka(partition: int) -> list[tuple[str, ...]]:
+    lines = (FIXTURES / f"kafka-3.9-partition-{partition}.txt").read_text().splitlines()
+    return [found.groups() for line in lines if (found := DUMPED.match(line))]
+
+
+@pytest.mark.parametrize(("partition", "count"), [(0, 60), (1, 28)])
+def test_kafkas_records_are_read_as_its_dump_tool_reads_them(partition: int, count: int) -> None:
+    records, dump = records_of_kafka(partition), dump_of_kafka(partition)
+    assert len(records) == len(dump) == count
+    for record, (offset, transactional_id, pid, epoch, state, partitions, updated_ms, timeout_ms) in zip(records, dump, strict=True):
+        assert record.key is not None and record.value is not None
+        assert decode_key(record.key) == transactional_id
+        found = decode_value(transactional_id, record.value)
+        assert record.offset == int(offset)
+        assert (found.producer_id, found.producer_epoch, found.timeout_ms) == (int(pid), int(epoch), int(timeout_ms))
+        assert found.state is STATE_BY_NAME[state]
+        assert ",".join(f"{topic}-{index}" for topic, index in found.partitions) == partitions
+        assert found.last_update_ms == int(updated_ms)
+        assert partition_for(transactional_id, 2) == partition
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_kafkas_records_are_written_byte_for_byte(partition: int) -> None:
+    for record in records_of_kafka(partition):
+        assert record.key is not None and record.value is not None
+        transactional_id = decode_key(record.key)
+        assert transactional_id is not None
+        assert encode_key(transactional_id) == record.key
+        assert encode_value(decode_value(transactional_id, record.value)) == record.value
+
+
+def test_a_value_of_version_1_has_compact_fields_and_tags() -> None:
+    # by hand, after the schema of TransactionLogValue in Apache Kafka 3.9
+    value = bytes.fromhex(
+        "0001"  # version
+        "0000000000000005"  # producer_id
+        "0003"  # producer_epoch
+        "0000ea60"  # timeout_ms
+        "01"  # Ongoing
+        "02" "0374" "78" "0300000000" "00000002" "00"  # one topic "tx", partitions 0 and 2, no tags
+        "0000000000000010"  # last_update_ms
+        "0000000000000008"  # start_ms
+        "03" "00" "08" "0000000000000004" "01" "08" "0000000000000006" "02" "02" "0002"  # the three tags of Kafka
+    )
+    metadata = TransactionMetadata(
+        "id", 5, 3, 60_000, TransactionState.ONGOING, {("tx", 0): None, ("tx", 2): None}, 16, 8,
+        previous_producer_id=4, next_producer_id=6, client_transaction_version=2,
+    )
+    assert decode_value("id", value) == metadata
+    assert encode_value(metadata) == value
+
+
+def test_tags_of_others_are_skipped() -> None:
+    metadata = TransactionMetadata("id", 5, 3, 60_000, previous_producer_id=4, last_producer_epoch=32766)
+    value = bytearray(encode_value(metadata))
+    tags_at = len(value) - 1 - 10 - 5
+    assert value[tags_at] == 2
+    value[tags_at] = 3
+    value += b"\xff\xff\x7f" + b"\x03abc"
+    assert decode_value("id", bytes(value)) == metadata
+
+
+def test_what_version_0_cannot_say_is_said_in_version_1_and_only_that() -> None:
+    plain = TransactionMetadata("id", 5, 3, 60_000)
+    asked = TransactionMetadata("id", 5, 3, 60_000, previous_producer_id=5, last_producer_epoch=2)
+    assert encode_value(plain)[:2] == b"\0\0"
+    assert encode_value(asked)[:2] == b"\0\1"
+    assert decode_value("id", encode_value(asked)).last_producer == (5, 2)
+
+
+def test_keys_of_later_versions_are_skipped_and_values_of_them_are_not() -> None:
+    assert decode_key(b"\0\1whatever") is None
+    value = encode_value(TransactionMetadata("id", 5, 3, 60_000))
+    with pytest.raises(ValueError, match="unknown version 2"):
+        decode_value("id", b"\0\2" + value[2:])
+
+
+def test_a_value_cut_anywhere_or_with_more_behind_it_is_refused() -> None:
+    for metadata in (
+        TransactionMetadata("id", 5, 3, 60_000, TransactionState.ONGOING, {("topic", 1): None}),
+        TransactionMetadata("id", 5, 3, 60_000, TransactionState.ONGOING, {("topic", 1): None}, last_producer_epoch=1),
+    ):
+        value = encode_value(metadata)
+        assert decode_value("id", value) == metadata
+        for end in range(len(value)):
+            with pytest.raises(ValueError, match=r"cut off|tag"):
+                decode_value("id", value[:end])
+        with pytest.raises(ValueError, match="left over"):
+            decode_value("id", value + b"\0")
+
+
+def test_an_unknown_state_is_refused() -> None:
+    value = bytearray(encode_value(TransactionMetadata("id", 5, 3, 60_000)))
+    value[16] = 8
+    with pytest.raises(ValueError, match="unknown state 8"):
+        decode_value("id", bytes(value))
