@@ -148,8 +148,8 @@ class Broker:
     # --- input ---------------------------------------------------------------------------------------------------------------------------
 
     def on_connected(self, connection_id: int, client_host: str, local_host: str, local_port: int) -> None:
-        """A client connected."""
-        self.sessions[connection_id] = Session(connection_id, client_host, local_host, local_port)
+        """A client connected. Its address is shown with the slash that Kafka's tools expect."""
+        self.sessions[connection_id] = Session(connection_id, f"/{client_host}", local_host, local_port)
 
     def on_frame(self, connection_id: int, frame: memoryview, now_ms: int) -> None:
         """One whole request without its size. The frame's memory may be written to and is not used after the call.

@@ -26,7 +26,7 @@ from coordinator.group_records import StoredGroup, StoredMember, group_record
 from coordinator.shard import Reply, Result
 from coordinator.timers import Timers
 from protocol.errors import Code
-from protocol.messages import message_class
+from protocol.messages import lazy_message
 
 TimerKey = tuple[str, str, str]
 SESSION, JOIN, SYNC, RETENTION = "session", "join", "sync", "retention"
@@ -37,9 +37,9 @@ FIRST_VERSION_WITH_KNOWN_MEMBER_ID = 4
 FIRST_VERSION_WITH_NULLABLE_PROTOCOL = 7
 FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 
-_JoinGroupResponse: Any = message_class("consumer", "JoinGroupResponse")
-_SyncGroupResponse: Any = message_class("consumer", "SyncGroupResponse")
-_DescribedGroup: Any = message_class("admin", "DescribeGroupsResponse").DescribedGroup
+_JoinGroupResponse: Any = lazy_message("consumer", "JoinGroupResponse")
+_SyncGroupResponse: Any = lazy_message("consumer", "SyncGroupResponse")
+_DescribedGroup: Any = lazy_message("admin", "DescribeGroupsResponse.DescribedGroup")
 
 
 class State(Enum):

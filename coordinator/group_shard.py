@@ -44,7 +44,7 @@ from coordinator.offsets import NO_TIMESTAMP, CommittedOffset, GroupOffsets, Ope
 from coordinator.shard import CoordinatorRecord, PartitionExists, Reply, RequestContext, Result, partition_for
 from coordinator.timers import Timers
 from protocol.errors import Code
-from protocol.messages import message_class
+from protocol.messages import lazy_message
 
 CLASSIC_TYPE = "classic"
 GROUP_OPERATIONS = frozenset({3, 6, 8})  # READ, DELETE, DESCRIBE: all that there is to do with a group
@@ -55,15 +55,15 @@ FIRST_DESCRIBE_VERSION_WITH_ERRORS = 6
 FIRST_SYNC_VERSION_WITH_PROTOCOL = 5
 LAST_LEAVE_VERSION_WITH_ONE_MEMBER = 2
 
-_DeleteGroupsResponse: Any = message_class("admin", "DeleteGroupsResponse")
-_DescribeGroupsResponse: Any = message_class("admin", "DescribeGroupsResponse")
-_HeartbeatResponse: Any = message_class("consumer", "HeartbeatResponse")
-_LeaveGroupResponse: Any = message_class("consumer", "LeaveGroupResponse")
-_ListGroupsResponse: Any = message_class("admin", "ListGroupsResponse")
-_OffsetCommitResponse: Any = message_class("consumer", "OffsetCommitResponse")
-_OffsetDeleteResponse: Any = message_class("consumer", "OffsetDeleteResponse")
-_OffsetFetchResponse: Any = message_class("consumer", "OffsetFetchResponse")
-_TxnOffsetCommitResponse: Any = message_class("producer", "TxnOffsetCommitResponse")
+_DeleteGroupsResponse: Any = lazy_message("admin", "DeleteGroupsResponse")
+_DescribeGroupsResponse: Any = lazy_message("admin", "DescribeGroupsResponse")
+_HeartbeatResponse: Any = lazy_message("consumer", "HeartbeatResponse")
+_LeaveGroupResponse: Any = lazy_message("consumer", "LeaveGroupResponse")
+_ListGroupsResponse: Any = lazy_message("admin", "ListGroupsResponse")
+_OffsetCommitResponse: Any = lazy_message("consumer", "OffsetCommitResponse")
+_OffsetDeleteResponse: Any = lazy_message("consumer", "OffsetDeleteResponse")
+_OffsetFetchResponse: Any = lazy_message("consumer", "OffsetFetchResponse")
+_TxnOffsetCommitResponse: Any = lazy_message("producer", "TxnOffsetCommitResponse")
 
 PartitionCodes = dict[str, dict[int, Code]]
 
@@ -631,10 +631,12 @@ class _Results:
         return kept[0]
 
 
-_FETCH_TOPIC: Any = _OffsetFetchResponse.OffsetFetchResponseTopic
-_FETCH_PARTITION: Any = _FETCH_TOPIC.OffsetFetchResponsePartition
-_FETCH_GROUP_TOPIC: Any = _OffsetFetchResponse.OffsetFetchResponseGroup.OffsetFetchResponseTopics
-_FETCH_GROUP_PARTITION: Any = _FETCH_GROUP_TOPIC.OffsetFetchResponsePartitions
+_FETCH_TOPIC: Any = lazy_message("consumer", "OffsetFetchResponse.OffsetFetchResponseTopic")
+_FETCH_PARTITION: Any = lazy_message("consumer", "OffsetFetchResponse.OffsetFetchResponseTopic.OffsetFetchResponsePartition")
+_FETCH_GROUP_TOPIC: Any = lazy_message("consumer", "OffsetFetchResponse.OffsetFetchResponseGroup.OffsetFetchResponseTopics")
+_FETCH_GROUP_PARTITION: Any = lazy_message(
+    "consumer", "OffsetFetchResponse.OffsetFetchResponseGroup.OffsetFetchResponseTopics.OffsetFetchResponsePartitions"
+)
 
 
 def _fetched_partition(partition_class: Any, offsets: GroupOffsets, partition: TopicPartition, require_stable: bool) -> Any:

@@ -33,23 +33,22 @@ from coordinator.txn_state import (
     is_epoch_exhausted,
 )
 from protocol.errors import Code, KafkaError
-from protocol.messages import (
-    AddOffsetsToTxnResponse,
-    AddPartitionsToTxnResponse,
-    DescribeTransactionsResponse,
-    EndTxnResponse,
-    InitProducerIdResponse,
-    ListTransactionsResponse,
-)
+from protocol.messages import lazy_message
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
-_TransactionResult = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
-_TopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
-_PartitionResult = _TopicResult.AddPartitionsToTxnPartitionResult
-_DescribedTransaction = DescribeTransactionsResponse.TransactionState
-_DescribedTopic = _DescribedTransaction.TopicData
-_ListedTransaction = ListTransactionsResponse.TransactionState
+AddOffsetsToTxnResponse = lazy_message("producer", "AddOffsetsToTxnResponse")
+AddPartitionsToTxnResponse = lazy_message("producer", "AddPartitionsToTxnResponse")
+DescribeTransactionsResponse = lazy_message("admin", "DescribeTransactionsResponse")
+EndTxnResponse = lazy_message("producer", "EndTxnResponse")
+InitProducerIdResponse = lazy_message("producer", "InitProducerIdResponse")
+ListTransactionsResponse = lazy_message("admin", "ListTransactionsResponse")
+_TransactionResult = lazy_message("producer", "AddPartitionsToTxnResponse.AddPartitionsToTxnResult")
+_TopicResult = lazy_message("producer", "AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult")
+_PartitionResult = lazy_message("producer", "AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult.AddPartitionsToTxnPartitionResult")
+_DescribedTransaction = lazy_message("admin", "DescribeTransactionsResponse.TransactionState")
+_DescribedTopic = lazy_message("admin", "DescribeTransactionsResponse.TransactionState.TopicData")
+_ListedTransaction = lazy_message("admin", "ListTransactionsResponse.TransactionState")
 
 # the version from which a request knows PRODUCER_FENCED; before it, the answer is INVALID_PRODUCER_EPOCH
 _INIT_KNOWS_FENCED, _ADD_KNOWS_FENCED, _END_KNOWS_FENCED = 4, 2, 2

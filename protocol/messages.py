@@ -55,6 +55,35 @@ def message_class(family: str, name: str) -> Any:
     return known
 
 
+class LazyMessage:
+    """A message class that is loaded when it is first called or looked into: importing all of them takes longer than all else at a start."""
+
+    __slots__ = ("_family", "_loaded", "_path")
+
+    def __init__(self, family: str, path: str) -> None:
+        self._family, self._path = family, path
+        self._loaded: Any = None
+
+    def __call__(self, *arguments: Any, **fields: Any) -> Any:
+        return (self._loaded or self._load())(*arguments, **fields)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loaded or self._load(), name)
+
+    def _load(self) -> Any:
+        name, *inner = self._path.split(".")
+        loaded = message_class(self._family, name)
+        for part in inner:
+            loaded = getattr(loaded, part)
+        self._loaded = loaded
+        return loaded
+
+
+def lazy_message(family: str, path: str) -> Any:
+    """The class, or a class inside it ("FetchResponse.FetchableTopicResponse"), loaded when it is first used."""
+    return LazyMessage(family, path)
+
+
 def __getattr__(name: str) -> Any:
     """Message classes by name: `messages.FetchResponse`."""
     if name in _classes:

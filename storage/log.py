@@ -21,12 +21,9 @@ from functools import partial
 from typing import NamedTuple
 from zlib import crc32
 
-from protocol.compression import Codec
 from protocol.errors import Code, KafkaError
 from protocol.records import (
-    CODEC_MASK,
     CONTROL,
-    CRC_START,
     HEADER,
     LENGTH_END,
     MAX_SEQUENCE,
@@ -418,10 +415,6 @@ class Log:
             for entry in self.producer_state.producers.values()
         ]
 
-    def begins_with_zstd(self, found: Slice) -> bool:
-        """Whether the first batch of what is to be sent is compressed with zstd, which old clients cannot read."""
-        return found.file.pread(2, found.position + CRC_START)[1] & CODEC_MASK == Codec.ZSTD
-
     def expire_producers(self, now_ms: int) -> int:
         """Forget producers that were idle for producer.id.expiration.ms. Gives how many."""
         return self.producer_state.expire(now_ms, self._config.producer_id_expiration_ms)
@@ -457,7 +450,7 @@ class Log:
         """The headers of the batches below `offset`, latest first, as far back as is bearable."""
         left = _MOST_HEADERS_REMEMBERED
         for segment in reversed(self.segments[: bisect_right(self._bases, offset)]):
-            index = segment.offset_index()
+            index = segment.trusted_offset_index()
             below = bisect_left(index.offsets, offset - segment.base_offset)  # from that entry's batch on all is above
             stops = [0, *index.positions[:below], index.positions[below] if below < len(index) else segment.size]
             for start, end in zip(reversed(stops[:-1]), reversed(stops[1:]), strict=True):
@@ -621,6 +614,8 @@ class Log:
         for segment in self.segments[at:]:
             place = segment.find(offset)
             if place is not None:
+                if place.last_offset >= self._end_of(segment):
+                    raise segment.corrupt(place.position, f"a batch reaches to offset {place.last_offset}, beyond the segment's end")
                 return segment, place.position, place.size
         return None
 

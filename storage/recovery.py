@@ -5,7 +5,7 @@ there, if the files still fit it, and takes in what the log holds beyond, batch 
 nothing. Where they do not fit, or there is no manifest (Apache Kafka wrote the directory), loading begins at the start of the segment that
 holds the recovery point: its indexes are built anew, and the producers come from the latest good snapshot and the batches after it.
 
-What is found at the end and is no whole batch with a right checksum is a torn write: it is cut off, and the log says so. But nothing is cut
+What is found at the end that is no whole batch with a right checksum is a torn write: it is cut off, and that is logged. But nothing is cut
 that was durable before (below the recovery point), nor what has a good batch behind it: then CorruptLog names the file, the position, and
 what to do.
 """
@@ -36,6 +36,7 @@ from storage.log import Log, Trash, aborted_entry, replay_batch
 from storage.log_config import LogConfig
 from storage.producer_state import CorruptSnapshot, ProducerStateManager
 from storage.segment import (
+    HIGHEST_RELATIVE_OFFSET,
     INDEX_SUFFIXES,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
@@ -87,12 +88,11 @@ def load_log(
     topic_id = _load_topic_id(disk, directory, manifest)
     segments = _segments(disk, directory, files, manifest, config, now_ms, cache, log_start_offset or 0)
     log_start = max(log_start_offset or 0, segments[0].base_offset)
-    if manifest is not None:
-        if not clean or _is_exact(manifest, segments):  # else Apache Kafka may have been here since, and knows better
-            log_start = max(manifest.log_start_offset, segments[0].base_offset)
-            if clean:
-                recovery_point = manifest.log_end_offset
-    loader = _Loader(disk, directory, segments, files.snapshots, manifest, recovery_point, now_ms)
+    if manifest is not None and (not clean or _is_exact(manifest, segments)):  # else Apache Kafka was here since, and knows better
+        log_start = max(manifest.log_start_offset, segments[0].base_offset)
+        if clean:
+            recovery_point = manifest.log_end_offset
+    loader = _Loader(disk, directory, segments, files.snapshots, manifest, recovery_point, config.is_compacted, now_ms)
     state = loader.load()
     end_offset = state.end_offset
     snapshots = _usable_snapshots(disk, directory, files.snapshots, end_offset)
@@ -262,6 +262,7 @@ class _Loader:
         snapshots: list[int],
         manifest: Manifest | None,
         recovery_point: int,
+        is_compacted: bool,
         now_ms: int,
     ) -> None:
         self.disk = disk
@@ -270,6 +271,7 @@ class _Loader:
         self.snapshots = snapshots
         self.manifest = manifest
         self.recovery_point = recovery_point
+        self.is_compacted = is_compacted
         self.now_ms = now_ms
 
     def load(self) -> ProducerStateManager:
@@ -393,7 +395,7 @@ class _Loader:
                 break
             header = read_header(chunk, at)
             size = header.size_bytes
-            why = _what_is_wrong(header, state.end_offset, end - position)
+            why = _what_is_wrong(header, state.end_offset, segment.base_offset, end - position)
             if why:
                 break
             if at + size > len(chunk):
@@ -402,6 +404,8 @@ class _Loader:
             if crc32c(whole[CRC_START:]) != header.crc:
                 why = "the CRC of a batch is wrong"
                 break
+            if header.base_offset != state.end_offset and not self._may_have_gaps(segment):
+                raise segment.corrupt(position, f"the offset {header.base_offset} follows {state.end_offset - 1}")
             try:
                 self._take(segment, position, header, whole, state)
             except KafkaError as error:
@@ -414,6 +418,10 @@ class _Loader:
             segment.close_for_appends()
         else:
             segment.write_indexes()
+
+    def _may_have_gaps(self, segment: Segment) -> bool:
+        """Compaction leaves gaps in the offsets, though never in the last segment; there one is a wrong offset, which no CRC covers."""
+        return self.is_compacted or segment is not self.segments[-1]
 
     def _take(
         self, segment: Segment, position: int, header: BatchHeader, whole: memoryview, state: ProducerStateManager
@@ -432,7 +440,7 @@ class _Loader:
         later = self.segments[self.segments.index(segment) + 1 :]
         if any(following.size for following in later):
             raise segment.corrupt(position, f"{why}, and later segments hold more")
-        behind = _good_batch_behind(segment, position, end_offset)
+        behind = _good_batch_behind(segment, position)
         if behind >= 0:
             raise segment.corrupt(position, f"{why}, but a good batch follows at byte {behind}")
         logger.warning(
@@ -467,18 +475,19 @@ class _Loader:
             )
 
 
-def _what_is_wrong(header: BatchHeader, next_offset: int, left: int) -> str:
+def _what_is_wrong(header: BatchHeader, next_offset: int, base_offset: int, left: int) -> str:
     """Why these 61 bytes begin no batch that can come next; empty where they may."""
     if header.magic != MAGIC or header.batch_length < HEADER_SIZE - LENGTH_END:
         return "no batch begins there"
     if header.size_bytes > left:
         return "a batch is cut off"
-    if header.base_offset < next_offset or header.last_offset_delta < 0:
+    last_offset = header.last_offset
+    if not next_offset <= header.base_offset <= last_offset <= base_offset + HIGHEST_RELATIVE_OFFSET:
         return f"a batch of offset {header.base_offset} comes after offset {next_offset - 1}"
     return ""
 
 
-def _good_batch_behind(segment: Segment, position: int, next_offset: int) -> int:
+def _good_batch_behind(segment: Segment, position: int) -> int:
     """Where a whole batch with a right checksum begins after `position`; -1 if nowhere."""
     data = segment.file.pread(min(_SEARCH_BYTES, segment.size - position), position)
     view = memoryview(data)
@@ -489,7 +498,7 @@ def _good_batch_behind(segment: Segment, position: int, next_offset: int) -> int
             break
         header = read_header(data, start)
         if (
-            not _what_is_wrong(header, next_offset, len(data) - start)
+            not _what_is_wrong(header, segment.base_offset, segment.base_offset, len(data) - start)
             and crc32c(view[start + CRC_START : start + header.size_bytes]) == header.crc
         ):
             return position + start

@@ -7,10 +7,11 @@
 
 What a reader may lean on, whatever the disk holds:
 
-- The offset index is checked where it is used: the batch at an entry's position must be one that fits the entry. An entry that does not
-  fit has the whole index built anew from the log.
-- The time index and the aborted index of a segment are used as they are only if this process wrote them or their checksum is the one noted
-  in the manifest (see checkpoints). Else they are built anew, once, from the batches' headers, when they are first needed.
+- The offset index is checked where a batch is looked up with it: the one at an entry's position must fit the entry. An entry that does
+  not fit has the whole index built anew from the log.
+- For all else it, the time index and the aborted index of a segment are used as they are only if this process wrote them or their
+  checksum is the one noted in the manifest (see checkpoints). Else they are built anew, once, from the batches' headers, when needed.
+- Batches looked over must have offsets that rise and lie within the segment: the CRC does not cover the base offset.
 
 Indexes of closed segments are loaded when they are needed, and dropped again, the least used first, beyond a bound on their bytes.
 """
@@ -125,6 +126,7 @@ class Segment:
         "disk",
         "first_timestamp",
         "index_interval_bytes",
+        "index_trusted",
         "is_closed",
         "manifest",
         "max_timestamp",
@@ -163,6 +165,7 @@ class Segment:
         self.max_timestamp_offset = base_offset
         self.times_known = False
         self.txn_trusted = False
+        self.index_trusted = False
         self.rebuilt = False
         self.bytes_since_entry = 0
         self.written_entries = self.written_times = 0
@@ -189,7 +192,7 @@ class Segment:
         """Begin with empty indexes that are known to be right; for an open segment they stay in memory."""
         self._offset_index, self._time_index, self._txn_index = OffsetIndex(), TimeIndex(), TxnIndex()
         self.is_closed = False
-        self.times_known = self.txn_trusted = self.rebuilt = True
+        self.times_known = self.txn_trusted = self.index_trusted = self.rebuilt = True
         self.max_timestamp, self.max_timestamp_offset, self.first_timestamp = -1, self.base_offset, None
         self.bytes_since_entry = 0
         self.written_entries = self.written_times = 0
@@ -340,9 +343,25 @@ class Segment:
                 return self._offset_index
             index = self._offset_index = OffsetIndex.decode(data, self.size)
             self.written_entries = len(index) if len(index) * 8 == len(data) else -1
+            self.index_trusted = self.rebuilt or self._is_known(INDEX_SUFFIX, data)
             self.cache.hold(self, 8 * len(index) + 1024)
         elif self.is_closed:
             self.cache.touch(self)
+        return index
+
+    def _check_follows(self, position: int, last_offset: int) -> None:
+        """Raises CorruptLog where the batch at `position` does not come after that offset."""
+        base_offset = int.from_bytes(self.file.pread(8, position))
+        if base_offset <= last_offset:
+            raise self.corrupt(position, f"a batch of offset {base_offset} comes after offset {last_offset}")
+
+    def trusted_offset_index(self) -> OffsetIndex:
+        """The offset index, built anew where the file is not known to be right: for what cannot check an entry as it uses it."""
+        index = self.offset_index()
+        if not self.index_trusted:
+            self.rebuild_indexes(None)
+            assert self._offset_index is not None
+            return self._offset_index
         return index
 
     def time_index(self) -> TimeIndex:
@@ -423,7 +442,7 @@ class Segment:
         self.bytes_since_entry = 0
         for position, header in self.headers():
             self.index_batch(position, header.size_bytes, header.last_offset, header.max_timestamp)
-        self.times_known = self.rebuilt = True
+        self.times_known = self.index_trusted = self.rebuilt = True
         self.written_entries = self.written_times = -1
         if self.is_closed:
             self.add_last_time()
@@ -436,6 +455,7 @@ class Segment:
         """Position and header of each batch from `position` (of a batch) to `end`. Raises CorruptLog where no batch is."""
         file = self.file
         end = self.size if end is None else end
+        least_offset, most_offset = self.base_offset, self.base_offset + HIGHEST_RELATIVE_OFFSET
         chunk, chunk_at = b"", 0
         while position < end:
             at = position - chunk_at
@@ -446,7 +466,10 @@ class Segment:
             header = read_header(chunk, at)
             if header.magic != MAGIC or header.batch_length < HEADER_SIZE - LENGTH_END or position + header.size_bytes > end:
                 raise self.corrupt(position, "no batch begins there")
+            if not least_offset <= header.base_offset <= header.last_offset <= most_offset:
+                raise self.corrupt(position, f"a batch of the offsets {header.base_offset} to {header.last_offset}")
             yield position, header
+            least_offset = header.last_offset + 1
             position += header.size_bytes
 
     def corrupt(self, position: int, why: str) -> CorruptLog:
@@ -477,6 +500,7 @@ class Segment:
         end = self.size
         start = position
         passed = 0
+        least_offset = self.base_offset
         chunk, chunk_at = b"", position
         while position < end:
             at = position - chunk_at
@@ -493,8 +517,13 @@ class Segment:
                     raise self.corrupt(position, "the index leads to a later batch")
                 entry_offset = -1
             last_offset = base_offset + _LAST_DELTA.unpack_from(chunk, at + 23)[0]
+            if not least_offset <= base_offset <= last_offset <= self.base_offset + HIGHEST_RELATIVE_OFFSET:
+                raise self.corrupt(position, f"a batch of the offsets {base_offset} to {last_offset}")
             if last_offset >= offset:
+                if base_offset > offset and position + size < end:  # a gap, as compaction leaves them; or a wrong offset
+                    self._check_follows(position + size, last_offset)
                 return Place(position, base_offset, last_offset, size)
+            least_offset = last_offset + 1
             position += size
             passed += 1
             if passed == _SPARSE_BATCHES and position - start > _SPARSE_BYTES and not self.rebuilt:
@@ -504,31 +533,19 @@ class Segment:
 
     def upper_bound_offset(self, position: int) -> int | None:
         """An offset that the data before `position` does not reach beyond, from the index; None where the index has none."""
-        entry = self.offset_index().first_at_or_after(position)
-        if entry is None:
-            return None
-        if not self.rebuilt and self._scan_one(entry.position) != entry.relative_offset:
-            self.rebuild_indexes("does not fit the log")
-            entry = self.offset_index().first_at_or_after(position)
+        entry = self.trusted_offset_index().first_at_or_after(position)
         return None if entry is None else self.base_offset + entry.relative_offset
-
-    def _scan_one(self, position: int) -> int:
-        """The relative last offset of the batch at `position`, -1 where none begins there."""
-        data = self.file.pread(HEADER_SIZE, position)
-        if len(data) < HEADER_SIZE:
-            return -1
-        header = read_header(data)
-        fits = header.magic == MAGIC and header.base_offset >= self.base_offset and position + header.size_bytes <= self.size
-        return header.last_offset - self.base_offset if fits else -1
 
     def first_batch_timestamp(self) -> int:
         """The highest timestamp of the first batch, -1 while there is none."""
         if self.first_timestamp is None:
             if not self.size:
                 return -1
-            for _, header in self.headers():
-                self.first_timestamp = header.max_timestamp
-                break
+            try:
+                self.first_timestamp = next(self.headers())[1].max_timestamp
+            except CorruptLog as error:  # readers are told; that much is no reason to stop writing
+                logger.error("the time of the first batch is not known: %s", error)
+                self.first_timestamp = -1
         return -1 if self.first_timestamp is None else self.first_timestamp
 
     def last_modified_ms(self) -> int:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from storage.log import Log
 
 SESSIONS_SINCE = 7
-ZSTD_SINCE = 10
 DIVERGING_SINCE = 12
 
 Fetched = tuple[FetchTarget, FetchedPartition]
@@ -87,8 +86,6 @@ class _Fetch:
                 isolation=self._isolation,
                 min_one_batch=min_one_batch,
             )
-            if self._context.api_version < ZSTD_SINCE and data.slice is not None and log.begins_with_zstd(data.slice):
-                raise KafkaError(Code.UNSUPPORTED_COMPRESSION_TYPE)
         except KafkaError as error:
             return FetchedPartition(target.index, error.code)
         return FetchedPartition(
@@ -140,7 +137,7 @@ def on_fetch(broker: Broker, request: Any, context: Context) -> Any:
     """Read each partition from its offset, up to max_bytes in all (but at least one batch), waiting max_wait_ms for min_bytes.
 
     Errors: in the whole answer those of fetch sessions (KIP-227); in a partition's OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION,
-    UNKNOWN_TOPIC_ID, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNSUPPORTED_COMPRESSION_TYPE (zstd before version 10).
+    UNKNOWN_TOPIC_ID, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
     """
     if context.api_version < SESSIONS_SINCE:
         request.session_id, request.session_epoch = 0, -1

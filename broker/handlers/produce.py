@@ -95,7 +95,7 @@ def _append(broker: Broker, request: Any, name: str, partition: Any, context: Co
         info = log.append(records, now_ms=context.now_ms)
     except KafkaError as error:
         start = log.log_start_offset if getattr(error, "knows_log_start", True) else -1
-        record_errors = getattr(error, "record_errors", ())
+        record_errors = [(batch_index, error.message) for batch_index in getattr(error, "record_errors", ())]
         return ProducedPartition(index, error.code, -1, -1, start, record_errors, error.message)
     broker.on_progress(log, context.now_ms)
     if log.config.flush_messages == 1:

@@ -1,9 +1,285 @@
-"""TEMPORARY scaffold by the lead; the admin engineer's file replaces it whole."""
+"""CreateTopics, DeleteTopics, CreatePartitions: topics come, grow and go."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from broker.config import ConfigError, validate_topic_configs
+from broker.config_entries import topic_entries
+from broker.metadata import INTERNAL_TOPICS
+from broker.outbox import Context
+from broker.topic_names import CLUSTER_METADATA, TakenNames, check_topic_name
 from protocol import messages
-def on_create_topics(broker, request, context):
-    R=messages.message_class("admin","CreateTopicsResponse"); T=R.CreatableTopicResult
-    ts=[]
-    for t in request.topics:
-        x=broker.create_topic(t.name,t.num_partitions,{c.name:c.value for c in t.configs},now_ms=context.now_ms)
-        ts.append(T(name=t.name,topic_id=x.topic_id,error_code=0,error_message=None,num_partitions=t.num_partitions,replication_factor=1,configs=[],topic_config_error_code=0))
-    return R(throttle_time_ms=0,topics=ts)
+from protocol.errors import Code, KafkaError
+
+if TYPE_CHECKING:
+    from broker.core import Broker
+
+UNSET = -1
+NO_ID = uuid.UUID(int=0)
+MOST_PARTITIONS_AT_ONCE = 10_000
+BY_ID_SINCE = 6
+DELETION_DISABLED_SINCE = 3
+
+
+# --- CreateTopics --------------------------------------------------------------------------------------------------------------------------
+
+
+def on_create_topics(broker: Broker, request: Any, context: Context) -> Any:
+    """Make topics, or only say whether they could be made. What is wrong with one does not spoil the others.
+
+    Errors: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR,
+    INVALID_REPLICA_ASSIGNMENT; INVALID_REQUEST for a name given twice, or counts beside assignments; POLICY_VIOLATION for all topics of a
+    request for too many partitions.
+    """
+    response_class = messages.message_class("admin", "CreateTopicsResponse")
+    topic_class = response_class.CreatableTopicResult
+    counts = _counts(asked.name for asked in request.topics)
+    total = sum(_requested_count(broker, asked) for asked in request.topics)
+    taken = TakenNames(broker.metadata.topics)
+    rows = []
+    for asked in {asked.name: asked for asked in request.topics}.values():
+        try:
+            if counts[asked.name] > 1:
+                raise KafkaError(Code.INVALID_REQUEST, f"The topic '{asked.name}' is named more than once in this request: name it once.")
+            if total > MOST_PARTITIONS_AT_ONCE:
+                raise KafkaError(
+                    Code.POLICY_VIOLATION,
+                    f"This request is for {total} partitions: ask for at most {MOST_PARTITIONS_AT_ONCE} at once.",
+                )
+            rows.append(_create(broker, asked, taken, topic_class, context.now_ms, validate_only=request.validate_only))
+        except KafkaError as error:
+            rows.append(
+                topic_class(
+                    name=asked.name,
+                    topic_id=NO_ID,
+                    error_code=int(error.code),
+                    error_message=error.message,
+                    num_partitions=UNSET,
+                    replication_factor=UNSET,
+                    configs=[],
+                )
+            )
+    return response_class(throttle_time_ms=0, topics=rows)
+
+
+def _create(broker: Broker, asked: Any, taken: TakenNames, topic_class: Any, now_ms: int, *, validate_only: bool) -> Any:
+    if broker.metadata.topic(asked.name) is not None:
+        raise KafkaError(Code.TOPIC_ALREADY_EXISTS, f"The topic '{asked.name}' exists already.")
+    check_topic_name(asked.name)
+    if asked.name == CLUSTER_METADATA:
+        raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED, f"The name '{CLUSTER_METADATA}' is kept for Apache Kafka's own metadata.")
+    if asked.name in INTERNAL_TOPICS:
+        raise KafkaError(
+            Code.INVALID_TOPIC_EXCEPTION,
+            f"The topic '{asked.name}' is the broker's own and made when it is first needed: set its partition count in the broker's config.",
+        )
+    taken.check(asked.name)
+    configs = _checked_configs(asked)
+    partition_count = _checked_partition_count(broker, asked)
+    topic_id = NO_ID
+    if not validate_only:
+        topic_id = broker.create_topic(asked.name, partition_count, configs, now_ms=now_ms).topic_id
+    taken.add(asked.name)
+    config_class = topic_class.CreatableTopicConfigs
+    return topic_class(
+        name=asked.name,
+        topic_id=topic_id,
+        error_code=int(Code.NONE),
+        error_message=None,
+        num_partitions=partition_count,
+        replication_factor=1,
+        configs=[
+            config_class(
+                name=entry.setting.name,
+                value=configs.get(entry.setting.name, entry.value),  # a topic's own are shown as they were given
+                read_only=False,
+                config_source=int(entry.source),
+                is_sensitive=entry.is_sensitive,
+            )
+            for entry in topic_entries(broker.config, configs)
+        ],
+    )
+
+
+def _checked_configs(asked: Any) -> dict[str, str]:
+    configs = {config.name: config.value for config in asked.configs}
+    try:
+        validate_topic_configs(configs)
+    except ConfigError as error:
+        raise KafkaError(Code.INVALID_CONFIG, str(error)) from error
+    return configs
+
+
+def _requested_count(broker: Broker, asked: Any) -> int:
+    """How many partitions a topic would have, whether valid or not."""
+    if asked.assignments:
+        return len(asked.assignments)
+    count: int = broker.config["num.partitions"] if asked.num_partitions == UNSET else max(0, asked.num_partitions)
+    return count
+
+
+def _checked_partition_count(broker: Broker, asked: Any) -> int:
+    if asked.assignments:
+        if asked.num_partitions != UNSET or asked.replication_factor != UNSET:
+            raise KafkaError(
+                Code.INVALID_REQUEST, "Replicas are assigned by hand: leave the partition count and the replication factor at -1 then."
+            )
+        _check_assignments(broker, asked.assignments)
+    elif asked.replication_factor not in (UNSET, 1):
+        raise KafkaError(
+            Code.INVALID_REPLICATION_FACTOR,
+            f"The replication factor {asked.replication_factor} cannot be had: there is one broker, so give 1, or -1 for the default.",
+        )
+    elif asked.num_partitions != UNSET and asked.num_partitions <= 0:
+        raise KafkaError(
+            Code.INVALID_PARTITIONS,
+            f"A topic cannot have {asked.num_partitions} partitions: give a number from 1 on, or -1 for the broker's num.partitions.",
+        )
+    return _requested_count(broker, asked)
+
+
+def _check_assignments(broker: Broker, assignments: Sequence[Any]) -> None:
+    indexes = sorted(assignment.partition_index for assignment in assignments)
+    for assignment in assignments:
+        _check_replicas(broker, assignment.partition_index, assignment.broker_ids)
+    if indexes != list(range(len(indexes))):
+        raise KafkaError(
+            Code.INVALID_REPLICA_ASSIGNMENT,
+            f"The partitions {indexes} are assigned: number them from 0 on, each once and without a gap.",
+        )
+
+
+def _check_replicas(broker: Broker, index: int, broker_ids: Sequence[int]) -> None:
+    if list(broker_ids) != [broker.node_id]:
+        raise KafkaError(
+            Code.INVALID_REPLICA_ASSIGNMENT,
+            f"The replicas {list(broker_ids)} of partition {index} cannot be had: broker {broker.node_id} is the only one, so give [{broker.node_id}].",
+        )
+
+
+# --- DeleteTopics --------------------------------------------------------------------------------------------------------------------------
+
+
+def on_delete_topics(broker: Broker, request: Any, context: Context) -> Any:
+    """Remove topics, named by name or (version 6 on) by id.
+
+    Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; TOPIC_DELETION_DISABLED where delete.topic.enable is false; INVALID_REQUEST for
+    one given twice, by both or by neither; INVALID_TOPIC_EXCEPTION for the broker's own.
+    """
+    response_class = messages.message_class("admin", "DeleteTopicsResponse")
+    if context.api_version >= BY_ID_SINCE:
+        wanted = [(state.name, state.topic_id or NO_ID) for state in request.topics]
+    else:
+        wanted = [(name, NO_ID) for name in request.topic_names]
+    keys = [_existing_id(broker, name, topic_id) or (name, topic_id) for name, topic_id in wanted]
+    counts = _counts(keys)
+    rows = []
+    answered: set[Any] = set()
+    for key, (name, topic_id) in zip(keys, wanted, strict=True):
+        code, message = Code.NONE, None
+        try:
+            if counts[key] > 1 and key != (None, NO_ID):
+                if key in answered:
+                    continue
+                answered.add(key)
+                raise KafkaError(Code.INVALID_REQUEST, "The topic is given more than once in this request: give it once.")
+            name, topic_id = _delete(broker, name, topic_id, context)
+        except KafkaError as error:
+            code, message = error.code, error.message
+        rows.append(response_class.DeletableTopicResult(name=name, topic_id=topic_id, error_code=int(code), error_message=message))
+    return response_class(throttle_time_ms=0, responses=rows)
+
+
+def _existing_id(broker: Broker, name: str | None, topic_id: uuid.UUID) -> uuid.UUID | None:
+    """The id of the topic that is meant, so that one given by name and by id is known for the same."""
+    if name is None:
+        return topic_id if topic_id != NO_ID and broker.metadata.topic_by_id(topic_id) is not None else None
+    topic = broker.metadata.topic(name)
+    return None if topic is None else topic.topic_id
+
+
+def _delete(broker: Broker, name: str | None, topic_id: uuid.UUID, context: Context) -> tuple[str, uuid.UUID]:
+    """(name, id) of what is gone."""
+    if not broker.config["delete.topic.enable"]:
+        code = Code.TOPIC_DELETION_DISABLED if context.api_version >= DELETION_DISABLED_SINCE else Code.INVALID_REQUEST
+        raise KafkaError(code, "This broker deletes no topics: set delete.topic.enable=true in its config to allow it.")
+    if name is not None and topic_id != NO_ID:
+        raise KafkaError(Code.INVALID_REQUEST, "The topic is given by name and by id: give one of them.")
+    if name is None and topic_id == NO_ID:
+        raise KafkaError(Code.INVALID_REQUEST, "The topic is given neither by name nor by id: give one of them.")
+    topic = broker.metadata.topic_by_id(topic_id) if name is None else broker.metadata.topic(name)
+    if topic is None:
+        if name is None:
+            raise KafkaError(Code.UNKNOWN_TOPIC_ID, f"There is no topic with the id {topic_id}.")
+        raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{name}'.")
+    _refuse_internal(topic.name, "deleted")
+    broker.delete_topic(topic.name, context.now_ms)
+    return topic.name, topic.topic_id
+
+
+def _refuse_internal(name: str, what: str) -> None:
+    """The coordinators live in their topics as they were when the broker started."""
+    if name in INTERNAL_TOPICS:
+        raise KafkaError(Code.INVALID_TOPIC_EXCEPTION, f"The topic '{name}' is the broker's own: it cannot be {what}.")
+
+
+# --- CreatePartitions ----------------------------------------------------------------------------------------------------------------------
+
+
+def on_create_partitions(broker: Broker, request: Any, context: Context) -> Any:
+    """Let topics grow, or only say whether they could.
+
+    Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS (no growth), INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST for a topic named twice,
+    POLICY_VIOLATION for too many at once, INVALID_TOPIC_EXCEPTION for the broker's own.
+    """
+    response_class = messages.message_class("admin", "CreatePartitionsResponse")
+    counts = _counts(asked.name for asked in request.topics)
+    rows = []
+    for asked in {asked.name: asked for asked in request.topics}.values():
+        code, message = Code.NONE, None
+        try:
+            if counts[asked.name] > 1:
+                raise KafkaError(Code.INVALID_REQUEST, f"The topic '{asked.name}' is named more than once in this request: name it once.")
+            _check_growth(broker, asked)
+            if not request.validate_only:
+                broker.add_partitions(asked.name, asked.count, context.now_ms)
+        except KafkaError as error:
+            code, message = error.code, error.message
+        rows.append(response_class.CreatePartitionsTopicResult(name=asked.name, error_code=int(code), error_message=message))
+    return response_class(throttle_time_ms=0, results=rows)
+
+
+def _check_growth(broker: Broker, asked: Any) -> None:
+    topic = broker.metadata.topic(asked.name)
+    if topic is None:
+        raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{asked.name}'.")
+    _refuse_internal(topic.name, "grown")
+    added_count = asked.count - topic.partition_count
+    if added_count <= 0:
+        raise KafkaError(
+            Code.INVALID_PARTITIONS,
+            f"The topic '{asked.name}' has {topic.partition_count} partitions, and {asked.count} would not be more: give a higher number.",
+        )
+    if added_count > MOST_PARTITIONS_AT_ONCE:
+        raise KafkaError(
+            Code.POLICY_VIOLATION,
+            f"This request is for {added_count} more partitions: ask for at most {MOST_PARTITIONS_AT_ONCE} at once.",
+        )
+    if asked.assignments is not None:
+        if len(asked.assignments) != added_count:
+            raise KafkaError(
+                Code.INVALID_REPLICA_ASSIGNMENT,
+                f"{len(asked.assignments)} partitions are assigned and {added_count} would be new: assign each of the new ones.",
+            )
+        for index, assignment in enumerate(asked.assignments, topic.partition_count):
+            _check_replicas(broker, index, assignment.broker_ids)
+
+
+def _counts(keys: Any) -> dict[Any, int]:
+    counts: dict[Any, int] = {}
+    for key in keys:
+        counts[key] = counts.get(key, 0) + 1
+    return counts

@@ -96,7 +96,7 @@ def damage(file: Path, kind: str, where: float, value: int) -> int:
     return at
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     way=st.sampled_from(WAYS),
     pick=st.floats(0, 0.999),
@@ -132,9 +132,9 @@ def check_that_nothing_is_missing(
     try:
         manager = open_manager(copy, CONFIG)
     except LogDirectoryError as error:
-        assert name == "meta.properties"
-        assert name in str(error)
-        return
+        if name == "meta.properties" and name in str(error):
+            return
+        raise
     log = manager.logs["t", 0]
     assert (log.log_start_offset, log.last_stable_offset, log.log_end_offset) == offsets
     assert committed_values(log) == committed
@@ -175,14 +175,18 @@ def check_what_a_log_file_still_holds(copy: str, path: str, name: str, kind: str
     for base_offset, last_offset, content in intact:
         if last_offset < log.log_start_offset:
             continue
-        try:
-            data = fetched(log.read(max(base_offset, log.log_start_offset), max_bytes=1, min_one_batch=True))
-        except KafkaError as error:
-            assert error.code == Code.KAFKA_STORAGE_ERROR, f"offset {base_offset}: {error}"
-            assert ".log" in str(error)
-        else:
-            assert data == content
+        assert read_or_refused(log, max(base_offset, log.log_start_offset)) in (content, None)
     log.append(batch([b"goes on"]), now_ms=NOW_MS)
+
+
+def read_or_refused(log: Log, offset: int) -> bytes | None:
+    """One batch, or None where the answer is an error that names the file."""
+    try:
+        return fetched(log.read(offset, max_bytes=1, min_one_batch=True))
+    except KafkaError as error:
+        if error.code == Code.KAFKA_STORAGE_ERROR and ".log" in str(error):
+            return None
+        raise
 
 
 @pytest.mark.parametrize("way", WAYS)

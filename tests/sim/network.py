@@ -54,7 +54,7 @@ class Link:
         self._correlation_id = 0
         self._waiting: dict[int, tuple[Future, wire.Call]] = {}
         self._last_out_ms = self._last_in_ms = 0
-        self._on_way: list[tuple[int, str]] = []
+        self._drains = False
 
     # --- the client's side ---------------------------------------------------------------------------------------------------------------
 
@@ -84,28 +84,35 @@ class Link:
         return future
 
     def _break(self, call: wire.Call, correlation_id: int) -> None:
-        """The connection breaks with this request under way: it may still arrive, and is not answered."""
+        """The connection breaks with this request under way: what is sent may still arrive, and is not answered."""
         world, rng = self.world, self.world.rng
         fate = rng.randrange(3)
         frame = wire.frame(call, correlation_id)
         end_ms = max(self._last_out_ms, world.loop.now_ms)
-        if fate == 0:
-            world.trace("-x", self.link_id, call.name, correlation_id, frame)
-        else:
-            if fate == 2 and call.name in LINGERING:
+        if call.name in LINGERING:
+            if fate == 2:
                 end_ms += rng.randint(1, world.weather.linger_ms)
-            world.trace("-~", self.link_id, call.name, correlation_id, frame)
-            world.loop.at(end_ms, world.node.on_frame, self.link_id, self.generation, frame)
+        elif end_ms > world.loop.now_ms:
+            fate = 0
+        world.trace("-~" if fate else "-x", self.link_id, call.name, correlation_id, frame)
+        if fate:
+            self._drains = True
+            world.loop.at(end_ms, self._arrive, frame)
         self.lose(end_ms)
 
     def _arrive(self, frame: bytes) -> None:
-        if self.is_open:
+        if self.is_open or self._drains:
             self.world.node.on_frame(self.link_id, self.generation, frame)
 
     def _time_out(self, correlation_id: int) -> None:
         if correlation_id in self._waiting:
-            self.world.trace("timeout", self.link_id, "", correlation_id, b"")
-            self.lose(self.world.loop.now_ms)
+            world = self.world
+            world.trace("timeout", self.link_id, "", correlation_id, b"")
+            if world.rng.random() < 0.5 and all(call.name in LINGERING for _, call in self._waiting.values()):
+                self._drains = True
+                self.lose(max(world.loop.now_ms, self._last_out_ms))
+            else:
+                self.lose(world.loop.now_ms)
 
     def lose(self, broker_learns_ms: int) -> None:
         """The client's side is gone; the broker hears of it later."""

@@ -54,6 +54,8 @@ class Node:
         self.world = world
         self.properties = {"log.dirs": DATA_DIR, **properties}
         self.disk = SimDisk(world.rng, lambda: world.loop.now_ms)
+        self.disk.mkdir(DATA_DIR)
+        self.disk.fsync_dir("/")
         self.broker: Broker | None = None
         self.generation = 0
         self._sessions: dict[int, _Session] = {}
@@ -161,6 +163,8 @@ class Node:
             self._carry_out()
         except Crash:
             self.world.on_crash()
+        else:
+            self.world.observe()
 
     # --- the outbox ----------------------------------------------------------------------------------------------------------------------
 

@@ -59,11 +59,11 @@ class Reader(Client):
 
     def run(self) -> Asking:
         while not self.world.is_over:
-            answer = yield from self.poll(self.rng.choice((0, 50, 300, 800)))
+            answer = yield from self.poll(self.rng.choice((0, 100, 500, 1000)))
             if answer is LOST:
                 yield self.rng.randint(5, 60)
             else:
-                yield self.rng.randint(1, 120)
+                yield self.rng.randint(10, 400)
         self.has_stopped = True
 
     def is_at_end(self) -> bool:

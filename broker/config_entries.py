@@ -1,0 +1,92 @@
+"""Settings as requests show them: their value as text, and where it comes from (Kafka's ConfigSource).
+
+A topic's setting is looked for in the topic's own configs, then under its broker-level names in the dynamic broker configs, then among what
+the broker was started with, then in the defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from broker.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, Kind, Setting, topic_setting_value
+
+
+class Source(IntEnum):
+    """Where a value comes from, as it stands in a response. Kafka's third, cluster-wide defaults, is the broker's own with one broker."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class Synonym(NamedTuple):
+    """A name that would give the setting its value were those before it not set."""
+
+    name: str
+    value: str | None
+    source: Source
+
+
+class ConfigEntry(NamedTuple):
+    """One setting. `value` is None where it is unset or secret."""
+
+    setting: Setting
+    value: str | None
+    source: Source
+    synonyms: list[Synonym]
+
+    @property
+    def is_sensitive(self) -> bool:
+        """Whether the value is kept back."""
+        return self.setting.kind is Kind.PASSWORD
+
+
+def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """All settings of a topic with these configs of its own."""
+    return [_topic_entry(config, overrides, setting) for setting in TOPIC_SETTINGS.values()]
+
+
+def broker_entries(config: BrokerConfig) -> list[ConfigEntry]:
+    """All settings of the broker."""
+    entries = []
+    for setting in BROKER_SETTINGS.values():
+        synonyms = _broker_level(config, (setting.name,))
+        source = synonyms[0].source if synonyms else Source.DEFAULT
+        entries.append(ConfigEntry(setting, shown(setting, config[setting.name]), source, synonyms))
+    return entries
+
+
+def shown(setting: Setting, value: Any) -> str | None:
+    """A typed value as text."""
+    return None if value is None or setting.kind is Kind.PASSWORD else setting.render(value)
+
+
+def _topic_entry(config: BrokerConfig, overrides: Mapping[str, str], setting: Setting) -> ConfigEntry:
+    value = shown(setting, topic_setting_value(config, overrides, setting.name))
+    found = _broker_level(config, setting.synonyms)
+    if setting.name in overrides:
+        found.insert(0, Synonym(setting.name, value, Source.TOPIC))
+    source = found[0].source if found else Source.DEFAULT
+    # Kafka lists broker-level names from the first on that is the setting's main one: log.retention.hours alone is not told of
+    own = [synonym for synonym in found if synonym.source is Source.TOPIC]
+    rest = found[len(own) :]
+    while rest and rest[0].name != setting.synonyms[0]:
+        rest.pop(0)
+    return ConfigEntry(setting, value, source, own + rest)
+
+
+def _broker_level(config: BrokerConfig, names: tuple[str, ...]) -> list[Synonym]:
+    """What these settings of the broker say, the most important first."""
+    found = []
+    for source, values in ((Source.DYNAMIC_BROKER, config.dynamic), (Source.STATIC_BROKER, config.explicit)):
+        for name in names:
+            if name in values:
+                found.append(Synonym(name, None if BROKER_SETTINGS[name].kind is Kind.PASSWORD else values[name], source))
+    for name in names:
+        default = shown(BROKER_SETTINGS[name], BROKER_SETTINGS[name].default)
+        if default is not None:
+            found.append(Synonym(name, default, Source.DEFAULT))
+    return found

@@ -1,0 +1,203 @@
+"""The cluster as a cluster of one sees itself: DescribeCluster, DescribeTopicPartitions, and the requests that move leaders and replicas."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from broker.outbox import Context
+from broker.topic_names import check_topic_name
+from protocol import messages
+from protocol.errors import Code, KafkaError
+
+if TYPE_CHECKING:
+    from broker.core import Broker
+    from broker.metadata import Topic
+
+NO_ID = uuid.UUID(int=0)
+BROKERS, CONTROLLERS = 1, 2
+PREFERRED, UNCLEAN = 0, 1
+MOST_PARTITIONS_IN_ANSWER = 2000
+CLUSTER_OPERATIONS = frozenset({5, 7, 8, 9, 10, 11, 12})  # AclOperation: create, alter, describe, cluster action, configs, idempotent write
+TOPIC_OPERATIONS_BITS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))  # read to describe, describe and alter configs
+LEADER_EPOCH = 0
+
+
+# --- DescribeCluster -----------------------------------------------------------------------------------------------------------------------
+
+
+def on_describe_cluster(broker: Broker, request: Any, context: Context) -> Any:
+    """This broker. Errors: MISMATCHED_ENDPOINT_TYPE for controllers, which have no address here; UNSUPPORTED_ENDPOINT_TYPE for other kinds."""
+    response_class = messages.message_class("admin", "DescribeClusterResponse")
+    endpoint_type = request.endpoint_type if context.api_version >= 1 else BROKERS
+    code, message = Code.NONE, None
+    if endpoint_type == CONTROLLERS:
+        code, message = Code.MISMATCHED_ENDPOINT_TYPE, "This is a broker's address: ask for brokers (endpoint type 1)."
+    elif endpoint_type != BROKERS:
+        code, message = Code.UNSUPPORTED_ENDPOINT_TYPE, f"The endpoint type {endpoint_type} is unknown: ask for brokers (endpoint type 1)."
+    host, port = broker.advertised(context)
+    row_class = response_class.DescribeClusterBroker
+    row = row_class(broker_id=broker.node_id, host=host, port=port, rack=broker.config["broker.rack"], is_fenced=False)
+    return response_class(
+        throttle_time_ms=0,
+        error_code=int(code),
+        error_message=message,
+        endpoint_type=endpoint_type,
+        cluster_id=broker.logs.cluster_id or "",
+        controller_id=broker.node_id if code is Code.NONE else -1,
+        brokers=[row] if code is Code.NONE else [],
+        authorized_operations=CLUSTER_OPERATIONS if request.include_cluster_authorized_operations and code is Code.NONE else None,
+    )
+
+
+# --- ElectLeaders, reassignments -----------------------------------------------------------------------------------------------------------
+
+
+def on_elect_leaders(broker: Broker, request: Any, context: Context) -> Any:
+    """Every partition has its only leader already.
+
+    Errors, by partition: ELECTION_NOT_NEEDED, UNKNOWN_TOPIC_OR_PARTITION. INVALID_REQUEST for an unknown kind of election.
+    """
+    response_class = messages.message_class("admin", "ElectLeadersResponse")
+    topic_class = response_class.ReplicaElectionResult
+    kind = request.election_type if context.api_version >= 1 else PREFERRED
+    known_kind = kind in (PREFERRED, UNCLEAN)
+    topics = []
+    for asked in request.topic_partitions or ():  # of all partitions, those that need an election are told: none
+        rows = []
+        for index in asked.partitions:
+            if not known_kind:
+                code, message = Code.INVALID_REQUEST, f"The election type {kind} is unknown: use 0 (preferred) or 1 (unclean)."
+            elif _partition_exists(broker, asked.topic, index):
+                code, message = Code.ELECTION_NOT_NEEDED, f"Broker {broker.node_id} leads partition {index} of '{asked.topic}' already."
+            else:
+                code, message = Code.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {index} of a topic '{asked.topic}'."
+            rows.append(topic_class.PartitionResult(partition_id=index, error_code=int(code), error_message=message))
+        topics.append(topic_class(topic=asked.topic, partition_result=rows))
+    code = Code.NONE if known_kind else Code.INVALID_REQUEST
+    return response_class(throttle_time_ms=0, error_code=int(code), replica_election_results=topics)
+
+
+def on_alter_partition_reassignments(broker: Broker, request: Any, context: Context) -> Any:
+    """A partition can be moved to where it is, and there is no move to cancel.
+
+    Errors, by partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS.
+    """
+    response_class = messages.message_class("admin", "AlterPartitionReassignmentsResponse")
+    topic_class = response_class.ReassignableTopicResponse
+    topics = []
+    for asked in request.topics:
+        rows = []
+        for partition in asked.partitions:
+            code, message = Code.NONE, None
+            try:
+                _check_move(broker, asked.name, partition.partition_index, partition.replicas)
+            except KafkaError as error:
+                code, message = error.code, error.message
+            rows.append(
+                topic_class.ReassignablePartitionResponse(
+                    partition_index=partition.partition_index, error_code=int(code), error_message=message
+                )
+            )
+        topics.append(topic_class(name=asked.name, partitions=rows))
+    return response_class(
+        throttle_time_ms=0, allow_replication_factor_change=True, error_code=int(Code.NONE), error_message=None, responses=topics
+    )
+
+
+def _check_move(broker: Broker, name: str, index: int, replicas: list[int] | None) -> None:
+    if not _partition_exists(broker, name, index):
+        raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {index} of a topic '{name}'.")
+    if replicas is None:
+        raise KafkaError(Code.NO_REASSIGNMENT_IN_PROGRESS, f"Partition {index} of '{name}' is not being moved: there is nothing to cancel.")
+    if list(replicas) != [broker.node_id]:
+        raise KafkaError(
+            Code.INVALID_REPLICA_ASSIGNMENT,
+            f"Partition {index} of '{name}' cannot move to {list(replicas)}: broker {broker.node_id} is the only one.",
+        )
+
+
+def on_list_partition_reassignments(broker: Broker, request: Any, context: Context) -> Any:
+    """No partition is ever on its way."""
+    response_class = messages.message_class("admin", "ListPartitionReassignmentsResponse")
+    return response_class(throttle_time_ms=0, error_code=int(Code.NONE), error_message=None, topics=[])
+
+
+def _partition_exists(broker: Broker, name: str, index: int) -> bool:
+    topic = broker.metadata.topic(name)
+    return topic is not None and 0 <= index < topic.partition_count
+
+
+# --- DescribeTopicPartitions ---------------------------------------------------------------------------------------------------------------
+
+
+def on_describe_topic_partitions(broker: Broker, request: Any, context: Context) -> Any:
+    """Topics in the order of their names, so many partitions at a time, and a cursor that says where to go on (KIP-966).
+
+    No topics asked for: all. Errors, by topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION; INVALID_REQUEST for all where the cursor
+    is at none of the topics asked for, or below partition 0.
+    """
+    response_class = messages.message_class("admin", "DescribeTopicPartitionsResponse")
+    cursor = request.cursor
+    asked = {topic.name for topic in request.topics}
+    if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
+        refused = [_topic_row(response_class, name, None, Code.INVALID_REQUEST, []) for name in sorted(asked)]
+        return response_class(throttle_time_ms=0, topics=refused, next_cursor=None)
+    names = sorted(asked or broker.metadata.topics)
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+    left = max(1, min(request.response_partition_limit, MOST_PARTITIONS_IN_ANSWER))
+    topics: list[Any] = []
+    next_cursor = None
+    for name in names:
+        first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
+        topic = broker.metadata.topic(name)
+        if left == 0:
+            next_cursor = response_class.Cursor(topic_name=name, partition_index=first)
+            break
+        if topic is None:
+            topics.append(_topic_row(response_class, name, None, _why_missing(name), []))
+            continue
+        end = min(topic.partition_count, first + left)
+        rows = [_partition_row(broker, response_class, name, index) for index in range(first, end)]
+        topics.append(_topic_row(response_class, name, topic, Code.NONE, rows))
+        left -= len(rows)
+        if end < topic.partition_count:
+            next_cursor = response_class.Cursor(topic_name=name, partition_index=end)
+            break
+    return response_class(throttle_time_ms=0, topics=topics, next_cursor=next_cursor)
+
+
+def _why_missing(name: str) -> Code:
+    try:
+        check_topic_name(name)
+    except KafkaError as error:
+        return error.code
+    return Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _topic_row(response_class: Any, name: str, topic: Topic | None, code: Code, rows: list[Any]) -> Any:
+    return response_class.DescribeTopicPartitionsResponseTopic(
+        error_code=int(code),
+        name=name,
+        topic_id=NO_ID if topic is None else topic.topic_id,
+        is_internal=topic is not None and topic.internal,
+        partitions=rows,
+        topic_authorized_operations=TOPIC_OPERATIONS_BITS,
+    )
+
+
+def _partition_row(broker: Broker, response_class: Any, name: str, index: int) -> Any:
+    nodes = [broker.node_id]
+    online = broker.partition(name, index) is not None
+    return response_class.DescribeTopicPartitionsResponseTopic.DescribeTopicPartitionsResponsePartition(
+        error_code=int(Code.NONE if online else Code.LEADER_NOT_AVAILABLE),
+        partition_index=index,
+        leader_id=broker.node_id if online else -1,
+        leader_epoch=LEADER_EPOCH,
+        replica_nodes=nodes,
+        isr_nodes=nodes,
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+        offline_replicas=[] if online else nodes,
+    )

@@ -1,0 +1,279 @@
+"""Workers of a consumer group that read, make, and write with exactly one result for each record (KIP-447)."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from checkers import Ending, Partition, Source
+from protocol.errors import Code
+from sim import wire
+from sim.clients import Asking, Fenced, Refused, error_code, name_of
+from sim.network import LOST
+from sim.producers import Producer, TransactionalProducer
+from sim.readers import open_records
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+MOVED_ON = frozenset({Code.ILLEGAL_GENERATION, Code.UNKNOWN_MEMBER_ID, Code.REBALANCE_IN_PROGRESS, Code.FENCED_INSTANCE_ID})
+SESSION_TIMEOUT_MS, REBALANCE_TIMEOUT_MS = 1500, 2500
+
+
+def subscription(topics: list[str]) -> bytes:
+    """What a consumer says of itself when it joins: version 0, its topics, no user data."""
+    parts = [struct.pack(">hi", 0, len(topics))]
+    for topic in topics:
+        parts.append(struct.pack(">h", len(topic)) + topic.encode())
+    return b"".join(parts) + struct.pack(">i", -1)
+
+
+class Worker(TransactionalProducer):
+    """One instance: joins the group, and turns records of its share of `inputs` into records of `outputs`, offsets in the same transaction."""
+
+    def __init__(
+        self, world: World, name: str, transactional_id: str, group: str, inputs: list[Partition], outputs: list[Partition], timeout_ms: int
+    ) -> None:
+        super().__init__(world, name, transactional_id, outputs, rounds=0, timeout_ms=timeout_ms)
+        self.group, self.inputs, self.outputs = group, inputs, outputs
+        self.member_id, self.generation = "", -1
+        self.positions: dict[Partition, int] = {}
+        self.is_idle = False
+        self.stalls = 0
+        self.rounds_done = 0
+
+    def run(self) -> Asking:
+        """Gives whether it ended by itself."""
+        try:
+            yield from self.init(timeout_ms=self.timeout_ms)
+            while not self.world.is_over:
+                if (yield from self.join()):
+                    yield from self.work()
+                self.positions = {}
+        except Fenced:
+            self.world.trace("fenced", 0, self.name, 0, b"")
+            return False
+        except Refused as refusal:
+            self.world.refused(refusal, after_power_loss=self.world.may_forget)
+            return False
+        finally:
+            self.positions = {}
+            self.is_idle = False
+            self.hang_up()
+        return True
+
+    # --- the group -----------------------------------------------------------------------------------------------------------------------
+
+    def join(self) -> Asking:
+        """JoinGroup and SyncGroup; True with a share of the partitions, False: try again."""
+        protocol = wire.messages.JoinGroupRequest.JoinGroupRequestProtocol
+        call = wire.request(
+            "JoinGroup",
+            5,
+            group_id=self.group,
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
+            member_id=self.member_id,
+            group_instance_id=None,
+            protocol_type="consumer",
+            protocols=[protocol(name="range", metadata=subscription(["in"]))],
+        )
+        answer = yield from self.ask(call, REBALANCE_TIMEOUT_MS + 2000)
+        if answer is LOST:
+            yield self.rng.randint(5, 60)
+            return False
+        if answer.error_code:
+            if answer.error_code == Code.MEMBER_ID_REQUIRED:
+                self.member_id = answer.member_id
+            elif answer.error_code in MOVED_ON:
+                self.member_id = ""
+            else:
+                raise Refused(f"{self.name}: JoinGroup", answer.error_code)
+            return False
+        self.member_id, self.generation = answer.member_id, answer.generation_id
+        assignments = self.assign(answer) if answer.leader == answer.member_id else []
+        call = wire.request(
+            "SyncGroup",
+            3,
+            group_id=self.group,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=None,
+            assignments=assignments,
+        )
+        answer = yield from self.ask(call, REBALANCE_TIMEOUT_MS + 2000)
+        if answer is LOST:
+            return False
+        if answer.error_code:
+            if answer.error_code not in MOVED_ON:
+                raise Refused(f"{self.name}: SyncGroup", answer.error_code)
+            if answer.error_code == Code.UNKNOWN_MEMBER_ID:
+                self.member_id = ""
+            return False
+        mine = [self.inputs[int(number)] for number in bytes(answer.assignment).decode().split(",") if number]
+        return (yield from self.fetch_offsets(mine))
+
+    def assign(self, answer: Any) -> list[Any]:
+        """As the leader: partitions in turn to the members, by their names."""
+        assignment = wire.messages.SyncGroupRequest.SyncGroupRequestAssignment
+        members = sorted(member.member_id for member in answer.members)
+        shares: dict[str, list[str]] = {member: [] for member in members}
+        for number in range(len(self.inputs)):
+            shares[members[number % len(members)]].append(str(number))
+        return [assignment(member_id=member, assignment=",".join(numbers).encode()) for member, numbers in shares.items()]
+
+    def fetch_offsets(self, partitions: list[Partition]) -> Asking:
+        """Where the group stands, once no transaction is under way that may change it."""
+        self.positions = {}
+        if not partitions:
+            return True
+        found = yield from committed_offsets(self, self.group, partitions)
+        self.positions = {partition: max(offset, 0) for partition, offset in found.items()}
+        return True
+
+    def heartbeat(self) -> Asking:
+        """Whether the member may go on."""
+        call = wire.request(
+            "Heartbeat", 3, group_id=self.group, generation_id=self.generation, member_id=self.member_id, group_instance_id=None
+        )
+        answer = yield from self.ask(call)
+        if answer is LOST:
+            return False
+        if answer.error_code and answer.error_code not in MOVED_ON:
+            raise Refused(f"{self.name}: Heartbeat", answer.error_code)
+        if answer.error_code == Code.UNKNOWN_MEMBER_ID:
+            self.member_id = ""
+        return answer.error_code == 0
+
+    # --- the work ------------------------------------------------------------------------------------------------------------------------
+
+    def work(self) -> Asking:
+        """Until the group moves on, or an answer is lost: then what was read and not committed is read again."""
+        while not self.world.is_over:
+            if not (yield from self.heartbeat()):
+                return
+            if not self.positions:
+                self.is_idle = True
+                yield self.rng.randint(100, 400)
+                continue
+            targets = [(topic, index, at) for (topic, index), at in self.positions.items()]
+            answer = yield from self.ask(wire.fetch(targets, committed=True, max_wait_ms=200))
+            if answer is LOST:
+                return
+            rows: list[tuple[Partition, int]] = []
+            moved: dict[Partition, int] = {}
+            for found in answer.partitions:
+                partition = (found.topic, found.partition)
+                if found.error_code:
+                    raise Refused(f"{self.name}: Fetch of {partition} from {self.positions[partition]}", found.error_code)
+                opened, position = open_records(found, self.positions[partition], committed_only=True)
+                if opened:
+                    rows.extend((partition, offset) for offset, _ in opened)
+                    moved[partition] = opened[-1][0] + 1
+                elif position > self.positions[partition]:
+                    self.positions[partition] = position
+            self.is_idle = not rows
+            if not rows:
+                yield self.rng.randint(20, 150)
+            elif not (yield from self.turn(rows, moved)):
+                return
+
+    def turn(self, rows: list[tuple[Partition, int]], moved: dict[Partition, int]) -> Asking:
+        """One transaction: an output for each row, and the offsets. False: nothing of it holds, or the group moved on."""
+        world, rng = self.world, self.rng
+        self.rounds_done += 1
+        transaction = world.history.begin(f"{self.name}#{self.rounds_done}", session=self.session, now_ms=world.loop.now_ms)
+        self.added = []
+        try:
+            output = rng.choice(self.outputs)
+            yield from self.add_partitions([output])
+            sources = [Source(self.group, partition, offset) for partition, offset in rows]
+            for start in range(0, len(sources), 4):
+                part = sources[start : start + 4]
+                self.put(output, len(part), transaction, part)
+            resolved = False
+            try:
+                resolved = yield from self.send_all(patience=0.8)
+            except Refused as refusal:
+                world.refused(refusal, after_power_loss=world.may_forget)
+            if resolved and self.stalls > 0 and rng.random() < 0.3:
+                self.stalls -= 1
+                yield rng.randint(SESSION_TIMEOUT_MS, 2 * SESSION_TIMEOUT_MS)
+            commit = resolved and (yield from self.send_offsets(moved)) and rng.random() < 0.9
+            yield from self.end(transaction, commit=commit)
+            if not resolved:
+                yield from self.init(bump=True, timeout_ms=self.timeout_ms)
+        except Fenced:
+            if transaction.ending is Ending.OPEN:
+                transaction.end(Ending.ABORTED, world.loop.now_ms)
+            raise
+        if transaction.ending is not Ending.COMMITTED:
+            return False
+        self.positions.update(moved)
+        return True
+
+    def send_offsets(self, moved: dict[Partition, int]) -> Asking:
+        """AddOffsetsToTxn and TxnOffsetCommit, fenced by the group's generation."""
+        call = wire.request(
+            "AddOffsetsToTxn",
+            3,
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            group_id=self.group,
+        )
+        answer = yield from self.insist(call, error_code)
+        self.check(answer.error_code, "AddOffsetsToTxn")
+        request = wire.messages.TxnOffsetCommitRequest
+        topic = request.TxnOffsetCommitRequestTopic
+        topics: dict[str, list[Any]] = {}
+        for (name, index), offset in moved.items():
+            topics.setdefault(name, []).append(
+                topic.TxnOffsetCommitRequestPartition(
+                    partition_index=index, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
+                )
+            )
+        call = wire.request(
+            "TxnOffsetCommit",
+            3,
+            transactional_id=self.transactional_id,
+            group_id=self.group,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=None,
+            topics=[topic(name=name, partitions=partitions) for name, partitions in topics.items()],
+        )
+        answer = yield from self.insist(call, lambda found: max(p.error_code for t in found.topics for p in t.partitions))
+        code = max(p.error_code for t in answer.topics for p in t.partitions)
+        if code in MOVED_ON:
+            self.world.trace("offsets refused", 0, f"{self.name} {name_of(code)}", 0, b"")
+            if code == Code.UNKNOWN_MEMBER_ID:
+                self.member_id = ""
+            return False
+        self.check(code, "TxnOffsetCommit")
+        return True
+
+
+def committed_offsets(client: Producer, group: str, partitions: list[Partition]) -> Asking:
+    """OffsetFetch of stable offsets, asked until there are."""
+    topic = wire.messages.OffsetFetchRequest.OffsetFetchRequestTopic
+    topics: dict[str, list[int]] = {}
+    for name, index in partitions:
+        topics.setdefault(name, []).append(index)
+    call = wire.request(
+        "OffsetFetch",
+        7,
+        group_id=group,
+        topics=[topic(name=name, partition_indexes=indexes) for name, indexes in topics.items()],
+        require_stable=True,
+    )
+
+    def code_of(answer: Any) -> int:
+        return int(answer.error_code or max(p.error_code for t in answer.topics for p in t.partitions))
+
+    answer = yield from client.insist(call, code_of)
+    if code_of(answer):
+        raise Refused(f"{client.name}: OffsetFetch", code_of(answer))
+    return {(t.name, p.partition_index): p.committed_offset for t in answer.topics for p in t.partitions}

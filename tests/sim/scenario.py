@@ -1,0 +1,103 @@
+"""What a schedule is made of: drawn from the seed, or given."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from checkers import Partition
+from sim.network import Weather
+
+BASE = {
+    "transaction.state.log.num.partitions": "1",
+    "offsets.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "20",
+    "group.min.session.timeout.ms": "100",
+    "auto.create.topics.enable": "false",
+}
+FAULTS = ("kill", "power", "stop", "crash", "storm", "delete")
+
+
+@dataclass
+class Scenario:
+    """Topics, clients and faults. Chances are between 0 and 1, power_share that of crashes which are power losses."""
+
+    topics: dict[str, int] = field(default_factory=lambda: {"plain": 1, "tx": 2})
+    topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    properties: dict[str, str] = field(default_factory=lambda: dict(BASE))
+    flushed_topics: list[str] = field(default_factory=list)
+    compacted_topics: list[str] = field(default_factory=list)
+    weather: Weather = field(default_factory=Weather)
+    idempotent_producers: int = 1
+    applications: int = 2
+    feeders: int = 1
+    workers: int = 0
+    rounds: int = 5
+    readers: list[tuple[list[Partition], bool]] = field(default_factory=list)
+    transaction_timeout_ms: int = 3000
+    pausing: float = 0.3
+    zombies: float = 0.2
+    chaos_ms: int = 5000
+    fault_count: int = 4
+    fault_gap_ms: tuple[int, int] = (100, 1500)
+    faults: tuple[str, ...] = FAULTS
+    fault_weights: tuple[int, ...] = (3, 0, 1, 3, 2, 0)
+    power_share: float = 0.0
+    crash_at_start: float = 0.2
+    last_restart: str = "kill"
+
+    @property
+    def idempotent_partitions(self) -> list[Partition]:
+        return self.partitions_of("plain") + self.partitions_of("tx")[:1]
+
+    @property
+    def transactional_partitions(self) -> list[Partition]:
+        return self.partitions_of("tx")
+
+    @property
+    def input_partitions(self) -> list[Partition]:
+        return self.partitions_of("in")
+
+    worker_inputs = input_partitions
+
+    @property
+    def output_partitions(self) -> list[Partition]:
+        return self.partitions_of("out")
+
+    @property
+    def deletable(self) -> list[Partition]:
+        return self.partitions_of("plain") + self.partitions_of("tx")
+
+    def partitions_of(self, topic: str) -> list[Partition]:
+        return [(topic, index) for index in range(self.topics.get(topic, 0))]
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Scenario:
+        """One of the many."""
+        scenario = cls(topics={"plain": 1, "tx": rng.randint(1, 2)})
+        loses_power = rng.random() < 0.4
+        scenario.power_share = 0.5 if loses_power else 0.0
+        scenario.fault_weights = (3, 3 if loses_power else 0, 1, 3, 2, 1)
+        scenario.last_restart = rng.choice(("none", "stop", "kill", "power" if loses_power else "kill"))
+        scenario.fault_count = rng.choice((0, 2, 4, 6))
+        scenario.weather = Weather(delay_ms=rng.choice((1, 5, 30)), cut=rng.choice((0.0, 0.02, 0.06)), stall=rng.choice((0.0, 0.02)))
+        scenario.idempotent_producers = rng.randint(0, 2)
+        scenario.applications = rng.randint(1, 3)
+        scenario.workers = rng.choice((0, 0, 1, 2))
+        scenario.rounds = rng.randint(3, 6)
+        scenario.chaos_ms = rng.randint(2000, 6000)
+        scenario.transaction_timeout_ms = rng.choice((800, 2000, 5000))
+        if scenario.workers:
+            scenario.topics |= {"in": rng.randint(1, 2), "out": rng.randint(1, 2)}
+            scenario.applications = rng.randint(0, 1)
+        segment_bytes = rng.choice((400, 1000, 4000, 1 << 20))
+        for topic in scenario.topics:
+            scenario.topic_configs[topic] = {"segment.bytes": str(segment_bytes), "index.interval.bytes": rng.choice(("0", "300", "4096"))}
+        if rng.random() < 0.5:
+            scenario.flushed_topics = ["plain"]
+            scenario.topic_configs["plain"]["flush.messages"] = "1"
+        scenario.properties["transaction.state.log.segment.bytes"] = rng.choice(("2000", "1000000"))
+        scenario.properties["offsets.topic.segment.bytes"] = rng.choice(("1000", "1000000"))
+        readable = [partition for topic in scenario.topics for partition in scenario.partitions_of(topic)]
+        scenario.readers = [(rng.sample(readable, rng.randint(1, len(readable))), rng.random() < 0.7) for _ in range(rng.randint(1, 3))]
+        return scenario

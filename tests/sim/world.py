@@ -1,0 +1,390 @@
+"""One schedule: a broker, its clients and what befalls them, all from one seed; then peace, and the question whether all is well."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import traceback
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from checkers import FinalLog, Finding, History, Partition, Source, check
+from sim.clients import Asking, Refused
+from sim.disk import Crash
+from sim.group import Worker, committed_offsets
+from sim.loop import Future, Loop
+from sim.network import Link, Weather
+from sim.node import Node
+from sim.producers import IdempotentProducer, Producer, TransactionalProducer
+from sim.readers import Reader, read_all
+from sim.scenario import Scenario
+
+START_MS = 1_760_000_000_000
+PEACE_MS = 90_000
+GROUP = "group"
+
+
+class Report(NamedTuple):
+    """What came of one seed. digest: of all that was sent, in its order."""
+
+    seed: int
+    findings: list[Finding]
+    digest: str
+    operations: int
+    virtual_ms: int
+    restarts: int
+    history: History
+
+
+class World:
+    """Everything there is in one schedule."""
+
+    def __init__(self, seed: int, scenario: Scenario | None = None, *, tracing: Callable[[str], None] | None = None) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.scenario = scenario if scenario is not None else Scenario.drawn(self.rng)
+        self.loop = Loop(START_MS)
+        self.history = History(compacted=frozenset(self.scenario.compacted_topics))
+        self.weather = self.scenario.weather
+        self.flushed_topics = frozenset(self.scenario.flushed_topics)
+        self.node = Node(self, self.scenario.properties)
+        self.operations = 0
+        self.restarts = 0
+        self.is_draining = self.is_over = False
+        self._digest = hashlib.blake2b(digest_size=12)
+        self._tracing = tracing
+        self._next_link = 1
+        self._busy = 0
+        self._readers: list[Reader] = []
+        self._workers: list[Worker] = []
+        self._watermarks: dict[Partition, tuple[int, int, int]] = {}
+        self._logs: list[tuple[Partition, Any]] = []
+        self._logs_of = -1
+
+    # --- what clients and the node ask for -------------------------------------------------------------------------------------------------
+
+    @property
+    def may_forget(self) -> bool:
+        """A power loss was: the broker may have lost what was not durable."""
+        return bool(self.history.power_losses)
+
+    def try_connect(self) -> Link | None:
+        if not self.node.is_up:
+            return None
+        link = Link(self, self._next_link)
+        self._next_link += 1
+        self.node.connect(link)
+        return link
+
+    def trace(self, what: str, link_id: int, name: str, number: int, data: bytes) -> None:
+        """One line of the schedule. The digest of all lines is what two runs of one seed are compared by."""
+        self._digest.update(f"{self.loop.now_ms} {what} {link_id} {name} {number} ".encode() + data)
+        if self._tracing is not None:
+            self._tracing(f"{self.loop.now_ms - START_MS:6d} {what:>8} {link_id:3d} {name} {number} {data[:400].hex()}")
+
+    def refused(self, refusal: Refused, *, after_power_loss: bool) -> None:
+        """A client could not go on. That is a finding unless a power loss explains it."""
+        self.trace("refused", 0, str(refusal), 0, b"")
+        if not after_power_loss:
+            self.history.incident("refused", str(refusal))
+
+    def on_broker_closes(self, reason: str) -> None:
+        self.history.incident("refused", f"the broker closed a connection: {reason}")
+
+    def on_crash(self) -> None:
+        """The disk's fuse blew in the midst of something."""
+        if self.rng.random() < self.scenario.power_share:
+            self.lose_power()
+        else:
+            self.trace("killed", 0, "in the midst", 0, b"")
+            self.node.kill()
+        self.start_later()
+
+    def observe(self) -> None:
+        """After each event: no log's offsets have gone back since the last power loss."""
+        broker = self.node.broker
+        if broker is None:
+            return
+        if self._logs_of != self.node.generation:
+            self._logs_of = self.node.generation
+            self._logs = [(key, log) for key, log in sorted(broker.logs.logs.items()) if not key[0].startswith("__")]
+        for key, log in self._logs:
+            now = (log.log_start_offset, log.last_stable_offset, log.high_watermark)
+            before = self._watermarks.get(key)
+            if now != before:
+                if before is not None and (now[0] < before[0] or now[1] < before[1] or now[2] < before[2]):
+                    self.history.incident("watermark", f"{key}: start, last stable offset and high watermark were {before} and are {now}")
+                self._watermarks[key] = now
+
+    # --- faults --------------------------------------------------------------------------------------------------------------------------
+
+    def lose_power(self) -> None:
+        self.trace("power", 0, "", 0, b"")
+        self.node.lose_power()
+        self.history.power_losses.append(self.loop.now_ms)
+        self._watermarks.clear()
+
+    def start_later(self) -> None:
+        self.loop.later(self.rng.randint(5, 1200), self.start)
+
+    def start(self) -> None:
+        if self.node.is_up:
+            return
+        self.restarts += 1
+        if not self.is_draining and self.rng.random() < self.scenario.crash_at_start:
+            self.node.disk.crash_in(self.rng.randint(0, 40))
+        if self.node.start():
+            self.node.disk.crash_in(-1)
+            self.observe()
+        else:
+            if self.rng.random() < self.scenario.power_share:
+                self.lose_power()
+            self.start_later()
+
+    def nemesis(self) -> Asking:
+        """What goes wrong, one thing after the other."""
+        scenario, rng = self.scenario, self.rng
+        for _ in range(scenario.fault_count):
+            yield rng.randint(*scenario.fault_gap_ms)
+            if self.is_draining:
+                return
+            fault = rng.choices(scenario.faults, scenario.fault_weights)[0]
+            if not self.node.is_up:
+                continue
+            self.trace("fault", 0, fault, 0, b"")
+            match fault:
+                case "kill":
+                    self.node.kill()
+                    self.start_later()
+                case "power":
+                    self.lose_power()
+                    self.start_later()
+                case "stop":
+                    self.node.stop()
+                    self.start_later()
+                case "crash":
+                    self.node.disk.crash_in(rng.randint(0, 60))
+                case "storm":
+                    calm = self.weather
+                    self.weather = Weather(delay_ms=40, cut=0.15, stall=0.1, linger_ms=calm.linger_ms)
+                    yield rng.randint(300, 1500)
+                    self.weather = calm
+                case "delete":
+                    self.delete_records()
+
+    def delete_records(self) -> None:
+        """An operator moves the start of a log that may lose its oldest records."""
+        broker = self.node.broker
+        assert broker is not None
+        partition = self.rng.choice(self.scenario.deletable)
+        log = broker.partition(*partition)
+        if log is None:
+            return
+        from protocol.messages import DeleteRecordsRequest
+
+        offset = self.rng.randint(log.log_start_offset, log.high_watermark)
+        topic = DeleteRecordsRequest.DeleteRecordsTopic
+        self.loop.spawn(self._delete_records(topic, partition, offset))
+
+    def _delete_records(self, topic: Any, partition: Partition, offset: int) -> Asking:
+        from sim import wire
+        from sim.clients import Client
+
+        client = Client(self, "admin")
+        rows = [topic(name=partition[0], partitions=[topic.DeleteRecordsPartition(partition_index=partition[1], offset=offset)])]
+        yield from client.ask(wire.request("DeleteRecords", 2, topics=rows, timeout_ms=1000))
+        client.hang_up()
+
+    # --- the course of things --------------------------------------------------------------------------------------------------------------
+
+    def run(self) -> Report:
+        """The whole schedule. Whatever the broker throws is a finding."""
+        try:
+            self._run()
+        except Crash:
+            raise AssertionError("a crash got out of the node") from None
+        except Exception:
+            self.history.incident("crashed", traceback.format_exc(limit=-6))
+        findings = check(self.history)
+        digest = self._digest.hexdigest()
+        return Report(self.seed, findings, digest, self.operations, self.loop.now_ms - START_MS, self.restarts, self.history)
+
+    def _run(self) -> None:
+        scenario = self.scenario
+        assert self.node.start()
+        broker = self.node.broker
+        assert broker is not None
+        for name, count in scenario.topics.items():
+            broker.create_topic(name, count, scenario.topic_configs.get(name, {}), now_ms=self.loop.now_ms)
+        self._set_off()
+        self.loop.spawn(self.nemesis())
+        self.loop.run_until(START_MS + scenario.chaos_ms)
+        self._make_peace()
+        self.loop.run_until(self.loop.now_ms + PEACE_MS, self.is_settled)
+        if not self.is_settled():
+            self.history.incident("stuck", self.what_is_missing())
+        self.is_over = True
+        if scenario.last_restart != "none" and self.node.is_up:
+            self._restart_at_last()
+        self._look_at_the_end()
+
+    def _set_off(self) -> None:
+        scenario, rng = self.scenario, self.rng
+        for number in range(scenario.idempotent_producers):
+            producer = IdempotentProducer(self, f"i{number}", scenario.idempotent_partitions, scenario.rounds)
+            self._busy_with(producer.run())
+        for number in range(scenario.applications):
+            self._busy_with(self._application(f"t{number}", scenario.transactional_partitions))
+        if scenario.workers:
+            for number in range(scenario.feeders):
+                self._busy_with(self._application(f"f{number}", scenario.input_partitions))
+            for number in range(scenario.workers):
+                self.loop.spawn(self._worker(number))
+        for number, (partitions, committed_only) in enumerate(scenario.readers):
+            reader = Reader(
+                self,
+                f"r{number}" + ("c" if committed_only else "u"),
+                partitions,
+                committed_only=committed_only,
+                uses_session=rng.random() < 0.5,
+                max_bytes=rng.choice((1, 300, 1 << 20)),
+            )
+            self._readers.append(reader)
+            self.loop.spawn(reader.run())
+
+    def _busy_with(self, task: Asking) -> Future:
+        self._busy += 1
+        future = self.loop.spawn(task)
+        future.then(self._no_longer_busy)
+        return future
+
+    def _no_longer_busy(self, value: Any) -> None:
+        self._busy -= 1
+
+    def _application(self, name: str, partitions: list[Partition]) -> Asking:
+        """One transactional id: an instance follows the other, sometimes before that one knows that it is over."""
+        rng, scenario = self.rng, self.scenario
+        for instance in range(6):
+            producer = TransactionalProducer(
+                self, f"{name}.{instance}", name, partitions, rounds=scenario.rounds, timeout_ms=scenario.transaction_timeout_ms
+            )
+            if rng.random() < scenario.pausing:
+                producer.pauses_at = rng.randrange(min(4, scenario.rounds))
+                producer.pause_ms = rng.randint(200, 2 * scenario.transaction_timeout_ms)
+            future = self._busy_with(producer.run())
+            if rng.random() < scenario.zombies:
+                yield rng.randint(50, 1500)
+            elif (yield future) or self.is_draining:
+                return
+            yield rng.randint(10, 300)
+
+    def _worker(self, number: int) -> Asking:
+        scenario, rng = self.scenario, self.rng
+        instance = 0
+        while not self.is_over:
+            worker = Worker(
+                self,
+                f"w{number}.{instance}",
+                f"w{number}",
+                GROUP,
+                scenario.worker_inputs,
+                scenario.output_partitions,
+                scenario.transaction_timeout_ms,
+            )
+            worker.stalls = rng.choice((0, 0, 1, 2)) if instance == 0 else 0
+            self._workers.append(worker)
+            yield self.loop.spawn(worker.run())
+            self._workers.remove(worker)
+            instance += 1
+            yield rng.randint(10, 300)
+
+    def _make_peace(self) -> None:
+        self.trace("peace", 0, "", 0, b"")
+        self.is_draining = True
+        self.weather = Weather()
+        self.node.disk.crash_in(-1)
+        if not self.node.is_up:
+            self.start_later()
+
+    def is_settled(self) -> bool:
+        """Producers are done, nothing is open in any log, readers have read all, and the group has worked it off."""
+        broker = self.node.broker
+        if self._busy or broker is None or any(not reader.is_at_end() for reader in self._readers):
+            return False
+        for (_, _), log in self._all_logs():
+            if log.last_stable_offset != log.high_watermark:
+                return False
+        return not self.scenario.workers or self._group_is_done()
+
+    def _all_logs(self) -> list[tuple[Partition, Any]]:
+        assert self.node.broker is not None
+        return sorted(self.node.broker.logs.logs.items())
+
+    def _group_is_done(self) -> bool:
+        assert self.node.broker is not None
+        for partition in self.scenario.worker_inputs:
+            log = self.node.broker.partition(*partition)
+            end = log.high_watermark if log is not None else 0
+            if not any(worker.is_idle and worker.positions.get(partition, -1) >= end for worker in self._workers):
+                return False
+        return True
+
+    def what_is_missing(self) -> str:
+        """What does not come to its end, for the finding."""
+        if self.node.broker is None:
+            return "the broker did not come up"
+        parts = [f"{self._busy} producers are not done"] if self._busy else []
+        for key, log in self._all_logs():
+            if log.last_stable_offset != log.high_watermark:
+                parts.append(f"{key}: last stable offset {log.last_stable_offset}, high watermark {log.high_watermark}")
+        for reader in self._readers:
+            if not reader.is_at_end():
+                parts.append(f"{reader.name} stands at {reader.positions}, saw {reader.stable} as stable")
+        if not parts:
+            parts.append(f"the group: {[(w.name, w.generation, w.is_idle, w.positions) for w in self._workers]}")
+        return "; ".join(parts)
+
+    def _restart_at_last(self) -> None:
+        if self.scenario.last_restart == "kill":
+            self.node.kill()
+        elif self.scenario.last_restart == "power":
+            self.lose_power()
+        else:
+            self.node.stop()
+        self.node.start()
+        self.observe()
+
+    def _look_at_the_end(self) -> None:
+        for reader in self._readers:
+            for partition in reader.partitions:
+                reader.close_span(partition)
+        finished = self.loop.spawn(self._read_everything())
+        self.loop.run_until(self.loop.now_ms + 60_000, lambda: finished.done)
+        if not finished.done:
+            self.history.incident("stuck", "the last reader does not come to an end")
+
+    def _read_everything(self) -> Asking:
+        scenario = self.scenario
+        try:
+            for name, count in scenario.topics.items():
+                for index in range(count):
+                    everything, last = yield from read_all(self, (name, index), committed_only=False)
+                    committed, _ = yield from read_all(self, (name, index), committed_only=True)
+                    self.history.final[name, index] = FinalLog(
+                        last.log_start_offset, last.last_stable_offset, last.high_watermark, committed, everything
+                    )
+            if scenario.workers:
+                asker = Producer(self, "the last worker")
+                found = yield from committed_offsets(asker, GROUP, scenario.worker_inputs)
+                for partition, offset in found.items():
+                    self.history.final_offsets[GROUP, partition] = max(offset, 0)
+        except Refused as refusal:
+            self.history.incident("stuck", str(refusal))
+
+
+def run_seed(seed: int, scenario: Scenario | None = None, *, tracing: Callable[[str], None] | None = None) -> Report:
+    """One schedule from its seed."""
+    return World(seed, scenario, tracing=tracing).run()
+
+
+__all__ = ["Report", "Source", "World", "run_seed"]

@@ -1,0 +1,167 @@
+"""What is answered to a broken batch: the codes and log start offsets of Apache Kafka 3.9 (the oracle's broken_batches and its kin)."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import cramjam
+import pytest
+from helpers.storage_logs import NOW_MS, SECOND_MS, batch, broken, fetched, new_log, values_of
+
+from protocol.errors import Code
+from protocol.records import NewRecord, encode_batch, read_header, records_of
+from storage.validate import AppendRefused, lengths_agree
+
+GOOD = batch([b"a", b"b"])
+
+
+@pytest.mark.parametrize(
+    ("sent", "code", "knows_log_start"),
+    [
+        pytest.param(broken(crc_xor=1), Code.CORRUPT_MESSAGE, False, id="wrong crc"),
+        pytest.param(GOOD[:-3], Code.INVALID_RECORD, False, id="truncated"),
+        pytest.param(bytearray(), Code.INVALID_RECORD, False, id="empty"),
+        pytest.param(GOOD[:10], Code.INVALID_RECORD, False, id="ten bytes"),
+        pytest.param(GOOD + GOOD, Code.INVALID_RECORD, False, id="two batches in one"),
+        pytest.param(broken([b"a"], count=5), Code.INVALID_RECORD, True, id="says 5 records, has 1"),
+        pytest.param(broken([b"a"] * 3, count=1), Code.INVALID_RECORD, True, id="says 1 record, has 3"),
+        pytest.param(broken([], count=0), Code.INVALID_RECORD, True, id="no records"),
+        pytest.param(broken(magic=3), Code.CORRUPT_MESSAGE, False, id="magic 3"),
+        pytest.param(broken(magic=1), Code.INVALID_RECORD, False, id="magic 1 header"),
+        pytest.param(broken(attributes=0x20, pid=1, seq=0), Code.INVALID_RECORD, True, id="a control batch from a client"),
+        pytest.param(broken(attributes=7), Code.UNKNOWN_SERVER_ERROR, True, id="unknown compression codec 7"),
+        pytest.param(broken(base_offset=1234), Code.INVALID_RECORD, True, id="a base offset other than 0"),
+        pytest.param(broken(pid=1, seq=-1), Code.INVALID_RECORD, True, id="a producer id without a sequence"),
+        pytest.param(broken(codec=1, body=b"nonsense"), Code.UNKNOWN_SERVER_ERROR, True, id="gzip that is none"),
+        pytest.param(broken(codec=2, body=b"nonsense"), Code.UNKNOWN_SERVER_ERROR, True, id="snappy that is none"),
+        pytest.param(broken(codec=3, body=b"nonsense"), Code.UNKNOWN_SERVER_ERROR, True, id="lz4 that is none"),
+        pytest.param(broken(codec=4, body=b"nonsense"), Code.UNKNOWN_SERVER_ERROR, True, id="zstd that is none"),
+        pytest.param(
+            broken(codec=3, body=bytes(cramjam.lz4.compress(b"x" * 50))),
+            Code.UNKNOWN_SERVER_ERROR,
+            True,
+            id="lz4 of dependent blocks",
+        ),
+        pytest.param(broken(codec=1, body=gzip.compress(b"\x7f\x7f")), Code.INVALID_RECORD, True, id="gzip of nonsense"),
+        pytest.param(broken([b"one"], codec=1, count=5), Code.INVALID_RECORD, True, id="compressed, says 5 records, has 1"),
+        pytest.param(broken([b"one"] * 3, codec=1, count=1), Code.INVALID_RECORD, True, id="compressed, says 1, has 3"),
+        pytest.param(
+            # one record whose header has the name length -1
+            broken(count=1, body=bytes.fromhex("16000000010276020102") + b"1" + b"\x00"),
+            Code.INVALID_RECORD,
+            True,
+            id="a header without a name",
+        ),
+    ],
+)
+def test_broken_batches_get_kafkas_answer(tmp_path: Path, sent: bytearray, code: Code, knows_log_start: bool) -> None:
+    _, log = new_log(tmp_path)
+    with pytest.raises(AppendRefused) as refused:
+        log.append(bytearray(sent), now_ms=NOW_MS)
+    assert (refused.value.code, refused.value.knows_log_start) == (code, knows_log_start)
+    assert log.log_end_offset == 0
+
+
+def test_bytes_of_a_second_batch_that_is_not_whole_are_left_out(tmp_path: Path) -> None:
+    _, log = new_log(tmp_path)
+    log.append(bytearray(GOOD + GOOD[:-1]), now_ms=NOW_MS)
+    assert values_of(log) == {0: b"a", 1: b"b"}
+    assert log.size_bytes == len(GOOD)
+
+
+def test_a_changed_limit_holds_at_once_and_hides_the_log_start(tmp_path: Path) -> None:
+    _, log = new_log(tmp_path)
+    big = batch([b"x" * 2000])
+    log.append(bytearray(big), now_ms=NOW_MS)
+    log.config = type(log.config)(max_message_bytes=1000)
+    with pytest.raises(AppendRefused) as refused:
+        log.append(bytearray(big), now_ms=NOW_MS)
+    assert (refused.value.code, refused.value.knows_log_start) == (Code.MESSAGE_TOO_LARGE, False)
+    log.append(batch([b"x" * 500]), now_ms=NOW_MS)
+
+
+def test_compacted_topics_need_keys_and_name_the_records_without(tmp_path: Path) -> None:
+    _, log = new_log(tmp_path, cleanup_policy=frozenset({"compact"}))
+    with pytest.raises(AppendRefused) as refused:
+        log.append(batch([b"v", b"w"], keys=[b"k", None]), now_ms=NOW_MS)
+    assert (refused.value.code, refused.value.record_errors) == (Code.INVALID_RECORD, (1,))
+    log.append(batch([b"v"], keys=[b"k"]), now_ms=NOW_MS)
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_timestamps_out_of_bounds_name_each_record(tmp_path: Path, codec: int) -> None:
+    hour = 3_600_000
+    _, log = new_log(tmp_path, timestamp_before_max_ms=hour, timestamp_after_max_ms=hour)
+    log.append(batch([b"a"], timestamp=NOW_MS), now_ms=NOW_MS)
+    log.append(batch([b"a"], timestamp=-1), now_ms=NOW_MS)
+    times = [NOW_MS, NOW_MS - 2 * hour, NOW_MS + 2 * hour]
+    with pytest.raises(AppendRefused) as refused:
+        log.append(batch([b"a", b"b", b"c"], times=times, codec=codec), now_ms=NOW_MS)
+    assert (refused.value.code, refused.value.record_errors) == (Code.INVALID_TIMESTAMP, (1, 2))
+    assert refused.value.knows_log_start
+
+
+def test_the_brokers_clock_knows_no_bounds(tmp_path: Path) -> None:
+    _, log = new_log(tmp_path, timestamp_before_max_ms=1, timestamp_type_log_append=True)
+    info = log.append(batch([b"a", b"b"]), now_ms=NOW_MS)
+    assert info.log_append_time_ms == NOW_MS
+    raw = fetched(log.read(0, max_bytes=1000, min_one_batch=True))
+    assert [record.timestamp for record in records_of(raw)] == [NOW_MS, NOW_MS]
+    assert read_header(raw).is_log_append_time
+    assert log.offset_for_timestamp(NOW_MS) == (NOW_MS, 0, 0)
+
+
+def test_a_claim_to_the_brokers_clock_is_taken_back(tmp_path: Path) -> None:
+    _, log = new_log(tmp_path)
+    info = log.append(broken([b"claims LogAppendTime"], attributes=8), now_ms=NOW_MS)
+    raw = fetched(log.read(0, max_bytes=1000, min_one_batch=True))
+    header = read_header(raw)
+    assert info.log_append_time_ms == -1
+    assert not header.is_log_append_time and header.max_timestamp == SECOND_MS
+    from protocol.records import computed_crc
+
+    assert computed_crc(raw) == header.crc
+
+
+@pytest.mark.parametrize(("name", "number"), [("uncompressed", 0), ("gzip", 1), ("snappy", 2), ("lz4", 3), ("zstd", 4)])
+def test_the_topics_codec_is_the_batchs(tmp_path: Path, name: str, number: int) -> None:
+    _, log = new_log(tmp_path, compression_type=name)
+    log.append(batch([b"one", b"two"], keys=[b"k", None], times=[SECOND_MS, SECOND_MS + 5], pid=3, epoch=1, seq=0), now_ms=NOW_MS)
+    log.append(batch([b"one", b"two"], codec=1), now_ms=NOW_MS)
+    for offset in (0, 2):
+        raw = fetched(log.read(offset, max_bytes=1, min_one_batch=True))
+        header = read_header(raw)
+        assert header.codec == number
+        assert [record.value for record in records_of(raw)] == [b"one", b"two"]
+        from protocol.records import computed_crc
+
+        assert computed_crc(raw) == header.crc
+    first = records_of(fetched(log.read(0, max_bytes=1, min_one_batch=True)))
+    assert [(record.key, record.timestamp) for record in first] == [(b"k", SECOND_MS), (None, SECOND_MS + 5)]
+
+
+def test_what_is_received_is_what_is_written(tmp_path: Path) -> None:
+    _, log = new_log(tmp_path)
+    for codec in (0, 1, 2, 3, 4):
+        sent = batch([b"one", b"two"], codec=codec, headers=(("h", b"1"), ("", None)))
+        offset = log.append(bytearray(sent), now_ms=NOW_MS).first_offset
+        raw = fetched(log.read(offset, max_bytes=1, min_one_batch=True))
+        assert raw[16:] == bytes(sent[16:])  # all but the base offset and the leader epoch
+        assert raw[8:12] == bytes(sent[8:12])
+
+
+def test_a_transactional_batch_without_a_producer_is_refused(tmp_path: Path) -> None:
+    _, log = new_log(tmp_path)
+    with pytest.raises(AppendRefused):
+        log.append(broken(attributes=0x10), now_ms=NOW_MS)
+
+
+@pytest.mark.parametrize("sizes", [[5] * 300, [100] * 40 + [101] * 40 + [7000] * 30, list(range(400)), [20000] * 9, [1, 2] * 90])
+def test_the_walk_counts_records_of_any_lengths(sizes: list[int]) -> None:
+    data = encode_batch([NewRecord(None, bytes(size), 5) for size in sizes])
+    for body in (memoryview(data), bytes(data)):
+        assert lengths_agree(body, 61, len(sizes))
+        assert not lengths_agree(body, 61, len(sizes) - 1)
+        assert not lengths_agree(body, 61, len(sizes) + 1)
+        assert not lengths_agree(body[:-1], 61, len(sizes))
