@@ -5,9 +5,12 @@ order of precedence. Three layers give a broker setting its value: dynamic (chan
 (properties file, --set) over the table's default. Source: Apache Kafka 3.9's configuration reference; KIP-226 (dynamic settings).
 """
 
+# ruff: noqa: E501 (a table has one row for a setting)
+
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
@@ -42,13 +45,16 @@ class Kind(Enum):
 
 
 _BOUNDS = {Kind.INT: 2**31, Kind.SHORT: 2**15, Kind.LONG: 2**63}
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")  # int() would also take 1_000 and digits of other scripts
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")  # float() would also take nan and inf
 
 
 class Setting(NamedTuple):
     """One row.
 
     choices: of a STRING its values, of a LIST its members; empty: anything. lowest, highest: inclusive bounds of a number.
-    dynamic: a broker's setting that may change while it runs. synonyms: for a topic's setting, see the module.
+    never: values within these that it may not have either; never_because says why, and what it may. dynamic: a broker's setting that may
+    change while it runs. synonyms: for a topic's setting, see the module.
     """
 
     name: str
@@ -60,10 +66,17 @@ class Setting(NamedTuple):
     choices: tuple[str, ...] = ()
     dynamic: bool = False
     synonyms: tuple[str, ...] = ()
+    never: tuple[Any, ...] = ()
+    never_because: str = ""
 
     def parse(self, text: str) -> Any:
         """The typed value. Raises ConfigError."""
-        text = text.strip()
+        value = self._parse(text.strip())
+        if value in self.never:
+            raise ConfigError(f"{self.name}={text.strip()}: {self.never_because}")
+        return value
+
+    def _parse(self, text: str) -> Any:
         kind = self.kind
         if kind is Kind.BOOLEAN:
             if text.lower() not in ("true", "false"):
@@ -82,11 +95,14 @@ class Setting(NamedTuple):
         return text
 
     def _parse_number(self, text: str) -> float:
-        try:
-            value: float = float(text) if self.kind is Kind.DOUBLE else int(text)
-        except ValueError:
-            what = "a number" if self.kind is Kind.DOUBLE else "a whole number"
-            raise ConfigError(f"{self.name}={text}: it must be {what}") from None
+        if self.kind is Kind.DOUBLE:
+            if not _NUMBER.fullmatch(text):
+                raise ConfigError(f"{self.name}={text}: it must be a number")
+            value = float(text)
+        else:
+            if not _WHOLE_NUMBER.fullmatch(text) or len(text) > 20:
+                raise ConfigError(f"{self.name}={text[:40]}: it must be a whole number of at most 19 digits")
+            value = int(text)
         bound = _BOUNDS.get(self.kind)
         lowest = self.lowest if self.lowest is not None else None if bound is None else -bound
         highest = self.highest if self.highest is not None else None if bound is None else bound - 1
@@ -115,10 +131,10 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 _TOPIC_ROWS = (
     _topic("cleanup.policy", Kind.LIST, ("delete",), "What becomes of old data: delete, compact, or both.", "log.cleanup.policy", choices=POLICIES),
-    _topic("compression.gzip.level", Kind.INT, -1, "The level where the broker compresses with gzip.", "compression.gzip.level"),
-    _topic("compression.lz4.level", Kind.INT, 9, "The level where the broker compresses with lz4.", "compression.lz4.level"),
+    _topic("compression.gzip.level", Kind.INT, -1, "The level where the broker compresses with gzip.", "compression.gzip.level", lowest=-1, highest=9, never=(0,), never_because="it is 1 to 9, or -1 for the codec's default"),
+    _topic("compression.lz4.level", Kind.INT, 9, "The level where the broker compresses with lz4.", "compression.lz4.level", lowest=1, highest=17),
     _topic("compression.type", Kind.STRING, "producer", "The codec that data are stored in; producer: as they come.", "compression.type", choices=CODECS),
-    _topic("compression.zstd.level", Kind.INT, 3, "The level where the broker compresses with zstd.", "compression.zstd.level"),
+    _topic("compression.zstd.level", Kind.INT, 3, "The level where the broker compresses with zstd.", "compression.zstd.level", lowest=-131072, highest=22),
     _topic("delete.retention.ms", Kind.LONG, DAY_MS, "How long compaction keeps tombstones and markers.", "log.cleaner.delete.retention.ms", lowest=0),
     _topic("file.delete.delay.ms", Kind.LONG, MINUTE_MS, "How long a deleted file stays on the disk.", "log.segment.delete.delay.ms", lowest=0),
     _topic("flush.messages", Kind.LONG, LONG_MAX, "1: acks=all waits until the record is on the disk.", "log.flush.interval.messages", lowest=1),
@@ -142,7 +158,7 @@ _TOPIC_ROWS = (
     _topic("preallocate", Kind.BOOLEAN, False, "Accepted; segments grow as they are written.", "log.preallocate"),
     _topic("remote.copy.disable", Kind.BOOLEAN, False, "Accepted; there is no tiered storage."),
     _topic("remote.log.delete.on.disable", Kind.BOOLEAN, False, "Accepted; there is no tiered storage."),
-    _topic("remote.storage.enable", Kind.BOOLEAN, False, "Accepted; there is no tiered storage."),
+    _topic("remote.storage.enable", Kind.BOOLEAN, False, "There is no tiered storage: only false is taken.", never=(True,), never_because="there is no tiered storage here"),
     _topic("retention.bytes", Kind.LONG, -1, "How large a partition may grow before its oldest segments go; -1: no bound.", "log.retention.bytes"),
     _topic("retention.ms", Kind.LONG, 7 * DAY_MS, "How long records are kept; -1: for ever.", "log.retention.ms", "log.retention.minutes", "log.retention.hours", lowest=-1),
     _topic("segment.bytes", Kind.INT, 1 << 30, "How large a segment grows.", "log.segment.bytes", lowest=14),
@@ -152,6 +168,7 @@ _TOPIC_ROWS = (
     _topic("unclean.leader.election.enable", Kind.BOOLEAN, False, "Accepted; there is one replica.", "unclean.leader.election.enable"),
 )  # fmt: skip
 TOPIC_SETTINGS = {row.name: row for row in _TOPIC_ROWS}
+_PORT = re.compile(r"[0-9]{1,5}")
 _UNIT_MS = {"hours": HOUR_MS, "minutes": MINUTE_MS}
 
 
@@ -177,9 +194,9 @@ _BROKER_ROWS = (
     _broker("message.max.bytes", Kind.INT, 1048588, "Default of max.message.bytes.", lowest=0, dynamic=True),
     _broker("min.insync.replicas", Kind.INT, 1, "Default of the topic's setting.", lowest=1, dynamic=True),
     _broker("compression.type", Kind.STRING, "producer", "Default of the topic's setting.", choices=CODECS, dynamic=True),
-    _broker("compression.gzip.level", Kind.INT, -1, "Default of the topic's setting.", dynamic=True),
-    _broker("compression.lz4.level", Kind.INT, 9, "Default of the topic's setting.", dynamic=True),
-    _broker("compression.zstd.level", Kind.INT, 3, "Default of the topic's setting.", dynamic=True),
+    _broker("compression.gzip.level", Kind.INT, -1, "Default of the topic's setting.", lowest=-1, highest=9, never=(0,), never_because="it is 1 to 9, or -1 for the codec's default", dynamic=True),
+    _broker("compression.lz4.level", Kind.INT, 9, "Default of the topic's setting.", lowest=1, highest=17, dynamic=True),
+    _broker("compression.zstd.level", Kind.INT, 3, "Default of the topic's setting.", lowest=-131072, highest=22, dynamic=True),
     _broker("unclean.leader.election.enable", Kind.BOOLEAN, False, "Default of the topic's setting.", dynamic=True),
     _broker("log.cleanup.policy", Kind.LIST, ("delete",), "Default of cleanup.policy.", choices=POLICIES, dynamic=True),
     _broker("log.cleaner.delete.retention.ms", Kind.LONG, DAY_MS, "Default of delete.retention.ms.", lowest=0, dynamic=True),
@@ -207,9 +224,9 @@ _BROKER_ROWS = (
     _broker("log.preallocate", Kind.BOOLEAN, False, "Default of preallocate.", dynamic=True),
     _broker("log.retention.bytes", Kind.LONG, -1, "Default of retention.bytes.", dynamic=True),
     _broker("log.retention.check.interval.ms", Kind.LONG, 300_000, "How often retention is looked after.", lowest=1),
-    _broker("log.retention.hours", Kind.INT, 168, "Default of retention.ms, in hours, where neither of the next two is set."),
-    _broker("log.retention.minutes", Kind.INT, None, "Default of retention.ms, in minutes, where log.retention.ms is not set."),
-    _broker("log.retention.ms", Kind.LONG, None, "Default of retention.ms.", dynamic=True),
+    _broker("log.retention.hours", Kind.INT, 168, "Default of retention.ms, in hours, where neither of the next two is set.", never=(0,), never_because="it is 1 or more, or -1: for ever"),
+    _broker("log.retention.minutes", Kind.INT, None, "Default of retention.ms, in minutes, where log.retention.ms is not set.", never=(0,), never_because="it is 1 or more, or -1: for ever"),
+    _broker("log.retention.ms", Kind.LONG, None, "Default of retention.ms.", never=(0,), never_because="it is 1 or more, or -1: for ever", dynamic=True),
     _broker("log.roll.hours", Kind.INT, 168, "Default of segment.ms, in hours, where log.roll.ms is not set.", lowest=1),
     _broker("log.roll.ms", Kind.LONG, None, "Default of segment.ms.", dynamic=True),
     _broker("log.roll.jitter.hours", Kind.INT, 0, "Default of segment.jitter.ms, in hours.", lowest=0),
@@ -260,30 +277,102 @@ _BROKER_ROWS = (
     _broker("security.inter.broker.protocol", Kind.STRING, "PLAINTEXT", "Accepted; there is one broker."),
     _broker("inter.broker.listener.name", Kind.STRING, None, "Accepted; there is one broker."),
     _broker("listener.security.protocol.map", Kind.STRING, "PLAINTEXT:PLAINTEXT", "What protocol each listener name stands for; PLAINTEXT is spoken."),
+    _broker("controller.listener.names", Kind.LIST, ("CONTROLLER",), "Listeners of these names are left out: there is no controller."),
     _broker("sasl.enabled.mechanisms", Kind.LIST, (), "None yet; a value is refused."),
     _broker("authorizer.class.name", Kind.STRING, "", "None yet; a value is refused."),
     _broker("barnabas.transaction.durability", Kind.STRING, "flush", "flush: a commit is answered when its data and its decision are on the disk; os: when the system has them.", choices=("flush", "os")),
 )  # fmt: skip
 BROKER_SETTINGS = {row.name: row for row in _BROKER_ROWS}
 
+_NO_QUORUM, _NO_ZOOKEEPER = "there is no quorum", "there is no ZooKeeper"
+_ONE_BROKER, _NOTHING_REPORTED = "there is one broker", "nothing is reported"
+_NO_SHARE_GROUPS, _NO_TIERS = "share groups are not spoken", "there is no tiered storage"
+_NO_PURGATORY, _NO_QUOTAS = "waiting requests cost nothing once they are answered", "there are no quotas"
 IGNORED_KEYS = {
     "process.roles": "one process is broker and controller",
-    "controller.quorum.voters": "there is no quorum",
-    "controller.quorum.bootstrap.servers": "there is no quorum",
-    "controller.listener.names": "there is no controller listener",
-    "metadata.log.dir": "metadata are kept in the data directory",
-    "zookeeper.connect": "there is no ZooKeeper",
-    "zookeeper.connection.timeout.ms": "there is no ZooKeeper",
-    "confluent.support.metrics.enable": "nothing is reported",
-    "metric.reporters": "nothing is reported",
-    "share.coordinator.state.topic.replication.factor": "share groups are not spoken",
-    "share.coordinator.state.topic.min.isr": "share groups are not spoken",
+    "allow.everyone.if.no.acl.found": "there is no authorizer",
+    "super.users": "there is no authorizer",
+    "advertised.host.name": "advertised.listeners takes its place",
+    "auto.include.jmx.reporter": _NOTHING_REPORTED,
+    "broker.id.generation.enable": "node.id is what is set",
+    "client.quota.callback.class": _NO_QUOTAS,
+    "delete.records.purgatory.purge.interval.requests": _NO_PURGATORY,
+    "early.start.listeners": "there is one listener",
+    "eligible.leader.replicas.enable": _ONE_BROKER,
+    "fetch.purgatory.purge.interval.requests": _NO_PURGATORY,
+    "host.name": "listeners takes its place",
+    "initial.broker.registration.timeout.ms": _NO_QUORUM,
+    "inter.broker.protocol.version": _ONE_BROKER,
+    "log.cleaner.dedupe.buffer.size": "the cleaner takes the memory that it needs",
+    "log.cleaner.threads": "there is one thread",
+    "log.dir.failure.timeout.ms": "a data directory that fails ends the broker at once",
+    "metric.reporters": _NOTHING_REPORTED,
+    "port": "listeners takes its place",
+    "principal.builder.class": "there is no authentication",
+    "producer.purgatory.purge.interval.requests": _NO_PURGATORY,
+    "queued.max.request.bytes": "each connection has one request under way",
+    "request.timeout.ms": _ONE_BROKER,
+    "reserved.broker.max.id": _ONE_BROKER,
+    "security.providers": "there is no authentication",
+    "server.max.startup.time.ms": "the start takes as long as recovery does",
+    "unstable.api.versions.enable": "only stable versions are spoken",
+    "unstable.feature.versions.enable": "only stable versions are spoken",
+}
+_IGNORED_PREFIXES = {
+    "alter.config.policy.": "there are no policies",
+    "alter.log.dirs.replication.quota.": _ONE_BROKER,
+    "broker.heartbeat.": _NO_QUORUM,
+    "broker.session.": _NO_QUORUM,
+    "confluent.": _NOTHING_REPORTED,
+    "connection.failed.authentication.": "there is no authentication",
+    "connections.max.reauth.": "there is no authentication",
+    "controlled.shutdown.": _ONE_BROKER,
+    "controller.": _NO_QUORUM,
+    "create.topic.policy.": "there are no policies",
+    "delegation.token.": "there is no authentication",
+    "group.consumer.": "the classic group protocol is spoken",
+    "group.share.": _NO_SHARE_GROUPS,
+    "kafka.metrics.": _NOTHING_REPORTED,
+    "leader.imbalance.": _ONE_BROKER,
+    "log.cleaner.io.": "the cleaner reads and writes as the system lets it",
+    "log4j.": "the broker logs to standard error",
+    "max.connection": "connections are not counted",
+    "metadata.": "metadata are kept in a journal in the data directory",
+    "metrics.": _NOTHING_REPORTED,
+    "num.replica.": _ONE_BROKER,
+    "password.encoder.": _NO_ZOOKEEPER,
+    "quota.": _NO_QUOTAS,
+    "remote.": _NO_TIERS,
+    "replica.": _ONE_BROKER,
+    "replication.quota.": _ONE_BROKER,
+    "share.coordinator.": _NO_SHARE_GROUPS,
+    "socket.connection.setup.": _ONE_BROKER,
+    "telemetry.": _NOTHING_REPORTED,
+    "zookeeper.": _NO_ZOOKEEPER,
 }
 _REFUSED = {
-    "sasl.enabled.mechanisms": "SASL is not spoken yet: remove it, and keep the port to yourself",
     "authorizer.class.name": "there is no authorizer yet: remove it, and keep the port to yourself",
 }
-_REFUSED_PREFIXES = {"ssl.": "TLS is not spoken yet: remove it, and keep the port to yourself"}
+_REFUSED_PREFIXES = {
+    "listener.name.": "a listener has no settings of its own: remove it",
+    "sasl.": "SASL is not spoken yet: remove it, and keep the port to yourself",
+    "ssl.": "TLS is not spoken yet: remove it, and keep the port to yourself",
+    "zookeeper.ssl.": "there is no ZooKeeper: remove it",
+}
+
+
+def _why_ignored(name: str) -> str | None:
+    """Why one of Apache Kafka's settings does nothing here; None where it does something, or is unknown."""
+    if name in BROKER_SETTINGS:
+        return None
+    return IGNORED_KEYS.get(name) or next((why for prefix, why in _IGNORED_PREFIXES.items() if name.startswith(prefix)), None)
+
+
+def _why_refused(name: str, text: str) -> str | None:
+    """Why one of Apache Kafka's settings ends the start: who sets it relies on what it does. An empty one asks for nothing."""
+    if not text.strip():
+        return None
+    return _REFUSED.get(name) or next((why for prefix, why in _REFUSED_PREFIXES.items() if name.startswith(prefix)), None)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -302,13 +391,15 @@ class BrokerConfig:
     def __init__(self, explicit: dict[str, str], warnings: list[str]) -> None:
         self.explicit, self.warnings = explicit, warnings
         self.dynamic: dict[str, str] = {}
-        self._fixed = {name: setting.parse(explicit[name]) if name in explicit else setting.default for name, setting in BROKER_SETTINGS.items()}
+        self._fixed = {
+            name: setting.parse(explicit[name]) if name in explicit else setting.default for name, setting in BROKER_SETTINGS.items()
+        }
         if self._fixed["broker.id"] is not None and "node.id" not in explicit:
             self._fixed["node.id"] = self._fixed["broker.id"]
         self._values = dict(self._fixed)
-        self.listener = _parse_listener("listeners", self._values["listeners"])
-        advertised = self._values["advertised.listeners"]
-        self.advertised_listener = _parse_listener("advertised.listeners", advertised) if advertised else None
+        self.data_dir = _one_data_dir(self._values["log.dirs"] or self._values["log.dir"])
+        self.listener = self._one_listener("listeners")
+        self.advertised_listener = self._one_listener("advertised.listeners") if self._values["advertised.listeners"] else None
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
@@ -316,13 +407,13 @@ class BrokerConfig:
         explicit: dict[str, str] = {}
         warnings = []
         for name, text in properties.items():
-            if name in IGNORED_KEYS:
-                warnings.append(f"{name} does nothing here: {IGNORED_KEYS[name]}")
-                continue
-            refusal = _REFUSED.get(name) if text.strip() else None
-            refusal = refusal or next((why for prefix, why in _REFUSED_PREFIXES.items() if name.startswith(prefix)), None)
-            if refusal:
+            refusal = _why_refused(name, text)
+            if refusal is not None:
                 raise ConfigError(f"{name}: {refusal}")
+            ignored = _why_ignored(name)
+            if ignored is not None:
+                warnings.append(f"{name} does nothing here: {ignored}")
+                continue
             setting = BROKER_SETTINGS.get(name)
             if setting is None:
                 raise ConfigError(f"unknown setting {name}{nearest(name, BROKER_SETTINGS)}")
@@ -333,14 +424,23 @@ class BrokerConfig:
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
 
-    @property
-    def data_dir(self) -> str:
-        """The one data directory. Raises ConfigError where log.dirs names several."""
-        text: str = self._values["log.dirs"] or self._values["log.dir"]
-        parts = [part.strip() for part in text.split(",") if part.strip()]
-        if len(parts) != 1:
-            raise ConfigError(f"log.dirs={text}: name one data directory")
-        return parts[0]
+    def _one_listener(self, name: str) -> tuple[str, int]:
+        text: str = self._values[name]
+        protocols = dict(pair.partition(":")[::2] for pair in self._values["listener.security.protocol.map"].upper().split(","))
+        controllers = [controller.upper() for controller in self._values["controller.listener.names"]]
+        listeners = [part.strip() for part in text.split(",") if part.strip()]
+        kept = [part for part in listeners if part.partition("://")[0].upper() not in controllers]
+        if len(kept) != 1:
+            raise ConfigError(f"{name}={text}: name one listener, such as PLAINTEXT://127.0.0.1:9092")
+        listener_name, separator, address = kept[0].partition("://")
+        host, colon, port = address.rpartition(":")
+        if not separator or not colon or not _PORT.fullmatch(port) or int(port) > 65535:
+            raise ConfigError(f"{name}={text}: it must have the form PLAINTEXT://ADDRESS:PORT")
+        protocol = protocols.get(listener_name.upper(), listener_name.upper()).strip()
+        if protocol in ("SSL", "SASL_SSL", "SASL_PLAINTEXT"):
+            raise ConfigError(f"{name}={text}: {protocol} is not spoken yet, only PLAINTEXT")
+        anywhere = "0.0.0.0" if name == "listeners" else "localhost"
+        return host.strip("[]") or anywhere, int(port)
 
     def set_dynamic(self, configs: Mapping[str, str]) -> None:
         """Let what was changed at run time hold. Raises ConfigError on a value that may not be."""
@@ -353,29 +453,26 @@ class BrokerConfig:
         return "dynamic" if name in self.dynamic else "explicit" if name in self.explicit else "default"
 
 
-def _parse_listener(name: str, text: str) -> tuple[str, int]:
-    listeners = [part.strip() for part in text.split(",") if part.strip()]
-    kept = [part for part in listeners if not part.upper().startswith("CONTROLLER://")]
-    if len(kept) != 1:
-        raise ConfigError(f"{name}={text}: name one listener, such as PLAINTEXT://127.0.0.1:9092")
-    protocol, separator, address = kept[0].partition("://")
-    host, colon, port = address.rpartition(":")
-    if not separator or not colon or not port.isdigit() or int(port) > 65535:
-        raise ConfigError(f"{name}={text}: it must have the form PLAINTEXT://ADDRESS:PORT")
-    if protocol.upper() in ("SSL", "SASL_SSL", "SASL_PLAINTEXT"):
-        raise ConfigError(f"{name}={text}: {protocol} is not spoken yet, only PLAINTEXT")
-    host = host.strip("[]")
-    if name == "listeners":
-        return host or "0.0.0.0", int(port)
-    return host or "localhost", int(port)
+def _one_data_dir(text: str) -> str:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if len(parts) != 1:
+        raise ConfigError(f"log.dirs={text}: name one data directory")
+    return parts[0]
+
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_HEXADECIMAL = re.compile(r"[0-9a-fA-F]{4}")
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """The pairs of a Java properties file: # and ! begin comments; a backslash at a line's end continues it; = or : or a blank separates."""
+    """The pairs of a Java properties file: # and ! begin comments; a backslash at a line's end continues it; = or : or a blank separates.
+
+    Raises: ConfigError where \\u is not followed by four hexadecimal digits.
+    """
     found: dict[str, str] = {}
     pending = ""
-    for raw in text.splitlines():
-        line = pending + raw.lstrip()
+    for raw in _LINE_END.split(text):  # splitlines() would also split at a form feed and other separators inside a value
+        line = pending + raw.lstrip(" \t\f")
         pending = ""
         if not line or (not pending and line[0] in "#!"):
             continue
@@ -392,11 +489,11 @@ def read_properties(text: str) -> dict[str, str]:
 
 def _split_pair(line: str) -> tuple[str, str]:
     position = 0
-    while position < len(line) and line[position] not in "=: \t":
+    while position < len(line) and line[position] not in "=: \t\f":
         position += 2 if line[position] == "\\" else 1
-    key, rest = line[:position], line[position:].lstrip(" \t")
+    key, rest = line[:position], line[position:].lstrip(" \t\f")
     if rest[:1] in ("=", ":"):
-        rest = rest[1:].lstrip(" \t")
+        rest = rest[1:].lstrip(" \t\f")
     return key, rest
 
 
@@ -409,8 +506,11 @@ def _unescape(text: str) -> str:
         if character == "\\" and position + 1 < len(text):
             position += 1
             character = text[position]
-            if character == "u" and position + 4 < len(text) + 0:
-                out.append(chr(int(text[position + 1 : position + 5], 16)))
+            if character == "u":
+                digits = text[position + 1 : position + 5]
+                if not _HEXADECIMAL.fullmatch(digits):
+                    raise ConfigError(f"\\u{digits}: \\u is followed by four hexadecimal digits; write \\\\ for a backslash")
+                out.append(chr(int(digits, 16)))
                 position += 5
                 continue
             character = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}.get(character, character)
@@ -423,23 +523,28 @@ def _unescape(text: str) -> str:
 
 
 def validate_topic_configs(configs: Mapping[str, str | None]) -> None:
-    """Raises ConfigError on an unknown name, a null, or a value that may not be."""
+    """Raises ConfigError on an unknown name, a null, a value that may not be, or values that contradict each other."""
+    values = {}
     for name, text in configs.items():
         setting = TOPIC_SETTINGS.get(name)
         if setting is None:
             raise ConfigError(f"unknown topic setting {name}{nearest(name, TOPIC_SETTINGS)}")
         if text is None:
-            raise ConfigError(f"{name} has no value")
-        setting.parse(text)
+            raise ConfigError(f"{name} has no value: give one")
+        values[name] = setting.parse(text)
+    shortest, longest = values.get("min.compaction.lag.ms", 0), values.get("max.compaction.lag.ms", LONG_MAX)
+    if shortest > longest:
+        raise ConfigError(f"min.compaction.lag.ms={shortest}: it must not be more than max.compaction.lag.ms, which is {longest}")
 
 
 def broker_default(config: BrokerConfig, setting: Setting) -> tuple[Any, str | None]:
     """A topic setting's default, typed and in its own unit, and the broker setting that gives it (None: the table)."""
     for name in setting.synonyms:
         if config.source_of(name) != "default":
-            value = config[name]
-            if value is not None:
-                return value * _UNIT_MS.get(name.rsplit(".", 1)[1], 1) if isinstance(value, int) and not isinstance(value, bool) else value, name
+            unit_ms = _UNIT_MS.get(name.rsplit(".", 1)[1])
+            if unit_ms is None:
+                return config[name], name
+            return config[name] * unit_ms if config[name] > 0 else config[name], name  # -1 hours are no time either: for ever
     return setting.default, None
 
 

@@ -201,13 +201,11 @@ class Broker:
 
     def next_deadline_ms(self) -> int | None:
         """When `on_tick` has something to do next; None: nothing is waiting."""
-        deadlines = (
-            self.purgatory.next_deadline_ms(),
-            self.groups.next_deadline_ms(),
-            self.txns.next_deadline_ms(),
-            self.logs.next_deadline_ms(),
-        )
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        earliest: int | None = self.logs.next_deadline_ms()
+        for deadline in (self.purgatory.next_deadline_ms(), self.groups.next_deadline_ms(), self.txns.next_deadline_ms()):
+            if deadline is not None and (earliest is None or deadline < earliest):
+                earliest = deadline
+        return earliest
 
     def on_flushed(self, job: FlushJob, now_ms: int) -> None:
         """The files of that job are on the disk."""
@@ -320,7 +318,7 @@ class Broker:
         if module == "group":
             handler = self._coordinator_handler(getattr(self.groups, function), self.host.run_groups)
         elif module == "txn":
-            handler = self._coordinator_handler(getattr(self.txns, function), self.host.run_transactions)
+            handler = self._transaction_handler(getattr(self.txns, function))
         else:
             handler = getattr(importlib.import_module(f"broker.handlers.{module}"), function)
         self._handlers[api.key] = handler
@@ -334,6 +332,22 @@ class Broker:
             broker.park(context)
             shard_context = RequestContext(context.ticket, context.api_version, context.client_id, context.client_host)
             run(decide(request, shard_context, context.now_ms), context.now_ms)
+            return PARKED
+
+        return handle
+
+    @staticmethod
+    def _transaction_handler(decide: Any) -> Handler:
+        """The same, where a request waits while the last transaction of its transactional id is completed."""
+
+        def handle(broker: Broker, request: Any, context: Context) -> Any:
+            broker.park(context)
+            shard_context = RequestContext(context.ticket, context.api_version, context.client_id, context.client_host)
+
+            def run(now_ms: int) -> None:
+                broker.host.run_transactions(decide(request, shard_context, now_ms), now_ms)
+
+            broker.host.when_complete(_transactional_id(request), run, context.now_ms)
             return PARKED
 
         return handle
@@ -439,6 +453,12 @@ class Broker:
         """The address that a client is told to come back to: what advertised.listeners says, else where it came in."""
         configured: tuple[str, int] | None = self.config.advertised_listener
         return configured or (context.local_host, context.local_port)
+
+
+def _transactional_id(request: Any) -> str | None:
+    """Of any request of the transaction protocol; None where it names none, or several."""
+    transactional_id: str | None = getattr(request, "transactional_id", None) or getattr(request, "v3_and_below_transactional_id", None)
+    return transactional_id
 
 
 def _transaction_settings(config: BrokerConfig) -> TxnSettings:

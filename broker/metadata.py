@@ -14,8 +14,9 @@ A journal is a file of frames, each appended by one write and flushed before it 
     broker_configs   configs                                 the dynamic settings, whole
     producer_ids     next                                    ids below it may be in use
 
-A kill at any byte leaves a torn last frame, which is cut with a line in the log; a frame that is wrong with good ones behind it is damage,
-and the broker says so. When most frames are out of date the journal is written anew beside itself and renamed.
+A kill at any byte leaves a torn last frame, which is cut with a line in the log. A frame that is wrong with good ones behind it is damage,
+and so is a file that does not begin with the header, which was flushed before anything followed: the broker says so and touches nothing.
+When most frames are out of date the journal is written anew beside itself and renamed.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import msgpack
 from crc32c import crc32c
 
 from storage.disk import Disk, File
+from storage.log_manager import LogDirectoryError
 
 logger = logging.getLogger("barnabas.metadata")
 
@@ -39,7 +41,7 @@ SMALLEST_REWRITE = 1000
 _FRAME = struct.Struct(">II")
 
 
-class JournalError(Exception):
+class JournalError(LogDirectoryError):
     """The journal is damaged; the text says where, and what to do."""
 
 
@@ -90,6 +92,7 @@ class ClusterMetadata:
         topic = Topic(name, topic_id, partition_count, dict(configs))
         self._append(_topic_frame(topic))
         self._take(topic)
+        self._maybe_rewrite()
         return topic
 
     def adopt_topic(self, name: str, topic_id: uuid.UUID, partition_count: int) -> Topic:
@@ -99,8 +102,10 @@ class ClusterMetadata:
         return self.create_topic(name, topic_id, partition_count, configs)
 
     def delete_topic(self, name: str) -> None:
+        assert name in self.topics, f"{name} does not exist"
         self._append({"kind": "topic_deleted", "name": name})
         self._drop(name)
+        self._maybe_rewrite()
 
     def add_partitions(self, name: str, new_count: int) -> None:
         topic = self.topics[name]
@@ -147,21 +152,18 @@ class ClusterMetadata:
         self.generation += 1
 
     def _open(self) -> File:
-        new = not self._disk.exists(self._path)
         file = self._disk.open(self._path, create=True)
-        if new or file.size == 0:
-            file.append(_encode({"kind": "header", "version": VERSION}))
-            file.fsync()
-            self._disk.fsync_dir(self._path.rsplit("/", 1)[0] or "/")
-            return file
         data = file.pread(file.size, 0)
         good = self._read(data)
         if good < len(data):
             logger.warning("%s: cutting %d bytes of a change that was not finished", self._path, len(data) - good)
             file.truncate(good)
         if good == 0:
-            file.append(_encode({"kind": "header", "version": VERSION}))
-            file.fsync()
+            file.append(_HEADER)
+            self._frames = 1
+        file.fsync()  # a kill may have come between a change's write and its flush
+        if good == 0:
+            self._disk.fsync_dir(self._path.rsplit("/", 1)[0] or "/")
         return file
 
     def _read(self, data: bytes) -> int:
@@ -172,13 +174,20 @@ class ClusterMetadata:
             if body is None:
                 self._check_torn(data, position)
                 break
+            if position == 0 and body.get("kind") != "header":
+                raise JournalError(f"{self._path} does not begin as a journal does: restore the file from a copy, or move it away")
             self._replay(body, position)
             position += _FRAME.size + _FRAME.unpack_from(data, position)[0]
             self._frames += 1
         return position
 
     def _check_torn(self, data: bytes, position: int) -> None:
-        """A frame that cannot be read is the torn last one, unless a good one follows."""
+        """A frame that cannot be read is the torn last one, unless a good one follows, or it is the first of a file that holds more."""
+        if position == 0 and not _is_torn_header(data):
+            raise JournalError(
+                f"{self._path} is damaged at byte 0, or is no journal: restore the file from a copy; or move it away, and the topics are "
+                f"taken over from their directories, without their settings"
+            )
         for later in range(position + 1, len(data) - _FRAME.size):
             body = _decode(data, later)
             if isinstance(body, dict) and "kind" in body:
@@ -192,7 +201,7 @@ class ClusterMetadata:
             kind = body["kind"]
             if kind == "topic":
                 topic = Topic(body["name"], uuid.UUID(bytes=body["id"]), body["partitions"], dict(body["configs"]))
-                self._drop_keeping_place(topic)
+                self._replay_topic(topic)
             elif kind == "topic_deleted":
                 self._drop(body["name"])
             elif kind == "broker_configs":
@@ -202,14 +211,14 @@ class ClusterMetadata:
             elif kind == "header":
                 if body["version"] != VERSION:
                     raise JournalError(
-                        f"{self._path} is of version {body['version']}, this broker reads {VERSION}: use the version of barnabas that wrote it"
+                        f"{self._path} is of version {body['version']}, this broker reads {VERSION}: use the barnabas that wrote it"
                     )
             else:
                 raise JournalError(f"{self._path} holds a change of the unknown kind {kind!r} at byte {position}: use a later barnabas")
         except (KeyError, TypeError, ValueError) as error:
             raise JournalError(f"{self._path} holds a change that cannot be read at byte {position}: {error!r}") from error
 
-    def _drop_keeping_place(self, topic: Topic) -> None:
+    def _replay_topic(self, topic: Topic) -> None:
         known = self.topics.get(topic.name)
         if known is not None and known.topic_id == topic.topic_id:
             known.partition_count, known.configs = topic.partition_count, topic.configs
@@ -222,14 +231,13 @@ class ClusterMetadata:
         living = len(self.topics) + 3
         if self._frames < max(SMALLEST_REWRITE, 10 * living):
             return
-        frames: list[dict[str, Any]] = [{"kind": "header", "version": VERSION}]
-        frames += [_topic_frame(topic) for topic in self.topics.values()]
+        frames = [_topic_frame(topic) for topic in self.topics.values()]
         frames.append({"kind": "broker_configs", "configs": self.broker_configs})
         frames.append({"kind": "producer_ids", "next": self.next_producer_id})
         self._file.close()
-        self._disk.write_atomic(self._path, b"".join(_encode(body) for body in frames))
+        self._disk.write_atomic(self._path, _HEADER + b"".join(_encode(body) for body in frames))
         self._file = self._disk.open(self._path)
-        self._frames = len(frames)
+        self._frames = 1 + len(frames)
 
 
 def _topic_frame(topic: Topic) -> dict[str, Any]:
@@ -245,6 +253,14 @@ def _topic_frame(topic: Topic) -> dict[str, Any]:
 def _encode(body: dict[str, Any]) -> bytes:
     data: bytes = msgpack.packb(body)
     return _FRAME.pack(len(data), crc32c(data)) + data
+
+
+_HEADER = _encode({"kind": "header", "version": VERSION})
+
+
+def _is_torn_header(data: bytes) -> bool:
+    """Whether a kill or a power failure can leave this of a new file: its beginning, or zeros where bytes did not reach the disk."""
+    return len(data) <= len(_HEADER) and all(found in (0, meant) for found, meant in zip(data, _HEADER, strict=False))
 
 
 def _decode(data: bytes, position: int) -> dict[str, Any] | None:

@@ -10,12 +10,14 @@ after each the outbox is carried out. A connection whose request is parked, or w
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import os
 import socket
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from broker.core import Broker
@@ -30,6 +32,7 @@ logger = logging.getLogger("barnabas.server")
 READS_PER_EVENT = 8
 BACKLOG = 1024
 SENDFILE_CHUNK_BYTES = 1 << 20
+GATHERED_BYTES = 64 * 1024
 
 
 def wall_clock_ms() -> int:
@@ -39,13 +42,18 @@ def wall_clock_ms() -> int:
 class Connection:
     """One client's socket: what came in and is not yet a request, what is to go out and is not yet sent."""
 
-    __slots__ = ("_buffer", "_loop", "_out", "_pumping", "_reading", "_server", "_socket", "_writing", "closed", "connection_id", "in_flight", "peer")
+    __slots__ = (
+        "_buffer", "_gathered", "_gathered_bytes", "_loop", "_out", "_pumping", "_reading", "_server", "_socket", "_writing", "closed",
+        "connection_id", "in_flight", "peer",
+    )  # fmt: skip
 
     def __init__(self, server: Server, connection_id: int, sock: socket.socket, peer: str) -> None:
         self._server, self._socket, self._loop = server, sock, server.loop
         self.connection_id, self.peer = connection_id, peer
         self._buffer = FrameBuffer(server.max_frame_bytes)
         self._out: deque[Any] = deque()
+        self._gathered: list[Any] = []
+        self._gathered_bytes = 0
         self.in_flight = self.closed = False
         self._reading = self._writing = self._pumping = False
         self._resume_reading()
@@ -106,6 +114,15 @@ class Connection:
             server.disconnect(self, f"an error in the broker: {error!r}; please report it")
         finally:
             self._pumping = False
+            if self._gathered and not self.closed:
+                self._write(self._take_gathered())
+
+    def _take_gathered(self) -> tuple[Any, ...]:
+        gathered = self._gathered
+        if not gathered:
+            return ()
+        self._gathered, self._gathered_bytes = [], 0
+        return (gathered[0] if len(gathered) == 1 else b"".join(gathered),)
 
     def wake(self) -> None:
         """An answer went out from somewhere else than this connection's own event: go on with what waits."""
@@ -113,7 +130,20 @@ class Connection:
             self._loop.call_soon(self.pump)
 
     def send(self, pieces: Any) -> None:
-        """Send an answer now, as far as the socket takes it; the rest when it takes more."""
+        """Send an answer, as far as the socket takes it; the rest when it takes more.
+
+        While this connection's own frames are handed on, small answers are gathered and go out together: a client that pipelines its
+        requests gets as few packets as it sent.
+        """
+        if self._pumping and len(pieces) == 1 and type(pieces[0]) is not Slice:
+            self._gathered.append(pieces[0])
+            self._gathered_bytes += len(pieces[0])
+            if self._gathered_bytes < GATHERED_BYTES:
+                return
+            pieces = ()
+        self._write((*self._take_gathered(), *pieces))
+
+    def _write(self, pieces: Sequence[Any]) -> None:
         out = self._out
         if out:
             out.extend(pieces)
@@ -179,6 +209,9 @@ class Connection:
         if self.closed:
             return
         self.closed = True
+        if self._gathered and not self._out:  # answers to what came before the reason for closing
+            with contextlib.suppress(OSError):
+                self._socket.send(self._take_gathered()[0])
         self._pause_reading()
         if self._writing:
             self._loop.remove_writer(self._socket.fileno())

@@ -2,15 +2,17 @@
 
 The ordering law of transactions is kept here. With `barnabas.transaction.durability=flush`:
 
-    data on the disk -> decision (PrepareCommit) appended and on the disk -> markers appended and on the disk -> CompleteCommit appended -> answer
+    data on the disk -> decision (PrepareCommit) appended and on the disk -> markers appended -> answer
+                                                                                              -> markers on the disk -> CompleteCommit appended
 
-and with `os` the same order of appends without the waits. An abort needs no waits: what a crash forgets of it is aborted again.
+The answer needs not wait for the markers to be on the disk: after a power loss the decision is found and they are written again. What the
+transactional id asks next is held back until CompleteCommit. With `os` it is the same order of appends without the waits. An abort needs no waits: what a crash forgets of it is aborted again.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from coordinator.shard import Reply, Result, WriteMarkers
@@ -34,6 +36,7 @@ class ShardHost:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._flush_transactions = broker.config["barnabas.transaction.durability"] == "flush"
+        self._completing: dict[str, list[Callable[[int], None]]] = {}
 
     # --- results -------------------------------------------------------------------------------------------------------------------------
 
@@ -93,6 +96,9 @@ class ShardHost:
 
     def end_transaction(self, request: Any, context: Any, now_ms: int) -> None:
         """EndTxn: a commit is decided only when the transaction's data are on the disk."""
+        self.when_complete(request.transactional_id, lambda then_ms: self._end_transaction(request, context, then_ms), now_ms)
+
+    def _end_transaction(self, request: Any, context: Any, now_ms: int) -> None:
         broker = self._broker
 
         def decide(then_ms: int) -> None:
@@ -115,16 +121,31 @@ class ShardHost:
             if log is not None:
                 logs.append(log)
 
+        txns = self._broker.txns
+        identity = (effect.transactional_id, effect.producer_id, effect.producer_epoch)
+
         def complete(then_ms: int) -> None:
-            result = self._broker.txns.on_markers_written(
-                effect.transactional_id, effect.producer_id, effect.producer_epoch, then_ms
-            )
-            self.run_transactions(result, then_ms)
+            self.run_transactions(txns.on_markers_written(*identity, then_ms), then_ms)
+            for call in self._completing.pop(effect.transactional_id, ()):
+                call(then_ms)
 
         if effect.commit and self._flush_transactions:
+            self._completing.setdefault(effect.transactional_id, [])
+            self.run_transactions(txns.on_markers_appended(*identity), now_ms)
             self._broker.flushes.wait(logs, complete, now_ms)
         else:
             complete(now_ms)
+
+    def when_complete(self, transactional_id: str | None, call: Callable[[int], None], now_ms: int) -> None:
+        """Make the call when no transaction of that id waits for its markers to be on the disk: nearly always now.
+
+        So the next transaction, which a client may begin once its EndTxn is answered, never meets CONCURRENT_TRANSACTIONS.
+        """
+        waiting = None if transactional_id is None else self._completing.get(transactional_id)
+        if waiting is None:
+            call(now_ms)
+        else:
+            waiting.append(call)
 
     def append_marker(
         self, topic: str, index: int, producer_id: int, producer_epoch: int, coordinator_epoch: int, *, commit: bool, now_ms: int

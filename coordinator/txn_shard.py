@@ -401,6 +401,21 @@ class TxnShard:
             partitions=tuple(prepared.partitions),
         )
 
+    def on_markers_appended(self, transactional_id: str, producer_id: int, producer_epoch: int) -> Result:
+        """The markers of a transaction, whose decision is durable, are in all its partitions and not yet durable there.
+
+        Gives:  the answer to the EndTxn that waits: what it asked for is true, and seen by every reader. The state stays Prepare* until
+                `on_markers_written`; the host holds back this transactional id's next request until then.
+        """
+        found = self._transactions.get(transactional_id)
+        if found is None or found.state not in PREPARED or found.producer != (producer_id, producer_epoch):
+            return Result()
+        waiting = self._waiting.get(transactional_id)
+        if not isinstance(waiting, _WaitingEnd):
+            return Result()
+        del self._waiting[transactional_id]
+        return self._result_for(transactional_id, [], [Reply(waiting.ticket, _ended(Code.NONE))])
+
     def on_markers_written(self, transactional_id: str, producer_id: int, producer_epoch: int, now_ms: int) -> Result:
         """The markers of that transaction are durable in all its partitions.
 

@@ -5,14 +5,16 @@ there, if the files still fit it, and takes in what the log holds beyond, batch 
 nothing. Where they do not fit, or there is no manifest (Apache Kafka wrote the directory), loading begins at the start of the segment that
 holds the recovery point: its indexes are built anew, and the producers come from the latest good snapshot and the batches after it.
 
-What is found at the end that is no whole batch with a right checksum is a torn write: it is cut off, and that is logged. But nothing is cut
-that was durable before (below the recovery point), nor what has a good batch behind it: then CorruptLog names the file, the position, and
-what to do.
+What is no whole batch with a right checksum, above the recovery point and with nothing good behind it, is a torn write: it is cut off, and
+that is logged. Where something good is behind it, it may be that a power failure kept later sectors or segments and lost this one (there are
+zeros, or the file ends): then the log ends there, and what follows, none of which was durable, is set aside in files whose names begin as
+the segment's and end in `.log.set-aside`. Anything else is damage: CorruptLog names the file, the position, and what to do.
 """
 
 from __future__ import annotations
 
 import logging
+import struct
 import uuid
 from functools import partial
 from typing import NamedTuple
@@ -49,6 +51,9 @@ from storage.segment import (
 
 _READ_BYTES = 1 << 20
 _SEARCH_BYTES = 64 << 20  # how far behind a bad batch a good one is looked for
+_SECTOR_BYTES = 512
+_LENGTH = struct.Struct(">i")
+SET_ASIDE_SUFFIX = ".log.set-aside"
 _LEFT_OVER = (".deleted", ".cleaned", ".tmp")
 
 logger = logging.getLogger(__name__)
@@ -234,7 +239,7 @@ def _load_epochs(disk: Disk, directory: str, segments: list[Segment], end_offset
         epochs = LeaderEpochs.load(disk, directory)
         epochs.truncate_from_end(end_offset)
         return epochs
-    except (FileNotFoundError, CorruptCheckpoint, UnicodeDecodeError) as error:
+    except (FileNotFoundError, CorruptCheckpoint) as error:
         logger.warning("the leader epochs of %s cannot be read (%s): they are built anew from the log", directory, error)
     epochs = LeaderEpochs(disk, directory, [])
     latest = -1
@@ -382,14 +387,13 @@ class _Loader:
             segment.written_entries = segment.written_times = -1
             self.disk.unlink(segment.path(INDEX_SUFFIXES[2]))
             state.end_offset = max(state.end_offset, segment.base_offset)
-        file = segment.file
         end = segment.size
         chunk, chunk_at = b"", position
         why = ""
         while position < end:
             at = position - chunk_at
             if at + HEADER_SIZE > len(chunk):
-                chunk, chunk_at, at = file.pread(_READ_BYTES, position), position, 0
+                chunk, chunk_at, at = segment.file.pread(_READ_BYTES, position), position, 0
             if len(chunk) - at < HEADER_SIZE:
                 why = "a batch is cut off"
                 break
@@ -399,7 +403,7 @@ class _Loader:
             if why:
                 break
             if at + size > len(chunk):
-                chunk, chunk_at, at = file.pread(max(size, _READ_BYTES), position), position, 0
+                chunk, chunk_at, at = segment.file.pread(max(size, _READ_BYTES), position), position, 0
             whole = memoryview(chunk)[at : at + size]
             if crc32c(whole[CRC_START:]) != header.crc:
                 why = "the CRC of a batch is wrong"
@@ -438,11 +442,20 @@ class _Loader:
         if end_offset < self.recovery_point:
             raise segment.corrupt(position, f"{why}, although all below offset {self.recovery_point} was durable")
         later = self.segments[self.segments.index(segment) + 1 :]
-        if any(following.size for following in later):
-            raise segment.corrupt(position, f"{why}, and later segments hold more")
         behind = _good_batch_behind(segment, position)
-        if behind >= 0:
+        if behind >= 0 and not _is_hole(segment, position, end_offset):
             raise segment.corrupt(position, f"{why}, but a good batch follows at byte {behind}")
+        self.disk.unlink(f"{self.directory}/{MANIFEST_NAME}")
+        self._drop_snapshots_above(end_offset)
+        if behind >= 0:
+            self._say_set_aside(self._set_tail_aside(segment, position), why, segment, position)
+        for following in later:
+            if following.size:
+                self._say_set_aside(following.path(SET_ASIDE_SUFFIX), why, segment, position)
+                self.disk.rename(following.path(LOG_SUFFIX), following.path(SET_ASIDE_SUFFIX))
+            for suffix in SEGMENT_SUFFIXES:
+                self.disk.unlink(following.path(suffix))
+            self.segments.remove(following)
         logger.warning(
             "%s: %s at byte %d: the torn end of %d bytes is cut off; the log ends at offset %d",
             segment.path(LOG_SUFFIX),
@@ -452,11 +465,29 @@ class _Loader:
             end_offset,
         )
         segment.truncate(position)
-        self._drop_snapshots_above(end_offset)
-        for following in later:  # they were begun and are empty
-            for suffix in SEGMENT_SUFFIXES:
-                self.disk.unlink(following.path(suffix))
-            self.segments.remove(following)
+
+    def _set_tail_aside(self, segment: Segment, position: int) -> str:
+        """Copy what is about to be cut and holds good batches; gives the copy's path."""
+        path = f"{segment.path(SET_ASIDE_SUFFIX)}-{position}"
+        self.disk.unlink(path)
+        copy = self.disk.open(path, create=True)
+        try:
+            while chunk := segment.file.pread(_READ_BYTES, position):
+                copy.append(chunk)
+                position += len(chunk)
+            copy.fsync()
+        finally:
+            copy.close()
+        return path
+
+    def _say_set_aside(self, path: str, why: str, segment: Segment, position: int) -> None:
+        logger.error(
+            "%s: %s at byte %d, as a power failure leaves it; what was written after it, and was not durable, is set aside in %s",
+            segment.path(LOG_SUFFIX),
+            why,
+            position,
+            path,
+        )
 
     def _drop_snapshots_above(self, offset: int) -> None:
         """They hold what producers wrote that is not there any more: a batch sent again would pass for written."""
@@ -485,6 +516,24 @@ def _what_is_wrong(header: BatchHeader, next_offset: int, base_offset: int, left
     if not next_offset <= header.base_offset <= last_offset <= base_offset + HIGHEST_RELATIVE_OFFSET:
         return f"a batch of offset {header.base_offset} comes after offset {next_offset - 1}"
     return ""
+
+
+def _is_hole(segment: Segment, position: int, next_offset: int) -> bool:
+    """Whether a sector of the bad batch is missing (zeros), as where a power failure kept later sectors and not this one.
+
+    No flush ended after such a batch was written, so nothing behind it was durable.
+    """
+    (length,) = _LENGTH.unpack(segment.file.pread(12, position)[8:].ljust(4, b"\0"))
+    end = min(position + max(LENGTH_END + length, HEADER_SIZE), segment.size)
+    boundary = position - position % _SECTOR_BYTES + _SECTOR_BYTES
+    first = segment.file.pread(boundary - position, position)
+    if not any(first) and (len(first) > 16 or any(next_offset.to_bytes(8)[: len(first)])):
+        return True
+    while boundary < end:
+        if not any(segment.file.pread(_SECTOR_BYTES, boundary)):
+            return True
+        boundary += _SECTOR_BYTES
+    return False
 
 
 def _good_batch_behind(segment: Segment, position: int) -> int:

@@ -1,4 +1,4 @@
-"""The cluster as a cluster of one sees itself: DescribeCluster, DescribeTopicPartitions, and the requests that move leaders and replicas."""
+"""The cluster of one: DescribeCluster, DescribeTopicPartitions, and the requests that elect leaders and move replicas."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ TOPIC_OPERATIONS_BITS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 1
 LEADER_EPOCH = 0
 
 
-# --- DescribeCluster -----------------------------------------------------------------------------------------------------------------------
+# --- DescribeCluster ----------------------------------------------------------------------------------------------------------------------
 
 
 def on_describe_cluster(broker: Broker, request: Any, context: Context) -> Any:
-    """This broker. Errors: MISMATCHED_ENDPOINT_TYPE for controllers, which have no address here; UNSUPPORTED_ENDPOINT_TYPE for other kinds."""
+    """This broker. Errors: MISMATCHED_ENDPOINT_TYPE for controllers, which have no address; UNSUPPORTED_ENDPOINT_TYPE for other kinds."""
     response_class = messages.message_class("admin", "DescribeClusterResponse")
     endpoint_type = request.endpoint_type if context.api_version >= 1 else BROKERS
     code, message = Code.NONE, None
@@ -50,7 +50,7 @@ def on_describe_cluster(broker: Broker, request: Any, context: Context) -> Any:
     )
 
 
-# --- ElectLeaders, reassignments -----------------------------------------------------------------------------------------------------------
+# --- ElectLeaders, reassignments ----------------------------------------------------------------------------------------------------------
 
 
 def on_elect_leaders(broker: Broker, request: Any, context: Context) -> Any:
@@ -128,14 +128,14 @@ def _partition_exists(broker: Broker, name: str, index: int) -> bool:
     return topic is not None and 0 <= index < topic.partition_count
 
 
-# --- DescribeTopicPartitions ---------------------------------------------------------------------------------------------------------------
+# --- DescribeTopicPartitions --------------------------------------------------------------------------------------------------------------
 
 
 def on_describe_topic_partitions(broker: Broker, request: Any, context: Context) -> Any:
     """Topics in the order of their names, so many partitions at a time, and a cursor that says where to go on (KIP-966).
 
-    No topics asked for: all. Errors, by topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION; INVALID_REQUEST for all where the cursor
-    is at none of the topics asked for, or below partition 0.
+    No topics asked for: all. Errors, by topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION; INVALID_REQUEST for all where the
+    cursor is at none of the topics asked for, or below partition 0.
     """
     response_class = messages.message_class("admin", "DescribeTopicPartitionsResponse")
     cursor = request.cursor

@@ -29,7 +29,7 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-# --- DescribeConfigs -----------------------------------------------------------------------------------------------------------------------
+# --- DescribeConfigs ----------------------------------------------------------------------------------------------------------------------
 
 
 def on_describe_configs(broker: Broker, request: Any, context: Context) -> Any:
@@ -97,13 +97,14 @@ def _topic(broker: Broker, name: str) -> Topic:
 def _check_broker_resource(broker: Broker, resource_type: int, name: str) -> None:
     if resource_type != BROKER:
         raise KafkaError(
-            Code.INVALID_REQUEST, f"Resources of type {resource_type} have no settings here: ask for topics ({TOPIC}) or brokers ({BROKER})."
+            Code.INVALID_REQUEST,
+            f"Resources of type {resource_type} have no settings here: ask for topics ({TOPIC}) or brokers ({BROKER}).",
         )
     if name != str(broker.node_id):
         raise KafkaError(Code.INVALID_REQUEST, f"There is no broker '{name}': name the broker '{broker.node_id}', which is the only one.")
 
 
-# --- changing ------------------------------------------------------------------------------------------------------------------------------
+# --- changing -----------------------------------------------------------------------------------------------------------------------------
 
 
 class _Target(NamedTuple):
@@ -249,7 +250,9 @@ def _check_broker_configs(configs: dict[str, str]) -> None:
         if setting is None:
             raise KafkaError(Code.INVALID_REQUEST, f"unknown broker setting {name}{nearest(name, BROKER_SETTINGS)}")
         if not setting.dynamic:
-            raise KafkaError(Code.INVALID_REQUEST, f"{name} cannot change while the broker runs: set it in the broker's config and restart it.")
+            raise KafkaError(
+                Code.INVALID_REQUEST, f"{name} cannot change while the broker runs: set it in the broker's config and restart it."
+            )
         try:
             setting.parse(text)
         except ConfigError as error:

@@ -24,7 +24,9 @@ def on_describe_log_dirs(broker: Broker, request: Any, context: Context) -> Any:
     if request.topics is None:
         wanted = {name: broker.partitions_of(name) for name in broker.metadata.topics}
     else:
-        wanted = {asked.topic: [broker.partition(asked.topic, index) for index in dict.fromkeys(asked.partitions)] for asked in request.topics}
+        wanted = {
+            asked.topic: [broker.partition(asked.topic, index) for index in dict.fromkeys(asked.partitions)] for asked in request.topics
+        }
     topics = []
     for name, logs in wanted.items():
         partitions = [_row(topic_class.DescribeLogDirsPartition, log) for log in logs if log is not None]

@@ -24,7 +24,7 @@ BY_ID_SINCE = 6
 DELETION_DISABLED_SINCE = 3
 
 
-# --- CreateTopics --------------------------------------------------------------------------------------------------------------------------
+# --- CreateTopics -------------------------------------------------------------------------------------------------------------------------
 
 
 def on_create_topics(broker: Broker, request: Any, context: Context) -> Any:
@@ -74,7 +74,7 @@ def _create(broker: Broker, asked: Any, taken: TakenNames, topic_class: Any, now
     if asked.name in INTERNAL_TOPICS:
         raise KafkaError(
             Code.INVALID_TOPIC_EXCEPTION,
-            f"The topic '{asked.name}' is the broker's own and made when it is first needed: set its partition count in the broker's config.",
+            f"The topic '{asked.name}' is the broker's own and is made when it is first needed: choose another name.",
         )
     taken.check(asked.name)
     configs = _checked_configs(asked)
@@ -156,11 +156,11 @@ def _check_replicas(broker: Broker, index: int, broker_ids: Sequence[int]) -> No
     if list(broker_ids) != [broker.node_id]:
         raise KafkaError(
             Code.INVALID_REPLICA_ASSIGNMENT,
-            f"The replicas {list(broker_ids)} of partition {index} cannot be had: broker {broker.node_id} is the only one, so give [{broker.node_id}].",
+            f"Partition {index} cannot lie on {list(broker_ids)}: broker {broker.node_id} is the only one, so give [{broker.node_id}].",
         )
 
 
-# --- DeleteTopics --------------------------------------------------------------------------------------------------------------------------
+# --- DeleteTopics -------------------------------------------------------------------------------------------------------------------------
 
 
 def on_delete_topics(broker: Broker, request: Any, context: Context) -> Any:
@@ -226,7 +226,7 @@ def _refuse_internal(name: str, what: str) -> None:
         raise KafkaError(Code.INVALID_TOPIC_EXCEPTION, f"The topic '{name}' is the broker's own: it cannot be {what}.")
 
 
-# --- CreatePartitions ----------------------------------------------------------------------------------------------------------------------
+# --- CreatePartitions ---------------------------------------------------------------------------------------------------------------------
 
 
 def on_create_partitions(broker: Broker, request: Any, context: Context) -> Any:

@@ -47,16 +47,22 @@ def name_of(code: int) -> str:
 
 
 class Client:
-    """One client with one connection. lost: how many requests it never had an answer to."""
+    """One client with one connection.
+
+    lost: how many requests it never had an answer to. ends_after: with one more power loss than so many, the client is gone.
+    """
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name, self.rng = world, name, world.rng
         self.link: Link | None = None
         self.lost = 0
+        self.ends_after: int | None = None
 
     def connected(self) -> Asking:
-        """Have a connection, however long it takes."""
+        """Have a connection, however long it takes. Raises: Fenced where the client went with the power."""
         while self.link is None or not self.link.is_open:
+            if self.ends_after is not None and len(self.world.history.power_losses) > self.ends_after:
+                raise Fenced
             self.link = self.world.try_connect()
             if self.link is None:
                 yield self.rng.randint(20, 120)

@@ -11,7 +11,6 @@ from sim import wire
 from sim.clients import Asking, Fenced, Refused, error_code, name_of
 from sim.network import LOST
 from sim.producers import Producer, TransactionalProducer
-from sim.readers import open_records
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -157,7 +156,7 @@ class Worker(TransactionalProducer):
                 yield self.rng.randint(100, 400)
                 continue
             targets = [(topic, index, at) for (topic, index), at in self.positions.items()]
-            answer = yield from self.ask(wire.fetch(targets, committed=True, max_wait_ms=200))
+            answer = yield from self.ask(wire.fetch(targets, committed=True, max_wait_ms=400))
             if answer is LOST:
                 return
             rows: list[tuple[Partition, int]] = []
@@ -166,7 +165,7 @@ class Worker(TransactionalProducer):
                 partition = (found.topic, found.partition)
                 if found.error_code:
                     raise Refused(f"{self.name}: Fetch of {partition} from {self.positions[partition]}", found.error_code)
-                opened, position = open_records(found, self.positions[partition], committed_only=True)
+                opened, position = self.world.opener.records(found, self.positions[partition], committed_only=True)
                 if opened:
                     rows.extend((partition, offset) for offset, _ in opened)
                     moved[partition] = opened[-1][0] + 1
@@ -174,7 +173,7 @@ class Worker(TransactionalProducer):
                     self.positions[partition] = position
             self.is_idle = not rows
             if not rows:
-                yield self.rng.randint(20, 150)
+                yield self.rng.randint(50, 300)
             elif not (yield from self.turn(rows, moved)):
                 return
 
@@ -196,16 +195,19 @@ class Worker(TransactionalProducer):
                 resolved = yield from self.send_all(patience=0.8)
             except Refused as refusal:
                 world.refused(refusal, after_power_loss=world.may_forget)
-            if resolved and self.stalls > 0 and rng.random() < 0.3:
+            stall = rng.choice(("before", "after")) if resolved and self.stalls > 0 and rng.random() < 0.4 else ""
+            if stall:
                 self.stalls -= 1
+            if stall == "before":
                 yield rng.randint(SESSION_TIMEOUT_MS, 2 * SESSION_TIMEOUT_MS)
             commit = resolved and (yield from self.send_offsets(moved)) and rng.random() < 0.9
+            if stall == "after":
+                yield rng.randint(SESSION_TIMEOUT_MS, 2 * SESSION_TIMEOUT_MS)
             yield from self.end(transaction, commit=commit)
             if not resolved:
                 yield from self.init(bump=True, timeout_ms=self.timeout_ms)
         except Fenced:
-            if transaction.ending is Ending.OPEN:
-                transaction.end(Ending.ABORTED, world.loop.now_ms)
+            self.note_end_of(transaction)
             raise
         if transaction.ending is not Ending.COMMITTED:
             return False

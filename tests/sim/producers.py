@@ -189,6 +189,8 @@ class TransactionalProducer(Producer):
         self.pauses_at = -1
         self.pause_ms = 0
         self.added: list[Partition] = []
+        if world.scenario.sessions_end_with_power:
+            self.ends_after = len(world.history.power_losses)
 
     def run(self) -> Asking:
         """Gives whether it ended by itself (True), or was fenced."""
@@ -242,9 +244,14 @@ class TransactionalProducer(Producer):
             if unresolved:
                 yield from self.init(bump=True, timeout_ms=self.timeout_ms)
         except Fenced:
-            if transaction.ending is Ending.OPEN:
-                transaction.end(Ending.ABORTED, world.loop.now_ms)
+            self.note_end_of(transaction)
             raise
+
+    def note_end_of(self, transaction: Transaction) -> None:
+        """The instance is over: what became of a transaction that it did not see the end of."""
+        if transaction.ending is Ending.OPEN:
+            ending = Ending.ABORTED if transaction.commit_asked_ms is None else Ending.UNKNOWN
+            transaction.end(ending, self.world.loop.now_ms)
 
     def add_partitions(self, partitions: list[Partition]) -> Asking:
         new = [partition for partition in partitions if partition not in self.added]

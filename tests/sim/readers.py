@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from checkers import Partition, Span, Watermarks
 from protocol.errors import Code
-from protocol.records import batches_in, computed_crc, decode_marker, records_of
+from protocol.records import computed_crc, decode_marker, read_header, records_of
 from sim import wire
 from sim.clients import Asking, Client, Refused
 from sim.network import LOST
@@ -19,23 +19,53 @@ SESSION_ERRORS = frozenset({Code.FETCH_SESSION_ID_NOT_FOUND, Code.INVALID_FETCH_
 Rows = list[tuple[int, bytes]]
 
 
-def open_records(found: wire.Fetched, position: int, *, committed_only: bool) -> tuple[Rows, int]:
-    """What a client makes of the bytes of one partition: the records from `position` on, and the position after them."""
-    rows: Rows = []
-    aborted = sorted(found.aborted, key=lambda pair: pair[1])
-    skipping: dict[int, None] = {}
-    for at, header in batches_in(found.records):
-        batch = found.records[at : at + header.size_bytes]
-        assert computed_crc(batch) == header.crc, f"{found.topic}-{found.partition}: the batch at {header.base_offset} is broken"
-        while aborted and aborted[0][1] <= header.last_offset:
-            skipping[aborted.pop(0)[0]] = None
-        if header.is_control:
-            if not decode_marker(batch).commit:
-                skipping.pop(header.producer_id, None)
-        elif not (committed_only and header.is_transactional and header.producer_id in skipping):
-            rows.extend((record.offset, record.value or b"") for record in records_of(batch) if record.offset >= position)
-        position = max(position, header.next_offset)
-    return rows, position
+class Opened(NamedTuple):
+    """A batch as a client sees it. commit: what it says if it is a marker, else None."""
+
+    last_offset: int
+    producer_id: int
+    is_transactional: bool
+    commit: bool | None
+    rows: Rows
+
+
+class Opener:
+    """Opens batches, each once however many readers get it."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Opened] = {}
+
+    def open(self, batch: bytes) -> Opened:
+        opened = self._known.get(batch)
+        if opened is None:
+            header = read_header(batch)
+            assert computed_crc(batch) == header.crc, f"the batch at {header.base_offset} is broken"
+            commit = decode_marker(batch).commit if header.is_control else None
+            rows = [(record.offset, record.value or b"") for record in records_of(batch)] if commit is None else []
+            opened = self._known[batch] = Opened(header.last_offset, header.producer_id, header.is_transactional, commit, rows)
+        return opened
+
+    def records(self, found: wire.Fetched, position: int, *, committed_only: bool) -> tuple[Rows, int]:
+        """What a client makes of the bytes of one partition: the records from `position` on, and the position after them."""
+        rows: Rows = []
+        aborted = sorted(found.aborted, key=lambda pair: pair[1])
+        skipping: dict[int, None] = {}
+        data, at, end = found.records, 0, len(found.records)
+        while at + 12 <= end:
+            size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")
+            if at + size > end:
+                break
+            last_offset, producer_id, is_transactional, commit, batch_rows = self.open(data[at : at + size])
+            at += size
+            while aborted and aborted[0][1] <= last_offset:
+                skipping[aborted.pop(0)[0]] = None
+            if commit is not None:
+                if not commit:
+                    skipping.pop(producer_id, None)
+            elif not (committed_only and is_transactional and producer_id in skipping):
+                rows.extend(row for row in batch_rows if row[0] >= position)
+            position = max(position, last_offset + 1)
+        return rows, position
 
 
 class Reader(Client):
@@ -63,7 +93,7 @@ class Reader(Client):
             if answer is LOST:
                 yield self.rng.randint(5, 60)
             else:
-                yield self.rng.randint(10, 400)
+                yield self.rng.randint(20, 700)
         self.has_stopped = True
 
     def is_at_end(self) -> bool:
@@ -120,7 +150,7 @@ class Reader(Client):
         """Note what one partition gave."""
         world, partition = self.world, (found.topic, found.partition)
         now_ms = world.loop.now_ms
-        rows, position = open_records(found, self.positions[partition], committed_only=self.committed_only)
+        rows, position = world.opener.records(found, self.positions[partition], committed_only=self.committed_only)
         for offset, value in rows:
             world.history.read(self.name, partition, offset, value, committed_only=self.committed_only, now_ms=now_ms)
         assert position > self.positions[partition] or not found.records, (
@@ -205,7 +235,7 @@ def read_all(world: World, partition: Partition, *, committed_only: bool) -> Ask
         last = answer.partitions[0]
         if last.error_code:
             raise Refused(f"the last reader at {position} of {partition}", last.error_code)
-        found, position = open_records(last, position, committed_only=committed_only)
+        found, position = world.opener.records(last, position, committed_only=committed_only)
         rows.extend(found)
         if position >= (last.last_stable_offset if committed_only else last.high_watermark):
             reader.hang_up()

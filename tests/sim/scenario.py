@@ -20,7 +20,11 @@ FAULTS = ("kill", "power", "stop", "crash", "storm", "delete")
 
 @dataclass
 class Scenario:
-    """Topics, clients and faults. Chances are between 0 and 1, power_share that of crashes which are power losses."""
+    """Topics, clients and faults. Chances are between 0 and 1, power_share that of crashes which are power losses.
+
+    sessions_end_with_power: transactional producers end with the broker's machine, and begin new sessions. Else they go on as if only the
+    connection had been lost.
+    """
 
     topics: dict[str, int] = field(default_factory=lambda: {"plain": 1, "tx": 2})
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -39,11 +43,12 @@ class Scenario:
     zombies: float = 0.2
     chaos_ms: int = 5000
     fault_count: int = 4
-    fault_gap_ms: tuple[int, int] = (100, 1500)
+    fault_gap_ms: tuple[int, int] = (100, 1000)
     faults: tuple[str, ...] = FAULTS
     fault_weights: tuple[int, ...] = (3, 0, 1, 3, 2, 0)
     power_share: float = 0.0
     crash_at_start: float = 0.2
+    sessions_end_with_power: bool = True
     last_restart: str = "kill"
 
     @property
@@ -82,11 +87,11 @@ class Scenario:
         scenario.fault_count = rng.choice((0, 2, 4, 6))
         scenario.weather = Weather(delay_ms=rng.choice((1, 5, 30)), cut=rng.choice((0.0, 0.02, 0.06)), stall=rng.choice((0.0, 0.02)))
         scenario.idempotent_producers = rng.randint(0, 2)
-        scenario.applications = rng.randint(1, 3)
-        scenario.workers = rng.choice((0, 0, 1, 2))
-        scenario.rounds = rng.randint(3, 6)
-        scenario.chaos_ms = rng.randint(2000, 6000)
-        scenario.transaction_timeout_ms = rng.choice((800, 2000, 5000))
+        scenario.applications = rng.randint(1, 2)
+        scenario.workers = rng.choice((0, 0, 0, 1, 2))
+        scenario.rounds = rng.randint(2, 4)
+        scenario.chaos_ms = rng.randint(1500, 4000)
+        scenario.transaction_timeout_ms = rng.choice((800, 1500, 3000))
         if scenario.workers:
             scenario.topics |= {"in": rng.randint(1, 2), "out": rng.randint(1, 2)}
             scenario.applications = rng.randint(0, 1)
@@ -99,5 +104,5 @@ class Scenario:
         scenario.properties["transaction.state.log.segment.bytes"] = rng.choice(("2000", "1000000"))
         scenario.properties["offsets.topic.segment.bytes"] = rng.choice(("1000", "1000000"))
         readable = [partition for topic in scenario.topics for partition in scenario.partitions_of(topic)]
-        scenario.readers = [(rng.sample(readable, rng.randint(1, len(readable))), rng.random() < 0.7) for _ in range(rng.randint(1, 3))]
+        scenario.readers = [(rng.sample(readable, rng.randint(1, len(readable))), rng.random() < 0.7) for _ in range(rng.randint(1, 2))]
         return scenario

@@ -16,12 +16,13 @@ from sim.loop import Future, Loop
 from sim.network import Link, Weather
 from sim.node import Node
 from sim.producers import IdempotentProducer, Producer, TransactionalProducer
-from sim.readers import Reader, read_all
+from sim.readers import Opener, Reader, read_all
 from sim.scenario import Scenario
 
 START_MS = 1_760_000_000_000
-PEACE_MS = 90_000
+PEACE_MS = 30_000
 GROUP = "group"
+Tweak = Callable[[Scenario], None]
 
 
 class Report(NamedTuple):
@@ -39,15 +40,18 @@ class Report(NamedTuple):
 class World:
     """Everything there is in one schedule."""
 
-    def __init__(self, seed: int, scenario: Scenario | None = None, *, tracing: Callable[[str], None] | None = None) -> None:
+    def __init__(self, seed: int, *, tweak: Tweak | None = None, tracing: Callable[[str], None] | None = None) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
-        self.scenario = scenario if scenario is not None else Scenario.drawn(self.rng)
+        self.scenario = Scenario.drawn(self.rng)
+        if tweak is not None:
+            tweak(self.scenario)
         self.loop = Loop(START_MS)
         self.history = History(compacted=frozenset(self.scenario.compacted_topics))
         self.weather = self.scenario.weather
         self.flushed_topics = frozenset(self.scenario.flushed_topics)
         self.node = Node(self, self.scenario.properties)
+        self.opener = Opener()
         self.operations = 0
         self.restarts = 0
         self.is_draining = self.is_over = False
@@ -220,7 +224,9 @@ class World:
         self.loop.spawn(self.nemesis())
         self.loop.run_until(START_MS + scenario.chaos_ms)
         self._make_peace()
-        self.loop.run_until(self.loop.now_ms + PEACE_MS, self.is_settled)
+        end_ms = self.loop.now_ms + PEACE_MS
+        while self.loop.now_ms < end_ms and not self.is_settled():
+            self.loop.run_until(self.loop.now_ms + 40)
         if not self.is_settled():
             self.history.incident("stuck", self.what_is_missing())
         self.is_over = True
@@ -382,9 +388,9 @@ class World:
             self.history.incident("stuck", str(refusal))
 
 
-def run_seed(seed: int, scenario: Scenario | None = None, *, tracing: Callable[[str], None] | None = None) -> Report:
-    """One schedule from its seed."""
-    return World(seed, scenario, tracing=tracing).run()
+def run_seed(seed: int, *, tweak: Tweak | None = None, tracing: Callable[[str], None] | None = None) -> Report:
+    """One schedule from its seed. tweak: changes what was drawn, before anything happens."""
+    return World(seed, tweak=tweak, tracing=tracing).run()
 
 
 __all__ = ["Report", "Source", "World", "run_seed"]

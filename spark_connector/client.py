@@ -1,0 +1,433 @@
+"""A synchronous Kafka client for readers: the few requests a source needs, over plain sockets.
+
+One `Client` belongs to one thread. It keeps a connection to each broker that it talked to, learns leaders from Metadata, and repeats what
+failed for a reason that passes (a leader being elected, a broker starting again) until `retry_timeout_ms` is over. Connections are opened at
+the first request: a client that was just made can be pickled.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import re
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, NamedTuple, TypeVar
+
+from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
+from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
+
+from protocol.errors import Code
+from spark_connector.batches import AbortedTransaction
+from spark_connector.offsets import PartitionName
+from spark_connector.options import ClientOptions
+
+T = TypeVar("T")
+
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+UNKNOWN_TOPIC_PATIENCE_MS = 3000  # a topic that was just made may be unknown to the other brokers for a moment; one with a wrong name for ever
+MAX_RESPONSE_BYTES = (1 << 31) - 1
+CONSUMER = -1  # as replica_id
+
+# Request, response and the highest version that is used here. 12 is the last Fetch that names topics.
+_SPOKEN: dict[type, tuple[type, int]] = {
+    ApiVersionsRequest: (ApiVersionsResponse, 2),
+    MetadataRequest: (MetadataResponse, 8),
+    ListOffsetsRequest: (ListOffsetsResponse, 6),
+    FetchRequest: (FetchResponse, 12),
+}
+
+_PASSING = frozenset(
+    {
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        Code.LEADER_NOT_AVAILABLE,
+        Code.NOT_LEADER_OR_FOLLOWER,
+        Code.REQUEST_TIMED_OUT,
+        Code.BROKER_NOT_AVAILABLE,
+        Code.REPLICA_NOT_AVAILABLE,
+        Code.NETWORK_EXCEPTION,
+        Code.KAFKA_STORAGE_ERROR,
+        Code.FENCED_LEADER_EPOCH,
+        Code.UNKNOWN_LEADER_EPOCH,
+        Code.OFFSET_NOT_AVAILABLE,
+        Code.LISTENER_NOT_FOUND,
+        Code.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+
+
+class ClientError(Exception):
+    """A broker cannot be reached, or refuses for good; the message says which and what may be done."""
+
+
+class RefusedError(ClientError):
+    """A broker answered with an error code."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class PassingError(ClientError):
+    """Worth another try, for `patience_ms` at most. Never leaves this module: in the end it becomes a ClientError."""
+
+    def __init__(self, message: str, patience_ms: float = math.inf) -> None:
+        super().__init__(message)
+        self.patience_ms = patience_ms
+
+
+class Fetched(NamedTuple):
+    """One partition's part of a fetch."""
+
+    records: bytes | memoryview
+    aborted: list[AbortedTransaction] | None
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+
+
+class Connection:
+    """A socket to one broker, with the versions both sides speak. Requests are answered in order."""
+
+    def __init__(self, host: str, port: int, options: ClientOptions) -> None:
+        self.address = f"{host}:{port}"
+        self._options = options
+        self._correlation_ids = itertools.count(1)
+        self._expected: list[tuple[int, Any, int]] = []
+        try:
+            self._socket = socket.create_connection((host, port), options.connect_timeout_ms / 1000)
+        except OSError as error:
+            raise PassingError(f"{self.address}: {_reason(error)}") from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.settimeout(options.request_timeout_ms / 1000)
+        self._versions: dict[int, tuple[int, int]] = {}
+        try:
+            answer = self.request(ApiVersionsRequest())
+        except BaseException:
+            self.close()
+            raise
+        if answer.error_code:
+            self.close()
+            raise ClientError(f"{self.address} refuses ApiVersions with {_code_name(answer.error_code)}")
+        self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+
+    def version_of(self, request: Any) -> int:
+        """The highest version that both sides speak. Raises ClientError where there is none."""
+        highest: int = _SPOKEN[type(request)][1]
+        if isinstance(request, ApiVersionsRequest):
+            return 0
+        low, high = self._versions.get(request.API_KEY, (0, -1))
+        version = min(highest, high)
+        if version < low:
+            raise ClientError(f"{self.address} speaks {request.name} in versions {low} to {high}; this reader needs at most {highest}")
+        return version
+
+    def request(self, request: Any) -> Any:
+        """Send and wait for the answer."""
+        assert not self._expected, "the answer to another request is still to be received"
+        self.send(request)
+        return self.receive()
+
+    def send(self, request: Any) -> None:
+        """Send without waiting; `receive` gives the answers in the same order."""
+        version = self.version_of(request)
+        correlation_id = next(self._correlation_ids)
+        request.with_header(correlation_id=correlation_id, client_id=self._options.client_id)
+        try:
+            self._socket.sendall(request.encode(version=version, header=True, framed=True))
+        except OSError as error:
+            raise PassingError(f"{self.address}: {_reason(error)}") from error
+        self._expected.append((correlation_id, _SPOKEN[type(request)][0], version))
+
+    def receive(self) -> Any:
+        """The answer to the oldest request that has none yet."""
+        correlation_id, response, version = self._expected.pop(0)
+        (size,) = struct.unpack(">i", self._read(4))
+        if not 4 <= size <= MAX_RESPONSE_BYTES:
+            raise ClientError(f"{self.address} does not speak Kafka's protocol (or speaks TLS): an answer of {size} bytes")
+        frame = self._read(size)
+        answer = response.decode(memoryview(frame), version=version, header=True)
+        if answer.header.correlation_id != correlation_id:
+            raise ClientError(f"{self.address} answers request {answer.header.correlation_id} instead of {correlation_id}")
+        return answer
+
+    def _read(self, size: int) -> bytearray:
+        data = bytearray(size)
+        view, have = memoryview(data), 0
+        while have < size:
+            try:
+                count = self._socket.recv_into(view[have:])
+            except OSError as error:
+                raise PassingError(f"{self.address}: {_reason(error)}") from error
+            if not count:
+                raise PassingError(f"{self.address}: the connection was closed")
+            have += count
+        return data
+
+    def close(self) -> None:
+        """Close the socket; harmless when it is closed."""
+        self._socket.close()
+
+
+class Client:
+    """Requests to whichever broker answers them. Use as a context manager, or close it."""
+
+    def __init__(self, options: ClientOptions) -> None:
+        self.options = options
+        self._brokers: dict[int, tuple[str, int]] = {}
+        self._leaders: dict[PartitionName, int] = {}
+        self._connections: dict[tuple[str, int], Connection] = {}
+        self._pid = os.getpid()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"options": self.options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["options"])  # type: ignore[misc]
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections; the client can be used again."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    # --- what there is
+
+    def partitions_of(self, topics: Iterable[str]) -> list[PartitionName]:
+        """All partitions of the topics, in order. Raises ClientError naming a topic that does not exist."""
+        names = sorted(set(topics))
+
+        def ask() -> list[PartitionName]:
+            return [partition for topic in self._metadata(names) for partition in _partitions_in(topic)]
+
+        return self._retrying(ask, "looking for " + ", ".join(names))
+
+    def topics_matching(self, pattern: str) -> list[str]:
+        """Names of topics that match as a whole; internal ones are never among them."""
+
+        def ask() -> list[str]:
+            return sorted(topic.name for topic in self._metadata(None) if not topic.is_internal and re.fullmatch(pattern, topic.name))
+
+        return self._retrying(ask, "listing topics")
+
+    def _metadata(self, topics: list[str] | None) -> list[Any]:
+        wanted = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+        answer = self._any_broker().request(
+            MetadataRequest(
+                topics=wanted,
+                allow_auto_topic_creation=False,
+                include_cluster_authorized_operations=False,
+                include_topic_authorized_operations=False,
+            )
+        )
+        self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                self._leaders[PartitionName(topic.name, partition.partition_index)] = partition.leader_id
+        if topics is not None:
+            for topic in answer.topics:
+                _check(topic.error_code, f"topic {topic.name!r}")
+        return list(answer.topics)
+
+    # --- offsets
+
+    def offsets_at(self, timestamps: Mapping[PartitionName, int], *, read_committed: bool) -> dict[PartitionName, int | None]:
+        """ListOffsets: the first offset whose record is at least that late (in ms), or -1 for the end, -2 for the beginning of the log.
+
+        The end for read_committed is the last stable offset: everything before it is decided. None where no record is that late.
+        """
+
+        def ask() -> dict[PartitionName, int | None]:
+            found: dict[PartitionName, int | None] = {}
+            for node, names in self._by_leader(timestamps).items():
+                found.update(self._offsets_of_leader(node, {name: timestamps[name] for name in names}, read_committed))
+            return {name: found[name] for name in timestamps}
+
+        return self._retrying(ask, "asking for offsets") if timestamps else {}
+
+    def _offsets_of_leader(self, node: int, timestamps: Mapping[PartitionName, int], committed: bool) -> dict[PartitionName, int | None]:
+        topics: dict[str, list[Any]] = {}
+        for name, timestamp in timestamps.items():
+            partition = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
+                partition_index=name.partition, current_leader_epoch=-1, timestamp=timestamp
+            )
+            topics.setdefault(name.topic, []).append(partition)
+        answer = self._broker(node).request(
+            ListOffsetsRequest(
+                replica_id=CONSUMER,
+                isolation_level=READ_COMMITTED if committed else READ_UNCOMMITTED,
+                topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=each) for topic, each in topics.items()],
+            )
+        )
+        found: dict[PartitionName, int | None] = {}
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                name = PartitionName(topic.name, partition.partition_index)
+                _check(partition.error_code, f"partition {name}")
+                found[name] = partition.offset if partition.offset >= 0 else None
+        return found
+
+    def _by_leader(self, names: Iterable[PartitionName]) -> dict[int, list[PartitionName]]:
+        names = list(names)
+        if not all(name in self._leaders for name in names):
+            self._metadata(sorted({name.topic for name in names}))
+        leaders: dict[int, list[PartitionName]] = {}
+        for name in names:
+            leaders.setdefault(self._leader(name), []).append(name)
+        return leaders
+
+    def _leader(self, name: PartitionName) -> int:
+        node = self._leaders.get(name)
+        if node is None:
+            raise PassingError(f"partition {name} does not exist", UNKNOWN_TOPIC_PATIENCE_MS)
+        if node < 0:
+            raise PassingError(f"partition {name} has no leader")
+        return node
+
+    # --- fetch
+
+    def start_fetch(self, name: PartitionName, offset: int, *, read_committed: bool, max_bytes: int) -> Callable[[], Fetched]:
+        """Send a Fetch; calling what is returned waits for its answer, and repeats the request where that failed for a passing reason.
+
+        So the broker can work on the next answer while the one before it is decoded. An answer brings one whole batch at least.
+        Raises, from the call: RefusedError (OFFSET_OUT_OF_RANGE and what else is final), ClientError.
+        """
+        isolation = READ_COMMITTED if read_committed else READ_UNCOMMITTED
+
+        def send() -> Connection:
+            connection = self._broker(self._by_leader([name]).popitem()[0])
+            partition = FetchRequest.FetchTopic.FetchPartition(
+                partition=name.partition,
+                current_leader_epoch=-1,
+                fetch_offset=offset,
+                last_fetched_epoch=-1,
+                log_start_offset=-1,
+                partition_max_bytes=max_bytes,
+            )
+            connection.send(
+                FetchRequest(
+                    replica_id=CONSUMER,
+                    max_wait_ms=self.options.fetch_max_wait_ms,
+                    min_bytes=1,
+                    max_bytes=max_bytes,
+                    isolation_level=isolation,
+                    session_id=0,
+                    session_epoch=-1,
+                    topics=[FetchRequest.FetchTopic(topic=name.topic, partitions=[partition])],
+                    forgotten_topics_data=[],
+                    rack_id="",
+                )
+            )
+            return connection
+
+        sent: list[Connection] = []
+        try:
+            sent.append(send())
+        except PassingError:
+            pass  # the call below tries again, and keeps the time
+
+        def finish() -> Fetched:
+            connection = sent.pop() if sent else send()
+            return _fetched(connection.receive(), name)
+
+        return lambda: self._retrying(finish, f"reading {name} from offset {offset}")
+
+    # --- connections
+
+    def _any_broker(self) -> Connection:
+        """One that is connected, else the first that lets us connect. Raises PassingError with what each one said."""
+        for connection in self._connections.values():
+            return connection
+        failures = []
+        for address in dict.fromkeys((*self._brokers.values(), *self.options.bootstrap_servers)):
+            try:
+                return self._connect(address)
+            except PassingError as error:
+                failures.append(str(error))
+        raise PassingError("; ".join(failures))
+
+    def _broker(self, node: int) -> Connection:
+        if node not in self._brokers:
+            raise PassingError(f"broker {node} is not in the metadata")
+        address = self._brokers[node]
+        return self._connections.get(address) or self._connect(address)
+
+    def _connect(self, address: tuple[str, int]) -> Connection:
+        assert self._pid == os.getpid(), "a client does not survive a fork"
+        connection = Connection(*address, self.options)
+        self._connections[address] = connection
+        return connection
+
+    def _retrying(self, action: Callable[[], T], doing: str) -> T:
+        """Run it until it passes or time is up. After a failure connections and leaders are forgotten: whatever was known may be stale."""
+        start = time.monotonic()
+        while True:
+            try:
+                return action()
+            except PassingError as error:
+                self.close()
+                self._leaders.clear()
+                spent = time.monotonic() - start
+                if spent >= min(self.options.retry_timeout_ms, error.patience_ms) / 1000:
+                    raise ClientError(f"{doing} failed, for {spent:.1f} s by now: {self._advice(error)}") from error
+            except BaseException:
+                self.close()  # an answer may still be under way on it
+                raise
+            time.sleep(self.options.retry_backoff_ms / 1000)
+
+    def _advice(self, error: PassingError) -> str:
+        if self._brokers:
+            return str(error)
+        return f"no broker of kafka.bootstrap.servers can be reached ({error}); is one running there?"
+
+
+def _fetched(answer: Any, name: PartitionName) -> Fetched:
+    _check(answer.error_code, f"a fetch of {name}")
+    for topic in answer.responses:
+        for part in topic.partitions:
+            _check(part.error_code, f"partition {name}")
+            aborted = part.aborted_transactions
+            return Fetched(
+                part.records or b"",
+                None if aborted is None else [AbortedTransaction(entry.producer_id, entry.first_offset) for entry in aborted],
+                part.high_watermark,
+                part.last_stable_offset,
+                part.log_start_offset,
+            )
+    raise PassingError(f"an answer says nothing of {name}")
+
+
+def _partitions_in(topic: Any) -> list[PartitionName]:
+    return sorted(PartitionName(topic.name, partition.partition_index) for partition in topic.partitions)
+
+
+def _check(code: int, what: str) -> None:
+    if code in _PASSING:
+        if code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+            raise PassingError(f"{what} does not exist", UNKNOWN_TOPIC_PATIENCE_MS)
+        raise PassingError(f"{what}: {_code_name(code)}")
+    if code:
+        raise RefusedError(code, f"{what}: {_code_name(code)}")
+
+
+def _code_name(code: int) -> str:
+    try:
+        return Code(code).name
+    except ValueError:
+        return f"error code {code}"
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return error.strerror or str(error)

@@ -1,0 +1,97 @@
+"""Offsets of a read: where it begins and ends, and how the range of each partition is divided among tasks. Nothing here talks to a broker."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+LATEST, EARLIEST = -1, -2  # as offsets in Spark's JSON, and as timestamps in Kafka's ListOffsets
+
+
+class PartitionName(NamedTuple):
+    """A topic's partition."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class OffsetRange(NamedTuple):
+    """Offsets from start_offset up to end_offset, without the latter."""
+
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+
+    @property
+    def name(self) -> PartitionName:
+        return PartitionName(self.topic, self.partition)
+
+    @property
+    def size(self) -> int:
+        return self.end_offset - self.start_offset
+
+
+@dataclass(frozen=True)
+class OffsetSpec:
+    """What an option says about where to begin or to end: one of the four."""
+
+    option: str
+    everywhere: int | None = None  # EARLIEST or LATEST
+    offsets: Mapping[PartitionName, int] = field(default_factory=dict)  # -1 and -2 as above
+    timestamp_ms: int | None = None
+    timestamps_ms: Mapping[PartitionName, int] = field(default_factory=dict)
+    or_latest: bool = True  # where no record is that late: the end of the log, else an error
+
+    @property
+    def partitions(self) -> set[PartitionName] | None:
+        """Those that are named; None where it holds for all."""
+        if self.everywhere is not None or self.timestamp_ms is not None:
+            return None
+        return set(self.offsets or self.timestamps_ms)
+
+
+def dump_offsets(offsets: Mapping[PartitionName, int]) -> str:
+    """Offsets as JSON in the form of the options, always in the same order: Spark compares them as strings."""
+    topics: dict[str, dict[str, int]] = {}
+    for name in sorted(offsets):
+        topics.setdefault(name.topic, {})[str(name.partition)] = offsets[name]
+    return json.dumps(topics, separators=(",", ":"))
+
+
+def divide(ranges: Iterable[OffsetRange], *, min_partitions: int | None = None, max_records: int | None = None) -> list[OffsetRange]:
+    """One range for each task: at least min_partitions of them where there are so many offsets, none longer than max_records.
+
+    Longer ranges are cut into more pieces: each next cut goes to the range whose pieces are the longest. Empty ranges are left out.
+    """
+    whole = [each for each in ranges if each.size > 0]
+    pieces = [1 if max_records is None else -(-each.size // max_records) for each in whole]
+    missing = (min_partitions or 0) - sum(pieces)
+    if missing > 0:
+        pieces = _share(whole, pieces, missing)
+    return [piece for each, count in zip(whole, pieces, strict=True) for piece in _cut(each, count)]
+
+
+def _share(ranges: Sequence[OffsetRange], pieces: Sequence[int], missing: int) -> list[int]:
+    counts = list(pieces)
+    longest = [(-each.size / count, index) for index, (each, count) in enumerate(zip(ranges, counts, strict=True))]
+    heapq.heapify(longest)
+    while missing and longest:
+        _, index = heapq.heappop(longest)
+        if counts[index] >= ranges[index].size:
+            continue  # one offset each already
+        counts[index] += 1
+        missing -= 1
+        heapq.heappush(longest, (-ranges[index].size / counts[index], index))
+    return counts
+
+
+def _cut(whole: OffsetRange, count: int) -> Iterable[OffsetRange]:
+    edges = [whole.start_offset + whole.size * index // count for index in range(count + 1)]
+    return [whole._replace(start_offset=start, end_offset=end) for start, end in zip(edges, edges[1:], strict=False)]

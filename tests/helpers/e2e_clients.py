@@ -1,0 +1,307 @@
+"""What the end-to-end tests need of the three client libraries: one face for producing and reading, and waiting with a deadline.
+
+Nothing here sleeps for luck: `eventually` asks again until its deadline, and reads end where the log does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import aiokafka
+import confluent_kafka
+import kafka
+from confluent_kafka.admin import AdminClient, NewTopic
+
+T = TypeVar("T")
+QUIET = {"log_level": 0}  # librdkafka tells on stderr of each connection that a killed broker ends
+
+
+class Seen(NamedTuple):
+    """One record as a reader got it."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+def unique(prefix: str) -> str:
+    """A name that no other test has."""
+    return f"{prefix}-{uuid.uuid4().hex[:8]}"
+
+
+def eventually(probe: Callable[[], T], *, what: str, timeout_s: float = 20.0, pause_s: float = 0.05) -> T:
+    """The first true value of `probe`; an assertion with the last one when the time is up."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = probe()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s:.0f} s; last seen: {value!r}"
+        time.sleep(pause_s)
+
+
+def admin(servers: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": servers, **QUIET})
+
+
+def create_topic(servers: str, prefix: str, partitions: int = 1, **configs: str) -> str:
+    """A topic with a new name; settings with underscores for dots."""
+    name = unique(prefix)
+    settings = {key.replace("_", "."): value for key, value in configs.items()}
+    client = admin(servers)  # its futures fail when it is let go of
+    for future in client.create_topics([NewTopic(name, partitions, 1, config=settings)]).values():
+        future.result(20)
+    return name
+
+
+def producer(servers: str, **settings: Any) -> confluent_kafka.Producer:
+    """A confluent-kafka producer; settings with underscores for dots."""
+    return confluent_kafka.Producer({"bootstrap.servers": servers, "linger.ms": 0, **QUIET, **_dotted(settings)})
+
+
+def consumer(servers: str, group: str = "", **settings: Any) -> confluent_kafka.Consumer:
+    """A confluent-kafka consumer from the start of the log, without automatic commits."""
+    base = {
+        "bootstrap.servers": servers,
+        "group.id": group or unique("reader"),
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "fetch.wait.max.ms": 50,
+        **QUIET,
+    }
+    return confluent_kafka.Consumer({**base, **_dotted(settings)})
+
+
+def _dotted(settings: dict[str, Any]) -> dict[str, Any]:
+    return {key.replace("_", "."): value for key, value in settings.items()}
+
+
+def send_all(servers: str, topic: str, values: Iterable[bytes], *, partition: int = 0, **settings: Any) -> list[int]:
+    """Produce in order and wait for every answer; the offsets that were promised."""
+    offsets: list[int] = []
+    failures: list[Any] = []
+
+    def on_delivery(error: Any, message: Any) -> None:
+        if error is None:
+            offsets.append(message.offset())
+        else:
+            failures.append(error)
+
+    client = producer(servers, **settings)
+    for value in values:
+        client.produce(topic, value, partition=partition, on_delivery=on_delivery)
+        client.poll(0)
+    assert client.flush(30) == 0, "records are left in the producer's queue"
+    assert not failures, failures
+    return offsets
+
+
+def transact(client: confluent_kafka.Producer, topic: str, values: Iterable[bytes], *, partition: int = 0, commit: bool = True) -> None:
+    """One transaction from begin to end."""
+    client.begin_transaction()
+    for value in values:
+        client.produce(topic, value, partition=partition)
+    if commit:
+        client.commit_transaction(20)
+    else:
+        assert client.flush(20) == 0
+        client.abort_transaction(20)
+
+
+def read_all(servers: str, topic: str, *, committed: bool = True, timeout_s: float = 30.0) -> list[Seen]:
+    """Everything that a fresh reader finds up to the end of each partition (under `committed`: up to the last stable offset)."""
+    level = "read_committed" if committed else "read_uncommitted"
+    reader = consumer(servers, isolation_level=level, enable_partition_eof=True)
+    try:
+        metadata = reader.list_topics(topic, 20).topics[topic]
+        assert metadata.error is None, metadata.error
+        partitions = sorted(metadata.partitions)
+        reader.assign([confluent_kafka.TopicPartition(topic, index, confluent_kafka.OFFSET_BEGINNING) for index in partitions])
+        found: list[Seen] = []
+        open_partitions = set(partitions)
+        deadline = time.monotonic() + timeout_s
+        while open_partitions:
+            assert time.monotonic() < deadline, f"{topic}: no end of partitions {sorted(open_partitions)} after {len(found)} records"
+            for message in reader.consume(1000, 0.1):
+                error = message.error()
+                if error is None:
+                    found.append(Seen(message.partition(), message.offset(), message.key(), message.value()))
+                elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
+                    open_partitions.discard(message.partition())
+                elif not error.retriable():
+                    raise AssertionError(str(error))
+        return found
+    finally:
+        reader.close()
+
+
+def values_of(servers: str, topic: str, *, committed: bool = True) -> list[bytes | None]:
+    """The values in order; of several partitions one after the other."""
+    return [seen.value for seen in sorted(read_all(servers, topic, committed=committed), key=lambda seen: (seen.partition, seen.offset))]
+
+
+def committed_offset(servers: str, group: str, topic: str, partition: int = 0) -> int:
+    """What a group committed; -1001 where nothing is."""
+    client = consumer(servers, group)
+    try:
+        (found,) = client.committed([confluent_kafka.TopicPartition(topic, partition)], 20)
+        return int(found.offset)
+    finally:
+        client.close()
+
+
+def wait_until_ready(servers: str, timeout_s: float = 20.0) -> None:
+    """A broker that was restarted answers."""
+    admin(servers).list_topics(timeout=timeout_s)
+
+
+# --- one face for the three libraries -----------------------------------------------------------------------------------------------------
+
+
+class Confluent:
+    """confluent-kafka: librdkafka."""
+
+    name = "confluent-kafka"
+    codecs = ("none", "gzip", "snappy", "lz4", "zstd")
+
+    @staticmethod
+    def produce(servers: str, topic: str, values: Sequence[bytes], *, codec: str = "none") -> None:
+        send_all(servers, topic, values, compression_type=codec, linger_ms=5)
+
+    @staticmethod
+    def read(servers: str, topic: str, *, committed: bool = False) -> list[bytes | None]:
+        return values_of(servers, topic, committed=committed)
+
+    @staticmethod
+    def transactions(servers: str, topic: str, steps: Sequence[tuple[Sequence[bytes], bool]]) -> None:
+        client = producer(servers, transactional_id=unique("confluent"))
+        client.init_transactions(20)
+        for values, commit in steps:
+            transact(client, topic, values, commit=commit)
+
+
+class KafkaPython:
+    """kafka-python."""
+
+    name = "kafka-python"
+    codecs = tuple(
+        codec for codec, there in (
+            ("none", True), ("gzip", True), ("snappy", kafka.codec.has_snappy()), ("lz4", kafka.codec.has_lz4()), ("zstd", kafka.codec.has_zstd()),
+        ) if there
+    )  # fmt: skip
+
+    @staticmethod
+    def produce(servers: str, topic: str, values: Sequence[bytes], *, codec: str = "none") -> None:
+        client = kafka.KafkaProducer(bootstrap_servers=servers, compression_type=None if codec == "none" else codec, linger_ms=5)
+        try:
+            for future in [client.send(topic, value, partition=0) for value in values]:
+                future.get(timeout=20)
+        finally:
+            client.close()
+
+    @staticmethod
+    def read(servers: str, topic: str, *, committed: bool = False) -> list[bytes | None]:
+        level = "read_committed" if committed else "read_uncommitted"
+        client = kafka.KafkaConsumer(bootstrap_servers=servers, isolation_level=level, fetch_max_wait_ms=50)
+        try:
+            partition = kafka.TopicPartition(topic, 0)
+            client.assign([partition])
+            client.seek_to_beginning(partition)
+            end = client.end_offsets([partition])[partition]
+            found: list[bytes | None] = []
+            deadline = time.monotonic() + 30
+            while client.position(partition) < end:
+                assert time.monotonic() < deadline, f"{topic}: position {client.position(partition)} of {end}"
+                for records in client.poll(timeout_ms=200).values():
+                    found += [record.value for record in records]
+            return found
+        finally:
+            client.close()
+
+    @staticmethod
+    def transactions(servers: str, topic: str, steps: Sequence[tuple[Sequence[bytes], bool]]) -> None:
+        client = kafka.KafkaProducer(bootstrap_servers=servers, transactional_id=unique("kafka-python"))
+        try:
+            client.init_transactions()
+            for values, commit in steps:
+                client.begin_transaction()
+                for value in values:
+                    client.send(topic, value, partition=0)
+                client.flush(20)
+                if commit:
+                    client.commit_transaction()
+                else:
+                    client.abort_transaction()
+        finally:
+            client.close()
+
+
+class AioKafka:
+    """aiokafka."""
+
+    name = "aiokafka"
+    codecs = ("none", "gzip", "snappy", "lz4", "zstd")
+
+    @staticmethod
+    def produce(servers: str, topic: str, values: Sequence[bytes], *, codec: str = "none") -> None:
+        async def run() -> None:
+            client = aiokafka.AIOKafkaProducer(bootstrap_servers=servers, compression_type=None if codec == "none" else codec, linger_ms=5)
+            await client.start()
+            try:
+                for future in [await client.send(topic, value, partition=0) for value in values]:
+                    await asyncio.wait_for(future, 20)
+            finally:
+                await client.stop()
+
+        asyncio.run(run())
+
+    @staticmethod
+    def read(servers: str, topic: str, *, committed: bool = False) -> list[bytes | None]:
+        level = "read_committed" if committed else "read_uncommitted"
+
+        async def run() -> list[bytes | None]:
+            client = aiokafka.AIOKafkaConsumer(bootstrap_servers=servers, isolation_level=level, fetch_max_wait_ms=50)
+            await client.start()
+            try:
+                partition = aiokafka.TopicPartition(topic, 0)
+                client.assign([partition])
+                await client.seek_to_beginning(partition)
+                end = (await client.end_offsets([partition]))[partition]
+                found: list[bytes | None] = []
+                deadline = time.monotonic() + 30
+                while await client.position(partition) < end:
+                    assert time.monotonic() < deadline, f"{topic}: position {await client.position(partition)} of {end}"
+                    for records in (await client.getmany(timeout_ms=200)).values():
+                        found += [record.value for record in records]
+                return found
+            finally:
+                await client.stop()
+
+        return asyncio.run(run())
+
+    @staticmethod
+    def transactions(servers: str, topic: str, steps: Sequence[tuple[Sequence[bytes], bool]]) -> None:
+        async def run() -> None:
+            client = aiokafka.AIOKafkaProducer(bootstrap_servers=servers, transactional_id=unique("aiokafka"))
+            await client.start()
+            try:
+                for values, commit in steps:
+                    await client.begin_transaction()
+                    for value in values:
+                        await (await client.send(topic, value, partition=0))
+                    if commit:
+                        await client.commit_transaction()
+                    else:
+                        await client.abort_transaction()
+            finally:
+                await client.stop()
+
+        asyncio.run(run())
+
+
+LIBRARIES = (Confluent, KafkaPython, AioKafka)

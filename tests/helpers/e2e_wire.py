@@ -1,0 +1,65 @@
+"""A client that asks one request at a time over a plain socket: for what stock clients hide (retries of old batches, broken bytes)."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from types import TracebackType
+from typing import Any
+
+from sim import wire
+
+NAMES_CLOSED = (ConnectionError, EOFError)
+
+
+class Wire:
+    """One connection."""
+
+    def __init__(self, port: int, *, timeout_s: float = 20.0) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
+        self._correlation_id = 0
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.socket.close()
+
+    def send(self, call: wire.Call) -> None:
+        """Ask and do not wait."""
+        self._correlation_id += 1
+        frame = wire.frame(call, self._correlation_id)
+        self.socket.sendall(struct.pack(">i", len(frame)) + frame)
+
+    def receive(self, call: wire.Call) -> Any:
+        """The answer to the last request."""
+        (size,) = struct.unpack(">i", self._exactly(4))
+        data = self._exactly(size)
+        assert struct.unpack_from(">i", data)[0] == self._correlation_id, "the answer to another request came"
+        return call.decode(data[4:])
+
+    def call(self, call: wire.Call) -> Any:
+        """Ask and wait."""
+        self.send(call)
+        return self.receive(call)
+
+    def _exactly(self, size: int) -> bytes:
+        parts = []
+        while size:
+            part = self.socket.recv(size)
+            if not part:
+                raise EOFError("the broker hung up")
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def is_closed_by_broker(self) -> bool:
+        """Whether the broker hangs up, waiting for it as long as the socket's time allows."""
+        try:
+            while self.socket.recv(65536):
+                pass
+        except ConnectionError:
+            return True
+        except TimeoutError:
+            return False
+        return True

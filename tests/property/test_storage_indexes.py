@@ -1,0 +1,184 @@
+"""Indexes against linear scans, snapshots and batches against what was put in."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol.errors import Code, KafkaError
+from protocol.records import NewRecord, encode_batch
+from storage.checkpoints import CorruptCheckpoint, Manifest, SegmentNote, decode_offsets, encode_offsets
+from storage.log_config import LogConfig
+from storage.offset_index import NO_ENTRY, OffsetIndex
+from storage.producer_state import ProducerStateManager
+from storage.time_index import TimeIndex
+from storage.txn_index import AbortedEntry, AbortedTxn, TxnIndex
+from storage.validate import AppendRefused, Rules, check_client_batch, lengths_agree
+
+STEPS = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 500)), max_size=40)
+
+
+@given(STEPS, st.integers(-1, 2000), st.integers(0, 20000))
+def test_the_offset_index_is_a_linear_scan(steps: list[tuple[int, int]], offset: int, position: int) -> None:
+    index = OffsetIndex()
+    entries = []
+    at_offset = at_position = 0
+    for more_offsets, more_bytes in steps:
+        at_offset, at_position = at_offset + more_offsets, at_position + more_bytes
+        index.append(at_offset, at_position)
+        entries.append((at_offset, at_position))
+    again = OffsetIndex.decode(index.encode(), at_position + 1)
+    assert list(zip(again.offsets, again.positions, strict=True)) == entries
+    for each in (index, again):
+        assert each.lookup(offset) == max((entry for entry in entries if entry[0] <= offset), default=NO_ENTRY)
+        assert each.first_at_or_after(position) == min((entry for entry in entries if entry[1] >= position), default=None)
+    again.truncate(position)
+    assert again.encode() == b"".join(
+        o.to_bytes(4, "big") + p.to_bytes(4, "big") for o, p in entries if p < position
+    )
+
+
+@given(STEPS, st.integers(-1, 3000))
+def test_the_time_index_is_a_linear_scan(steps: list[tuple[int, int]], timestamp: int) -> None:
+    index = TimeIndex()
+    entries: list[tuple[int, int]] = []
+    for number, (time, _) in enumerate(steps):
+        if time > (entries[-1][0] if entries else -1):
+            entries.append((time, number))
+        index.maybe_append(time, number)
+    again = TimeIndex.decode(index.encode())
+    for each in (index, again):
+        assert list(zip(each.timestamps, each.offsets, strict=True)) == entries
+        assert each.lookup(timestamp) == max((entry for entry in entries if entry[0] <= timestamp), default=None)
+
+
+@given(st.binary(max_size=200), st.integers(0, 1000))
+def test_no_bytes_break_an_index(data: bytes, size: int) -> None:
+    index = OffsetIndex.decode(data, size)
+    assert list(index.offsets) == sorted(set(index.offsets))
+    assert all(position < size for position in index.positions)
+    times = TimeIndex.decode(data)
+    assert list(times.timestamps) == sorted(set(times.timestamps))
+    try:
+        assert TxnIndex.decode(data).encode() == data
+    except ValueError:
+        pass
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 30), st.integers(1, 30)), max_size=20), st.integers(0, 200), st.integers(0, 60))
+def test_the_aborted_index_finds_what_a_scan_finds(
+    rows: list[tuple[int, int, int]], fetch_offset: int, length: int
+) -> None:
+    """Each transaction ends at a marker; the last stable offset as of it is the first offset of the earliest still open."""
+    entries, end = [], 0
+    for pid, back, ahead in rows:
+        end += ahead
+        first = max(end - back, 0)
+        entries.append((pid, first, end))
+    firsts = [first for _, first, _ in entries]
+    index = TxnIndex()
+    for number, (pid, first, last) in enumerate(entries):
+        stable = min([last + 1, *[later for later in firsts[number + 1 :] if later <= last]])
+        index.append(AbortedEntry(pid, first, last, stable))
+    upper = fetch_offset + length
+    found: list[AbortedTxn] = []
+    TxnIndex.decode(index.encode()).collect(fetch_offset, upper, found)
+    assert found == [(pid, first) for pid, first, last in entries if last >= fetch_offset and first < upper]
+
+
+@given(st.dictionaries(st.tuples(st.from_regex(r"[a-zA-Z0-9._-]{1,20}", fullmatch=True), st.integers(0, 99)), st.integers(0, 2**62)))
+def test_checkpoints_round_trip_and_a_cut_is_noticed(offsets: dict[tuple[str, int], int]) -> None:
+    data = encode_offsets(offsets)
+    assert decode_offsets(data) == offsets
+    for cut in range(len(data)):
+        with pytest.raises(CorruptCheckpoint):
+            decode_offsets(data[:cut])
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3), st.integers(0, 2**31 - 1), st.integers(1, 5), st.booleans()), max_size=30))
+def test_snapshots_hold_the_last_batch_of_each_producer(rows: list[tuple[int, int, int, int, bool]]) -> None:
+    state, end = ProducerStateManager(), 0
+    for pid, epoch, sequence, count, transactional in rows:
+        last_sequence = (sequence + count - 1) & 0x7FFFFFFF
+        state.on_batch(pid, epoch, sequence, last_sequence, end, end + count - 1, 7 * end, transactional, 5)
+        end += count
+    again = ProducerStateManager.decode_snapshot(state.encode_snapshot(), end, 9)
+    assert again.open_txns == state.open_txns
+    assert list(again.open_txns.values()) == sorted(again.open_txns.values())
+    for pid, entry in state.producers.items():
+        other = again.producers[pid]
+        assert other.batches == entry.batches[-1:]
+        assert (other.producer_epoch, other.txn_first_offset) == (entry.producer_epoch, entry.txn_first_offset)
+    assert again.encode_snapshot() == state.encode_snapshot()
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 2), st.integers(0, 2), st.integers(0, 12), st.integers(1, 3), st.booleans()), max_size=40)
+)
+def test_sequences_are_checked_as_a_naive_model_does(rows: list[tuple[int, int, int, int, bool]]) -> None:
+    """The model keeps every batch; what it answers is written out from KIP-98's rules."""
+    state, end = ProducerStateManager(), 0
+    history: dict[int, list[tuple[int, int, int, int]]] = {}
+    for pid, epoch, sequence, count, transactional in rows:
+        batches = history.setdefault(pid, [])
+        latest = max((batch[0] for batch in batches), default=-1)
+        of_epoch = [batch for batch in batches if batch[0] == epoch]
+        last = sequence + count - 1
+        expected: object = "append"
+        if batches and epoch < latest:
+            expected = Code.INVALID_PRODUCER_EPOCH
+        elif batches and epoch > latest and sequence:
+            expected = Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+        elif of_epoch and sequence != of_epoch[-1][2] + 1:
+            same = [batch[3] for batch in of_epoch[-5:] if batch[1:3] == (sequence, last)]
+            expected = same[0] if same else Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if expected == "append" and pid in state.open_txns and not transactional:
+            expected = Code.INVALID_TXN_STATE
+        try:
+            duplicate = state.check_batch(pid, epoch, sequence, last, transactional, lambda entry: None)
+            answer: object = "append" if duplicate is None else duplicate.first_offset
+        except KafkaError as error:
+            answer = error.code
+        assert answer == expected
+        if answer == "append":
+            state.on_batch(pid, epoch, sequence, last, end, end + count - 1, 0, transactional, 0)
+            batches.append((epoch, sequence, last, end))
+            end += count
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.one_of(st.integers(0, 30), st.just(100), st.integers(0, 9000)), min_size=1, max_size=120), st.data())
+def test_the_walk_agrees_with_the_encoder_and_with_nothing_else(sizes: list[int], data: st.DataObject) -> None:
+    body = bytes(encode_batch([NewRecord(b"k", bytes(size), 5) for size in sizes])[61:])
+    assert lengths_agree(body, 0, len(sizes))
+    assert lengths_agree(memoryview(body), 0, len(sizes))
+    count = data.draw(st.integers(0, 200).filter(lambda n: n != len(sizes)))
+    assert not lengths_agree(memoryview(body), 0, count)
+    cut = data.draw(st.integers(0, len(body) - 1))
+    assert not lengths_agree(memoryview(body)[:cut], 0, len(sizes))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=150), st.booleans(), st.integers(0, 149), st.integers(0, 255))
+def test_no_bytes_break_the_checks(noise: bytes, real: bool, at: int, value: int) -> None:
+    sent = bytearray(noise)
+    if real:
+        sent = encode_batch([NewRecord(b"k", b"v", 5)] * 3)
+        sent[at % len(sent)] = value
+    try:
+        check_client_batch(memoryview(sent), Rules.of(LogConfig()), 0)
+    except AppendRefused:
+        pass
+
+
+def test_a_manifest_round_trips() -> None:
+    manifest = Manifest(uuid.UUID(int=5), 3, 40)
+    manifest.segments[0] = SegmentNote(0, 100, 7, 3, 10)
+    manifest.files["x.index"] = (-1, 0)
+    again = Manifest.decode(manifest.encode())
+    assert (again.topic_id, again.log_start_offset, again.log_end_offset) == (uuid.UUID(int=5), 3, 40)
+    assert (again.segments, again.files) == (manifest.segments, manifest.files)
+    assert again.knows("x.index", None) and not again.knows("x.index", b"")

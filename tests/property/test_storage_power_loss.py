@@ -1,0 +1,85 @@
+"""Logs on a disk that loses power: what was flushed is there, the log opens, and goes on."""
+
+from __future__ import annotations
+
+import logging
+import random
+
+from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, committed_values, values_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sim.disk import Crash, SimDisk
+
+from storage.log_config import LogConfig
+from storage.log_manager import LogManager, LogManagerConfig
+
+CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=200, retention_ms=-1)
+
+
+def open_on(disk: SimDisk) -> LogManager:
+    manager = LogManager(disk, "/data", config=LogManagerConfig(checkpoint_bytes=500), now_ms=NOW_MS)
+    manager.load(lambda topic: CONFIG, NOW_MS)
+    return manager
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.booleans())
+def test_what_was_flushed_survives(seed: int, power: bool) -> None:
+    rng = random.Random(seed)
+    disk = SimDisk(rng, lambda: NOW_MS)
+    logging.disable(logging.CRITICAL)
+    try:
+        live(rng, disk, power)
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def live(rng: random.Random, disk: SimDisk, power: bool) -> None:
+    """Several lives of one log; the model is what was durable at the last flush."""
+    manager = open_on(disk)
+    log = manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
+    log.flush()
+    sequence, now_ms = 0, NOW_MS
+    durable: dict[int, bytes | None] = {}
+    for _ in range(4):
+        if rng.random() < 0.5:
+            disk.crash_in(rng.randrange(60))
+        try:
+            for _ in range(rng.randrange(40)):
+                size = rng.choice((1, 30, 700))
+                log.append(batch([rng.randbytes(size)], pid=1, epoch=0, seq=sequence, transactional=True), now_ms=now_ms)
+                sequence += 1
+                if rng.random() < 0.3:
+                    log.append_marker(
+                        producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=rng.random() < 0.5, now_ms=now_ms
+                    )
+                if rng.random() < 0.3:
+                    log.flush()
+                    durable = values_of(log)
+                if rng.random() < 0.1:
+                    now_ms += 60_000
+                    manager.on_tick(now_ms)
+            if rng.random() < 0.3:
+                manager.close(now_ms)
+                durable = values_of(log)
+        except Crash:
+            pass
+        if power:
+            disk.lose_power()
+        else:
+            disk.kill()
+        manager = open_on(disk)
+        assert manager.offline == {}
+        log = manager.logs["t", 0]
+        found = values_of(log)
+        assert {offset: found.get(offset) for offset in durable} == durable
+        committed = committed_values(log)
+        assert committed.items() <= found.items()
+        durable = found
+        entry = log.producer_state.producers.get(1)
+        sequence = 0 if entry is None else entry.last_sequence + 1
+        if entry is not None and entry.batches:
+            last = entry.batches[-1]
+            assert last.last_offset in found
+            assert log.append(batch([b"x"], pid=1, epoch=0, seq=last.first_sequence, transactional=True), now_ms=now_ms).duplicate
+        log.flush()

@@ -1,0 +1,348 @@
+"""Mistakes that a broker of this kind makes, planted into the real classes one at a time: they prove that the simulator can find them.
+
+Each is a context manager that changes one method and puts it back. `kinds` are the findings that may give it away; `tweak` turns a drawn
+scenario towards where the mistake shows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from broker.flush_queue import FlushQueue
+from broker.handlers import fetch as fetch_handler
+from broker.handlers import produce as produce_handler
+from broker.shard_host import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, ShardHost
+from coordinator.group_shard import GroupShard
+from coordinator.shard import Result
+from coordinator.txn_shard import TxnShard
+from coordinator.txn_state import TransactionMetadata, TransactionState
+from protocol.errors import Code, KafkaError
+from sim.network import Weather
+from sim.scenario import Scenario
+from storage import log as log_module
+from storage.log import Isolation, Log
+from storage.producer_state import ProducerEntry, ProducerStateManager
+
+Tweak = Callable[[Scenario], None]
+
+
+class Defect(NamedTuple):
+    """One mistake. says: what is wrong, in a sentence."""
+
+    name: str
+    says: str
+    kinds: frozenset[str]
+    plant: Callable[[], contextlib.AbstractContextManager[None]]
+    tweak: Tweak
+
+
+DEFECTS: list[Defect] = []
+
+
+def _as_drawn(scenario: Scenario) -> None:
+    pass
+
+
+def _with_kills(scenario: Scenario) -> None:
+    scenario.fault_weights = (4, 0, 1, 4, 2, 0)
+    scenario.fault_count = 6
+    scenario.power_share = 0.0
+    scenario.last_restart = "kill"
+
+
+def _with_power(scenario: Scenario) -> None:
+    scenario.fault_weights = (0, 4, 0, 1, 0, 0)
+    scenario.power_share = 1.0
+    scenario.fault_count = 4
+    scenario.last_restart = "power"
+
+
+def _with_group(scenario: Scenario) -> None:
+    scenario.topics |= {"in": 1, "out": 1}
+    scenario.transaction_timeout_ms = 5000
+    scenario.workers, scenario.feeders, scenario.applications, scenario.idempotent_producers = 2, 1, 0, 0
+
+
+def _with_lost_answers(scenario: Scenario) -> None:
+    _with_kills(scenario)
+    scenario.weather = Weather(delay_ms=30, cut=0.08, stall=0.02)
+    scenario.idempotent_producers = 2
+
+
+def defect(says: str, *kinds: str, tweak: Tweak = _as_drawn) -> Callable[[Callable[[], Iterator[None]]], Callable[[], Any]]:
+    """Enter a generator function into the list, as a context manager."""
+
+    def enter(plant: Callable[[], Iterator[None]]) -> Callable[[], Any]:
+        manager = contextlib.contextmanager(plant)
+        DEFECTS.append(Defect(plant.__name__, says, frozenset(kinds), manager, tweak))
+        return manager
+
+    return enter
+
+
+@contextlib.contextmanager
+def changed(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """An attribute is another for a while."""
+    old = owner.__dict__[name]
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, old)
+
+
+# --- durability ----------------------------------------------------------------------------------------------------------------------------
+
+
+@defect("commits and flushed topics are answered before the flush", "lost", "torn", "offsets", tweak=_with_power)
+def answer_before_flush() -> Iterator[None]:
+    def wait(self: FlushQueue, logs: Any, then: Any, now_ms: int) -> None:
+        then(now_ms)
+
+    with changed(FlushQueue, "wait", wait):
+        yield
+
+
+@defect("a flush is over when the first of its files is on the disk", "lost", "torn", "offsets", tweak=_with_power)
+def half_a_flush() -> Iterator[None]:
+    begin = Log.begin_flush
+
+    def begin_flush(self: Log) -> Any:
+        token = begin(self)
+        return token if token is None else token._replace(files=token.files[:0])
+
+    with changed(Log, "begin_flush", begin_flush):
+        yield
+
+
+@defect("the Complete record is written before the markers", "lost", "aborted-read", "torn", "stuck", "offsets", tweak=_with_kills)
+def complete_before_marker() -> Iterator[None]:
+    write = ShardHost.write_markers
+
+    def write_markers(self: ShardHost, effect: Any, now_ms: int) -> None:
+        broker = self._broker
+        done = broker.txns.on_markers_written(effect.transactional_id, effect.producer_id, effect.producer_epoch, now_ms)
+        self.run_transactions(done, now_ms)
+        logs = [log for log in broker.partitions_of(TRANSACTIONS_TOPIC) if log is not None]
+        broker.flushes.wait(logs, lambda then_ms: write(self, effect, then_ms), now_ms)
+
+    with changed(ShardHost, "write_markers", write_markers):
+        yield
+
+
+@defect("data may be written before the record that says so", "lost", "refused", "torn", "offsets", tweak=_with_kills)
+def data_before_ongoing() -> Iterator[None]:
+    run = ShardHost.run_transactions
+
+    def run_transactions(self: ShardHost, result: Result, now_ms: int) -> None:
+        held = self.__dict__.setdefault("held", [])
+        if result.records and not result.effects and not result.more and _is_ongoing(self._broker, result):
+            for record in result.records:
+                self._broker.txns.replay(result.partition, 0, record.key, record.value)
+            held.append(result)
+            self._reply(result.replies)
+            return
+        if result.records:
+            for earlier in held:
+                self._append(TRANSACTIONS_TOPIC, earlier, now_ms)
+            held.clear()
+        run(self, result, now_ms)
+
+    with changed(ShardHost, "run_transactions", run_transactions):
+        yield
+
+
+def _is_ongoing(broker: Any, result: Result) -> bool:
+    from coordinator.txn_records import decode_key, decode_value
+
+    for record in result.records:
+        transactional_id = decode_key(record.key)
+        if transactional_id is None or record.value is None:
+            return False
+        if decode_value(transactional_id, record.value).state is not TransactionState.ONGOING:
+            return False
+    return True
+
+
+@defect("what was decided and not completed is forgotten at a start", "stuck", "lost", "torn", tweak=_with_kills)
+def prepared_is_forgotten() -> Iterator[None]:
+    def on_loaded(self: TxnShard, now_ms: int) -> Result:
+        return Result()
+
+    with changed(TxnShard, "on_loaded", on_loaded):
+        yield
+
+
+# --- fencing -------------------------------------------------------------------------------------------------------------------------------
+
+
+@defect("a new session has the epoch of the last", "refused", "aborted-read", "lost", "precommitted-read", "duplicate", "torn", "order", "offsets")
+def no_fencing_on_init() -> Iterator[None]:
+    begin = TxnShard._next_session
+
+    def next_session(self: TxnShard, found: TransactionMetadata, init: Any, now_ms: int) -> Any:
+        from coordinator.txn_shard import _initialised
+
+        if init.asked_by.producer_id >= 0:
+            return begin(self, found, init, now_ms)
+        return found.in_new_session(found.producer, init.asked_by, init.timeout_ms, now_ms), _initialised(found.producer)
+
+    def fenced(self: TransactionMetadata, asked_by: Any, now_ms: int) -> TransactionMetadata:
+        return self.prepared(False, now_ms)
+
+    with changed(TxnShard, "_next_session", next_session), changed(TransactionMetadata, "fenced", fenced):
+        yield
+
+
+@defect("a transaction that timed out is aborted without a new epoch", "refused", "aborted-read", "stuck", "lost", "offsets")
+def timeout_does_not_fence() -> Iterator[None]:
+    def fenced(self: TransactionMetadata, asked_by: Any, now_ms: int) -> TransactionMetadata:
+        return self.prepared(False, now_ms)
+
+    with changed(TransactionMetadata, "fenced", fenced):
+        yield
+
+
+@defect("batches of fenced producers are taken", "aborted-read", "stuck", "unwritten", "order", "refused", "precommitted-read", "torn", "lost", "offsets")
+def zombies_may_write() -> Iterator[None]:
+    check = ProducerStateManager.check_batch
+
+    def check_batch(self: ProducerStateManager, producer_id: int, producer_epoch: int, *rest: Any) -> Any:
+        try:
+            return check(self, producer_id, producer_epoch, *rest)
+        except KafkaError as error:
+            if error.code is Code.INVALID_PRODUCER_EPOCH:
+                return None
+            raise
+
+    def verify(broker: Any, transactional_id: str, log: Log, records: Any) -> Code:
+        return Code.NONE
+
+    with changed(ProducerStateManager, "check_batch", check_batch), changed(produce_handler, "_verify", verify):
+        yield
+
+
+@defect("offsets of members that the group has left behind are taken", "offsets", tweak=_with_group)
+def group_does_not_fence() -> Iterator[None]:
+    def check(self: GroupShard, *args: Any, **kwargs: Any) -> Code:
+        return Code.NONE
+
+    with changed(GroupShard, "_check_commit", check):
+        yield
+
+
+# --- idempotence ---------------------------------------------------------------------------------------------------------------------------
+
+
+@defect("of a producer's last five batches a restart keeps one", "refused", "duplicate", tweak=_with_lost_answers)
+def window_lost_on_restart() -> Iterator[None]:
+    def remember(self: Log, entry: ProducerEntry) -> None:
+        entry.window_known = True
+
+    with changed(Log, "_remember", remember):
+        yield
+
+
+@defect("a batch that comes again is written again", "duplicate", "order", tweak=_with_lost_answers)
+def duplicates_are_written() -> Iterator[None]:
+    check = ProducerStateManager.check_batch
+
+    def check_batch(self: ProducerStateManager, *args: Any) -> Any:
+        check(self, *args)
+        return None
+
+    with changed(ProducerStateManager, "check_batch", check_batch):
+        yield
+
+
+# --- isolation -----------------------------------------------------------------------------------------------------------------------------
+
+
+@defect("the aborted index says that a transaction began one offset later", "aborted-read")
+def aborted_index_off_by_one() -> Iterator[None]:
+    entry_of = log_module.aborted_entry
+
+    def entry(completed: Any) -> Any:
+        right = entry_of(completed)
+        return right._replace(first_offset=right.first_offset + 1)
+
+    with changed(log_module, "aborted_entry", entry):
+        yield
+
+
+@defect("the last stable offset is that of the latest open transaction", "aborted-read", "precommitted-read", "watermark")
+def stable_offset_of_the_wrong_transaction() -> Iterator[None]:
+    def first_open_offset(self: ProducerStateManager) -> int | None:
+        return next(reversed(self.open_txns.values()), None)
+
+    with changed(ProducerStateManager, "first_open_offset", first_open_offset):
+        yield
+
+
+@defect("a snapshot leaves out open transactions", "precommitted-read", "aborted-read", "torn", "stuck", "offsets", tweak=_with_kills)
+def snapshot_without_open_transactions() -> Iterator[None]:
+    encode = ProducerStateManager.encode_snapshot
+
+    def encode_snapshot(self: ProducerStateManager) -> bytes:
+        kept = {producer_id: entry.txn_first_offset for producer_id, entry in self.producers.items()}
+        for entry in self.producers.values():
+            entry.txn_first_offset = -1
+        try:
+            return encode(self)
+        finally:
+            for producer_id, offset in kept.items():
+                self.producers[producer_id].txn_first_offset = offset
+
+    with changed(ProducerStateManager, "encode_snapshot", encode_snapshot):
+        yield
+
+
+@defect("a fetch that waited is answered with uncommitted records", "aborted-read", "precommitted-read")
+def waiting_fetch_forgets_its_isolation() -> Iterator[None]:
+    fetch_class = fetch_handler._Fetch
+    complete = fetch_class.try_complete
+
+    def try_complete(self: Any, now_ms: int, out_of_time: bool) -> bool:
+        self._isolation = Isolation.READ_UNCOMMITTED
+        return complete(self, now_ms, out_of_time)
+
+    with changed(fetch_class, "try_complete", try_complete):
+        yield
+
+
+# --- offsets -------------------------------------------------------------------------------------------------------------------------------
+
+
+@defect("offsets of a transaction hold before its marker", "offsets", tweak=_with_group)
+def offsets_before_the_marker() -> Iterator[None]:
+    replay = GroupShard.replay
+
+    def eager(self: GroupShard, partition: int, offset: int, key: bytes, value: bytes | None, producer: Any) -> None:
+        replay(self, partition, offset, key, value, None)
+
+    with changed(GroupShard, "replay", eager):
+        yield
+
+
+@defect("the markers of offsets are not written", "offsets", "stuck", tweak=_with_group)
+def offsets_without_markers() -> Iterator[None]:
+    append = ShardHost.append_marker
+
+    def append_marker(self: ShardHost, topic: str, *args: Any, **kwargs: Any) -> Any:
+        return None if topic == OFFSETS_TOPIC else append(self, topic, *args, **kwargs)
+
+    with changed(ShardHost, "append_marker", append_marker):
+        yield
+
+
+@defect("offsets are given out while a transaction may change them", "offsets", tweak=_with_group)
+def unstable_offsets_are_given_out() -> Iterator[None]:
+    fetched = GroupShard._fetched
+
+    def unstable(self: GroupShard, group_id: str, topics: Any, require_stable: bool, *classes: Any) -> Any:
+        return fetched(self, group_id, topics, False, *classes)
+
+    with changed(GroupShard, "_fetched", unstable):
+        yield

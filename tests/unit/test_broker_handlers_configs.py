@@ -1,0 +1,285 @@
+"""Settings of topics and of the broker: told, set, appended to, replaced. Expected codes and sources are those of Apache Kafka 3.9."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.admin_host import NODE_ID, AdminHost, creatable
+
+from broker.config import BROKER_SETTINGS, TOPIC_SETTINGS
+from protocol import messages
+from protocol.errors import Code
+
+TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+FROM_TOPIC, FROM_DYNAMIC, FROM_STATIC, FROM_DEFAULT = 1, 2, 4, 5
+ME = str(NODE_ID)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[AdminHost]:
+    host = AdminHost(tmp_path, log_segment_bytes="1000000", log_retention_hours="3")
+    host.create(creatable("t", configs={"retention.ms": " 1234 "}), creatable("plain"))
+    yield host
+    host.close()
+
+
+def describe(
+    host: AdminHost,
+    name: str,
+    *keys: str,
+    kind: int = TOPIC,
+    version: int = 4,
+    synonyms: bool = False,
+    documentation: bool = False,
+) -> Any:
+    resource = messages.DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
+    )
+    request = messages.DescribeConfigsRequest(resources=[resource], include_synonyms=synonyms, include_documentation=documentation)
+    (result,) = host.call(request, version).results
+    assert (result.resource_type, result.resource_name) == (kind, name)
+    assert (result.error_message is None) == (result.error_code == 0)
+    return result
+
+
+def told(host: AdminHost, name: str, *keys: str, kind: int = TOPIC) -> dict[str, tuple[str, int]]:
+    """Value and source by name."""
+    return {row.name: (row.value, row.config_source) for row in describe(host, name, *keys, kind=kind).configs}
+
+
+def alter(host: AdminHost, name: str, *changes: tuple[str, int, str | None], kind: int = TOPIC, validate_only: bool = False) -> int:
+    resource_class = messages.IncrementalAlterConfigsRequest.AlterConfigsResource
+    configs = [resource_class.AlterableConfig(name=key, config_operation=operation, value=value) for key, operation, value in changes]
+    resource = resource_class(resource_type=kind, resource_name=name, configs=configs)
+    request = messages.IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
+    return only_code(host.call(request, 1), kind, name)
+
+
+def replace(host: AdminHost, name: str, configs: dict[str, str | None], *, kind: int = TOPIC, validate_only: bool = False) -> int:
+    resource_class = messages.AlterConfigsRequest.AlterConfigsResource
+    rows = [resource_class.AlterableConfig(name=key, value=value) for key, value in configs.items()]
+    resource = resource_class(resource_type=kind, resource_name=name, configs=rows)
+    return only_code(host.call(messages.AlterConfigsRequest(resources=[resource], validate_only=validate_only), 2), kind, name)
+
+
+def only_code(answer: Any, kind: int, name: str) -> int:
+    (row,) = answer.responses
+    assert (row.resource_type, row.resource_name) == (kind, name)
+    assert (row.error_message is None) == (row.error_code == 0)
+    code: int = row.error_code
+    return code
+
+
+# --- told --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_topics_settings_come_from_itself_from_the_broker_or_from_the_defaults(host: AdminHost) -> None:
+    assert told(host, "t", "retention.ms", "segment.bytes", "cleanup.policy") == {
+        "retention.ms": ("1234", FROM_TOPIC),
+        "segment.bytes": ("1000000", FROM_STATIC),
+        "cleanup.policy": ("delete", FROM_DEFAULT),
+    }
+    assert told(host, "plain", "retention.ms") == {"retention.ms": ("10800000", FROM_STATIC)}
+    alter(host, ME, ("log.retention.ms", SET, "99"), kind=BROKER)
+    assert told(host, "plain", "retention.ms") == {"retention.ms": ("99", FROM_DYNAMIC)}
+
+
+def test_synonyms_are_listed_from_what_holds_to_what_would(host: AdminHost) -> None:
+    alter(host, ME, ("log.segment.bytes", SET, "2000000"), kind=BROKER)
+    alter(host, "t", ("segment.bytes", SET, "3000000"))
+    rows = describe(host, "t", "segment.bytes", "retention.ms", "cleanup.policy", synonyms=True).configs
+    listed = {row.name: [(synonym.name, synonym.value, synonym.source) for synonym in row.synonyms] for row in rows}
+    assert listed == {
+        "segment.bytes": [
+            ("segment.bytes", "3000000", FROM_TOPIC),
+            ("log.segment.bytes", "2000000", FROM_DYNAMIC),
+            ("log.segment.bytes", "1000000", FROM_STATIC),
+            ("log.segment.bytes", "1073741824", FROM_DEFAULT),
+        ],
+        "retention.ms": [("retention.ms", "1234", FROM_TOPIC)],
+        "cleanup.policy": [("log.cleanup.policy", "delete", FROM_DEFAULT)],
+    }
+    assert describe(host, "t", "segment.bytes").configs[0].synonyms == []
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_every_version_of_describe_configs_is_answered(host: AdminHost, version: int) -> None:
+    (row,) = describe(host, "t", "retention.ms", version=version, documentation=True).configs
+    assert (row.name, row.value, row.read_only, row.is_sensitive) == ("retention.ms", "1234", False, False)
+    assert version > 0 or row.is_default is False
+    assert version < 1 or row.config_source == FROM_TOPIC
+    assert version < 3 or (row.config_type == 5 and row.documentation == TOPIC_SETTINGS["retention.ms"].doc)
+
+
+def test_types_are_told_by_their_numbers_and_documentation_on_request(host: AdminHost) -> None:
+    keys = ("preallocate", "compression.type", "segment.bytes", "retention.ms", "min.cleanable.dirty.ratio", "cleanup.policy")
+    rows = describe(host, "t", *keys).configs
+    assert {row.name: row.config_type for row in rows} == dict(zip(keys, (1, 2, 3, 5, 6, 7), strict=True))
+    assert all(row.documentation is None for row in rows)
+
+
+def test_all_settings_are_told_where_none_is_named(host: AdminHost) -> None:
+    assert set(told(host, "t")) == set(TOPIC_SETTINGS)
+    assert set(told(host, ME, kind=BROKER)) == set(BROKER_SETTINGS)
+    assert told(host, "t", "no.such.key") == {}
+
+
+def test_the_brokers_settings_tell_what_may_change_while_it_runs(host: AdminHost) -> None:
+    keys = ("log.segment.bytes", "log.retention.hours", "message.max.bytes", "num.partitions", "log.retention.ms")
+    rows = describe(host, ME, *keys, kind=BROKER).configs
+    assert {row.name: (row.value, row.config_source, row.read_only) for row in rows} == {
+        "log.segment.bytes": ("1000000", FROM_STATIC, False),
+        "log.retention.hours": ("3", FROM_STATIC, True),
+        "message.max.bytes": ("1048588", FROM_DEFAULT, False),
+        "num.partitions": ("1", FROM_DEFAULT, True),
+        "log.retention.ms": (None, FROM_DEFAULT, False),
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code"),
+    [
+        (TOPIC, "missing", Code.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "", Code.INVALID_TOPIC_EXCEPTION),
+        (TOPIC, "a/b", Code.INVALID_TOPIC_EXCEPTION),
+        (BROKER, "4711", Code.INVALID_REQUEST),
+        (BROKER, "abc", Code.INVALID_REQUEST),
+        (BROKER, "", Code.INVALID_REQUEST),
+        (BROKER_LOGGER, ME, Code.INVALID_REQUEST),
+        (77, "x", Code.INVALID_REQUEST),
+    ],
+)
+def test_what_has_no_settings_is_neither_described_nor_changed(host: AdminHost, kind: int, name: str, code: Code) -> None:
+    result = describe(host, name, kind=kind)
+    assert (result.error_code, result.configs) == (code, [])
+    assert alter(host, name, ("retention.ms", SET, "8"), kind=kind) == code
+    assert replace(host, name, {"retention.ms": "8"}, kind=kind) == code
+
+
+# --- changed bit by bit ------------------------------------------------------------------------------------------------
+
+
+def test_a_set_value_holds_at_once_and_after_a_restart(host: AdminHost) -> None:
+    assert alter(host, "t", ("max.message.bytes", SET, "5000"), ("retention.ms", DELETE, None)) == 0
+    log = host.broker.partition("t", 0)
+    assert log is not None and (log.config.max_message_bytes, log.config.retention_ms) == (5000, 10_800_000)
+    host.restart()
+    log = host.broker.partition("t", 0)
+    assert log is not None and (log.config.max_message_bytes, log.config.retention_ms) == (5000, 10_800_000)
+    assert told(host, "t", "max.message.bytes") == {"max.message.bytes": ("5000", FROM_TOPIC)}
+
+
+def test_lists_are_appended_to_and_subtracted_from(host: AdminHost) -> None:
+    def policy(operation: int, value: str) -> str:
+        assert alter(host, "t", ("cleanup.policy", operation, value)) == 0
+        return told(host, "t", "cleanup.policy")["cleanup.policy"][0]
+
+    assert policy(APPEND, "compact") == "delete,compact"  # to the default
+    assert policy(APPEND, "compact") == "delete,compact"
+    assert policy(SUBTRACT, "delete") == "compact"
+    assert policy(SUBTRACT, "delete") == "compact"
+    assert policy(SUBTRACT, "compact") == ""
+    assert policy(APPEND, "delete, compact,delete") == "delete,compact"
+    assert policy(DELETE, "") == "delete"
+    assert host.broker.metadata.topics["t"].configs == {"retention.ms": " 1234 "}
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ([("retention.ms", APPEND, "5")], Code.INVALID_CONFIG),
+        ([("retention.ms", SUBTRACT, "5")], Code.INVALID_CONFIG),
+        ([("no.such.key", SET, "1")], Code.INVALID_CONFIG),
+        ([("no.such.key", APPEND, "1")], Code.INVALID_CONFIG),
+        ([("no.such.key", DELETE, None)], Code.NONE),
+        ([("cleanup.policy", APPEND, "burn")], Code.INVALID_CONFIG),
+        ([("retention.ms", SET, "abc")], Code.INVALID_CONFIG),
+        ([("retention.ms", SET, None)], Code.INVALID_REQUEST),
+        ([("cleanup.policy", APPEND, None)], Code.INVALID_REQUEST),
+        ([("retention.ms", SET, "1"), ("retention.ms", SET, "2")], Code.INVALID_REQUEST),
+        ([("retention.ms", SET, "1"), ("retention.ms", DELETE, None)], Code.INVALID_REQUEST),
+        ([("retention.ms", SET, "7"), ("segment.bytes", SET, "x")], Code.INVALID_CONFIG),
+        ([("retention.ms", 9, "7")], Code.UNKNOWN_SERVER_ERROR),
+        ([], Code.NONE),
+        ([("retention.bytes", DELETE, None)], Code.NONE),
+    ],
+    ids=str,
+)
+def test_changes_that_do_not_hold_change_nothing(host: AdminHost, changes: list[tuple[str, int, str | None]], code: Code) -> None:
+    assert alter(host, "t", *changes, validate_only=True) == code
+    assert alter(host, "t", *changes) == code
+    assert host.broker.metadata.topics["t"].configs == {"retention.ms": " 1234 "}
+
+
+def test_what_is_only_validated_is_not_changed(host: AdminHost) -> None:
+    assert alter(host, "t", ("retention.ms", SET, "8"), validate_only=True) == 0
+    assert replace(host, "t", {"retention.ms": "8"}, validate_only=True) == 0
+    assert told(host, "t", "retention.ms") == {"retention.ms": ("1234", FROM_TOPIC)}
+
+
+def test_a_resource_named_twice_is_not_changed(host: AdminHost) -> None:
+    resource_class = messages.IncrementalAlterConfigsRequest.AlterConfigsResource
+    configs = [resource_class.AlterableConfig(name="retention.ms", config_operation=SET, value="8")]
+    resources = [resource_class(resource_type=TOPIC, resource_name=name, configs=configs) for name in ("t", "plain", "t")]
+    rows = host.call(messages.IncrementalAlterConfigsRequest(resources=resources, validate_only=False), 0).responses
+    assert {row.resource_name: row.error_code for row in rows} == {"t": Code.INVALID_REQUEST, "plain": 0}
+    assert told(host, "t", "retention.ms") == {"retention.ms": ("1234", FROM_TOPIC)}
+    assert told(host, "plain", "retention.ms") == {"retention.ms": ("8", FROM_TOPIC)}
+
+
+# --- the broker's ------------------------------------------------------------------------------------------------------
+
+
+def test_the_brokers_dynamic_settings_hold_for_its_topics_at_once_and_after_a_restart(host: AdminHost) -> None:
+    assert alter(host, ME, ("message.max.bytes", SET, "5000"), kind=BROKER, validate_only=True) == 0
+    assert told(host, ME, "message.max.bytes", kind=BROKER) == {"message.max.bytes": ("1048588", FROM_DEFAULT)}
+    assert alter(host, ME, ("message.max.bytes", SET, "5000"), kind=BROKER) == 0
+    for _ in range(2):
+        assert told(host, ME, "message.max.bytes", kind=BROKER) == {"message.max.bytes": ("5000", FROM_DYNAMIC)}
+        log = host.broker.partition("plain", 0)
+        assert log is not None and log.config.max_message_bytes == 5000
+        host.restart()
+    assert alter(host, ME, ("message.max.bytes", DELETE, None), kind=BROKER) == 0
+    assert told(host, "plain", "max.message.bytes") == {"max.message.bytes": ("1048588", FROM_DEFAULT)}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("num.partitions", "3"), ("log.retention.hours", "3"), ("no.such.key", "1"), ("log.segment.bytes", "x"), ("node.id", "8")],
+)
+def test_what_a_broker_may_not_be_told_while_it_runs(host: AdminHost, name: str, value: str) -> None:
+    """INVALID_REQUEST, not INVALID_CONFIG: see KAFKA-13609."""
+    before = told(host, ME, kind=BROKER)
+    assert alter(host, ME, (name, SET, value), kind=BROKER) == Code.INVALID_REQUEST
+    assert replace(host, ME, {name: value}, kind=BROKER) == Code.INVALID_REQUEST
+    assert told(host, ME, kind=BROKER) == before
+
+
+def test_the_brokers_lists_are_appended_to(host: AdminHost) -> None:
+    assert alter(host, ME, ("log.cleanup.policy", APPEND, "compact"), kind=BROKER) == 0
+    assert told(host, "plain", "cleanup.policy") == {"cleanup.policy": ("delete,compact", FROM_DYNAMIC)}
+    assert alter(host, ME, ("log.segment.bytes", APPEND, "5"), kind=BROKER) == Code.INVALID_REQUEST
+
+
+# --- replaced ----------------------------------------------------------------------------------------------------------
+
+
+def test_replacing_forgets_what_is_not_named(host: AdminHost) -> None:
+    assert replace(host, "t", {"max.message.bytes": "5000"}) == 0
+    assert host.broker.metadata.topics["t"].configs == {"max.message.bytes": "5000"}
+    for configs, code in (
+        ({"retention.ms": "abc"}, Code.INVALID_CONFIG),
+        ({"no.such.key": "1"}, Code.INVALID_CONFIG),
+        ({"retention.ms": None}, Code.INVALID_REQUEST),
+    ):
+        assert replace(host, "t", configs) == code
+        assert host.broker.metadata.topics["t"].configs == {"max.message.bytes": "5000"}
+    assert replace(host, "t", {}) == 0
+    assert host.broker.metadata.topics["t"].configs == {}
+    assert alter(host, ME, ("message.max.bytes", SET, "5000"), kind=BROKER) == 0
+    assert replace(host, ME, {"log.segment.bytes": "2000000"}, kind=BROKER) == 0
+    assert host.broker.config.dynamic == {"log.segment.bytes": "2000000"}

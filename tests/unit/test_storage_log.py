@@ -1,0 +1,427 @@
+"""Idempotence, transactions, reading and deleting on one log: what Apache Kafka 3.9 answered to the same (the oracle's scenarios)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers.storage_logs import (
+    NOW_MS,
+    SECOND_MS,
+    batch,
+    committed_values,
+    fetched,
+    new_log,
+    offsets_in,
+    reopened,
+    values_of,
+)
+
+from protocol.errors import Code, KafkaError
+from protocol.records import encode_batch, new_records, read_header
+from storage.log import AppendInfo, AppendOrigin, Isolation, Log
+from storage.log_config import LogConfig
+
+COMMITTED = Isolation.READ_COMMITTED
+
+
+def refused(log: Log, **sent: object) -> Code:
+    with pytest.raises(KafkaError) as error:
+        log.append(batch(**sent), now_ms=NOW_MS)  # type: ignore[arg-type]
+    assert getattr(error.value, "knows_log_start", True)
+    return error.value.code
+
+
+def send(log: Log, values: list[bytes] | None = None, **sent: object) -> AppendInfo:
+    return log.append(batch(values or [b"v"], **sent), now_ms=NOW_MS)  # type: ignore[arg-type]
+
+
+def end(log: Log, pid: int, commit: bool, *, epoch: int = 0, coordinator_epoch: int = 0, now_ms: int = NOW_MS) -> int:
+    return log.append_marker(
+        producer_id=pid, producer_epoch=epoch, coordinator_epoch=coordinator_epoch, commit=commit, now_ms=now_ms
+    ).first_offset
+
+
+# --- idempotence -----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_last_five_batches_are_remembered_and_older_ones_are_out_of_order(tmp_path: Path) -> None:
+    _, log = new_log(tmp_path)
+    for number in range(8):
+        send(log, [b"%d" % number] * 2, pid=1, epoch=0, seq=2 * number)
+    for number in (7, 6, 5, 4, 3):
+        info = send(log, [b"%d" % number] * 2, pid=1, epoch=0, seq=2 * number)
+        assert info == AppendInfo(2 * number, 2 * number + 1, SECOND_MS, True)
+    for number in (2, 1, 0):
+        assert refused(log, values=[b"x"] * 2, pid=1, epoch=0, seq=2 * number) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.log_end_offset == 16
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("segment_bytes", [1 << 30, 150])
+def test_the_last_five_batches_are_remembered_after_a_restart(tmp_path: Path, clean: bool, segment_bytes: int) -> None:
+    """B1, B2: a repeated batch gets its first offset again, also from before a stop or a kill."""
+    config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=0)
+    manager, log = new_log(tmp_path, segment_bytes=segment_bytes, index_interval_bytes=0)
+    for number in range(8):
+        send(log, [b"%d" % number] * 2, pid=1, epoch=0, seq=2 * number)
+        send(log)
+    _, log = reopened(manager, config, clean=clean)
+    for number in (3, 7, 5, 4, 6):
+        info = send(log, [b"%d" % number] * 2, pid=1, epoch=0, seq=2 * number)
+        assert (info.first_offset, info.duplicate) == (3 * number, True)
+    assert refused(log, values=[b"x"] * 2, pid=1, epoch=0, seq=4) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert not send(log, pid=1, epoch=0, seq=16).duplicate
+
+
+def test_part_of_a_batch_is_no_duplicate(tmp_path: Path) -> None:
+    _, log = new_log(tmp_path)
+    send(log, [b"a"] * 4, pid=1, epoch=0, seq=0)
+    assert refused(log, values=[b"a"] * 2, pid=1, epoch=0, seq=0) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(log, values=[b"a"] * 4, pid=1, epoch=0, seq=2) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_gap_is_refused_and_what_comes_next_is_taken(tmp_path: Path) -> None:
+    _, log = new_log(tmp_path)
+    send(log, pid=1, epoch=0, seq=0)
+    assert refused(log, pid=1, epoch=0, seq=2) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(log, pid=1, epoch=0, seq=1).first_offset == 1
+
+
+def test_a_producer_that_is_not_known_may_begin_anywhere(tmp_path: Path) -> None:
+    """B4"""
+    _, log = new_log(tmp_path)
+    assert send(log, pid=1, epoch=0, seq=7).first_offset == 0
+    assert send(log, pid=1, epoch=0, seq=8).first_offset == 1
+
+
+def test_epochs(tmp_path: Path) -> None:
+    """B6"""
+    _, log = new_log(tmp_path)
+    send(log, pid=1, epoch=1, seq=0)
+    assert refused(log, pid=1, epoch=0, seq=1) == Code.INVALID_PRODUCER_EPOCH
+    assert refused(log, pid=1, epoch=2, seq=1) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(log, pid=1, epoch=2, seq=0).first_offset == 1
+    assert refused(log, pid=1, epoch=1, seq=1) == Code.INVALID_PRODUCER_EPOCH
+
+
+def test_sequences_wrap(tmp_path: Path) -> None:
+    """B7"""
+    _, log = new_log(tmp_path)
+    top = 2**31 - 1
+    send(log, [b"a"] * 2, pid=1, epoch=0, seq=top - 1)
+    assert send(log, [b"b"] * 2, pid=1, epoch=0, seq=0).first_offset == 2
+    assert send(log, pid=1, epoch=0, seq=2).first_offset == 4
+    send(log, [b"a"] * 3, pid=2, epoch=0, seq=top - 1)
+    assert send(log, pid=2, epoch=0, seq=1).first_offset == 8
+
+
+def test_a_plain_batch_inside_the_producers_transaction_is_refused(tmp_path: Path) -> None:
+    """B9"""
+    _, log = new_log(tmp_path)
+    send(log, pid=1, epoch=0, seq=0, transactional=True)
+    assert refused(log, pid=1, epoch=0, seq=1) == Code.INVALID_TXN_STATE
+
+
+def test_producers_expire_by_the_brokers_clock_and_not_within_a_transaction(tmp_path: Path) -> None:
+    """B4, B5: the records' times are of long ago; what counts is when something was written, markers too."""
+    _, log = new_log(tmp_path, producer_id_expiration_ms=1000)
+    send(log, pid=1, epoch=0, seq=0)
+    send(log, pid=2, epoch=0, seq=0, transactional=True)
+    send(log, pid=3, epoch=0, seq=0, transactional=True)
+    end(log, 3, True, now_ms=NOW_MS + 500)
+    assert log.expire_producers(NOW_MS + 1000) == 1
+    assert sorted(log.producer_state.producers) == [2, 3]
+    assert send(log, pid=1, epoch=0, seq=9).first_offset == 4
+
+
+# --- transactions ---------------------------------------------------------------------------------------------------------------
+
+
+def test_markers_are_fenced_by_producer_and_coordinator_epoch(tmp_path: Path) -> None:
+    """B10"""
+    _, log = new_log(tmp_path)
+    send(log, pid=1, epoch=1, seq=0, transactional=True)
+    with pytest.raises(KafkaError) as error:
+        end(log, 1, True, epoch=0)
+    assert error.value.code == Code.INVALID_PRODUCER_EPOCH
+    end(log, 1, False, epoch=1, coordinator_epoch=4)
+    end(log, 1, False, epoch=1, coordinator_epoch=4)
+    with pytest.raises(KafkaError) as error:
+        end(log, 1, True, epoch=1, coordinator_epoch=3)
+    assert error.value.code == Code.TRANSACTION_COORDINATOR_FENCED
+    assert log.read(0, max_bytes=1000, isolation=COMMITTED, min_one_batch=True).aborted == [(1, 0)]
+
+
+def test_a_marker_with_a_newer_epoch_fences_the_producer(tmp_path: Path) -> None:
+    """A4: what the fenced session still had under way is refused, and the last stable offset does not wait for it."""
+    _, log = new_log(tmp_path)
+    send(log, pid=1, epoch=0, seq=0, transactional=True)
+    end(log, 1, False, epoch=1)
+    assert refused(log, pid=1, epoch=0, seq=1, transactional=True) == Code.INVALID_PRODUCER_EPOCH
+    assert log.last_stable_offset == log.log_end_offset == 2
+    assert send(log, pid=1, epoch=1, seq=0, transactional=True).first_offset == 2
+
+
+def test_an_abort_without_data_is_not_listed(tmp_path: Path) -> None:
+    """D4"""
+    _, log = new_log(tmp_path)
+    end(log, 1, False)
+    send(log)
+    assert log.read(0, max_bytes=1000, isolation=COMMITTED, min_one_batch=True).aborted == []
+
+
+def test_interleaved_transactions_list_what_touches_the_fetch(tmp_path: Path) -> None:
+    """D1, D3, D5"""
+    _, log = new_log(tmp_path)
+    for pid in (1, 2, 3):
+        send(log, [b"%da" % pid], pid=pid, epoch=0, seq=0, transactional=True)
+    for pid in (1, 2):
+        send(log, [b"%db" % pid], pid=pid, epoch=0, seq=1, transactional=True)
+    end(log, 2, False)
+    assert log.last_stable_offset == 0
+    assert log.read(0, max_bytes=1000, isolation=COMMITTED, min_one_batch=True).slice is None
+    end(log, 1, True)
+    assert log.last_stable_offset == 2
+    data = log.read(0, max_bytes=1000, isolation=COMMITTED, min_one_batch=True)
+    assert offsets_in(data) == [0, 1]
+    assert data.aborted == [(2, 1)]
+    end(log, 3, False)
+    for offset, listed in ((0, [(2, 1), (3, 2)]), (4, [(2, 1), (3, 2)]), (6, [(3, 2)])):
+        assert log.read(offset, max_bytes=1000, isolation=COMMITTED, min_one_batch=True).aborted == listed
+    assert committed_values(log) == {0: b"1a", 3: b"1b"}
+    uncommitted = log.read(0, max_bytes=1000, min_one_batch=True)
+    assert uncommitted.aborted is None
+    assert offsets_in(uncommitted) == list(range(8))
+
+
+def test_the_aborted_list_reaches_as_far_as_the_index_can_tell(tmp_path: Path) -> None:
+    """The oracle's many_transactions_one_after_another: a segment without index entries is bounded by the end of the log."""
+    _, log = new_log(tmp_path)
+    for number in range(12):
+        send(log, [b"%d" % number], pid=1, epoch=0, seq=number, transactional=True)
+        end(log, 1, number % 3 != 0)
+    for offset, firsts in ((0, [0, 6, 12, 18]), (3, [6, 12, 18]), (7, [6, 12, 18]), (12, [12, 18]), (23, [])):
+        data = log.read(offset, max_bytes=1, isolation=COMMITTED, min_one_batch=True)
+        assert data.aborted == [(1, first) for first in firsts]
+
+
+def test_with_index_entries_the_aborted_list_ends_at_the_data(tmp_path: Path) -> None:
+    _, log = new_log(tmp_path, index_interval_bytes=0)
+    for number in range(12):
+        send(log, [b"%d" % number], pid=1, epoch=0, seq=number, transactional=True)
+        end(log, 1, number % 3 != 0)
+    data = log.read(0, max_bytes=1, isolation=COMMITTED, min_one_batch=True)
+    assert data.aborted == [(1, 0)]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_open_transactions_survive_also_without_their_data(tmp_path: Path, clean: bool) -> None:
+    """F6: a transaction whose batches were all deleted is still open after a restart, and holds the last stable offset."""
+    manager, log = new_log(tmp_path)
+    send(log, [b"a", b"b"], pid=1, epoch=0, seq=0, transactional=True)
+    log.delete_records_before(-1)
+    manager.on_tick(NOW_MS)
+    send(log, [b"plain"])
+    _, log = reopened(manager, LogConfig(), clean=clean)
+    assert (log.log_start_offset, log.last_stable_offset, log.log_end_offset) == (2, 2, 3)
+    assert log.has_ongoing_transaction(1, 0) and not log.has_ongoing_transaction(1, 1)
+    end(log, 1, True)
+    assert log.last_stable_offset == 4
+
+
+def test_a_producer_with_markers_alone_survives(tmp_path: Path) -> None:
+    """F7"""
+    manager, log = new_log(tmp_path)
+    end(log, 1, False, epoch=3, coordinator_epoch=7)
+    _, log = reopened(manager, LogConfig(), clean=True)
+    entry = log.producer_state.producers[1]
+    assert (entry.producer_epoch, entry.coordinator_epoch, entry.last_offset, entry.batches) == (3, 7, -1, [])
+    assert refused(log, pid=1, epoch=3, seq=5) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(log, pid=1, epoch=3, seq=0).first_offset == 1
+
+
+def test_a_coordinators_batches_have_no_sequence_and_can_be_transactional(tmp_path: Path) -> None:
+    _, log = new_log(tmp_path)
+    for _ in range(2):
+        own = encode_batch(new_records([(b"k", b"v")], NOW_MS), producer_id=5, producer_epoch=0, transactional=True)
+        log.append(own, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
+    assert (log.log_end_offset, log.last_stable_offset) == (2, 0)
+    end(log, 5, True)
+    assert log.last_stable_offset == 3
+    assert [header.base_offset for header, _ in log.read_batches()] == [0, 1, 2]
+    assert [header.base_offset for header, _ in log.read_batches(1)] == [1, 2]
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_where_a_fetch_may_begin(tmp_path: Path) -> None:
+    """D8"""
+    _, log = new_log(tmp_path)
+    for value in (b"a", b"b", b"c"):
+        send(log, [value, value])
+    assert offsets_in(log.read(3, max_bytes=1000, min_one_batch=True)) == [2, 3, 4, 5]
+    assert log.read(6, max_bytes=1000, min_one_batch=True).slice is None
+    for offset in (7, -1):
+        with pytest.raises(KafkaError) as error:
+            log.read(offset, max_bytes=1000, min_one_batch=True)
+        assert error.value.code == Code.OFFSET_OUT_OF_RANGE
+
+
+def test_limits_of_a_fetch(tmp_path: Path) -> None:
+    _, log = new_log(tmp_path)
+    for value in (b"a", b"b", b"c"):
+        send(log, [value * 100])
+    size = log.size_bytes // 3
+    for max_bytes in (0, 1):
+        assert len(fetched(log.read(0, max_bytes=max_bytes, min_one_batch=True))) == size
+        assert log.read(0, max_bytes=max_bytes, min_one_batch=False).slice is None
+    assert len(fetched(log.read(0, max_bytes=size * 3 // 2, min_one_batch=True))) == size * 3 // 2
+    assert offsets_in(log.read(0, max_bytes=size * 2, min_one_batch=True)) == [0, 1]
+    with pytest.raises(KafkaError) as error:
+        log.read(0, max_bytes=-1, min_one_batch=True)
+    assert error.value.code == Code.UNKNOWN_SERVER_ERROR
+
+
+def test_a_fetch_ends_with_its_segment(tmp_path: Path) -> None:
+    _, log = new_log(tmp_path, segment_bytes=100)
+    for value in (b"a", b"b"):
+        send(log, [value])
+    assert [segment.base_offset for segment in log.segments] == [0, 1]
+    assert offsets_in(log.read(0, max_bytes=1000, min_one_batch=True)) == [0]
+
+
+def test_committed_readers_stop_at_the_last_stable_offset(tmp_path: Path) -> None:
+    """D6: positions reach the last stable offset although the log ends in markers and open data."""
+    _, log = new_log(tmp_path)
+    send(log, [b"a"], pid=1, epoch=0, seq=0, transactional=True)
+    end(log, 1, True)
+    send(log, [b"b"], pid=1, epoch=0, seq=1, transactional=True)
+    end(log, 1, False, now_ms=NOW_MS + 10)
+    send(log, [b"c", b"d"], pid=1, epoch=0, seq=2, transactional=True)
+    send(log, [b"e"])
+    assert (log.last_stable_offset, log.log_end_offset) == (4, 7)
+    for offset, given, listed in ((1, [1, 2, 3], [(1, 2)]), (3, [3], [(1, 2)]), (4, [], []), (6, [], []), (7, [], [])):
+        data = log.read(offset, max_bytes=1000, isolation=COMMITTED, min_one_batch=True)
+        assert (offsets_in(data), data.aborted) == (given, listed)
+    assert log.offset_of_max_timestamp() == (NOW_MS + 10, 3, 0)
+    assert log.offset_for_timestamp(SECOND_MS + 1, upper_bound_offset=4) == (NOW_MS, 1, 0)
+    assert log.offset_for_timestamp(SECOND_MS + 1, upper_bound_offset=1) is None
+
+
+def test_offsets_by_time(tmp_path: Path) -> None:
+    """D12, the oracle's offsets_by_time: the first record that is not older, in the order of the log."""
+    _, log = new_log(tmp_path)
+    assert log.offset_of_max_timestamp() is None
+    assert log.offset_for_timestamp(SECOND_MS) is None
+    for times in ([10, 20, 30], [60, 40, 50], [25]):
+        send(log, [b"x"] * len(times), times=[SECOND_MS + plus for plus in times])
+    wanted = {0: (10, 0), 10: (10, 0), 11: (20, 1), 25: (30, 2), 30: (30, 2), 31: (60, 3), 45: (60, 3), 60: (60, 3)}
+    for plus, (time, offset) in wanted.items():
+        assert log.offset_for_timestamp(SECOND_MS + plus) == (SECOND_MS + time, offset, 0)
+    assert log.offset_for_timestamp(SECOND_MS + 61) is None
+    assert log.offset_of_max_timestamp() == (SECOND_MS + 60, 3, 0)
+
+
+def test_ends_of_leader_epochs(tmp_path: Path) -> None:
+    _, log = new_log(tmp_path)
+    assert log.end_offset_for_epoch(0) == (0, 0)
+    send(log, [b"a", b"b"])
+    assert log.end_offset_for_epoch(0) == (0, 2)
+    assert log.end_offset_for_epoch(7) == log.end_offset_for_epoch(-1) == (-1, -1)
+    assert log.end_offset_for_epoch(-2) == (-2, 0)
+    assert read_header(fetched(log.read(0, max_bytes=100, min_one_batch=True))).leader_epoch == 0
+
+
+# --- deleting --------------------------------------------------------------------------------------------------------------------
+
+
+def test_deleting_records(tmp_path: Path) -> None:
+    _, log = new_log(tmp_path)
+    for value in (b"a", b"b", b"c"):
+        send(log, [value, value])
+    assert log.delete_records_before(3) == 3
+    assert offsets_in(log.read(3, max_bytes=1000, min_one_batch=True)) == [2, 3, 4, 5]
+    assert log.offset_for_timestamp(0) == (SECOND_MS, 3, 0)
+    assert log.offset_of_max_timestamp() == (SECOND_MS, 3, 0)
+    assert log.delete_records_before(1) == 3
+    for offset in (7, -2):
+        with pytest.raises(KafkaError) as error:
+            log.delete_records_before(offset)
+        assert error.value.code == Code.OFFSET_OUT_OF_RANGE
+    assert log.delete_records_before(-1) == 6
+    assert log.offset_for_timestamp(0) is None
+    assert log.offset_of_max_timestamp() is None
+    assert send(log).first_offset == 6
+    assert values_of(log) == {6: b"v"}
+
+
+def test_deleting_records_of_an_open_transaction(tmp_path: Path) -> None:
+    _, log = new_log(tmp_path)
+    send(log, [b"a", b"b"], pid=1, epoch=0, seq=0, transactional=True)
+    send(log, [b"plain"])
+    assert log.delete_records_before(-1) == 3
+    assert log.last_stable_offset == 3
+    data = log.read(3, max_bytes=1000, isolation=COMMITTED, min_one_batch=True)
+    assert (data.slice, data.aborted) == (None, [])
+    assert send(log, [b"c"], pid=1, epoch=0, seq=2, transactional=True).first_offset == 3
+    assert log.last_stable_offset == 3
+    end(log, 1, False)
+    data = log.read(3, max_bytes=1000, isolation=COMMITTED, min_one_batch=True)
+    assert data.aborted == [(1, 0)]
+    assert offsets_in(data) == [3, 4]
+
+
+def test_an_aborted_transaction_goes_with_its_segment(tmp_path: Path) -> None:
+    _, log = new_log(tmp_path, segment_bytes=100)
+    send(log, [b"a"], pid=1, epoch=0, seq=0, transactional=True)
+    end(log, 1, False)
+    send(log, [b"plain"])
+    for start, listed in ((1, [(1, 0)]), (2, [])):
+        log.delete_records_before(start)
+        log.delete_old_segments(NOW_MS)
+        assert log.read(start, max_bytes=1000, isolation=COMMITTED, min_one_batch=True).aborted == listed
+    assert send(log, [b"b"], pid=1, epoch=0, seq=1, transactional=True).first_offset == 3
+    end(log, 1, True)
+    assert committed_values(log) == {2: b"plain", 3: b"b"}
+
+
+def test_a_producer_whose_batches_are_gone_is_still_known(tmp_path: Path) -> None:
+    """B3"""
+    _, log = new_log(tmp_path)
+    for sequence in range(3):
+        send(log, pid=1, epoch=0, seq=sequence)
+    log.delete_records_before(-1)
+    log.delete_old_segments(NOW_MS)
+    assert send(log, pid=1, epoch=0, seq=2) == AppendInfo(2, 2, SECOND_MS, True)
+    assert refused(log, pid=1, epoch=0, seq=7) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(log, pid=1, epoch=0, seq=3).first_offset == 3
+    assert send(log, pid=2, epoch=0, seq=9).first_offset == 4
+
+
+# --- flushing --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_flush_covers_all_segments_and_new_names(tmp_path: Path) -> None:
+    _, log = new_log(tmp_path, segment_bytes=100)
+    send(log)
+    log.flush()
+    assert log.begin_flush() is None and log.is_flushed(1)
+    for _ in range(3):
+        send(log)
+    token = log.begin_flush()
+    assert token is not None
+    assert token.end_offset == 4
+    paths = [getattr(file, "path", None) for file in token.files]
+    assert [segment.path(".log") for segment in log.segments] == paths[:4]
+    assert len(paths) > 4  # the directory: the new files' names
+    send(log)
+    assert not log.is_flushed(4)
+    log.finish_flush(token)
+    assert (log.recovery_point, log.is_flushed(4), log.is_flushed(5)) == (4, True, False)
+    again = log.begin_flush()
+    assert again is not None
+    assert again.end_offset == 5
+    log.finish_flush(token)
+    assert log.recovery_point == 4

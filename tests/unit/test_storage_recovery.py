@@ -1,0 +1,195 @@
+"""Stops, kills and torn writes: what is read again, what is cut, and what is refused with a word on what to do."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, kill, new_log, open_manager, reopened, values_of
+
+from storage.log import Log
+from storage.log_config import LogConfig
+from storage.segment import Segment
+
+SMALL = LogConfig(segment_bytes=200)
+
+
+def fill(log: Log, count: int, start: int = 0) -> None:
+    for number in range(start, start + count):
+        log.append(batch([b"%d" % number], pid=1, epoch=0, seq=number), now_ms=NOW_MS)
+
+
+def test_a_torn_tail_is_cut_and_said_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    manager, log = new_log(tmp_path)
+    fill(log, 5)
+    path, size = Path(log.active.path(".log")), log.size_bytes
+    path.write_bytes(path.read_bytes()[:-3])
+    with caplog.at_level(logging.WARNING):
+        manager, log = reopened(manager, LogConfig(), clean=False)
+    assert log.log_end_offset == 4
+    assert "torn end" in caplog.text and path.name in caplog.text
+    assert path.stat().st_size == size * 4 // 5
+    assert values_of(log) == {number: b"%d" % number for number in range(4)}
+    fill(log, 1, start=4)  # the producer's state is that of what is left
+
+
+def test_what_was_durable_is_not_cut(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path)
+    fill(log, 5)
+    log.flush()
+    manager._checkpoint(force=True)
+    path = Path(log.active.path(".log"))
+    path.write_bytes(path.read_bytes()[:-3])
+    kill(manager)
+    again = open_manager(tmp_path)
+    error = again.offline["t", 0]
+    assert str(path) in str(error) and "truncate -s" in str(error)
+    assert path.stat().st_size % 5
+    position = str(error).rpartition("truncate -s ")[2].rstrip("`")
+    with path.open("ab") as file:
+        file.truncate(int(position))
+    kill(again)
+    assert open_manager(tmp_path).logs["t", 0].log_end_offset == 4
+
+
+def test_a_bad_batch_with_good_ones_behind_is_not_cut(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path)
+    fill(log, 5)
+    kill(manager)
+    path = Path(log.active.path(".log"))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 5 + 40] ^= 1
+    path.write_bytes(data)
+    again = open_manager(tmp_path)
+    assert "a good batch follows" in str(again.offline["t", 0])
+    assert path.read_bytes() == data
+    assert again.logs == {}
+
+
+def test_zeros_after_a_power_failure_are_cut(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path)
+    fill(log, 5)
+    with Path(log.active.path(".log")).open("ab") as file:
+        file.write(bytes(5000))
+    _, log = reopened(manager, LogConfig(), clean=False)
+    assert log.log_end_offset == 5
+
+
+def test_a_segment_begun_behind_a_torn_one_goes(tmp_path: Path) -> None:
+    """A power failure may keep the new file and lose the end of the one before; a snapshot of the lost batches must not be believed."""
+    manager, log = new_log(tmp_path, segment_bytes=200)
+    fill(log, 2)
+    torn = Path(log.active.path(".log"))
+    log._roll(NOW_MS)
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+    torn.write_bytes(torn.read_bytes()[:-1])
+    manager, log = reopened(manager, SMALL, clean=False)
+    assert ([segment.base_offset for segment in log.segments], log.log_end_offset, log.snapshots) == ([0], 1, [])
+    fill(log, 1, start=1)
+    assert values_of(log) == {0: b"0", 1: b"1"}
+
+
+def test_a_snapshot_that_is_corrupt_falls_back_to_the_older_one_then_to_a_scan(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager, log = new_log(tmp_path, segment_bytes=200)
+    fill(log, 7)
+    manager.close(NOW_MS)
+    snapshots = sorted((tmp_path / "t-0").glob("*.snapshot"))
+    assert len(snapshots) >= 3
+    for broken in (snapshots[-1:], snapshots[-2:], snapshots):
+        for path in broken:
+            if path.exists():
+                path.write_bytes(path.read_bytes()[:-1])
+        again = open_manager(tmp_path, SMALL)
+        log = again.logs["t", 0]
+        assert log.append(batch([b"3"], pid=1, epoch=0, seq=3), now_ms=NOW_MS).duplicate
+        assert log.producer_state.producers[1].last_sequence == 6
+        again.close(NOW_MS)
+    assert "cannot be used" in caplog.text
+
+
+def test_the_two_latest_snapshots_are_kept_and_those_of_segments(tmp_path: Path) -> None:
+    _, log = new_log(tmp_path)
+    for number in range(4):
+        fill(log, 1, start=number)
+        log.take_snapshot()
+    names = [path.stem for path in sorted((tmp_path / "t-0").glob("*.snapshot"))]
+    assert [int(name) for name in names] == log.snapshots == [3, 4]
+    log._roll(NOW_MS)
+    for number in range(4, 8):
+        fill(log, 1, start=number)
+        log.take_snapshot()
+    assert log.snapshots == [4, 7, 8]
+
+
+def test_after_a_clean_stop_no_batch_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager, log = new_log(tmp_path, segment_bytes=200)
+    fill(log, 9)
+    manager.close(NOW_MS)
+
+    def refuse(self: Segment) -> None:
+        raise AssertionError("the log file is opened")
+
+    monkeypatch.setattr(Segment, "file", property(refuse))
+    log = open_manager(tmp_path, SMALL).logs["t", 0]
+    assert (log.log_end_offset, log.recovery_point, log.size_bytes) == (9, 9, 9 * 69)
+    log.delete_old_segments(NOW_MS)  # retention by time asks for no batch either
+
+
+def test_after_a_checkpoint_only_what_came_later_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager, log = new_log(tmp_path)
+    fill(log, 9)
+    log.flush()
+    log.checkpoint()
+    manager._checkpoint(force=False)
+    fill(log, 2, start=9)
+    kill(manager)
+    taken: list[int] = []
+    real = Segment.index_batch
+    monkeypatch.setattr(Segment, "index_batch", lambda self, position, *rest: (taken.append(position), real(self, position, *rest)))
+    log = open_manager(tmp_path).logs["t", 0]
+    assert log.log_end_offset == 11
+    assert len(taken) == 2
+
+
+def test_what_is_missing_from_a_file_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    manager, log = new_log(tmp_path)
+    fill(log, 4)
+    manager.close(NOW_MS)
+    path = Path(log.active.path(".log"))
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    log = open_manager(tmp_path).logs["t", 0]
+    assert log.log_end_offset == 2
+    assert "the log ends at offset 2, but it once reached to 4" in caplog.text
+
+
+def test_a_log_file_that_is_gone_is_missed(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path, segment_bytes=200)
+    fill(log, 9)
+    manager.close(NOW_MS)
+    path = Path(log.segments[1].path(".log"))
+    path.unlink()
+    error = open_manager(tmp_path, SMALL).offline["t", 0]
+    assert str(path) in str(error) and "missing" in str(error) and "Restore" in str(error)
+
+
+def test_the_topic_id_is_known_without_its_file(tmp_path: Path) -> None:
+    manager, _ = new_log(tmp_path)
+    manager.close(NOW_MS)
+    (tmp_path / "t-0" / "partition.metadata").unlink()
+    again = open_manager(tmp_path)
+    assert again.logs["t", 0].topic_id == TOPIC_ID
+    assert (tmp_path / "t-0" / "partition.metadata").exists()
+
+
+def test_left_overs_go(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path)
+    fill(log, 1)
+    kill(manager)
+    for name in ("00000000000000000000.log.deleted", "00000000000000000009.index", "segments.manifest.tmp"):
+        (tmp_path / "t-0" / name).write_bytes(b"x")
+    assert open_manager(tmp_path).logs["t", 0].log_end_offset == 1
+    names = {path.name for path in (tmp_path / "t-0").iterdir()}
+    assert not names & {"00000000000000000000.log.deleted", "00000000000000000009.index", "segments.manifest.tmp"}
