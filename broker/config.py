@@ -5,7 +5,7 @@ order of precedence. Three layers give a broker setting its value: dynamic (chan
 (properties file, --set) over the table's default. Source: Apache Kafka 3.9's configuration reference; KIP-226 (dynamic settings).
 """
 
-# ruff: noqa: E501 (a table has one row for a setting)
+
 
 from __future__ import annotations
 

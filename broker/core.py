@@ -33,7 +33,7 @@ from protocol.errors import Code, ProtocolViolation
 from protocol.framing import RequestHeader, read_request_header, response_has_tagged_header
 from storage.log import Log
 from storage.log_config import LogConfig
-from storage.log_manager import LogManager
+from storage.log_manager import LogDirectoryError, LogManager
 
 logger = logging.getLogger("barnabas.broker")
 
@@ -88,7 +88,7 @@ class Broker:
     def _adopt_logs(self, now_ms: int) -> None:
         """Give every topic its logs; topics that only the directories know (another broker wrote them) are taken over."""
         counts: dict[str, int] = {}
-        for name, index in self.logs.logs:
+        for name, index in [*self.logs.logs, *self.logs.offline]:
             counts[name] = max(counts.get(name, 0), index + 1)
         for name in sorted(counts):
             if self.metadata.topic(name) is None:
@@ -364,6 +364,10 @@ class Broker:
     def partition_exists(self, topic: str, index: int) -> bool:
         return self.partition(topic, index) is not None
 
+    def missing_code(self, topic: str, index: int) -> Code:
+        """Why `partition` gave None: there is no such partition, or its log is damaged and off line."""
+        return Code.KAFKA_STORAGE_ERROR if (topic, index) in self.logs.offline else Code.UNKNOWN_TOPIC_OR_PARTITION
+
     def partitions_of(self, topic: str) -> list[Log | None]:
         """All logs of a topic, by index."""
         return self._partitions.get(topic, [])
@@ -384,10 +388,10 @@ class Broker:
         """Remove a topic, its logs and the offsets that groups committed on it."""
         self.metadata.delete_topic(name)
         for index, log in enumerate(self._partitions.pop(name, [])):
+            self.logs.delete(name, index, now_ms)
             if log is not None:
                 self.purgatory.on_progress(log, now_ms)
                 self.flushes.forget(log, now_ms)
-                self.logs.delete(name, index, now_ms)
         self.host.run_groups(self.groups.on_topics_deleted([name], now_ms), now_ms)
 
     def add_partitions(self, name: str, new_count: int, now_ms: int) -> None:
@@ -422,7 +426,13 @@ class Broker:
         logs = self._partitions[topic.name]
         for index in range(len(logs), topic.partition_count):
             log = self.logs.logs.get((topic.name, index))
-            if log is None:
+            if (topic.name, index) in self.logs.offline:
+                if topic.internal:
+                    raise LogDirectoryError(
+                        f"{topic.name}-{index} is damaged, and without it groups or transactions would be forgotten: "
+                        f"{self.logs.offline[topic.name, index]}"
+                    )
+            elif log is None:
                 log = self.logs.create(topic.name, index, topic.topic_id, config, now_ms)
             else:
                 log.config = config

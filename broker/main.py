@@ -150,7 +150,7 @@ def _start(options: argparse.Namespace) -> int:
     began = time.perf_counter()
     config = _read_config(options)
     with contextlib.suppress(ValueError, OSError):  # every segment is an open file
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     sock = _listen(*config.listener)
     from broker.opening import open_broker

@@ -37,7 +37,7 @@ logger = logging.getLogger("barnabas.metadata")
 
 VERSION = 1
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
-SMALLEST_REWRITE = 1000
+SMALLEST_REWRITE, REWRITE_FACTOR = 1000, 10
 _FRAME = struct.Struct(">II")
 
 
@@ -161,9 +161,8 @@ class ClusterMetadata:
         if good == 0:
             file.append(_HEADER)
             self._frames = 1
-        file.fsync()  # a kill may have come between a change's write and its flush
-        if good == 0:
-            self._disk.fsync_dir(self._path.rsplit("/", 1)[0] or "/")
+        file.fsync()  # a kill may have come between a write and its flush, or between the file's making and its name's flush
+        self._disk.fsync_dir(self._path.rsplit("/", 1)[0] or "/")
         return file
 
     def _read(self, data: bytes) -> int:
@@ -229,7 +228,7 @@ class ClusterMetadata:
     def _maybe_rewrite(self) -> None:
         """Write the journal anew when at most a tenth of its frames still count."""
         living = len(self.topics) + 3
-        if self._frames < max(SMALLEST_REWRITE, 10 * living):
+        if self._frames < max(SMALLEST_REWRITE, REWRITE_FACTOR * living):
             return
         frames = [_topic_frame(topic) for topic in self.topics.values()]
         frames.append({"kind": "broker_configs", "configs": self.broker_configs})

@@ -6,7 +6,8 @@ The ordering law of transactions is kept here. With `barnabas.transaction.durabi
                                                                                               -> markers on the disk -> CompleteCommit appended
 
 The answer needs not wait for the markers to be on the disk: after a power loss the decision is found and they are written again. What the
-transactional id asks next is held back until CompleteCommit. With `os` it is the same order of appends without the waits. An abort needs no waits: what a crash forgets of it is aborted again.
+transactional id asks next is held back until CompleteCommit. With `os` it is the same order of appends without the waits. An abort needs no
+waits: what a crash forgets of it is aborted again.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class ShardHost:
             for delta, record in enumerate(result.records):
                 self._broker.txns.replay(result.partition, base_offset + delta, record.key, record.value)
             self._broker.on_progress(log, now_ms)
-            if self._flush_transactions and any(effect.commit for effect in result.effects):
+            if self._flush_transactions and (result.durable or any(effect.commit for effect in result.effects)):
                 self._broker.flushes.wait([log], lambda then_ms: self._conclude(result, then_ms), now_ms)
             else:
                 self._conclude(result, now_ms)

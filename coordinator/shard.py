@@ -60,6 +60,7 @@ class Result:
     replies: released once the records are committed (at once where there are none).
     effects: carried out after that, in order.
     more: further results, for other partitions, handled in order after this one (a tick touches many).
+    durable: the replies and effects wait until the records are on the disk, if decisions are to be durable at all.
     """
 
     partition: int = -1
@@ -68,6 +69,7 @@ class Result:
     replies: list[Reply] = field(default_factory=list)
     effects: list[WriteMarkers] = field(default_factory=list)
     more: list[Result] = field(default_factory=list)
+    durable: bool = False
 
 
 def java_string_hash(text: str) -> int:

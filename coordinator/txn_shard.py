@@ -137,6 +137,24 @@ class TxnShard:
         """After the log was replayed: the markers of transactions that were decided and not completed, to be written (again)."""
         return Result(effects=[self._markers(found) for found in self._transactions.values() if found.state in PREPARED])
 
+    def on_power_loss(self, now_ms: int) -> Result:
+        """After the log was replayed, where the machine and not only the broker went down: a new epoch for every transactional id.
+
+        A producer on another machine goes on with its session, of which the broker may have lost what was not yet on the disk: a batch that
+        was acknowledged, the record that a partition is in the transaction, an abort. So nobody goes on: open transactions are aborted,
+        and every producer is fenced once. One that asks for its next epoch (KIP-360) gets it.
+        """
+        moved, effects = [], []
+        for found in self._transactions.values():
+            if found.state is TransactionState.ONGOING:
+                aborted = found.fenced(found.producer, now_ms)
+                moved.append(aborted)
+                effects.append(self._markers(aborted))
+            elif found.state not in PREPARED:
+                session, _ = self._next_session(found, _WaitingInit(-1, found.producer, found.timeout_ms), now_ms)
+                moved.append(session)
+        return self._results(moved, effects, [])
+
     def metadata(self, transactional_id: str) -> TransactionMetadata | None:
         """What is known of `transactional_id`."""
         return self._transactions.get(transactional_id)
@@ -184,12 +202,12 @@ class TxnShard:
         if found.state is TransactionState.ONGOING:
             return self._end(found.fenced(asked_by, now_ms), waiting)
         session, response = self._next_session(found, waiting, now_ms)
-        return self._result(session, [session], [Reply(context.ticket, response)])
+        return _durable(self._result(session, [session], [Reply(context.ticket, response)]))
 
     def _first_session(self, transactional_id: str, timeout_ms: int, context: RequestContext, now_ms: int) -> Result:
         """Also for a producer that names an id of before: what was known of it has expired, and nobody else has come since."""
         created = TransactionMetadata(transactional_id, self._allocate_producer_id(), 0, timeout_ms, last_update_ms=now_ms)
-        return self._result(created, [created], [Reply(context.ticket, _initialised(created.producer))])
+        return _durable(self._result(created, [created], [Reply(context.ticket, _initialised(created.producer))]))
 
     def _check_may_init(self, found: TransactionMetadata, asked_by: ProducerIdAndEpoch) -> None:
         """Raises: KafkaError.
@@ -431,7 +449,7 @@ class TxnShard:
                 return self._result(completed, [completed], [Reply(ticket, _ended(Code.NONE))])
             case _WaitingInit() as init:
                 session, response = self._next_session(completed, init, now_ms)
-                return self._result(completed, [completed, session], [Reply(init.ticket, response)])
+                return _durable(self._result(completed, [completed, session], [Reply(init.ticket, response)]))
             case _:
                 return self._result(completed, [completed], [])
 
@@ -587,6 +605,12 @@ def _for_version(code: Code, context: RequestContext, knows_fenced: int) -> Code
 def _record(metadata: TransactionMetadata) -> CoordinatorRecord:
     value = None if metadata.state is TransactionState.DEAD else encode_value(metadata)
     return CoordinatorRecord(encode_key(metadata.transactional_id), value)
+
+
+def _durable(result: Result) -> Result:
+    """An epoch is told once it cannot be forgotten: after a power loss it would be given to somebody else."""
+    result.durable = True
+    return result
 
 
 def _answered(context: RequestContext, response: Any) -> Result:

@@ -54,7 +54,7 @@ Piece = bytes | bytearray | memoryview | FileSlice
 class ProducedPartition(NamedTuple):
     """One partition's part of the answer to Produce."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # the wire\'s name, which tuples have as a method
     error_code: int
     base_offset: int = -1
     log_append_time_ms: int = -1
@@ -66,7 +66,7 @@ class ProducedPartition(NamedTuple):
 class FetchedPartition(NamedTuple):
     """One partition's part of the answer to Fetch. `aborted` None is null; `records` None is empty."""
 
-    index: int
+    index: int  # type: ignore[assignment]
     error_code: int
     high_watermark: int = -1
     last_stable_offset: int = -1

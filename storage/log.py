@@ -214,6 +214,7 @@ class Log:
         self._closed_bytes = sum(segment.size for segment in segments[:-1])
         self._unflushed = [segment for segment in segments if segment is self.active or self._end_of(segment) > recovery_point]
         self._directory_changed = False
+        self._new_paths: list[str] = []
         self._recent: dict[int, int] = {}
         self._older: dict[int, int] = {}
         self._stable_end: tuple[int, Segment, int] = (-1, self.active, 0)
@@ -785,10 +786,12 @@ class Log:
 
     def begin_flush(self) -> FlushToken | None:
         """The files that hold what is not durable yet; None where all is."""
-        if self.recovery_point >= self.log_end_offset:
+        if self.recovery_point >= self.log_end_offset and not self._directory_changed:
             return None
         files: list[Syncable] = [segment.file for segment in self._unflushed]
         if self._directory_changed:
+            files += [self.disk.open(path) for path in self._new_paths]
+            self._new_paths = []
             files.append(_DirectorySync(self.disk, self.directory))
             files.append(_DirectorySync(self.disk, self.directory.rpartition("/")[0]))
             self._directory_changed = False
@@ -842,9 +845,10 @@ class Log:
         for segment in self.segments:
             self.cache.forget(segment)
 
-    def directory_changed(self) -> None:
-        """New names in the directory are made durable with the next flush."""
+    def directory_changed(self, *paths: str) -> None:
+        """New names in the directory, and these new files, are made durable with the next flush."""
         self._directory_changed = True
+        self._new_paths += paths
 
     def write_manifest(self, *, closing: bool = False) -> None:
         """Note what the files are; of the active segment, which goes on growing, what they are so far."""

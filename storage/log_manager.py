@@ -117,7 +117,10 @@ class LogManager:
         Raises: LogDirectoryError where another process has the directory, or it belongs to another node. OSError.
         After:  `logs` and `offline` hold what there is; the mark of a clean stop is gone.
         """
-        self.disk.mkdir(self.data_dir)
+        if not self.disk.is_dir(self.data_dir):
+            self.disk.mkdir(self.data_dir)
+            parent, slash, _ = self.data_dir.rpartition("/")
+            self.disk.fsync_dir(parent or slash or ".")
         try:
             self._lock = self.disk.lock(self._path(LOCK_NAME))
         except BlockingIOError as error:
@@ -233,7 +236,7 @@ class LogManager:
             trash=self._trash,
             start_changed=self._start_changed,
         )
-        log.directory_changed()
+        log.directory_changed(f"{directory}/{PARTITION_METADATA_NAME}")
         self.logs[key] = log
         return log
 

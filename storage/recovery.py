@@ -6,9 +6,9 @@ nothing. Where they do not fit, or there is no manifest (Apache Kafka wrote the 
 holds the recovery point: its indexes are built anew, and the producers come from the latest good snapshot and the batches after it.
 
 What is no whole batch with a right checksum, above the recovery point and with nothing good behind it, is a torn write: it is cut off, and
-that is logged. Where something good is behind it, it may be that a power failure kept later sectors or segments and lost this one (there are
-zeros, or the file ends): then the log ends there, and what follows, none of which was durable, is set aside in files whose names begin as
-the segment's and end in `.log.set-aside`. Anything else is damage: CorruptLog names the file, the position, and what to do.
+that is logged. Where something good is behind it, a power failure may have kept later sectors or segments and lost this one (there are
+zeros, or the file ends): then the log ends there, and what follows, none of which was durable, is set aside in files named as the segment
+with `.log.set-aside` for `.log`. Anything else is damage: CorruptLog names the file, the position, and what to do.
 """
 
 from __future__ import annotations
@@ -465,6 +465,8 @@ class _Loader:
             end_offset,
         )
         segment.truncate(position)
+        segment.file.fsync()  # else a power failure may bring it back, below what will be durable by then
+        self.disk.fsync_dir(self.directory)
 
     def _set_tail_aside(self, segment: Segment, position: int) -> str:
         """Copy what is about to be cut and holds good batches; gives the copy's path."""

@@ -46,7 +46,7 @@ def _delete(broker: Broker, name: str, index: int, offset: int, now_ms: int) -> 
         raise KafkaError(Code.INVALID_TOPIC_EXCEPTION)
     log = broker.partition(name, index)
     if log is None:
-        raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION)
+        raise KafkaError(broker.missing_code(name, index))
     if "delete" not in log.config.cleanup_policy:
         raise KafkaError(Code.POLICY_VIOLATION)
     low_watermark = log.delete_records_before(log.high_watermark if offset == HIGH_WATERMARK else offset)

@@ -43,10 +43,10 @@ class _Fetch:
             if isinstance(target.topic, uuid.UUID):
                 topic = names.topic_by_id(target.topic)
                 log = None if topic is None else broker.partition(topic.name, target.index)
-                missing = Code.UNKNOWN_TOPIC_ID if topic is None else Code.UNKNOWN_TOPIC_OR_PARTITION
+                missing = Code.UNKNOWN_TOPIC_ID if topic is None else broker.missing_code(topic.name, target.index)
             else:
                 log = broker.partition(target.topic, target.index)
-                missing = Code.UNKNOWN_TOPIC_OR_PARTITION
+                missing = broker.missing_code(target.topic, target.index)
             if log is None:
                 self._refused.append((target, FetchedPartition(target.index, missing, aborted=())))
             else:

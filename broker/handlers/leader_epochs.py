@@ -25,7 +25,7 @@ def on_offset_for_leader_epoch(broker: Broker, request: Any, context: Context) -
             try:
                 log = broker.partition(topic.topic, asked.partition)
                 if log is None:
-                    raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION)
+                    raise KafkaError(broker.missing_code(topic.topic, asked.partition))
                 if context.api_version >= 2:
                     check_leader_epoch(log, asked.current_leader_epoch)
                 leader_epoch, end_offset = log.end_offset_for_epoch(asked.leader_epoch)

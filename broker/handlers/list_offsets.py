@@ -42,7 +42,7 @@ def on_list_offsets(broker: Broker, request: Any, context: Context) -> Any:
                     raise KafkaError(Code.INVALID_REQUEST)
                 log = broker.partition(topic.name, asked.partition_index)
                 if log is None:
-                    raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION)
+                    raise KafkaError(broker.missing_code(topic.name, asked.partition_index))
                 check_leader_epoch(log, asked.current_leader_epoch)
                 committed = request.isolation_level == 1 and context.api_version >= 2
                 found = _look_up(log, asked.timestamp, context.api_version, committed=committed)

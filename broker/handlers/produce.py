@@ -78,7 +78,7 @@ def _append(broker: Broker, request: Any, name: str, partition: Any, context: Co
         return ProducedPartition(index, Code.INVALID_TOPIC_EXCEPTION)
     log = broker.partition(name, index)
     if log is None:
-        return ProducedPartition(index, Code.UNKNOWN_TOPIC_OR_PARTITION)
+        return ProducedPartition(index, broker.missing_code(name, index))
     if records is None:
         return ProducedPartition(index, Code.INVALID_RECORD)
     if type(records) is bytes:

@@ -87,7 +87,7 @@ def _write_marker(broker: Broker, marker: Any, name: str, index: int, now_ms: in
         return Code.UNKNOWN_SERVER_ERROR
     log = broker.partition(name, index)
     if log is None:
-        return Code.UNKNOWN_TOPIC_OR_PARTITION
+        return broker.missing_code(name, index)
     try:
         info = log.append_marker(
             producer_id=marker.producer_id,
@@ -114,7 +114,7 @@ def on_describe_producers(broker: Broker, request: Any, context: Context) -> Any
         rows = []
         for index in topic.partition_indexes:
             log = broker.partition(topic.name, index)
-            code = Code.UNKNOWN_TOPIC_OR_PARTITION if log is None else Code.NONE
+            code = broker.missing_code(topic.name, index) if log is None else Code.NONE
             producers = [] if log is None else [partition_class.ProducerState(**vars_of(p)) for p in log.active_producers()]
             rows.append(
                 partition_class(partition_index=index, error_code=int(code), error_message=None, active_producers=producers)

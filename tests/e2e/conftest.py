@@ -45,3 +45,11 @@ def _no_complaints(request: pytest.FixtureRequest) -> Iterator[None]:
 def servers(broker: BrokerProcess) -> str:
     """For `bootstrap.servers`."""
     return broker.bootstrap_servers
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sockets that a client library forgets to close are its own affair."""
+    for item in items:
+        if item.get_closest_marker("e2e"):
+            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))

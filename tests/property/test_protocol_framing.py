@@ -7,6 +7,7 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from protocol import messages
 from protocol.api_table import APIS, Api
 from protocol.errors import ProtocolViolation

@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from protocol import messages
 from protocol.hot_responses import FetchedPartition, ProducedPartition, encode_fetch, encode_produce
 

@@ -93,7 +93,7 @@ class Reader(Client):
             if answer is LOST:
                 yield self.rng.randint(5, 60)
             else:
-                yield self.rng.randint(20, 700)
+                yield self.rng.randint(5, 40) if self.world.is_draining else self.rng.randint(20, 700)
         self.has_stopped = True
 
     def is_at_end(self) -> bool:

@@ -215,3 +215,20 @@ def test_null_asks_for_all_partitions(host: AdminHost) -> None:
     directory = log_dirs(host, None)
     assert {topic.name: len(topic.partitions) for topic in directory.topics} == {"t": 3, "u": 2}
     assert log_dirs(host, {}).topics == []
+
+
+# --- a partition that is off line --------------------------------------------------------------------------------------
+
+
+def test_a_partition_without_its_log_is_told_as_leaderless_and_spoils_no_other(host: AdminHost) -> None:
+    host.broker.partitions_of("t")[1] = None
+    described = page(host, "t").topics[0]
+    found = host.metadata("t")[0]
+    for topic in (described, found):
+        assert topic.error_code == 0
+        assert [(row.error_code, row.leader_id, row.offline_replicas) for row in topic.partitions] == [
+            (0, NODE_ID, []),
+            (Code.LEADER_NOT_AVAILABLE, -1, [NODE_ID]),
+            (0, NODE_ID, []),
+        ]
+    assert [row.partition_index for row in log_dirs(host, {"t": [0, 1, 2]}).topics[0].partitions] == [0, 2]

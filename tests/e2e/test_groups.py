@@ -1,0 +1,289 @@
+"""Consumer groups of the real daemon: rebalances of both kinds, static members, crashed members, and the three libraries in one group."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import aiokafka
+import confluent_kafka
+import kafka
+import pytest
+
+from helpers.e2e_clients import admin, committed_offset, consumer, create_topic, eventually, send_all, unique
+
+pytestmark = pytest.mark.e2e
+
+PARTITIONS = 4
+FAST = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 100, "topic_metadata_refresh_interval_ms": 500}
+
+
+class Member:
+    """A confluent-kafka consumer of one topic that is polled by hand; remembers what it was given and what was taken."""
+
+    def __init__(self, servers: str, group: str, topic: str, **settings: Any) -> None:
+        self.owned: set[int] = set()
+        self.taken: list[set[int]] = []
+        self.lost: list[set[int]] = []
+        self.given: list[set[int]] = []
+        self.values: list[bytes] = []
+        self.errors: list[confluent_kafka.KafkaError] = []
+        self.cooperative = settings.get("partition_assignment_strategy") == "cooperative-sticky"
+        self.client = consumer(servers, group, **{**FAST, **settings})
+        self.client.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+
+    def _on_assign(self, client: Any, partitions: list[Any]) -> None:
+        self.given.append({partition.partition for partition in partitions})
+        self.owned |= self.given[-1]
+
+    def _on_revoke(self, client: Any, partitions: list[Any]) -> None:
+        self.taken.append({partition.partition for partition in partitions})
+        self.owned -= self.taken[-1]
+
+    def _on_lost(self, client: Any, partitions: list[Any]) -> None:
+        self.lost.append({partition.partition for partition in partitions})
+        self.owned -= self.lost[-1]
+
+    def poll(self) -> None:
+        for message in self.client.consume(100, 0.02):
+            if message.error() is None:
+                self.values.append(message.value())
+            else:
+                self.errors.append(message.error())
+
+    def close(self) -> None:
+        self.client.close()
+
+
+def settle(members: list[Member], shares: list[int], *, what: str) -> None:
+    """Poll all until each owns as many partitions as it should, and together they own all, each once."""
+
+    def probe() -> bool:
+        for member in members:
+            member.poll()
+        owned = [partition for member in members for partition in member.owned]
+        return sorted(len(member.owned) for member in members) == sorted(shares) and sorted(owned) == list(range(PARTITIONS))
+
+    eventually(probe, what=what, timeout_s=25, pause_s=0)
+
+
+@pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
+def test_members_come_and_go(servers: str, strategy: str) -> None:
+    topic, group = create_topic(servers, "group", PARTITIONS), unique("group")
+    for partition in range(PARTITIONS):
+        send_all(servers, topic, [b"%d-%d" % (partition, number) for number in range(20)], partition=partition)
+    first = Member(servers, group, topic, partition_assignment_strategy=strategy)
+    settle([first], [4], what="the first member has all")
+    eventually(lambda: first.poll() or len(first.values) == 80, what="the first member reads all", pause_s=0)
+    first.client.commit(asynchronous=False)
+    second = Member(servers, group, topic, partition_assignment_strategy=strategy)
+    settle([first, second], [2, 2], what="two members share")
+    if strategy == "cooperative-sticky":
+        assert first.taken == [second.owned], "a member gives up what goes to the other, and nothing else"
+    else:
+        assert first.taken == [{0, 1, 2, 3}], "a member gives up everything before it is given its new share"
+    third = Member(servers, group, topic, partition_assignment_strategy=strategy)
+    settle([first, second, third], [1, 1, 2], what="three members share")
+    second.close()
+    third.close()
+    settle([first], [4], what="the last member has all again")
+    send_all(servers, topic, [b"late"], partition=3)
+    eventually(lambda: first.poll() or b"late" in first.values, what="the last member reads on", pause_s=0)
+    first.close()
+    assert first.values == [*first.values[:80], b"late"]
+    assert not second.values, "what was committed was given again"
+    assert not third.values, "what was committed was given again"
+
+
+def test_a_static_member_that_comes_back_disturbs_nobody(servers: str) -> None:
+    topic, group = create_topic(servers, "static", PARTITIONS), unique("static")
+    settings = {"partition_assignment_strategy": "range"}
+    members = [Member(servers, group, topic, group_instance_id=f"instance-{number}", **settings) for number in range(2)]
+    settle(members, [2, 2], what="two static members share")
+    before = set(members[1].owned)
+    rounds = len(members[0].given)
+    members[1].close()
+    members[1] = Member(servers, group, topic, group_instance_id="instance-1", **settings)
+    settle(members, [2, 2], what="the static member is back")
+    assert members[1].owned == before
+    assert len(members[0].given) == rounds, "the other member was rebalanced"
+    description = admin(servers).describe_consumer_groups([group])[group].result(20)
+    assert sorted(member.group_instance_id for member in description.members) == ["instance-0", "instance-1"]
+    for member in members:
+        member.close()
+
+
+def test_a_second_static_member_of_the_same_name_fences_the_first(servers: str) -> None:
+    topic, group = create_topic(servers, "fence", PARTITIONS), unique("fence")
+    first = Member(servers, group, topic, group_instance_id="same", partition_assignment_strategy="range")
+    settle([first], [4], what="the first has all")
+    second = Member(servers, group, topic, group_instance_id="same", partition_assignment_strategy="range")
+
+    def probe() -> bool:
+        second.poll()
+        first.poll()
+        return any(error.code() == confluent_kafka.KafkaError._FATAL or error.code() == 82 for error in first.errors)
+
+    eventually(probe, what="the first is told that it is fenced", pause_s=0)
+    second.close()
+    first.close()
+
+
+def test_a_member_that_is_silent_loses_its_partitions(servers: str) -> None:
+    """A client that hangs sends no heartbeat any more: its session ends and the other takes over."""
+    topic, group = create_topic(servers, "silent", PARTITIONS), unique("silent")
+    silent = kafka.KafkaConsumer(
+        topic, bootstrap_servers=servers, group_id=group, session_timeout_ms=1500, heartbeat_interval_ms=300,
+        partition_assignment_strategy=[kafka.coordinator.assignors.range.RangePartitionAssignor],
+    )  # fmt: skip
+    eventually(lambda: silent.poll(timeout_ms=100) or len(silent.assignment()) == 4, what="the member that will be silent has all")
+    coordinator = silent._coordinator
+    coordinator._disable_heartbeat_thread() if hasattr(coordinator, "_disable_heartbeat_thread") else coordinator._heartbeat_thread.disable()
+    other = Member(servers, group, topic, partition_assignment_strategy="range")
+    settle([other], [4], what="the other member took over")
+    other.close()
+    silent.close()
+
+
+def test_commits_are_kept_with_their_metadata(servers: str) -> None:
+    topic, group = create_topic(servers, "commit", 2), unique("commit")
+    send_all(servers, topic, [b"a", b"b", b"c"])
+    client = consumer(servers, group)
+    client.commit(offsets=[confluent_kafka.TopicPartition(topic, 0, 2, "näht")], asynchronous=False)
+    found = client.committed([confluent_kafka.TopicPartition(topic, 0), confluent_kafka.TopicPartition(topic, 1)], 20)
+    client.close()
+    assert [(partition.offset, partition.metadata) for partition in found] == [(2, "näht"), (confluent_kafka.OFFSET_INVALID, None)]
+    reader = Member(servers, group, topic)
+    eventually(lambda: reader.poll() or reader.values == [b"c"], what="reading goes on where it was committed", pause_s=0)
+    reader.close()
+
+
+def test_a_zombie_member_cannot_commit(servers: str) -> None:
+    """A member of an older generation is refused with ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID, and its offset is not kept."""
+    topic, group = create_topic(servers, "zombie", PARTITIONS), unique("zombie")
+    zombie = Member(servers, group, topic, partition_assignment_strategy="range", max_poll_interval_ms=6000)
+    settle([zombie], [4], what="the zombie has all")
+    other = Member(servers, group, topic, partition_assignment_strategy="range")
+    # the zombie is not polled: it does not rejoin, and its generation becomes old
+    stop = threading.Event()
+    eventually(lambda: other.poll() or len(other.owned) == 4, what="the other has all", timeout_s=25, pause_s=0)
+    with pytest.raises(confluent_kafka.KafkaException):
+        zombie.client.commit(offsets=[confluent_kafka.TopicPartition(topic, 0, 77)], asynchronous=False)
+    stop.set()
+    assert committed_offset(servers, group, topic) == confluent_kafka.OFFSET_INVALID
+    other.close()
+    zombie.close()
+
+
+@pytest.mark.parametrize("assignor", ["RangePartitionAssignor", "CooperativeStickyAssignor"])
+def test_kafka_python_rebalances(servers: str, assignor: str) -> None:
+    from kafka.coordinator import assignors
+
+    kind = assignors.range.RangePartitionAssignor
+    if assignor != "RangePartitionAssignor":
+        kind = next(value for name, value in vars(assignors.cooperative_sticky).items() if name.startswith("Cooperative") and isinstance(value, type))
+    topic, group = create_topic(servers, "kp", PARTITIONS), unique("kp")
+    for partition in range(PARTITIONS):
+        send_all(servers, topic, [b"%d-%d" % (partition, number) for number in range(10)], partition=partition)
+    values: list[bytes] = []
+
+    def member() -> kafka.KafkaConsumer:
+        return kafka.KafkaConsumer(
+            topic, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest", heartbeat_interval_ms=100,
+            session_timeout_ms=6000, partition_assignment_strategy=[kind], fetch_max_wait_ms=50, enable_auto_commit=True,
+        )  # fmt: skip
+
+    def poll(*clients: kafka.KafkaConsumer) -> list[int]:
+        for client in clients:
+            for records in client.poll(timeout_ms=30).values():
+                values.extend(record.value for record in records)
+        return sorted(len(client.assignment()) for client in clients)
+
+    first = member()
+    eventually(lambda: poll(first) == [4] and len(values) == 40, what="the first reads all", pause_s=0)
+    first.commit()
+    second = member()
+    eventually(lambda: poll(first, second) == [2, 2], what="both share", pause_s=0)
+    first.close()
+    eventually(lambda: poll(second) == [4], what="the second has all", pause_s=0)
+    second.close()
+    assert len(values) == 40, "what was committed was given again"
+
+
+def test_aiokafka_rebalances_and_its_static_members(servers: str) -> None:
+    topic, group = create_topic(servers, "aio", PARTITIONS), unique("aio")
+
+    async def run() -> None:
+        async def member(instance: str | None) -> aiokafka.AIOKafkaConsumer:
+            client = aiokafka.AIOKafkaConsumer(
+                topic, bootstrap_servers=servers, group_id=group, heartbeat_interval_ms=100, session_timeout_ms=6000,
+                group_instance_id=instance, fetch_max_wait_ms=50,
+            )  # fmt: skip
+            await client.start()
+            return client
+
+        async def until(probe: Callable[[], bool], what: str) -> None:
+            async with asyncio.timeout(20):
+                while not probe():
+                    await asyncio.sleep(0.05)
+
+        first = await member(None)
+        await until(lambda: len(first.assignment()) == 4, "the first has all")
+        second = await member("static")
+        await until(lambda: len(first.assignment()) == len(second.assignment()) == 2, "both share")
+        await second.stop()
+        third = await member("static")
+        await until(lambda: len(first.assignment()) == len(third.assignment()) == 2, "both share again")
+        await first.stop()
+        await until(lambda: len(third.assignment()) == 4, "the third has all")
+        await third.stop()
+
+    asyncio.run(run())
+
+
+def test_the_three_libraries_in_one_group(servers: str) -> None:
+    """The leader, whoever it is, assigns with the `range` strategy that all three know."""
+    topic, group = create_topic(servers, "mixed", PARTITIONS), unique("mixed")
+    loop = asyncio.new_event_loop()
+
+    async def start_aio() -> aiokafka.AIOKafkaConsumer:
+        from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+
+        client = aiokafka.AIOKafkaConsumer(
+            topic, bootstrap_servers=servers, group_id=group, heartbeat_interval_ms=100, session_timeout_ms=6000,
+            partition_assignment_strategy=[RangePartitionAssignor], fetch_max_wait_ms=50,
+        )  # fmt: skip
+        await client.start()
+        return client
+
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    confluent = Member(servers, group, topic, partition_assignment_strategy="range")
+    python = kafka.KafkaConsumer(
+        topic, bootstrap_servers=servers, group_id=group, heartbeat_interval_ms=100, session_timeout_ms=6000, fetch_max_wait_ms=50,
+        partition_assignment_strategy=[kafka.coordinator.assignors.range.RangePartitionAssignor],
+    )  # fmt: skip
+    starting = asyncio.run_coroutine_threadsafe(start_aio(), loop)
+
+    def probe() -> bool:
+        confluent.poll()
+        python.poll(timeout_ms=20)
+        if not starting.done():
+            return False
+        shares = [
+            confluent.owned,
+            {partition.partition for partition in python.assignment()},
+            {partition.partition for partition in starting.result().assignment()},
+        ]
+        return sorted(partition for share in shares for partition in share) == [0, 1, 2, 3] and all(shares)
+
+    eventually(probe, what="each of the three has a share", timeout_s=30, pause_s=0)
+    asyncio.run_coroutine_threadsafe(starting.result().stop(), loop).result(20)
+    python.close()
+    settle([confluent], [4], what="the last has all")
+    confluent.close()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()

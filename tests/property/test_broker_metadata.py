@@ -1,0 +1,175 @@
+"""The metadata journal against a model: any changes, then a cut, a wrong byte, a kill or a power failure.
+
+What was changed is there, or (where the damage is) everything before it, or the broker says so; never anything else.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+import uuid
+from typing import Any
+from unittest import mock
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sim.disk import Crash, SimDisk
+
+from broker import metadata as module
+from broker.metadata import ClusterMetadata, JournalError
+
+PATH = "/data/journal"
+NAMES = ("a", "b.c", "__consumer_offsets", "lang" * 40)
+State = tuple[list[Any], dict[str, str], int]
+
+configs = st.dictionaries(st.sampled_from(["retention.ms", "cleanup.policy"]), st.text(max_size=8), max_size=2)
+changes = st.lists(
+    st.one_of(
+        st.tuples(st.just("create"), st.sampled_from(NAMES), st.integers(1, 5), configs),
+        st.tuples(st.just("delete"), st.sampled_from(NAMES)),
+        st.tuples(st.just("grow"), st.sampled_from(NAMES), st.integers(1, 3)),
+        st.tuples(st.just("configure"), st.sampled_from(NAMES), configs),
+        st.tuples(st.just("broker"), configs),
+        st.tuples(st.just("ids")),
+    ),
+    max_size=25,
+)
+
+
+def new_disk(seed: int = 0) -> SimDisk:
+    disk = SimDisk(random.Random(seed), lambda: 0)
+    disk.mkdir("/data")
+    disk.fsync_dir("/")
+    return disk
+
+
+def state_of(metadata: ClusterMetadata) -> State:
+    topics = [(topic.name, topic.topic_id, topic.partition_count, dict(topic.configs)) for topic in metadata.topics.values()]
+    assert all(metadata.topic_by_id(topic_id) is metadata.topic(name) for name, topic_id, _, _ in topics)
+    return topics, dict(metadata.broker_configs), metadata.next_producer_id
+
+
+class Model:
+    """What the journal is to hold, kept as plainly as can be."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, tuple[uuid.UUID, int, dict[str, str]]] = {}
+        self.broker_configs: dict[str, str] = {}
+        self.next_producer_id = 0
+        self._made = 0
+
+    def state(self) -> State:
+        topics = [(name, topic_id, count, dict(own)) for name, (topic_id, count, own) in self.topics.items()]
+        return topics, dict(self.broker_configs), self.next_producer_id
+
+    def apply(self, change: tuple[Any, ...], metadata: ClusterMetadata) -> None:
+        """To the model, then to the journal, where it is possible."""
+        kind, *arguments = change
+        name = arguments[0] if arguments else ""
+        if kind == "create" and name not in self.topics:
+            self._made += 1
+            topic_id = uuid.UUID(int=self._made)
+            self.topics[name] = (topic_id, arguments[1], arguments[2])
+            metadata.create_topic(name, topic_id, arguments[1], arguments[2])
+        elif kind == "delete" and name in self.topics:
+            del self.topics[name]
+            metadata.delete_topic(name)
+        elif kind == "grow" and name in self.topics:
+            topic_id, count, own = self.topics[name]
+            self.topics[name] = (topic_id, count + arguments[1], own)
+            metadata.add_partitions(name, count + arguments[1])
+        elif kind == "configure" and name in self.topics:
+            topic_id, count, _ = self.topics[name]
+            self.topics[name] = (topic_id, count, arguments[1])
+            metadata.set_topic_configs(name, arguments[1])
+        elif kind == "broker":
+            self.broker_configs = name
+            metadata.set_broker_configs(name)
+        elif kind == "ids":
+            self.next_producer_id += 1000
+            metadata.set_next_producer_id(self.next_producer_id)
+
+
+def written(disk: SimDisk, wanted: list[tuple[Any, ...]]) -> list[tuple[int, State]]:
+    """Make the changes; the journal's size and the state after each."""
+    metadata = ClusterMetadata(disk, PATH)
+    model = Model()
+    history = [(disk.size(PATH), model.state())]
+    for change in wanted:
+        model.apply(change, metadata)
+        history.append((disk.size(PATH), model.state()))
+    assert state_of(metadata) == model.state()
+    return history
+
+
+@given(changes)
+@settings(max_examples=60, deadline=None)
+def test_a_restart_knows_what_was_changed(wanted: list[tuple[Any, ...]]) -> None:
+    disk = new_disk()
+    history = written(disk, wanted)
+    assert state_of(ClusterMetadata(disk, PATH)) == history[-1][1]
+
+
+@given(changes, st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_cut_anywhere_loads_the_changes_before_it(wanted: list[tuple[Any, ...]], data: st.DataObject) -> None:
+    disk = new_disk()
+    history = written(disk, wanted)
+    cut = data.draw(st.integers(0, disk.size(PATH)))
+    disk.open(PATH).truncate(cut)
+    expected = [state for size, state in history if size <= cut] or [history[0][1]]
+    assert state_of(ClusterMetadata(disk, PATH)) == expected[-1]
+    assert state_of(ClusterMetadata(disk, PATH)) == expected[-1], "the cut file loads again"
+
+
+@given(changes, st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_wrong_byte_anywhere_loads_the_changes_before_it_or_is_told(wanted: list[tuple[Any, ...]], data: st.DataObject) -> None:
+    disk = new_disk()
+    history = written(disk, wanted)
+    position = data.draw(st.integers(0, disk.size(PATH) - 1))
+    inode = disk.open(PATH).inode
+    inode.data[position] ^= data.draw(st.integers(1, 255))
+    before = [state for size, state in history if size <= position]
+    in_last_change = position >= max((size for size, _ in history if size < disk.size(PATH)), default=0)
+    damaged = bytes(inode.data)
+    try:
+        loaded = state_of(ClusterMetadata(disk, PATH))
+    except JournalError:
+        assert not (in_last_change and before), "the last change alone is cut"
+        assert bytes(inode.data) == damaged, "a damaged journal is left as it is"
+    else:
+        assert in_last_change
+        assert loaded == before[-1]
+
+
+@given(changes, st.integers(0, 2**32), st.data())
+@settings(max_examples=250, deadline=None)
+def test_a_kill_or_a_power_failure_keeps_what_was_done_and_at_most_what_was_under_way(
+    wanted: list[tuple[Any, ...]], seed: int, data: st.DataObject
+) -> None:
+    """Rewrites included: they come at every few changes here, and each of their steps may be the last."""
+    disk = new_disk(seed)
+    model = Model()
+    with mock.patch.object(module, "SMALLEST_REWRITE", 6), mock.patch.object(module, "REWRITE_FACTOR", 1):
+        for _ in range(2):  # a second life finds what the first left
+            before = copy.deepcopy(model)
+            disk.crash_in(data.draw(st.integers(0, 60)))
+            try:
+                metadata = ClusterMetadata(disk, PATH)
+                assert state_of(metadata) == model.state()
+                for change in wanted:
+                    before = copy.deepcopy(model)
+                    model.apply(change, metadata)
+            except Crash:
+                pass
+            if data.draw(st.booleans()):
+                disk.lose_power()
+            else:
+                disk.kill()
+            loaded = state_of(ClusterMetadata(disk, PATH))
+            assert loaded in (before.state(), model.state())
+            disk.lose_power()
+            assert state_of(ClusterMetadata(disk, PATH)) == loaded, "what was loaded, and acted upon, is on the disk"
+            if loaded == before.state():
+                model = before

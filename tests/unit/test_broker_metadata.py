@@ -1,0 +1,269 @@
+"""The metadata journal: what is changed is there after a restart; a torn end is cut, damage is told, dead frames are dropped."""
+
+from __future__ import annotations
+
+import logging
+import struct
+import uuid
+from pathlib import Path
+
+import msgpack
+import pytest
+from crc32c import crc32c
+
+from broker.metadata import SMALLEST_REWRITE, ClusterMetadata, JournalError, Topic
+from storage.disk import File, OsDisk
+from storage.log_manager import LogDirectoryError
+
+IDS = [uuid.UUID(int=number) for number in range(1, 9)]
+
+
+class CountingDisk(OsDisk):
+    """Real files that note the order of writes and flushes."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        file = super().open(path, create=create)
+        calls = self.calls
+
+        class Noting:
+            def __getattr__(self, name: str) -> object:
+                if name in ("append", "fsync"):
+                    calls.append(name)
+                return getattr(file, name)
+
+        return Noting()  # type: ignore[return-value]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "barnabas-metadata.journal"
+
+
+def opened(path: Path) -> ClusterMetadata:
+    return ClusterMetadata(OsDisk(), str(path))
+
+
+def frame(body: object) -> bytes:
+    """A frame written by the module's own layout table: length, CRC-32C, msgpack."""
+    data = msgpack.packb(body)
+    return struct.pack(">II", len(data), crc32c(data)) + data
+
+
+HEADER = frame({"kind": "header", "version": 1})
+
+
+def filled(path: Path) -> bytes:
+    """The bytes of a journal with changes of every kind."""
+    metadata = opened(path)
+    metadata.create_topic("a", IDS[0], 1, {})
+    metadata.create_topic("b", IDS[1], 3, {"retention.ms": "5"})
+    metadata.set_broker_configs({"log.retention.ms": "7"})
+    metadata.set_next_producer_id(1000)
+    metadata.add_partitions("a", 4)
+    metadata.delete_topic("b")
+    metadata.set_topic_configs("a", {"cleanup.policy": "compact"})
+    metadata.close()
+    return path.read_bytes()
+
+
+def test_a_new_journal_is_its_header(path: Path) -> None:
+    opened(path).close()
+    assert path.read_bytes() == HEADER
+
+
+def test_every_kind_of_change_is_there_after_a_restart(path: Path) -> None:
+    filled(path)
+    metadata = opened(path)
+    assert metadata.topics == {"a": Topic("a", IDS[0], 4, {"cleanup.policy": "compact"})}
+    assert metadata.topic("a") is metadata.topic_by_id(IDS[0])
+    assert metadata.topic("b") is None
+    assert metadata.topic_by_id(IDS[1]) is None
+    assert metadata.broker_configs == {"log.retention.ms": "7"}
+    assert metadata.next_producer_id == 1000
+
+
+def test_a_topic_made_again_under_its_name_has_the_new_id_alone(path: Path) -> None:
+    metadata = opened(path)
+    metadata.create_topic("a", IDS[0], 1, {})
+    metadata.delete_topic("a")
+    metadata.create_topic("a", IDS[1], 2, {})
+    metadata.close()
+    metadata = opened(path)
+    assert metadata.topic_by_id(IDS[0]) is None
+    assert metadata.topic_by_id(IDS[1]) == Topic("a", IDS[1], 2, {})
+
+
+def test_topics_keep_the_order_of_their_making(path: Path) -> None:
+    metadata = opened(path)
+    for number, name in enumerate(("c", "a", "b")):
+        metadata.create_topic(name, IDS[number], 1, {})
+    metadata.add_partitions("c", 2)
+    metadata.close()
+    assert list(opened(path).topics) == ["c", "a", "b"]
+
+
+def test_what_is_given_may_be_changed_by_the_caller_afterwards(path: Path) -> None:
+    metadata = opened(path)
+    configs = {"retention.ms": "1"}
+    metadata.create_topic("a", IDS[0], 1, configs)
+    configs["retention.ms"] = "2"
+    assert metadata.topics["a"].configs == {"retention.ms": "1"}
+
+
+def test_internal_topics_are_known_by_name(path: Path) -> None:
+    metadata = opened(path)
+    assert metadata.create_topic("__consumer_offsets", IDS[0], 4, {}).internal
+    assert not metadata.create_topic("a", IDS[1], 4, {}).internal
+
+
+def test_adopted_internal_topics_are_compacted_and_others_have_no_settings(path: Path) -> None:
+    metadata = opened(path)
+    metadata.adopt_topic("__transaction_state", IDS[0], 4)
+    metadata.adopt_topic("plain", IDS[1], 2)
+    metadata.close()
+    metadata = opened(path)
+    assert metadata.topics["__transaction_state"].configs == {"cleanup.policy": "compact"}
+    assert metadata.topics["plain"] == Topic("plain", IDS[1], 2, {})
+
+
+def test_every_change_is_one_write_that_is_flushed(tmp_path: Path) -> None:
+    disk = CountingDisk()
+    metadata = ClusterMetadata(disk, str(tmp_path / "journal"))
+    disk.calls.clear()
+    metadata.create_topic("a", IDS[0], 1, {})
+    metadata.set_topic_configs("a", {"retention.ms": "1"})
+    metadata.add_partitions("a", 2)
+    metadata.set_broker_configs({})
+    metadata.set_next_producer_id(1000)
+    metadata.delete_topic("a")
+    assert disk.calls == ["append", "fsync"] * 6
+
+
+def test_a_cut_at_any_byte_loads_what_was_whole(path: Path) -> None:
+    data = filled(path)
+    loaded = []
+    for size in range(len(data)):
+        path.write_bytes(data[:size])
+        metadata = opened(path)
+        loaded.append((len(metadata.topics), metadata.next_producer_id, metadata.topics.get("a", Topic("a", IDS[0], 0)).partition_count))
+        metadata.create_topic("after", IDS[5], 1, {})  # what comes after a cut is read again
+        metadata.close()
+        metadata = opened(path)
+        assert metadata.topics["after"].topic_id == IDS[5]
+        metadata.close()
+    assert list(dict.fromkeys(loaded)) == [(0, 0, 0), (1, 0, 1), (2, 0, 1), (2, 1000, 1), (2, 1000, 4), (1, 1000, 4)]
+
+
+def test_a_cut_is_told_in_the_log(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data = filled(path)
+    path.write_bytes(data + b"\0\0\0\x20half")
+    with caplog.at_level(logging.WARNING):
+        opened(path).close()
+    assert path.read_bytes() == data
+    assert [record.getMessage() for record in caplog.records] == [f"{path}: cutting 8 bytes of a change that was not finished"]
+
+
+def test_any_wrong_byte_before_the_last_change_is_told_with_its_place(path: Path) -> None:
+    data = filled(path)
+    frames = [0]
+    while frames[-1] < len(data):
+        frames.append(frames[-1] + 8 + struct.unpack_from(">I", data, frames[-1])[0])
+    for position in range(frames[-2]):
+        path.write_bytes(data[:position] + bytes([data[position] ^ 0x41]) + data[position + 1 :])
+        damaged = max(start for start in frames if start <= position)
+        with pytest.raises(JournalError, match=f"{path.name} is damaged at byte {damaged}, .*restore the file from a copy"):
+            opened(path)
+        assert path.stat().st_size == len(data), "a damaged journal is left as it is"
+
+
+def test_a_wrong_byte_in_the_last_change_loads_what_was_before_it(path: Path) -> None:
+    data = filled(path)
+    last = frame({"kind": "producer_ids", "next": 2000})
+    for position in range(len(last)):
+        path.write_bytes(data + last[:position] + bytes([last[position] ^ 0x41]) + last[position + 1 :])
+        metadata = opened(path)
+        assert metadata.next_producer_id == 1000
+        assert metadata.topics["a"].partition_count == 4
+        metadata.close()
+        assert path.read_bytes() == data
+
+
+def test_a_file_that_is_no_journal_is_left_alone(path: Path) -> None:
+    for data in (b"PK\x03\x04 somebody's archive, longer than a header", b"short", frame({"kind": "producer_ids", "next": 5})):
+        path.write_bytes(data)
+        with pytest.raises(JournalError, match="restore the file from a copy"):
+            opened(path)
+        assert path.read_bytes() == data
+
+
+def test_a_header_that_power_failed_under_is_written_again(path: Path) -> None:
+    for torn in (bytes(len(HEADER)), HEADER[:9] + bytes(len(HEADER) - 9), HEADER[:1]):
+        path.write_bytes(torn)
+        opened(path).close()
+        assert path.read_bytes() == HEADER
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"kind": "header", "version": 2}, "is of version 2, this broker reads 1"),
+        ({"kind": "marvel"}, "unknown kind 'marvel' at byte"),
+        ({"kind": "topic", "name": "a"}, "cannot be read at byte"),
+        ({"kind": "topic", "name": "a", "id": b"short", "partitions": 1, "configs": {}}, "cannot be read at byte"),
+        ({"no": "kind"}, "cannot be read at byte"),
+    ],
+)
+def test_a_whole_frame_that_makes_no_sense_is_told(path: Path, body: object, said: str) -> None:
+    path.write_bytes(HEADER + frame(body))
+    with pytest.raises(JournalError, match=said):
+        opened(path)
+
+
+def test_the_start_tells_of_a_damaged_journal_as_of_a_damaged_directory() -> None:
+    assert issubclass(JournalError, LogDirectoryError)
+
+
+@pytest.mark.parametrize("change", ["configs", "made and deleted", "producer ids"])
+def test_a_journal_that_is_mostly_dead_is_written_anew(path: Path, change: str) -> None:
+    metadata = opened(path)
+    metadata.create_topic("a", IDS[0], 2, {"retention.ms": "1"})
+    metadata.set_broker_configs({"log.retention.ms": "7"})
+    largest = 0
+    for number in range(SMALLEST_REWRITE + 10):
+        if change == "configs":
+            metadata.set_topic_configs("a", {"retention.ms": str(number)})
+        elif change == "made and deleted":
+            metadata.create_topic("b", IDS[1], 1, {})
+            metadata.delete_topic("b")
+        else:
+            metadata.set_next_producer_id(number * 1000)
+        largest = max(largest, path.stat().st_size)
+    assert path.stat().st_size < largest / 5
+    before = (metadata.topics, metadata.broker_configs, metadata.next_producer_id)
+    metadata.close()
+    after = opened(path)
+    assert (after.topics, after.broker_configs, after.next_producer_id) == before
+
+
+def test_topics_that_are_all_deleted_leave_a_small_journal(path: Path) -> None:
+    metadata = opened(path)
+    for number in range(SMALLEST_REWRITE // 2 + 10):
+        metadata.create_topic(f"t{number}", uuid.UUID(int=number + 1), 1, {})
+    largest = path.stat().st_size
+    for name in list(metadata.topics):
+        metadata.delete_topic(name)
+    assert path.stat().st_size < largest / 5
+    assert opened(path).topics == {}
+
+
+def test_a_journal_whose_topics_live_is_not_written_anew_again_and_again(path: Path) -> None:
+    metadata = opened(path)
+    sizes = []
+    for number in range(SMALLEST_REWRITE + 200):
+        metadata.create_topic(f"t{number}", uuid.UUID(int=number + 1), 1, {})
+        sizes.append(path.stat().st_size)
+    assert sizes == sorted(sizes)
+    assert len(opened(path).topics) == SMALLEST_REWRITE + 200
