@@ -16,7 +16,6 @@ from barnabas import BrokerProcess
 FAMILIES = ("idempotence", "transactions", "groups", "reading", "topics", "framing")
 SETTINGS = {
     "node.id": "1",
-    "auto.create.topics.enable": "true",
     "num.partitions": "1",
     "log.segment.bytes": "1073741824",
     "log.retention.hours": "168",

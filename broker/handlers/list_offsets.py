@@ -84,8 +84,6 @@ def _look_up(log: Log, timestamp: int, version: int, *, committed: bool) -> tupl
         return -1, log.log_start_offset, log.leader_epoch
     if timestamp == LATEST_TIERED:
         return NOT_FOUND
-    if timestamp == MAX_TIMESTAMP:
-        found = log.offset_of_max_timestamp()
-    else:
-        found = log.offset_for_timestamp(timestamp, upper_bound_offset=upper_bound)
+    at_highest = timestamp == MAX_TIMESTAMP
+    found = log.offset_of_max_timestamp() if at_highest else log.offset_for_timestamp(timestamp, upper_bound_offset=upper_bound)
     return NOT_FOUND if found is None else (found[0], found[1], found[2])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +13,9 @@ import aiokafka
 import confluent_kafka
 import kafka
 import pytest
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AioRange
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from helpers.e2e_clients import admin, committed_offset, consumer, create_topic, eventually, send_all, unique
 
@@ -109,7 +114,8 @@ def test_a_static_member_that_comes_back_disturbs_nobody(servers: str) -> None:
     settle(members, [2, 2], what="the static member is back")
     assert members[1].owned == before
     assert len(members[0].given) == rounds, "the other member was rebalanced"
-    description = admin(servers).describe_consumer_groups([group])[group].result(20)
+    client = admin(servers)
+    description = client.describe_consumer_groups([group])[group].result(20)
     assert sorted(member.group_instance_id for member in description.members) == ["instance-0", "instance-1"]
     for member in members:
         member.close()
@@ -131,20 +137,29 @@ def test_a_second_static_member_of_the_same_name_fences_the_first(servers: str) 
     first.close()
 
 
-def test_a_member_that_is_silent_loses_its_partitions(servers: str) -> None:
-    """A client that hangs sends no heartbeat any more: its session ends and the other takes over."""
-    topic, group = create_topic(servers, "silent", PARTITIONS), unique("silent")
-    silent = kafka.KafkaConsumer(
-        topic, bootstrap_servers=servers, group_id=group, session_timeout_ms=1500, heartbeat_interval_ms=300,
-        partition_assignment_strategy=[kafka.coordinator.assignors.range.RangePartitionAssignor],
-    )  # fmt: skip
-    eventually(lambda: silent.poll(timeout_ms=100) or len(silent.assignment()) == 4, what="the member that will be silent has all")
-    coordinator = silent._coordinator
-    coordinator._disable_heartbeat_thread() if hasattr(coordinator, "_disable_heartbeat_thread") else coordinator._heartbeat_thread.disable()
+CRASHING_MEMBER = """
+import sys, confluent_kafka
+servers, group, topic = sys.argv[1:]
+client = confluent_kafka.Consumer({
+    "bootstrap.servers": servers, "group.id": group, "session.timeout.ms": 1500, "heartbeat.interval.ms": 300,
+    "partition.assignment.strategy": "range",
+})
+client.subscribe([topic], on_assign=lambda _, partitions: print(len(partitions), flush=True))
+while True:
+    client.poll(0.1)
+"""
+
+
+def test_a_member_that_is_killed_loses_its_partitions(servers: str) -> None:
+    """It cannot say that it leaves: its session ends and the other takes over."""
+    topic, group = create_topic(servers, "killed", PARTITIONS), unique("killed")
+    with subprocess.Popen([sys.executable, "-c", CRASHING_MEMBER, servers, group, topic], stdout=subprocess.PIPE, text=True) as crashing:
+        assert crashing.stdout is not None
+        assert crashing.stdout.readline() == "4\n"
+        crashing.kill()
     other = Member(servers, group, topic, partition_assignment_strategy="range")
     settle([other], [4], what="the other member took over")
     other.close()
-    silent.close()
 
 
 def test_commits_are_kept_with_their_metadata(servers: str) -> None:
@@ -167,49 +182,62 @@ def test_a_zombie_member_cannot_commit(servers: str) -> None:
     settle([zombie], [4], what="the zombie has all")
     other = Member(servers, group, topic, partition_assignment_strategy="range")
     # the zombie is not polled: it does not rejoin, and its generation becomes old
-    stop = threading.Event()
     eventually(lambda: other.poll() or len(other.owned) == 4, what="the other has all", timeout_s=25, pause_s=0)
     with pytest.raises(confluent_kafka.KafkaException):
         zombie.client.commit(offsets=[confluent_kafka.TopicPartition(topic, 0, 77)], asynchronous=False)
-    stop.set()
     assert committed_offset(servers, group, topic) == confluent_kafka.OFFSET_INVALID
     other.close()
     zombie.close()
 
 
-@pytest.mark.parametrize("assignor", ["RangePartitionAssignor", "CooperativeStickyAssignor"])
-def test_kafka_python_rebalances(servers: str, assignor: str) -> None:
-    from kafka.coordinator import assignors
+class PythonMember:
+    """A kafka-python consumer that is polled by a thread of its own, as its users do."""
 
-    kind = assignors.range.RangePartitionAssignor
-    if assignor != "RangePartitionAssignor":
-        kind = next(value for name, value in vars(assignors.cooperative_sticky).items() if name.startswith("Cooperative") and isinstance(value, type))
+    def __init__(self, servers: str, group: str, topic: str, assignor: type) -> None:
+        self.values: list[bytes] = []
+        self._ending = False
+        self.client = kafka.KafkaConsumer(
+            topic, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest", heartbeat_interval_ms=100,
+            session_timeout_ms=6000, partition_assignment_strategy=[assignor], fetch_max_wait_ms=50, auto_commit_interval_ms=50,
+        )  # fmt: skip
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ending:
+            for records in self.client.poll(timeout_ms=500).values():
+                self.values.extend(record.value for record in records)
+        self.client.close()
+
+    @property
+    def owned(self) -> set[int]:
+        return {partition.partition for partition in self.client.assignment()}
+
+    def close(self) -> None:
+        self._ending = True
+        self._thread.join()
+
+
+@pytest.mark.parametrize("assignor", [RangePartitionAssignor, CooperativeStickyAssignor])
+def test_kafka_python_rebalances(servers: str, assignor: type) -> None:
     topic, group = create_topic(servers, "kp", PARTITIONS), unique("kp")
     for partition in range(PARTITIONS):
         send_all(servers, topic, [b"%d-%d" % (partition, number) for number in range(10)], partition=partition)
-    values: list[bytes] = []
-
-    def member() -> kafka.KafkaConsumer:
-        return kafka.KafkaConsumer(
-            topic, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest", heartbeat_interval_ms=100,
-            session_timeout_ms=6000, partition_assignment_strategy=[kind], fetch_max_wait_ms=50, enable_auto_commit=True,
-        )  # fmt: skip
-
-    def poll(*clients: kafka.KafkaConsumer) -> list[int]:
-        for client in clients:
-            for records in client.poll(timeout_ms=30).values():
-                values.extend(record.value for record in records)
-        return sorted(len(client.assignment()) for client in clients)
-
-    first = member()
-    eventually(lambda: poll(first) == [4] and len(values) == 40, what="the first reads all", pause_s=0)
-    first.commit()
-    second = member()
-    eventually(lambda: poll(first, second) == [2, 2], what="both share", pause_s=0)
-    first.close()
-    eventually(lambda: poll(second) == [4], what="the second has all", pause_s=0)
-    second.close()
-    assert len(values) == 40, "what was committed was given again"
+    first = PythonMember(servers, group, topic, assignor)
+    members = [first]
+    try:
+        eventually(lambda: len(first.owned) == 4 and len(first.values) == 40, what="the first reads all")
+        second = PythonMember(servers, group, topic, assignor)
+        members.append(second)
+        eventually(lambda: len(first.owned) == len(second.owned) == 2 and not first.owned & second.owned, what="both share")
+        first.close()
+        members.remove(first)
+        eventually(lambda: len(second.owned) == 4, what="the second has all")
+        send_all(servers, topic, [b"late"])
+        eventually(lambda: second.values == [b"late"], what="the second reads what is new and nothing else")
+    finally:
+        for member in members:
+            member.close()
 
 
 def test_aiokafka_rebalances_and_its_static_members(servers: str) -> None:
@@ -249,11 +277,9 @@ def test_the_three_libraries_in_one_group(servers: str) -> None:
     loop = asyncio.new_event_loop()
 
     async def start_aio() -> aiokafka.AIOKafkaConsumer:
-        from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-
         client = aiokafka.AIOKafkaConsumer(
             topic, bootstrap_servers=servers, group_id=group, heartbeat_interval_ms=100, session_timeout_ms=6000,
-            partition_assignment_strategy=[RangePartitionAssignor], fetch_max_wait_ms=50,
+            partition_assignment_strategy=[AioRange], fetch_max_wait_ms=50,
         )  # fmt: skip
         await client.start()
         return client
@@ -261,20 +287,16 @@ def test_the_three_libraries_in_one_group(servers: str) -> None:
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     confluent = Member(servers, group, topic, partition_assignment_strategy="range")
-    python = kafka.KafkaConsumer(
-        topic, bootstrap_servers=servers, group_id=group, heartbeat_interval_ms=100, session_timeout_ms=6000, fetch_max_wait_ms=50,
-        partition_assignment_strategy=[kafka.coordinator.assignors.range.RangePartitionAssignor],
-    )  # fmt: skip
+    python = PythonMember(servers, group, topic, RangePartitionAssignor)
     starting = asyncio.run_coroutine_threadsafe(start_aio(), loop)
 
     def probe() -> bool:
         confluent.poll()
-        python.poll(timeout_ms=20)
         if not starting.done():
             return False
         shares = [
             confluent.owned,
-            {partition.partition for partition in python.assignment()},
+            python.owned,
             {partition.partition for partition in starting.result().assignment()},
         ]
         return sorted(partition for share in shares for partition in share) == [0, 1, 2, 3] and all(shares)

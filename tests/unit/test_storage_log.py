@@ -425,3 +425,16 @@ def test_a_flush_covers_all_segments_and_new_names(tmp_path: Path) -> None:
     assert again.end_offset == 5
     log.finish_flush(token)
     assert log.recovery_point == 4
+
+
+def test_an_earlier_transaction_that_aborts_later_is_listed_too(tmp_path: Path) -> None:
+    """The first entry's last stable offset is below the bound of the fetch, so the index is read on."""
+    _, log = new_log(tmp_path, index_interval_bytes=0)
+    send(log, [b"a"], pid=1, epoch=0, seq=0, transactional=True)
+    send(log, [b"b"], pid=2, epoch=0, seq=0, transactional=True)
+    size = log.size_bytes
+    end(log, 2, False)
+    end(log, 1, False)
+    data = log.read(0, max_bytes=size, isolation=COMMITTED, min_one_batch=True)
+    assert offsets_in(data) == [0, 1]
+    assert data.aborted == [(2, 1), (1, 0)]
