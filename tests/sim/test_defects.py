@@ -1,0 +1,37 @@
+"""The simulator finds planted mistakes: each within a bounded number of seeds on which the sound broker passes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from checkers import kinds_of
+from sim.defects import DEFECTS, Defect
+from sim.world import run_seed
+
+MOST_SEEDS = 2000
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def test_there_are_enough() -> None:
+    assert len(DEFECTS) >= 10
+    assert len({defect.name for defect in DEFECTS}) == len(DEFECTS)
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=[defect.name for defect in DEFECTS])
+def test_a_planted_defect_is_found(defect: Defect) -> None:
+    for seed in range(MOST_SEEDS):
+        with defect.plant():
+            found = kinds_of(run_seed(seed, tweak=defect.tweak).findings)
+        if defect.kinds.intersection(found):
+            assert run_seed(seed, tweak=defect.tweak).findings == [], "the broker fails here without the defect too"
+            return
+    pytest.fail(f"{defect.says}: not found in {MOST_SEEDS} seeds")

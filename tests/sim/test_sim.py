@@ -1,0 +1,90 @@
+"""A few hundred schedules of the whole broker; what they found before, as fixed seeds; and that a seed is a schedule."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sim.network import Weather
+from sim.scenario import Scenario
+from sim.world import Report, run_seed
+
+SEEDS_IN_ALL = 300
+CHUNK = 50
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """The broker says a lot about what a crash left; here that is the normal state of affairs."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def told(report: Report) -> str:
+    return f"python -m sim --seed {report.seed} --trace: " + "; ".join(f"{kind}: {text}" for kind, text in report.findings[:3])
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS_IN_ALL, CHUNK))
+def test_nothing_is_found_in_a_few_hundred_schedules(first: int) -> None:
+    reports = [run_seed(seed) for seed in range(first, first + CHUNK)]
+    assert [told(report) for report in reports if report.findings] == []
+    assert sum(report.restarts for report in reports) > CHUNK // 3, "too little goes wrong for this to prove anything"
+    assert sum(len(report.history.reads) for report in reports) > 40 * CHUNK, "too little is read for this to prove anything"
+
+
+def test_the_same_seed_is_the_same_schedule() -> None:
+    assert run_seed(11).digest == run_seed(11).digest
+    assert run_seed(11).digest != run_seed(12).digest
+
+
+def test_a_schedule_does_not_depend_on_the_hash_seed() -> None:
+    outputs = []
+    for hash_seed in ("1", "4242"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": f"{ROOT}/tests{os.pathsep}{ROOT}"}
+        ran = subprocess.run(
+            [sys.executable, "-m", "sim", "--seeds", "20", "--digests", "--quiet"],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        outputs.append(ran.stdout)
+    assert outputs[0].count("\n") >= 20
+    assert outputs[0] == outputs[1]
+
+
+def test_schedules_are_of_many_kinds() -> None:
+    """The scenarios that are drawn hold every kind of client and every kind of fault."""
+    import random
+
+    drawn = [Scenario.drawn(random.Random(seed)) for seed in range(100)]
+    assert {scenario.workers for scenario in drawn} == {0, 1, 2}
+    assert {scenario.last_restart for scenario in drawn} == {"none", "stop", "kill", "power"}
+    assert 20 < sum(1 for scenario in drawn if scenario.power_share) < 80
+    assert any(committed for scenario in drawn for _, committed in scenario.readers)
+    assert any(not committed for scenario in drawn for _, committed in scenario.readers)
+    assert any(scenario.flushed_topics for scenario in drawn)
+
+
+def calm(scenario: Scenario) -> None:
+    scenario.fault_count, scenario.pausing, scenario.zombies = 0, 0.0, 0.0
+    scenario.weather = Weather(delay_ms=1)
+    scenario.last_restart = "none"
+
+
+def test_without_faults_every_write_is_acknowledged() -> None:
+    """The model itself refuses nothing: what is lost elsewhere is lost to faults."""
+    for seed in range(10):
+        report = run_seed(seed, tweak=calm)
+        assert report.findings == []
+        writes = [write for write in report.history.writes if write.transaction is None]
+        assert all(write.outcome.value == "ok" for write in writes)
