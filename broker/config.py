@@ -5,8 +5,6 @@ order of precedence. Three layers give a broker setting its value: dynamic (chan
 (properties file, --set) over the table's default. Source: Apache Kafka 3.9's configuration reference; KIP-226 (dynamic settings).
 """
 
-
-
 from __future__ import annotations
 
 import difflib
@@ -300,6 +298,7 @@ IGNORED_KEYS = {
     "early.start.listeners": "there is one listener",
     "eligible.leader.replicas.enable": _ONE_BROKER,
     "fetch.purgatory.purge.interval.requests": _NO_PURGATORY,
+    "group.coordinator.append.linger.ms": "a group's record is written at once",
     "host.name": "listeners takes its place",
     "initial.broker.registration.timeout.ms": _NO_QUORUM,
     "inter.broker.protocol.version": _ONE_BROKER,
@@ -315,6 +314,7 @@ IGNORED_KEYS = {
     "reserved.broker.max.id": _ONE_BROKER,
     "security.providers": "there is no authentication",
     "server.max.startup.time.ms": "the start takes as long as recovery does",
+    "unclean.leader.election.interval.ms": _ONE_BROKER,
     "unstable.api.versions.enable": "only stable versions are spoken",
     "unstable.feature.versions.enable": "only stable versions are spoken",
 }
@@ -426,7 +426,8 @@ class BrokerConfig:
 
     def _one_listener(self, name: str) -> tuple[str, int]:
         text: str = self._values[name]
-        protocols = dict(pair.partition(":")[::2] for pair in self._values["listener.security.protocol.map"].upper().split(","))
+        pairs = self._values["listener.security.protocol.map"].upper().split(",")
+        protocols = {listener.strip(): protocol.strip() for listener, _, protocol in (pair.partition(":") for pair in pairs)}
         controllers = [controller.upper() for controller in self._values["controller.listener.names"]]
         listeners = [part.strip() for part in text.split(",") if part.strip()]
         kept = [part for part in listeners if part.partition("://")[0].upper() not in controllers]
@@ -436,7 +437,7 @@ class BrokerConfig:
         host, colon, port = address.rpartition(":")
         if not separator or not colon or not _PORT.fullmatch(port) or int(port) > 65535:
             raise ConfigError(f"{name}={text}: it must have the form PLAINTEXT://ADDRESS:PORT")
-        protocol = protocols.get(listener_name.upper(), listener_name.upper()).strip()
+        protocol = protocols.get(listener_name.upper(), listener_name.upper())
         if protocol in ("SSL", "SASL_SSL", "SASL_PLAINTEXT"):
             raise ConfigError(f"{name}={text}: {protocol} is not spoken yet, only PLAINTEXT")
         anywhere = "0.0.0.0" if name == "listeners" else "localhost"

@@ -123,6 +123,11 @@ class Broker:
         self.host.run_groups(self.groups.on_loaded(now_ms), now_ms)
         self.host.run_transactions(self.txns.on_loaded(now_ms), now_ms)
         self.host.abort_hanging_transactions(now_ms)
+        if self.logs.lost_power:
+            self.host.run_transactions(self.txns.on_power_loss(now_ms), now_ms)
+            for log in self._partitions.get(TRANSACTIONS_TOPIC, ()):
+                if log is not None:
+                    log.flush()
 
     def records_of_log(self, log: Log) -> Any:
         """Every data record of a log, in order."""

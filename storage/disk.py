@@ -13,6 +13,7 @@ import shutil
 from typing import Protocol
 
 Data = bytes | bytearray | memoryview
+BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 
 
 class Syncable(Protocol):
@@ -88,6 +89,9 @@ class Disk(Protocol):
 
     def lock(self, path: str) -> Lock:
         """Lock the file against other processes. Raises BlockingIOError where another one holds it."""
+
+    def boot_id(self) -> str | None:
+        """Another one each time the machine starts; None where the system does not tell."""
 
 
 class OsFile:
@@ -226,3 +230,9 @@ class OsDisk:
 
     def lock(self, path: str) -> Lock:
         return OsLock(path)
+
+    def boot_id(self) -> str | None:
+        try:
+            return self.read(BOOT_ID_PATH).decode().strip() or None
+        except OSError:
+            return None

@@ -5,6 +5,7 @@
     .kafka_cleanshutdown                  after a clean stop alone
     recovery-point-offset-checkpoint      all below is durable            log-start-offset-checkpoint   where it is not the first segment's
     replication-offset-checkpoint         the high watermarks             cleaner-offset-checkpoint     kept by the cleaner
+    barnabas-boot-id                      the run of the machine in which a broker last used the directory
     <topic>-<partition>/                  a log                           <…>.<32 hex digits>-delete/   one that is going
 
 A log that cannot be loaded is not among `logs` but in `offline`, with the error that says why; the others are served.
@@ -45,6 +46,7 @@ from storage.segment import CorruptLog, IndexCache, Segment
 
 _DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
 _GOING = re.compile(r".+\.[0-9a-f]{32}-delete")
+BOOT_ID_NAME = "barnabas-boot-id"
 _NOT_OURS = "__cluster_metadata"  # Apache Kafka's own log of its metadata
 _LONGEST_NAME = 255
 
@@ -76,7 +78,8 @@ class LogManagerConfig:
 
 
 class LogManager:
-    """All logs of one directory. Nothing happens between calls: `on_tick` is to be called by `next_deadline_ms`."""
+    """All logs of one directory. lost_power: after `load`, whether the machine was down, and not only the broker, since the last run: what
+    was written and not flushed may be gone. Nothing happens between calls: `on_tick` is to be called by `next_deadline_ms`."""
 
     def __init__(self, disk: Disk, data_dir: str, *, config: LogManagerConfig, now_ms: int) -> None:
         self.disk = disk
@@ -84,6 +87,7 @@ class LogManager:
         self.config = config
         self.logs: dict[tuple[str, int], Log] = {}
         self.offline: dict[tuple[str, int], CorruptLog] = {}
+        self.lost_power = False
         self.cluster_id = config.cluster_id
         self.node_id = config.node_id
         self.cache = IndexCache(config.index_cache_bytes)
@@ -115,7 +119,7 @@ class LogManager:
 
         Takes:  config_of, a topic's settings; progress, told (logs done, logs in all).
         Raises: LogDirectoryError where another process has the directory, or it belongs to another node. OSError.
-        After:  `logs` and `offline` hold what there is; the mark of a clean stop is gone.
+        After:  `logs`, `offline` and `lost_power` say what there is; the mark of a clean stop is gone.
         """
         if not self.disk.is_dir(self.data_dir):
             self.disk.mkdir(self.data_dir)
@@ -125,8 +129,10 @@ class LogManager:
             self._lock = self.disk.lock(self._path(LOCK_NAME))
         except BlockingIOError as error:
             raise LogDirectoryError(f"{self.data_dir} is in use by another broker: stop it, or give another log.dirs") from error
+        used_before = self.disk.exists(self._path(META_PROPERTIES_NAME))
         self._load_meta_properties()
         clean = self.disk.exists(self._path(CLEAN_SHUTDOWN_NAME))
+        self.lost_power = used_before and not clean and not self._is_same_boot()
         points = self._load_offsets(RECOVERY_POINT_NAME)
         starts = self._load_offsets(LOG_START_NAME)
         found = self._directories(now_ms)
@@ -156,8 +162,24 @@ class LogManager:
                     self._kept_starts[key] = starts[key]
             if progress is not None:
                 progress(done + 1, len(found))
-        self.disk.unlink(self._path(CLEAN_SHUTDOWN_NAME))
         self._checkpoint(force=False)
+        self._note_boot()
+        if clean:
+            self.disk.unlink(self._path(CLEAN_SHUTDOWN_NAME))
+            self.disk.fsync_dir(self.data_dir)  # else a power loss may bring the mark back
+
+    def _is_same_boot(self) -> bool:
+        """Whether the machine has not been down since a broker last ran here."""
+        boot_id = self.disk.boot_id()
+        try:
+            return boot_id is not None and self.disk.read(self._path(BOOT_ID_NAME)).decode() == boot_id
+        except FileNotFoundError:
+            return False
+
+    def _note_boot(self) -> None:
+        boot_id = self.disk.boot_id()
+        if boot_id is not None and not self._is_same_boot():
+            self.disk.write_atomic(self._path(BOOT_ID_NAME), boot_id.encode())
 
     def _load_meta_properties(self) -> None:
         path = self._path(META_PROPERTIES_NAME)
@@ -284,7 +306,7 @@ class LogManager:
             for log in list(self.logs.values()):
                 self._retain(log, now_ms)
         if self._start_changed:  # before any file goes: a start that was told must not fall back
-            self._write_starts()
+            self.write_starts()
         if now_ms >= self._next_checkpoint_ms:
             self._next_checkpoint_ms = now_ms + self.config.recovery_checkpoint_interval_ms
             for log in self.logs.values():
@@ -320,9 +342,10 @@ class LogManager:
         points = {key: log.recovery_point for key, log in logs.items()}
         self._write(RECOVERY_POINT_NAME, encode_offsets(self._kept_points | points), force)
         self._write(REPLICATION_NAME, encode_offsets({key: log.high_watermark for key, log in logs.items()}), force)
-        self._write_starts()
+        self.write_starts()
 
-    def _write_starts(self) -> None:
+    def write_starts(self) -> None:
+        """Write down the log start offsets that changed."""
         for key in self._start_changed:
             self.logs[key].checkpoint()  # the manifest has the start too, with a checksum
         self._start_changed.clear()

@@ -50,5 +50,6 @@ def _delete(broker: Broker, name: str, index: int, offset: int, now_ms: int) -> 
     if "delete" not in log.config.cleanup_policy:
         raise KafkaError(Code.POLICY_VIOLATION)
     low_watermark = log.delete_records_before(log.high_watermark if offset == HIGH_WATERMARK else offset)
+    broker.logs.write_starts()  # before the answer: what was deleted must not come back with a crash
     broker.on_progress(log, now_ms)
     return low_watermark

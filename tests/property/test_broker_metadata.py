@@ -140,7 +140,7 @@ def test_a_wrong_byte_anywhere_loads_the_changes_before_it_or_is_told(wanted: li
         assert bytes(inode.data) == damaged, "a damaged journal is left as it is"
     else:
         assert in_last_change
-        assert loaded == before[-1]
+        assert loaded == (before or [history[0][1]])[-1], "a header alone that looks torn is written again"
 
 
 @given(changes, st.integers(0, 2**32), st.data())

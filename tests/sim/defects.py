@@ -63,6 +63,7 @@ def _with_group(scenario: Scenario) -> None:
     scenario.topics |= {"in": 1, "out": 1}
     scenario.transaction_timeout_ms = 5000
     scenario.workers, scenario.feeders, scenario.applications, scenario.idempotent_producers = 2, 1, 0, 0
+    scenario.readers = [(scenario.partitions_of("out"), True)]
 
 
 def _with_lost_answers(scenario: Scenario) -> None:

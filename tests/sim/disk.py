@@ -225,6 +225,10 @@ class SimDisk:
 
         self.root.lose_power(rng, keep)
 
+    def boot_id(self) -> str:
+        """The machine's run: another one after each loss of power."""
+        return f"boot-{self.boots}"
+
     # --- Disk ----------------------------------------------------------------------------------------------------------------------------
 
     def _find(self, path: str) -> Node | None:

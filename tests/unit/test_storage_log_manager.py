@@ -24,7 +24,7 @@ def test_a_new_directory_has_kafkas_files(tmp_path: Path) -> None:
         ".kafka_cleanshutdown",
         ".lock",
         "log-start-offset-checkpoint",
-        "meta.properties",
+        "barnabas-boot-id", "meta.properties",
         "recovery-point-offset-checkpoint",
         "replication-offset-checkpoint",
         "some.topic_x-7",

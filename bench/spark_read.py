@@ -1,0 +1,143 @@
+"""How fast does the connector read? Decoding alone, reading over a socket, and a whole Spark job on local[2].
+
+    python -m bench.spark_read [--rows 2000000] [--size 100] [--no-spark]
+
+Decoding needs no broker: record batches are built in memory. The others publish the rows to a broker of their own first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from barnabas import BrokerProcess
+from bench.common import create_topic, metered
+from protocol.compression import Codec
+from protocol.records import NewRecord, encode_batch
+from spark_connector.batches import select_batches
+from spark_connector.client import Client
+from spark_connector.decoding import decode
+from spark_connector.options import parse_source_options
+from spark_connector.planning import plan
+from spark_connector.reading import COLUMNS, read_range
+
+TOPIC = "spark-read"
+COLUMNS_WITHOUT_HEADERS = [name for name in COLUMNS if name != "headers"]
+
+
+def fetch_of(rows: int, per_batch: int, size: int, *, vary: bool = False, codec: Codec = Codec.NONE, headers: bool = False) -> bytes:
+    """What a fetch brings: so many rows of JSON-like text in batches of `per_batch`."""
+    chance = random.Random(1)
+    text = b'{"origin":"JFK","month":7,"note":"' + bytes(chance.choices(b"abcdefghijklmnopqrstuvwxyz ", k=2 * size))
+    out = bytearray()
+    for start in range(0, rows, per_batch):
+        records = [
+            NewRecord(
+                b"%08d" % (row % 100_000_000),
+                text[: chance.randint(size // 2, size * 3 // 2) if vary else size],
+                1_700_000_000_000 + row,
+                (("trace", b"%d" % row),) if headers else (),
+            )
+            for row in range(start, min(start + per_batch, rows))
+        ]
+        out += encode_batch(records, base_offset=start, codec=codec)
+    return bytes(out)
+
+
+def decoding(rows: int, size: int) -> None:
+    """Rows a second of one thread, fetch of 16 MB at most, checksums checked."""
+    print(f"decoding, {size} B, one thread:")
+    cases: list[tuple[str, dict[str, object]]] = [
+        ("1,000 a batch", {"per_batch": 1000}),
+        ("9,000 a batch", {"per_batch": 9000}),
+        ("140 a batch", {"per_batch": 140}),
+        ("10 a batch", {"per_batch": 10}),
+        ("variable size", {"per_batch": 1000, "vary": True}),
+        ("with headers", {"per_batch": 1000, "headers": True}),
+        *((codec.name.lower(), {"per_batch": 1000, "codec": codec}) for codec in Codec if codec),
+    ]
+    rows = min(rows, 16_000_000 // (size + 30))
+    for name, shape in cases:
+        buffer = fetch_of(rows, size=size, **shape)  # type: ignore[arg-type]
+        best = min(_decode_once(buffer, rows, headers="headers" in shape) for _ in range(5))
+        print(f"  {name:<16} {rows / best:>12,.0f} rows/s")
+
+
+def _decode_once(buffer: bytes, rows: int, *, headers: bool) -> float:
+    start = time.perf_counter()
+    selection = select_batches(buffer, None, start_offset=0, end_offset=rows)
+    count = sum(len(part.offset) for part in decode(buffer, selection.batches, start_offset=0, end_offset=rows, headers=headers))
+    assert count == rows
+    return time.perf_counter() - start
+
+
+def publish(broker: BrokerProcess, rows: int, size: int) -> None:
+    """With librdkafka, in batches as large as it makes them."""
+    from confluent_kafka import Producer
+
+    create_topic(broker, TOPIC, 2)
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000, "log_level": 2}
+    )
+    value = bytes(random.Random(1).choices(b"abcdefghijklmnopqrstuvwxyz ", k=size))
+    for row in range(rows):
+        while True:
+            try:
+                producer.produce(TOPIC, value, b"%08d" % row, partition=row & 1)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    producer.flush()
+
+
+def over_a_socket(broker: BrokerProcess, rows: int) -> None:
+    """One process reads everything, fetch included."""
+    options = parse_source_options({"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": TOPIC})
+    with metered(broker) as meter, Client(options.client) as client:
+        count = 0
+        for wanted in plan(client, options):
+            for batch in read_range(client, wanted, COLUMNS_WITHOUT_HEADERS, read_committed=True, fail_on_data_loss=True):
+                count += batch.num_rows
+    assert count == rows, f"{count} rows came instead of {rows}"
+    print(f"one reader, fetch included: {rows / meter.wall_s:,.0f} rows/s (broker CPU {meter.cpu_s:.2f} s)")
+
+
+def in_spark(broker: BrokerProcess, rows: int) -> None:
+    """A job of two tasks."""
+    from spark_connector.session import local_session
+
+    spark = local_session("bench", cores=2, settings={"spark.log.level": "ERROR"})
+    frame = spark.read.format("barnabas").option("kafka.bootstrap.servers", broker.bootstrap_servers).option("subscribe", TOPIC).load()
+    assert frame.count() == rows
+    for name, action in [("noop", lambda: frame.write.format("noop").mode("overwrite").save()), ("count()", frame.count)]:
+        best = float("inf")
+        for _ in range(3):
+            start = time.perf_counter()
+            action()
+            best = min(best, time.perf_counter() - start)
+        print(f"Spark local[2], {name}: {rows / best:,.0f} rows/s")
+    spark.stop()
+
+
+def main() -> None:
+    """Read the arguments and run the three."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--size", type=int, default=100)
+    parser.add_argument("--no-spark", action="store_true")
+    options = parser.parse_args()
+    decoding(options.rows, options.size)
+    with BrokerProcess() as broker:
+        publish(broker, options.rows, options.size)
+        over_a_socket(broker, options.rows)
+        if not options.no_spark:
+            in_spark(broker, options.rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Settings and properties files: what is written is read again, whatever it is; what is refused is refused with its name."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.config import BROKER_SETTINGS, TOPIC_SETTINGS, ConfigError, Kind, Setting, read_properties
+
+SETTINGS = [*TOPIC_SETTINGS.values(), *BROKER_SETTINGS.values()]
+WHOLE = [setting for setting in SETTINGS if setting.kind in (Kind.INT, Kind.SHORT, Kind.LONG)]
+BITS = {Kind.SHORT: 15, Kind.INT: 31, Kind.LONG: 63}
+text = st.text(st.characters(blacklist_categories=("Cs",)), max_size=12)
+
+
+def escaped(part: str) -> str:
+    """As Java's Properties.store writes it."""
+    out = []
+    for character in part:
+        if character in "\\ =:#!":
+            out.append("\\" + character)
+        elif character in "\t\n\r\f":
+            out.append("\\" + {"\t": "t", "\n": "n", "\r": "r", "\f": "f"}[character])
+        elif not " " <= character <= "~" and ord(character) < 0x10000:
+            out.append(f"\\u{ord(character):04x}")
+        else:
+            out.append(character)
+    return "".join(out)
+
+
+@given(st.dictionaries(text, text, max_size=5), st.sampled_from(["=", ":", " = ", "\t:"]))
+def test_a_properties_file_that_was_written_is_read_again(pairs: dict[str, str], separator: str) -> None:
+    lines = [f"{escaped(name)}{separator}{escaped(value)}" for name, value in pairs.items()]
+    assert read_properties("\n# a comment\n".join(lines)) == pairs
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_read_or_refused(content: str) -> None:
+    try:
+        read_properties(content)
+    except ConfigError:
+        assert "\\u" in content.replace("\r", "").replace("\n", "") or "\\" in content
+
+
+@given(st.sampled_from(WHOLE), st.integers(-(2**64), 2**64))
+def test_a_whole_number_is_taken_within_its_bounds_alone(setting: Setting, value: int) -> None:
+    bits = BITS[setting.kind]
+    lowest = max(-(2**bits), setting.lowest if setting.lowest is not None else -(2**bits))
+    highest = min(2**bits - 1, setting.highest if setting.highest is not None else 2**bits - 1)
+    try:
+        assert setting.parse(f" {value} ") == value
+        assert lowest <= value <= highest
+        assert value not in setting.never
+    except ConfigError as error:
+        assert not lowest <= value <= highest or value in setting.never
+        assert setting.name in str(error)
+
+
+@given(st.sampled_from(SETTINGS), st.text(max_size=20))
+def test_any_text_is_taken_and_shown_again_or_refused_with_the_settings_name(setting: Setting, value: str) -> None:
+    try:
+        taken = setting.parse(value)
+    except ConfigError as error:
+        assert setting.name in str(error)
+    else:
+        shown = setting.render(taken)
+        assert shown is not None
+        assert setting.parse(shown) == taken

@@ -1,0 +1,498 @@
+"""Settings by Apache Kafka's names. Defaults and bounds are those of the configuration reference of Apache Kafka 3.9."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.config import (
+    BROKER_SETTINGS,
+    TOPIC_SETTINGS,
+    BrokerConfig,
+    ConfigError,
+    Kind,
+    read_properties,
+    topic_log_config,
+    validate_topic_configs,
+)
+from storage.log_config import LogConfig
+
+LONG_MAX = 9223372036854775807
+
+# name: (type, default as DescribeConfigs shows it), as Apache Kafka 3.9 documents its topic settings
+KAFKA_TOPIC_SETTINGS = {
+    "cleanup.policy": (7, "delete"),
+    "compression.gzip.level": (3, "-1"),
+    "compression.lz4.level": (3, "9"),
+    "compression.type": (2, "producer"),
+    "compression.zstd.level": (3, "3"),
+    "delete.retention.ms": (5, "86400000"),
+    "file.delete.delay.ms": (5, "60000"),
+    "flush.messages": (5, str(LONG_MAX)),
+    "flush.ms": (5, str(LONG_MAX)),
+    "follower.replication.throttled.replicas": (7, ""),
+    "index.interval.bytes": (3, "4096"),
+    "leader.replication.throttled.replicas": (7, ""),
+    "local.retention.bytes": (5, "-2"),
+    "local.retention.ms": (5, "-2"),
+    "max.compaction.lag.ms": (5, str(LONG_MAX)),
+    "max.message.bytes": (3, "1048588"),
+    "message.downconversion.enable": (1, "true"),
+    "message.format.version": (2, "3.0-IV1"),
+    "message.timestamp.after.max.ms": (5, str(LONG_MAX)),
+    "message.timestamp.before.max.ms": (5, str(LONG_MAX)),
+    "message.timestamp.difference.max.ms": (5, str(LONG_MAX)),
+    "message.timestamp.type": (2, "CreateTime"),
+    "min.cleanable.dirty.ratio": (6, "0.5"),
+    "min.compaction.lag.ms": (5, "0"),
+    "min.insync.replicas": (3, "1"),
+    "preallocate": (1, "false"),
+    "remote.copy.disable": (1, "false"),
+    "remote.log.delete.on.disable": (1, "false"),
+    "remote.storage.enable": (1, "false"),
+    "retention.bytes": (5, "-1"),
+    "retention.ms": (5, "604800000"),
+    "segment.bytes": (3, "1073741824"),
+    "segment.index.bytes": (3, "10485760"),
+    "segment.jitter.ms": (5, "0"),
+    "segment.ms": (5, "604800000"),
+    "unclean.leader.election.enable": (1, "false"),
+}
+
+KAFKA_BROKER_DEFAULTS = {
+    "num.partitions": 1,
+    "default.replication.factor": 1,
+    "auto.create.topics.enable": True,
+    "delete.topic.enable": True,
+    "message.max.bytes": 1048588,
+    "fetch.max.bytes": 57671680,
+    "socket.request.max.bytes": 104857600,
+    "max.incremental.fetch.session.cache.slots": 1000,
+    "log.retention.hours": 168,
+    "log.retention.check.interval.ms": 300000,
+    "log.segment.bytes": 1073741824,
+    "log.roll.hours": 168,
+    "log.cleaner.backoff.ms": 15000,
+    "log.segment.delete.delay.ms": 60000,
+    "log.initial.task.delay.ms": 30000,
+    "log.flush.offset.checkpoint.interval.ms": 60000,
+    "offset.metadata.max.bytes": 4096,
+    "offsets.retention.minutes": 10080,
+    "offsets.retention.check.interval.ms": 600000,
+    "offsets.topic.num.partitions": 50,
+    "offsets.topic.segment.bytes": 104857600,
+    "transaction.state.log.num.partitions": 50,
+    "transaction.state.log.segment.bytes": 104857600,
+    "transaction.max.timeout.ms": 900000,
+    "transactional.id.expiration.ms": 604800000,
+    "producer.id.expiration.ms": 86400000,
+    "producer.id.expiration.check.interval.ms": 600000,
+    "group.min.session.timeout.ms": 6000,
+    "group.max.session.timeout.ms": 1800000,
+    "connections.max.idle.ms": 600000,
+}
+
+# what ships with Apache Kafka 3.9 as config/kraft/server.properties, without its comments
+KRAFT_FILE = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs=/tmp/kraft-combined-logs
+num.partitions=1
+num.recovery.threads.per.data.dir=1
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+"""
+
+ZOOKEEPER_FILE = """
+broker.id=0
+num.network.threads=3
+log.dirs=/tmp/kafka-logs
+zookeeper.connect=localhost:2181
+zookeeper.connection.timeout.ms=18000
+group.initial.rebalance.delay.ms=0
+"""
+
+# further settings of Apache Kafka 3.9 that are found in people's files
+OTHER_KAFKA_SETTINGS = """
+alter.config.policy.class.name alter.log.dirs.replication.quota.window.num auto.include.jmx.reporter auto.leader.rebalance.enable
+background.threads broker.heartbeat.interval.ms broker.id.generation.enable broker.rack broker.session.timeout.ms
+client.quota.callback.class compression.gzip.level connection.failed.authentication.delay.ms connections.max.reauth.ms
+controlled.shutdown.enable controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms controller.quorum.election.timeout.ms
+controller.quorum.fetch.timeout.ms controller.quorum.voters controller.quota.window.num controller.socket.timeout.ms
+create.topic.policy.class.name delegation.token.max.lifetime.ms delete.records.purgatory.purge.interval.requests early.start.listeners
+eligible.leader.replicas.enable fetch.purgatory.purge.interval.requests group.consumer.assignors
+group.consumer.heartbeat.interval.ms group.consumer.max.size group.consumer.migration.policy group.consumer.session.timeout.ms
+group.coordinator.append.linger.ms group.coordinator.new.enable group.coordinator.rebalance.protocols group.coordinator.threads
+group.share.enable initial.broker.registration.timeout.ms inter.broker.protocol.version kafka.metrics.reporters
+leader.imbalance.check.interval.seconds leader.imbalance.per.broker.percentage log.cleaner.dedupe.buffer.size log.cleaner.enable
+log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second log.cleaner.threads
+log.dir.failure.timeout.ms log.flush.interval.messages log.message.downconversion.enable log.message.format.version
+log.message.timestamp.after.max.ms max.connection.creation.rate max.connections max.connections.per.ip
+max.connections.per.ip.overrides metadata.log.dir metadata.log.max.record.bytes.between.snapshots metadata.log.segment.bytes
+metadata.max.idle.interval.ms metadata.max.retention.bytes metric.reporters metrics.num.samples metrics.recording.level
+metrics.sample.window.ms num.replica.alter.log.dirs.threads num.replica.fetchers offsets.commit.required.acks
+offsets.commit.timeout.ms offsets.load.buffer.size offsets.topic.compression.codec password.encoder.iterations
+principal.builder.class producer.purgatory.purge.interval.requests queued.max.request.bytes queued.max.requests
+quota.window.num quota.window.size.seconds remote.log.manager.thread.pool.size remote.log.storage.system.enable
+replica.fetch.backoff.ms replica.fetch.max.bytes replica.fetch.min.bytes replica.fetch.response.max.bytes
+replica.fetch.wait.max.ms replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms replica.selector.class
+replica.socket.receive.buffer.bytes replica.socket.timeout.ms replication.quota.window.num request.timeout.ms
+reserved.broker.max.id security.inter.broker.protocol security.providers server.max.startup.time.ms
+share.coordinator.state.topic.replication.factor socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
+socket.listen.backlog.size super.users allow.everyone.if.no.acl.found telemetry.max.bytes transaction.partition.verification.enable
+transaction.remove.expired.transaction.cleanup.interval.ms transaction.state.log.load.buffer.size
+unclean.leader.election.enable unclean.leader.election.interval.ms unstable.api.versions.enable unstable.feature.versions.enable
+zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable zookeeper.session.timeout.ms zookeeper.set.acl
+""".split()  # noqa: SIM905
+
+
+def config(**properties: str) -> BrokerConfig:
+    return BrokerConfig.from_properties({name.replace("_", "."): value for name, value in properties.items()})
+
+
+def test_topic_settings_and_their_defaults_are_those_of_kafka() -> None:
+    found = {name: (row.kind.number, row.render(row.default)) for name, row in TOPIC_SETTINGS.items()}
+    assert found == KAFKA_TOPIC_SETTINGS
+
+
+def test_broker_defaults_are_those_of_kafka() -> None:
+    defaults = config()
+    assert {name: defaults[name] for name in KAFKA_BROKER_DEFAULTS} == KAFKA_BROKER_DEFAULTS
+
+
+def test_defaults_of_our_own() -> None:
+    defaults = config()
+    assert defaults["group.initial.rebalance.delay.ms"] == 0
+    assert defaults.data_dir == "./data"
+    assert defaults["barnabas.transaction.durability"] == "flush"
+    assert defaults.listener == ("127.0.0.1", 9092)
+    assert defaults.advertised_listener is None
+
+
+def test_every_default_may_be_given_as_text_and_is_itself_then() -> None:
+    for row in (*TOPIC_SETTINGS.values(), *BROKER_SETTINGS.values()):
+        if row.default is not None:
+            text = row.render(row.default)
+            assert text is not None
+            assert row.parse(text) == row.default, row.name
+
+
+def test_broker_level_names_of_topic_settings_exist() -> None:
+    for row in TOPIC_SETTINGS.values():
+        for synonym in row.synonyms:
+            assert BROKER_SETTINGS[synonym].kind in (row.kind, Kind.INT), f"{row.name}: {synonym}"
+
+
+def test_a_topic_without_settings_has_kafkas_defaults_in_its_logs() -> None:
+    assert topic_log_config(config(), {}) == LogConfig()
+
+
+@pytest.mark.parametrize("text", [KRAFT_FILE, ZOOKEEPER_FILE])
+def test_kafkas_own_files_are_taken(text: str) -> None:
+    taken = BrokerConfig.from_properties(read_properties(text))
+    assert taken.data_dir.startswith("/tmp/k")
+    assert taken.warnings
+
+
+def test_kafkas_kraft_file_listens_where_it_says_and_warns_of_what_does_nothing() -> None:
+    taken = BrokerConfig.from_properties(read_properties(KRAFT_FILE))
+    assert taken.listener == ("0.0.0.0", 9092)
+    assert taken.advertised_listener == ("localhost", 9092)
+    assert taken.warnings == [
+        "process.roles does nothing here: one process is broker and controller",
+        "controller.quorum.bootstrap.servers does nothing here: there is no quorum",
+    ]
+
+
+def test_kafkas_zookeeper_file_gives_the_node_its_id() -> None:
+    assert BrokerConfig.from_properties(read_properties(ZOOKEEPER_FILE))["node.id"] == 0
+    assert config(broker_id="5", node_id="6")["node.id"] == 6
+
+
+def test_every_other_setting_of_kafka_is_known_or_does_nothing() -> None:
+    for name in OTHER_KAFKA_SETTINGS:
+        if name in BROKER_SETTINGS:
+            continue
+        assert BrokerConfig.from_properties({name: "1"}).warnings, name
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("sasl.enabled.mechanisms", "PLAIN"),
+        ("sasl.jaas.config", "x"),
+        ("ssl.keystore.location", "/x"),
+        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        ("listener.name.external.ssl.keystore.location", "/x"),
+        ("listeners", "SSL://:9092"),
+        ("listeners", "SASL_SSL://:9092"),
+    ],
+)
+def test_security_that_is_not_there_is_refused_instead_of_ignored(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=name.split(".", maxsplit=1)[0]):
+        BrokerConfig.from_properties({name: value})
+
+
+def test_security_settings_that_ask_for_nothing_are_taken() -> None:
+    config(sasl_enabled_mechanisms="", authorizer_class_name="")
+
+
+def test_a_listener_name_that_stands_for_tls_is_refused() -> None:
+    properties = {"listeners": "EXTERNAL://:9092", "listener.security.protocol.map": "INTERNAL:PLAINTEXT, EXTERNAL:SSL"}
+    with pytest.raises(ConfigError, match="SSL is not spoken yet"):
+        BrokerConfig.from_properties(properties)
+    assert BrokerConfig.from_properties({**properties, "listener.security.protocol.map": "EXTERNAL:PLAINTEXT"}).listener[1] == 9092
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("PLAINTEXT://:9092", ("0.0.0.0", 9092)),
+        ("PLAINTEXT://[::1]:9092", ("::1", 9092)),
+        ("plaintext://localhost:0", ("localhost", 0)),
+        ("PLAINTEXT://a.b:65535,CONTROLLER://:9093", ("a.b", 65535)),
+    ],
+)
+def test_listeners_that_may_be(text: str, expected: tuple[str, int]) -> None:
+    assert config(listeners=text).listener == expected
+
+
+@pytest.mark.parametrize("text", ["", "9092", "localhost:9092", "PLAINTEXT://h", "PLAINTEXT://h:x", "PLAINTEXT://h:65536", "PLAINTEXT://h:²",
+                                  "PLAINTEXT://a:1,PLAINTEXT://b:2", "CONTROLLER://:9093"])  # fmt: skip
+def test_listeners_that_may_not_be(text: str) -> None:
+    with pytest.raises(ConfigError, match="listeners="):
+        config(listeners=text)
+
+
+def test_controller_listeners_have_the_names_that_the_file_says() -> None:
+    assert config(listeners="A://:1,B://:2", controller_listener_names="A").listener == ("0.0.0.0", 2)
+
+
+def test_one_data_directory_is_had() -> None:
+    assert config(log_dir="/a").data_dir == "/a"
+    assert config(log_dir="/a", log_dirs=" /b ").data_dir == "/b"
+    with pytest.raises(ConfigError, match="name one data directory"):
+        config(log_dirs="/a,/b")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("num.partition", "num.partitions"),
+        ("log.segments.bytes", "log.segment.bytes"),
+        ("retention.ms", "log.retention.ms"),
+        ("barnabas.transactions.durability", "barnabas.transaction.durability"),
+    ],
+)
+def test_an_unknown_setting_is_told_with_what_it_may_have_meant(name: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown setting {name}; did you mean {meant}\\?"):
+        BrokerConfig.from_properties({name: "1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("num.partitions", "0", "between 1 and 2147483647"),
+        ("num.partitions", "2147483648", "between 1 and 2147483647"),
+        ("num.partitions", "1_000", "a whole number"),
+        ("num.partitions", "１", "a whole number"),
+        ("num.partitions", "1.5", "a whole number"),
+        ("num.partitions", "", "a whole number"),
+        ("num.partitions", "9" * 5000, "a whole number"),
+        ("auto.create.topics.enable", "yes", "true or false"),
+        ("log.cleanup.policy", "compact,burn", "compact and delete"),
+        ("log.cleaner.min.cleanable.ratio", "1.1", "between 0 and 1"),
+        ("log.cleaner.min.cleanable.ratio", "nan", "a number"),
+        ("compression.type", "GZIP", "one of uncompressed, zstd, lz4, snappy, gzip, producer"),
+        ("barnabas.transaction.durability", "maybe", "one of flush, os"),
+        ("log.retention.hours", "0", "1 or more, or -1"),
+        ("offsets.topic.replication.factor", "32768", "between 1 and 32767"),
+    ],
+)
+def test_a_bad_value_is_told_with_its_name_and_what_it_may_be(name: str, value: str, allowed: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name}=.*{allowed}"):
+        BrokerConfig.from_properties({name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("num.partitions", " 7 ", 7),
+        ("num.partitions", "+7", 7),
+        ("auto.create.topics.enable", "FALSE", False),
+        ("log.cleanup.policy", " compact , delete ", ("compact", "delete")),
+        ("log.cleanup.policy", "", ()),
+        ("log.cleaner.min.cleanable.ratio", ".25", 0.25),
+        ("log.cleaner.min.cleanable.ratio", "5e-1", 0.5),
+    ],
+)
+def test_values_are_typed(name: str, value: str, expected: Any) -> None:
+    assert BrokerConfig.from_properties({name: value})[name] == expected
+
+
+# --- topics ------------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("configs", "said"),
+    [
+        ({"no.such.key": "1"}, "unknown topic setting no.such.key"),
+        ({"retention.mss": "1"}, r"did you mean retention.ms\?"),
+        ({"retention.ms": "abc"}, "whole number"),
+        ({"retention.ms": ""}, "whole number"),
+        ({"retention.ms": None}, "has no value"),
+        ({"retention.ms": "-2"}, "between -1 and"),
+        ({"segment.bytes": "1"}, "between 14 and"),
+        ({"segment.index.bytes": "3"}, "between 4 and"),
+        ({"cleanup.policy": "burn"}, "compact and delete"),
+        ({"cleanup.policy": "delete,"}, "compact and delete"),
+        ({"compression.type": "GZIP"}, "must be one of"),
+        ({"compression.gzip.level": "0"}, "1 to 9, or -1"),
+        ({"compression.gzip.level": "10"}, "between -1 and 9"),
+        ({"compression.lz4.level": "18"}, "between 1 and 17"),
+        ({"compression.zstd.level": "23"}, "between -131072 and 22"),
+        ({"message.timestamp.type": "createtime"}, "must be one of"),
+        ({"min.cleanable.dirty.ratio": "2"}, "between 0 and 1"),
+        ({"min.insync.replicas": "0"}, "between 1 and"),
+        ({"remote.storage.enable": "true"}, "no tiered storage"),
+        ({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}, "not be more than max.compaction.lag.ms"),
+        ({"retention.ms": str(2**63)}, "between -1 and 9223372036854775807"),
+    ],
+)
+def test_topic_settings_that_are_refused(configs: dict[str, str | None], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        validate_topic_configs(configs)
+
+
+def test_topic_settings_that_are_taken() -> None:
+    for configs in ({"cleanup.policy": "compact,delete", "retention.ms": " 1000 "}, {"cleanup.policy": ""}, {"min.insync.replicas": "2"},
+                    {"retention.ms": "0"}, {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"}, {}):  # fmt: skip
+        validate_topic_configs(configs)
+
+
+def test_a_topics_own_value_goes_before_the_brokers_and_that_before_the_default() -> None:
+    broker = config(log_segment_bytes="1000", log_cleanup_policy="compact", message_max_bytes="77", producer_id_expiration_ms="5")
+    own = topic_log_config(broker, {"segment.bytes": "2000", "retention.ms": " 9 "})
+    assert (own.segment_bytes, own.cleanup_policy, own.max_message_bytes, own.retention_ms) == (2000, frozenset({"compact"}), 77, 9)
+    assert own.producer_id_expiration_ms == 5
+    assert own.segment_ms == LogConfig().segment_ms
+
+
+@pytest.mark.parametrize(
+    ("properties", "expected_ms"),
+    [
+        ({"log.retention.hours": "2"}, 7_200_000),
+        ({"log.retention.hours": "2", "log.retention.minutes": "3"}, 180_000),
+        ({"log.retention.hours": "2", "log.retention.minutes": "3", "log.retention.ms": "4"}, 4),
+        ({"log.retention.hours": "-1"}, -1),
+        ({"log.retention.ms": "-1", "log.retention.hours": "5"}, -1),
+        ({}, 604_800_000),
+    ],
+)
+def test_retention_is_taken_in_the_finest_unit_that_is_given(properties: dict[str, str], expected_ms: int) -> None:
+    assert topic_log_config(BrokerConfig.from_properties(properties), {}).retention_ms == expected_ms
+
+
+def test_segment_times_are_taken_in_the_finest_unit_too() -> None:
+    assert topic_log_config(config(log_roll_hours="1"), {}).segment_ms == 3_600_000
+    assert topic_log_config(config(log_roll_hours="1", log_roll_ms="5"), {}).segment_ms == 5
+    assert topic_log_config(config(log_roll_jitter_hours="1"), {}).segment_jitter_ms == 3_600_000
+    assert topic_log_config(config(log_flush_scheduler_interval_ms="8"), {}).flush_ms == 8
+
+
+def test_the_older_bound_on_times_holds_on_both_sides() -> None:
+    bounded = topic_log_config(config(), {"message.timestamp.difference.max.ms": "10", "message.timestamp.after.max.ms": "5"})
+    assert (bounded.timestamp_before_max_ms, bounded.timestamp_after_max_ms) == (10, 5)
+
+
+def test_dynamic_settings_go_before_the_file_and_fall_back_to_it() -> None:
+    broker = config(message_max_bytes="100")
+    assert broker.source_of("message.max.bytes") == "explicit"
+    broker.set_dynamic({"message.max.bytes": "200", "log.retention.ms": "5"})
+    assert broker["message.max.bytes"] == 200
+    assert broker.source_of("message.max.bytes") == "dynamic"
+    assert topic_log_config(broker, {}).retention_ms == 5
+    broker.set_dynamic({})
+    assert broker["message.max.bytes"] == 100
+    assert broker.source_of("log.retention.ms") == "default"
+
+
+def test_a_bad_dynamic_value_changes_nothing() -> None:
+    broker = config()
+    broker.set_dynamic({"log.retention.ms": "5"})
+    with pytest.raises(ConfigError):
+        broker.set_dynamic({"message.max.bytes": "x"})
+    assert broker.dynamic == {"log.retention.ms": "5"}
+    assert broker["log.retention.ms"] == 5
+
+
+def test_what_kafka_lets_change_at_run_time_may_change() -> None:
+    """Of the reference's update mode column: read-only where it says so, for a sample of both."""
+    dynamic = {
+        "log.segment.bytes",
+        "log.retention.ms",
+        "message.max.bytes",
+        "min.insync.replicas",
+        "log.cleaner.backoff.ms",
+        "num.io.threads",
+    }
+    fixed = {"log.retention.hours", "num.partitions", "default.replication.factor", "auto.create.topics.enable", "node.id", "log.dirs",
+             "group.max.session.timeout.ms", "transaction.max.timeout.ms", "transactional.id.expiration.ms"}  # fmt: skip
+    assert {name for name in dynamic | fixed if BROKER_SETTINGS[name].dynamic} == dynamic
+
+
+# --- files -------------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a=b", {"a": "b"}),
+        ("a = b", {"a": "b"}),
+        ("a:b", {"a": "b"}),
+        ("a b", {"a": "b"}),
+        ("a", {"a": ""}),
+        ("a=", {"a": ""}),
+        ("a = b = c", {"a": "b = c"}),
+        ("  a=b", {"a": "b"}),
+        ("a=b\r\nc=d\re=f\n", {"a": "b", "c": "d", "e": "f"}),
+        ("# a=b\n! c=d\n\ne=f", {"e": "f"}),
+        ("a=b#c", {"a": "b#c"}),
+        ("a=one,\\\n    two", {"a": "one,two"}),
+        ("a=one\\\n# two", {"a": "one# two"}),
+        ("# comment \\\na=b", {"a": "b"}),
+        ("a=c:\\\\temp", {"a": "c:\\temp"}),
+        ("a=ends\\\\\nb=c", {"a": "ends\\", "b": "c"}),
+        ("a\\=b=c", {"a=b": "c"}),
+        ("a\\ b=c", {"a b": "c"}),
+        ("a=\\t\\n\\u00e9\\x", {"a": "\t\néx"}),
+        ("a=1\na=2", {"a": "2"}),
+        ("a=last\\", {"a": "last"}),
+        ("a=x\x0by\u2028z", {"a": "x\x0by\u2028z"}),
+        ("", {}),
+    ],
+)
+def test_properties_files_are_read_as_java_does(text: str, expected: dict[str, str]) -> None:
+    assert read_properties(text) == expected
+
+
+@pytest.mark.parametrize("text", ["a=\\u12", "a=\\uZZZZ", "\\u=b"])
+def test_a_bad_escape_is_told(text: str) -> None:
+    with pytest.raises(ConfigError, match="four hexadecimal digits"):
+        read_properties(text)
