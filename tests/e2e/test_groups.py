@@ -213,6 +213,9 @@ class PythonMember:
     def owned(self) -> set[int]:
         return {partition.partition for partition in self.client.assignment()}
 
+    def begin_to_close(self) -> None:
+        self._ending = True
+
     def close(self) -> None:
         self._ending = True
         self._thread.join()
@@ -302,9 +305,11 @@ def test_the_three_libraries_in_one_group(servers: str) -> None:
         return sorted(partition for share in shares for partition in share) == [0, 1, 2, 3] and all(shares)
 
     eventually(probe, what="each of the three has a share", timeout_s=30, pause_s=0)
-    asyncio.run_coroutine_threadsafe(starting.result().stop(), loop).result(20)
-    python.close()
+    stopping = asyncio.run_coroutine_threadsafe(starting.result().stop(), loop)
+    python.begin_to_close()  # a rebalance needs all members, so this one is polled on while the others leave
     settle([confluent], [4], what="the last has all")
+    stopping.result(20)
+    python.close()
     confluent.close()
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
