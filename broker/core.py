@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.config import BrokerConfig, topic_log_config
+from broker.disk_room import DiskRoom
 from broker.fetch_sessions import FetchSessions
 from broker.flush_queue import FlushQueue
 from broker.metadata import ClusterMetadata, Topic
@@ -56,6 +57,7 @@ class Broker:
         self.outbox = Outbox()
         self.flushes = FlushQueue(self.outbox)
         self.purgatory = Purgatory()
+        self.room = DiskRoom(lambda: logs.disk.free_bytes(logs.data_dir), config["barnabas.disk.reserve.bytes"])
         self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"], ids)
         self.sessions: dict[int, Session] = {}
         self._partitions: dict[str, list[Log | None]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +93,13 @@ def _append(broker: Broker, request: Any, name: str, partition: Any, context: Co
         if attributes & 7 == 4 and context.api_version < ZSTD_SINCE:
             return ProducedPartition(index, Code.UNSUPPORTED_COMPRESSION_TYPE)
     try:
+        if not broker.room.take(len(records)):
+            raise KafkaError(Code.KAFKA_STORAGE_ERROR, "the broker's disk is full: free some space, or let retention do it")
         info = log.append(records, now_ms=context.now_ms)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        return ProducedPartition(index, Code.KAFKA_STORAGE_ERROR, error_message="the broker's disk is full")
     except KafkaError as error:
         start = log.log_start_offset if getattr(error, "knows_log_start", True) else -1
         record_errors = [(batch_index, error.message) for batch_index in getattr(error, "record_errors", ())]

@@ -82,6 +82,7 @@ class Scenario:
         scenario = cls(topics={"plain": 1, "tx": rng.randint(1, 2)})
         loses_power = rng.random() < 0.4
         scenario.power_share = 0.5 if loses_power else 0.0
+        scenario.sessions_end_with_power = rng.random() < 0.3
         scenario.fault_weights = (3, 3 if loses_power else 0, 1, 3, 2, 1)
         scenario.last_restart = rng.choice(("none", "stop", "kill", "power" if loses_power else "kill"))
         scenario.fault_count = rng.choice((0, 2, 4, 6))
