@@ -305,10 +305,6 @@ class Broker:
                 raise ProtocolViolation(f"the body of a {api.name} request cannot be read: {error}") from error
         if end > size:
             raise ProtocolViolation(f"the body of a {api.name} request is cut off")
-        if api.key != FETCH:
-            missing = messages.null_field(request, request_class, header.api_version)
-            if missing is not None:
-                raise ProtocolViolation(f"the field {missing} of a {api.name} request is null")
         return request
 
     def _encode(self, api: Api, context: Context, response: Any) -> Any:

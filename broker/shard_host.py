@@ -116,9 +116,7 @@ class ShardHost:
         """Append the marker to every partition of the transaction, then let the coordinator complete it."""
         logs = []
         for topic, index in effect.partitions:
-            log = self.append_marker(
-                topic, index, effect.producer_id, effect.producer_epoch, effect.coordinator_epoch, commit=effect.commit, now_ms=now_ms
-            )
+            log = self._end_on_partition(topic, index, effect, now_ms)
             if log is not None:
                 logs.append(log)
 
@@ -137,6 +135,28 @@ class ShardHost:
         else:
             complete(now_ms)
 
+    def _end_on_partition(self, topic: str, index: int, effect: WriteMarkers, now_ms: int) -> Log | None:
+        """Write the transaction's marker there; or, where it stands there already and a later transaction is open, abort that one.
+
+        The second is so only after a power loss that spared a batch of the next transaction and not its record: the markers, which are
+        written again then, must not end what they were not meant for. Nobody can commit that one any more.
+        """
+        log = self._broker.partition(topic, index)
+        commit = effect.commit
+        if log is not None and commit and log.ended_before_open_transaction(effect.producer_id, effect.decided_ms):
+            logger.warning("%s-%d: aborting a transaction of producer %d that a power loss left open", topic, index, effect.producer_id)
+            commit = False
+        return self.append_marker(
+            topic,
+            index,
+            effect.producer_id,
+            effect.producer_epoch,
+            effect.coordinator_epoch,
+            commit=commit,
+            now_ms=now_ms,
+            timestamp=effect.decided_ms,
+        )
+
     def when_complete(self, transactional_id: str | None, call: Callable[[int], None], now_ms: int) -> None:
         """Make the call when no transaction of that id waits for its markers to be on the disk: nearly always now.
 
@@ -149,7 +169,16 @@ class ShardHost:
             waiting.append(call)
 
     def append_marker(
-        self, topic: str, index: int, producer_id: int, producer_epoch: int, coordinator_epoch: int, *, commit: bool, now_ms: int
+        self,
+        topic: str,
+        index: int,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        commit: bool,
+        now_ms: int,
+        timestamp: int | None = None,
     ) -> Log | None:
         """One marker of a coordinator's own decision; None where the partition is no more, or has seen a later epoch.
 
@@ -165,6 +194,7 @@ class ShardHost:
                 coordinator_epoch=coordinator_epoch,
                 commit=commit,
                 now_ms=now_ms,
+                timestamp=timestamp,
             )
         except KafkaError as error:
             assert error.code in (Code.INVALID_PRODUCER_EPOCH, Code.TRANSACTION_COORDINATOR_FENCED), error

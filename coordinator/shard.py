@@ -41,6 +41,7 @@ class WriteMarkers(NamedTuple):
     """Effect: append the marker to each partition, then call the shard's `on_markers_written`.
 
     partitions: (topic, partition) pairs, in the order in which they were added.
+    decided_ms: the time of the decision, which no other decision of this transactional id has: the markers' timestamp.
     """
 
     transactional_id: str
@@ -49,6 +50,7 @@ class WriteMarkers(NamedTuple):
     coordinator_epoch: int
     commit: bool
     partitions: tuple[tuple[str, int], ...]
+    decided_ms: int
 
 
 @dataclass(slots=True)

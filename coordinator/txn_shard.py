@@ -417,6 +417,7 @@ class TxnShard:
             coordinator_epoch=self._coordinator_epoch,
             commit=prepared.state is TransactionState.PREPARE_COMMIT,
             partitions=tuple(prepared.partitions),
+            decided_ms=prepared.last_update_ms,
         )
 
     def on_markers_appended(self, transactional_id: str, producer_id: int, producer_epoch: int) -> Result:

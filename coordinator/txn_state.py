@@ -126,7 +126,7 @@ class TransactionMetadata(NamedTuple):
 
     def _moved(self, state: TransactionState, now_ms: int, **changes: Any) -> TransactionMetadata:
         assert self.state in LEGAL_PREDECESSORS[state], f"{self.transactional_id}: {self.state.value} -> {state.value}"
-        return self._replace(state=state, last_update_ms=now_ms, **changes)
+        return self._replace(state=state, last_update_ms=max(now_ms, self.last_update_ms), **changes)
 
     def in_new_session(
         self, producer: ProducerIdAndEpoch, asked_by: ProducerIdAndEpoch, timeout_ms: int, now_ms: int
@@ -157,8 +157,9 @@ class TransactionMetadata(NamedTuple):
         )
 
     def prepared(self, commit: bool, now_ms: int) -> TransactionMetadata:
-        """The decision of the producer itself."""
-        return self._moved(TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT, now_ms)
+        """The decision of the producer itself. Its time is the transaction's own: later than that of any decision before."""
+        state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
+        return self._moved(state, max(now_ms, self.last_update_ms + 1))
 
     def fenced(self, asked_by: ProducerIdAndEpoch, now_ms: int) -> TransactionMetadata:
         """The decision to abort over the producer's head: its epoch is raised, so that it is refused from here on.
@@ -173,7 +174,7 @@ class TransactionMetadata(NamedTuple):
             previous_producer_id=asked_by.producer_id,
             last_producer_epoch=asked_by.producer_epoch,
         )
-        return raised._moved(TransactionState.PREPARE_ABORT, now_ms)
+        return raised._moved(TransactionState.PREPARE_ABORT, max(now_ms, self.last_update_ms + 1))
 
     def completed(self, now_ms: int) -> TransactionMetadata:
         """All markers are written; start_ms stays, as what an operator sees of the last transaction."""

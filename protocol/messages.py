@@ -2,16 +2,17 @@
 
 kafka-python generates its classes and codecs from Apache Kafka's public schemas. Two things are added here. Importing the package `kafka`
 also imports its clients, which is most of its cost and nothing a broker uses: here the package is entered without them (they still load when
-somebody asks for one). And a decoded Produce request keeps `records` as a view of the received frame instead of a copy.
+somebody asks for one). And requests are read as strictly as Apache Kafka reads them: see `decoder`.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 Decoder = Callable[[Any, int], tuple[Any, int]]
@@ -20,7 +21,6 @@ PRODUCE = 0
 
 _classes: dict[str, Any] = {}
 _decoders: dict[tuple[str, int], Decoder] = {}
-_required: dict[tuple[str, int], list[_Required]] = {}
 
 
 def _enter_kafka_without_clients() -> None:
@@ -99,66 +99,84 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"kafka-python has no message {name}")
 
 
-def decoder(request_class: Any, version: int) -> Decoder:
-    """f(buffer, position) -> (request, position after it).
+def decoder(message_class: Any, version: int) -> Decoder:
+    """f(buffer, position) -> (message, position after it).
 
-    It reads beyond a buffer that is too short without complaint; the caller compares the position with the buffer's end.
+    It reads beyond a buffer that is too short without complaint; the caller compares the position with the buffer's end. The code is what
+    kafka-python generates, with three things added: any negative count is null; a varint ends after five bytes; null in a request's field
+    that may not be null is a ValueError. And a Produce request keeps `records` as a view of the buffer instead of a copy.
     """
-    key = (request_class.__name__, version)
+    key = (message_class.__name__, version)
     known = _decoders.get(key)
     if known is None:
-        flexible = request_class.flexible_version_q(version)
-        known = request_class._struct.compiled_decode_from(
-            version, compact=flexible, tagged=flexible, data_class=request_class
-        )
-        if request_class.API_KEY == PRODUCE:
-            known.__globals__["bytes"] = _unchanged  # the generated code copies a `bytes` field by calling bytes() on a slice
-        _decoders[key] = known
+        known = _decoders[key] = _compile(message_class, version)
     return known
+
+
+def _compile(message_class: Any, version: int) -> Decoder:
+    from kafka.protocol.schemas.fields.codegen import CodegenContext
+
+    form = message_class._struct
+    flexible = message_class.flexible_version_q(version)
+    context = CodegenContext()
+    context.lines.append("def _decode(data, pos):")
+    saved, form._data_class = form._data_class, message_class  # else a weak reference stands there
+    try:
+        form.emit_decode_from(context, "obj", "    ", version=version, compact=flexible, tagged=flexible)
+    finally:
+        form._data_class = saved
+    context.lines.append("    return obj, pos")
+    source = _NO_COUNT.sub(r"\1 < 0:", context.source())
+    source = _VARINT_BYTE.sub(r"\1\2 += 7\n\1if \2 > 28: raise ValueError('a varint is longer than five bytes')", source)
+    if message_class.is_request():
+        source = _refusing_null(source, *_nullability(form, version))
+    exec(compile(source, f"<decoder of {message_class.__name__} {version}>", "exec"), context.globs)
+    if message_class.is_request() and message_class.API_KEY == PRODUCE:
+        context.globs["bytes"] = _unchanged  # the generated code copies a `bytes` field by calling bytes() on a slice
+    decode: Decoder = context.globs["_decode"]
+    return decode
+
+
+_NO_COUNT = re.compile(r"(if _n\d+) == -1:")
+_VARINT_BYTE = re.compile(r"^( *)(_sh\d+) \+= 7$", re.MULTILINE)
+_NULL = re.compile(r"^( *)(_\w+) = None$")
+_ASSIGNED = re.compile(r"^ *_?obj\d*\.(\w+) = (_\w+)$|^ *_val\d+\.(\w+) = (_\w+)$")
 
 
 def _unchanged(view: memoryview) -> memoryview:
     return view
 
 
-class _Required:
-    """A string, array or struct field that may not be null, or one whose inner fields may not."""
-
-    __slots__ = ("inner", "is_array", "name", "nullable")
-
-    def __init__(self, name: str, nullable: bool, is_array: bool, inner: list[_Required]) -> None:
-        self.name, self.nullable, self.is_array, self.inner = name, nullable, is_array, inner
-
-
-def null_field(request: Any, request_class: Any, version: int) -> str | None:
-    """The name of a field that is null and must not be, or None. kafka-python's decoders take null anywhere."""
-    key = (request_class.__name__, version)
-    required = _required.get(key)
-    if required is None:
-        required = _required[key] = _required_fields(request_class._struct, version)
-    return _find_null(request, required)
+def _nullability(form: Any, version: int) -> tuple[set[str], set[str]]:
+    """The names of the fields that may be null, and of those that may not."""
+    may: set[str] = set()
+    may_not: set[str] = set()
+    for field in form.untagged_fields(version):
+        (may if field.nullable_for_version_q(version) or field._type_str == "uuid" else may_not).add(field.name)
+        inner = getattr(field, "array_of", None) or field
+        if hasattr(inner, "untagged_fields"):
+            inner_may, inner_may_not = _nullability(inner, version)
+            may |= inner_may
+            may_not |= inner_may_not
+    return may, may_not
 
 
-def _required_fields(struct: Any, version: int) -> list[_Required]:
-    found = []
-    for field in struct.untagged_fields(version):
-        kind = field._type_str
-        inner = _required_fields(field, version) if kind.startswith("[]") and getattr(field, "_fields", None) else []
-        nullable = bool(field.nullable_for_version_q(version))
-        if inner or (not nullable and (kind.startswith("[]") or kind in ("string", "bytes"))):
-            found.append(_Required(field.name, nullable, kind.startswith("[]"), inner))
-    return found
+def _refusing_null(source: str, may: set[str], may_not: set[str]) -> str:
+    """Raise where null would be given to a field that may not be null."""
+    assert not may & may_not, f"{may & may_not} may be null in one place and not in another"
+    fields = {variable: name for variable, name in _assignments(source) if name in may}
+    lines = []
+    for line in source.split("\n"):
+        null = _NULL.match(line)
+        if null is not None and null[2].startswith(("_val", "_item")) and null[2] not in fields:
+            line = f"{null[1]}raise ValueError('null stands where it may not')"
+        lines.append(line)
+    return "\n".join(lines)
 
 
-def _find_null(message: Any, required: list[_Required]) -> str | None:
-    for field in required:
-        value = getattr(message, field.name)
-        if value is None:
-            if not field.nullable:
-                return field.name
-        elif field.inner:
-            for item in value:
-                name = _find_null(item, field.inner)
-                if name is not None:
-                    return f"{field.name}.{name}"
-    return None
+def _assignments(source: str) -> Iterator[tuple[str, str]]:
+    """(variable, field) of each line that gives a variable to a field of a message."""
+    for line in source.split("\n"):
+        assigned = _ASSIGNED.match(line)
+        if assigned is not None:
+            yield assigned[2] or assigned[4], assigned[1] or assigned[3]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
-from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
+from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, ListOffsetsResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
 
 from protocol.errors import Code
@@ -33,12 +33,13 @@ UNKNOWN_TOPIC_PATIENCE_MS = 3000  # a topic that was just made may be unknown to
 MAX_RESPONSE_BYTES = (1 << 31) - 1
 CONSUMER = -1  # as replica_id
 
-# Request, response and the highest version that is used here. 12 is the last Fetch that names topics.
-_SPOKEN: dict[type, tuple[type, int]] = {
-    ApiVersionsRequest: (ApiVersionsResponse, 2),
-    MetadataRequest: (MetadataResponse, 8),
-    ListOffsetsRequest: (ListOffsetsResponse, 6),
-    FetchRequest: (FetchResponse, 12),
+# The lowest and highest version of each request that is used here, and what decodes its answer. All are of the time before KIP-482, so that
+# the header of an answer is its correlation_id alone. ListOffsets and Fetch have the isolation level since 2 and 4.
+_SPOKEN: dict[type, tuple[int, int, Callable[[memoryview, int], Any]]] = {
+    ApiVersionsRequest: (0, 2, lambda body, version: ApiVersionsResponse.decode(body, version=version)),
+    MetadataRequest: (1, 8, lambda body, version: MetadataResponse.decode(body, version=version)),
+    ListOffsetsRequest: (2, 5, lambda body, version: ListOffsetsResponse.decode(body, version=version)),
+    FetchRequest: (4, 11, lambda body, version: decode_fetch(body, version)),
 }
 
 _PASSING = frozenset(
@@ -81,13 +82,58 @@ class PassingError(ClientError):
 
 
 class Fetched(NamedTuple):
-    """One partition's part of a fetch."""
+    """One partition's part of a fetch. `records` lies in the connection's buffer: it is good until the next answer is received."""
 
-    records: bytes | memoryview
-    aborted: list[AbortedTransaction] | None
+    topic: str
+    partition: int
+    error_code: int
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
+    aborted: list[AbortedTransaction] | None
+    records: memoryview
+
+
+_PARTITION = struct.Struct(">ihqq")
+_ABORTED = struct.Struct(">qq")
+
+
+def decode_fetch(body: memoryview, version: int) -> tuple[int, list[Fetched]]:
+    """The error_code of a FetchResponse of version 4 to 11 and its partitions; their records are not copied.
+
+    int32 throttle_time_ms | 7+: int16 error_code, int32 session_id | [ string topic | [ int32 partition, int16 error_code,
+    int64 high_watermark, int64 last_stable_offset | 5+: int64 log_start_offset | nullable [ int64 producer_id, int64 first_offset ]
+    | 11+: int32 preferred_read_replica | nullable bytes records ] ]
+    """
+    position = 10 if version >= 7 else 4
+    error_code = struct.unpack_from(">h", body, 4)[0] if version >= 7 else 0
+    topic_count, position = _int(">i", body, position)
+    found = []
+    for _ in range(topic_count):
+        size, position = _int(">h", body, position)
+        topic, position = str(body[position : position + size], "utf-8"), position + size
+        partition_count, position = _int(">i", body, position)
+        for _ in range(partition_count):
+            partition, code, high_watermark, last_stable_offset = _PARTITION.unpack_from(body, position)
+            position += _PARTITION.size
+            log_start_offset = -1
+            if version >= 5:
+                log_start_offset, position = _int(">q", body, position)
+            aborted_count, position = _int(">i", body, position)
+            aborted = None
+            if aborted_count >= 0:
+                entries = body[position : position + aborted_count * _ABORTED.size]
+                aborted = [AbortedTransaction(*entry) for entry in _ABORTED.iter_unpack(entries)]
+                position += len(entries)
+            position += 4 if version >= 11 else 0
+            size, position = _int(">i", body, position)
+            records, position = body[position : position + max(size, 0)], position + max(size, 0)
+            found.append(Fetched(topic, partition, code, high_watermark, last_stable_offset, log_start_offset, aborted, records))
+    return error_code, found
+
+
+def _int(kind: str, body: memoryview, position: int) -> tuple[int, int]:
+    return struct.unpack_from(kind, body, position)[0], position + struct.calcsize(kind)
 
 
 class Connection:
@@ -97,7 +143,8 @@ class Connection:
         self.address = f"{host}:{port}"
         self._options = options
         self._correlation_ids = itertools.count(1)
-        self._expected: list[tuple[int, Any, int]] = []
+        self._expected: list[tuple[int, Callable[[memoryview, int], Any], int]] = []
+        self._buffer = bytearray(64 * 1024)
         try:
             self._socket = socket.create_connection((host, port), options.connect_timeout_ms / 1000)
         except OSError as error:
@@ -117,14 +164,13 @@ class Connection:
 
     def version_of(self, request: Any) -> int:
         """The highest version that both sides speak. Raises ClientError where there is none."""
-        highest: int = _SPOKEN[type(request)][1]
         if isinstance(request, ApiVersionsRequest):
             return 0
-        low, high = self._versions.get(request.API_KEY, (0, -1))
-        version = min(highest, high)
-        if version < low:
-            raise ClientError(f"{self.address} speaks {request.name} in versions {low} to {high}; this reader needs at most {highest}")
-        return version
+        low, high, _ = _SPOKEN[type(request)]
+        lowest, highest = self._versions.get(request.API_KEY, (0, -1))
+        if min(high, highest) < max(low, lowest):
+            raise ClientError(f"{self.address} has {request.name} in versions {lowest} to {highest}; this reader speaks {low} to {high}")
+        return min(high, highest)
 
     def request(self, request: Any) -> Any:
         """Send and wait for the answer."""
@@ -141,23 +187,28 @@ class Connection:
             self._socket.sendall(request.encode(version=version, header=True, framed=True))
         except OSError as error:
             raise PassingError(f"{self.address}: {_reason(error)}") from error
-        self._expected.append((correlation_id, _SPOKEN[type(request)][0], version))
+        self._expected.append((correlation_id, _SPOKEN[type(request)][2], version))
 
     def receive(self) -> Any:
         """The answer to the oldest request that has none yet."""
-        correlation_id, response, version = self._expected.pop(0)
+        correlation_id, decode, version = self._expected.pop(0)
         (size,) = struct.unpack(">i", self._read(4))
         if not 4 <= size <= MAX_RESPONSE_BYTES:
             raise ClientError(f"{self.address} does not speak Kafka's protocol (or speaks TLS): an answer of {size} bytes")
         frame = self._read(size)
-        answer = response.decode(memoryview(frame), version=version, header=True)
-        if answer.header.correlation_id != correlation_id:
-            raise ClientError(f"{self.address} answers request {answer.header.correlation_id} instead of {correlation_id}")
-        return answer
+        (answered,) = struct.unpack_from(">i", frame)
+        if answered != correlation_id:
+            raise ClientError(f"{self.address} answers request {answered} instead of {correlation_id}")
+        try:
+            return decode(frame[4:], version)
+        except (struct.error, IndexError, UnicodeDecodeError) as error:
+            raise ClientError(f"{self.address} sent an answer that cannot be decoded ({error})") from error
 
-    def _read(self, size: int) -> bytearray:
-        data = bytearray(size)
-        view, have = memoryview(data), 0
+    def _read(self, size: int) -> memoryview:
+        """The next bytes, in the buffer that is used again for the next answer: fresh memory for each costs more than to receive into it."""
+        if size > len(self._buffer):
+            self._buffer = bytearray(size)
+        view, have = memoryview(self._buffer)[:size], 0
         while have < size:
             try:
                 count = self._socket.recv_into(view[have:])
@@ -166,7 +217,7 @@ class Connection:
             if not count:
                 raise PassingError(f"{self.address}: the connection was closed")
             have += count
-        return data
+        return view
 
     def close(self) -> None:
         """Close the socket; harmless when it is closed."""
@@ -391,19 +442,13 @@ class Client:
         return f"no broker of kafka.bootstrap.servers can be reached ({error}); is one running there?"
 
 
-def _fetched(answer: Any, name: PartitionName) -> Fetched:
-    _check(answer.error_code, f"a fetch of {name}")
-    for topic in answer.responses:
-        for part in topic.partitions:
+def _fetched(answer: tuple[int, list[Fetched]], name: PartitionName) -> Fetched:
+    error_code, parts = answer
+    _check(error_code, f"a fetch of {name}")
+    for part in parts:
+        if (part.topic, part.partition) == name:
             _check(part.error_code, f"partition {name}")
-            aborted = part.aborted_transactions
-            return Fetched(
-                part.records or b"",
-                None if aborted is None else [AbortedTransaction(entry.producer_id, entry.first_offset) for entry in aborted],
-                part.high_watermark,
-                part.last_stable_offset,
-                part.log_start_offset,
-            )
+            return part
     raise PassingError(f"an answer says nothing of {name}")
 
 

@@ -5,9 +5,9 @@ all records of a fetch at once:
 
 1. *Candidates.* A record is `length, attributes, …`; attributes are 0 in every version of the format so far. So each zero byte that follows
    an even varint of at least MINIMUM_LENGTH (zigzag: even is not negative) may be the attributes of a record; where its length says that the
-   next record begins is its link. JSON and text hold hardly any other zero byte; what is not a record is sorted out by step 2.
-2. *Reach.* From the first record of each batch the links are followed by pointer doubling: log2(records per batch) passes over arrays. The
-   common case, where every candidate links to the one after it, is recognised in one comparison.
+   next record begins is its link. A candidate that begins no batch and that none links to is dropped.
+2. *Reach.* What is left is nearly always the chain itself, which one comparison shows. Else the links are followed from the first record of
+   each batch by pointer doubling: log2(records per batch) passes over arrays.
 3. *Check.* Each batch must yield as many records as its header says, and its last one must end where the batch ends.
 
 From there on every varint column is read by array arithmetic, and keys, values and headers are taken out of the bytes by one Arrow `take`
@@ -21,7 +21,7 @@ succeeds or says what is wrong.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 MINIMUM_LENGTH = 6  # attributes, two deltas, two lengths and the header count at one byte each
-LONGEST_VARINT = 5  # of a length: an int32
-PART_BYTES = 32 << 20  # decompressed bytes that make one part
-PADDING = 16  # zero bytes after the records, so that a varint that is cut off ends in them and not outside of the array
+LONGEST_LENGTH = 5  # bytes of a varint that is an int32
+LONGEST_VARINT = 10
+PART_BYTES = 1 << 19  # of records that are decoded at once: the arrays of their columns stay in a CPU's cache
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
 
@@ -62,10 +62,17 @@ class Columns(NamedTuple):
 
 
 class _Body(NamedTuple):
-    """The records of all batches in one array of bytes, and where each batch's records begin and end in it."""
+    """The records of some batches in one array of bytes, and where each batch's records begin and end in it."""
 
     data: Bytes
     starts: Ints
+    ends: Ints
+
+
+class _Records(NamedTuple):
+    """Where each record's attributes are, and where it ends."""
+
+    attributes: Ints
     ends: Ints
 
 
@@ -87,45 +94,44 @@ def decode(
     """
     for part, body in _bodies(memoryview(buffer), batches):
         counts = np.fromiter((batch.header.record_count for batch in part), np.int64, len(part))
-        starts = _record_starts(body, counts)
-        if starts is None:
+        records = _find_records(body, counts)
+        if records is None:
             body = _rewritten(body, [batch.header for batch in part])
-            starts = _record_starts(body, counts)
-            assert starts is not None, "records that were just encoded are not found"
-        columns = _columns(body.data, starts, part, counts, (start_offset, end_offset), (key, value, headers))
+            records = _find_records(body, counts)
+            assert records is not None, "records that were just encoded are not found"
+        columns = _columns(body.data, records, part, counts, (start_offset, end_offset), (key, value, headers))
         if len(columns.offset):
             yield columns
 
 
 def _bodies(view: memoryview, batches: Sequence[Batch]) -> Iterator[tuple[Sequence[Batch], _Body]]:
-    """Bring the records together: in place where nothing is compressed, else decompressed one after the other."""
-    if not batches:
-        return
-    if all(batch.header.codec == Codec.NONE for batch in batches):
-        starts = np.fromiter((batch.position + HEADER_SIZE for batch in batches), np.int64, len(batches))
-        ends = np.fromiter((batch.position + batch.header.size_bytes for batch in batches), np.int64, len(batches))
-        size = int(ends[-1])
-        data = np.frombuffer(view, np.uint8)
-        if size + PADDING > len(data):
-            data = np.concatenate((data[:size], np.zeros(PADDING, np.uint8)))
-        yield batches, _Body(data, starts, ends)
-        return
-    parts: list[bytes] = []
+    """Bring records together, some batches at a time: in place where nothing is compressed, else decompressed one after the other."""
     first, total = 0, 0
+    parts: list[bytes] = []
+    in_place = all(batch.header.codec == Codec.NONE for batch in batches)
     for index, (position, header) in enumerate(batches):
-        parts.append(decompress(header.codec, view[position + HEADER_SIZE : position + header.size_bytes]))
-        total += len(parts[-1])
-        if total >= PART_BYTES:
-            yield batches[first : index + 1], _joined(parts)
-            parts, first, total = [], index + 1, 0
-    if parts:
-        yield batches[first:], _joined(parts)
+        if in_place:
+            total += header.size_bytes
+        else:
+            parts.append(decompress(header.codec, view[position + HEADER_SIZE : position + header.size_bytes]))
+            total += len(parts[-1])
+        if total >= PART_BYTES or index == len(batches) - 1:
+            part = batches[first : index + 1]
+            yield part, _in_place(view, part) if in_place else _joined(parts)
+            first, total, parts = index + 1, 0, []
 
 
-def _joined(parts: list[bytes]) -> _Body:
+def _in_place(view: memoryview, batches: Sequence[Batch]) -> _Body:
+    origin = batches[0].position
+    starts = np.fromiter((batch.position + HEADER_SIZE - origin for batch in batches), np.int64, len(batches))
+    ends = np.fromiter((batch.position + batch.header.size_bytes - origin for batch in batches), np.int64, len(batches))
+    return _Body(np.frombuffer(view[origin : origin + int(ends[-1])], np.uint8), starts, ends)
+
+
+def _joined(parts: Sequence[bytes]) -> _Body:
     sizes = np.fromiter(map(len, parts), np.int64, len(parts))
     ends = np.cumsum(sizes)
-    return _Body(np.frombuffer(b"".join((*parts, bytes(PADDING))), np.uint8), ends - sizes, ends)
+    return _Body(np.frombuffer(b"".join(parts), np.uint8), ends - sizes, ends)
 
 
 def _rewritten(body: _Body, headers: Sequence[BatchHeader]) -> _Body:
@@ -145,71 +151,83 @@ def _rewritten(body: _Body, headers: Sequence[BatchHeader]) -> _Body:
 # --- where the records begin
 
 
-def _record_starts(body: _Body, counts: Ints) -> Ints | None:
-    """The position of each record's length, of all batches in order; None where that is not what the headers say."""
-    positions, links = _candidates(body)
-    # Positions are increasing, so a batch's candidates are a run of them. A batch's first record is a candidate if anything is right.
+def _find_records(body: _Body, counts: Ints) -> _Records | None:
+    """Where the records of all batches are, in order; None where they are not what the headers say."""
+    if (body.ends <= body.starts).any():
+        return None
+    positions, attributes, links = _candidates(body)
+    # Positions are increasing, so a batch's candidates are a run of them, and its first record is one of them if anything is right.
     first = np.searchsorted(positions, body.starts)
-    if not len(positions) or not np.array_equal(positions[np.minimum(first, len(positions) - 1)], body.starts):
+    if not len(positions) or not np.array_equal(positions.take(first, mode="clip"), body.starts):
         return None
     past = np.searchsorted(positions, body.ends)
-    if np.array_equal(past - first, counts) and _each_links_to_the_next(positions, links, first, past, body.ends):
-        return positions if len(positions) == int(counts.sum()) else positions[_runs(first, counts)]
-    reached = _reached(positions, links, first, body.ends)
-    if reached is None:
-        return None
-    starts = positions[reached]
-    found = np.searchsorted(starts, body.ends) - np.searchsorted(starts, body.starts)
-    return starts if np.array_equal(found, counts) else None
+    if len(positions) != int(counts.sum()) or not np.array_equal(past - first, counts) or not _chained(positions, links, past, body.ends):
+        reached = _reached(positions, links, first, body.ends)
+        if reached is None:
+            return None
+        positions, attributes, links = positions[reached], attributes[reached], links[reached]
+        if not np.array_equal(np.searchsorted(positions, body.ends) - np.searchsorted(positions, body.starts), counts):
+            return None
+    return _Records(attributes, links)
 
 
-def _candidates(body: _Body) -> tuple[Ints, Ints]:
-    """Places where a record may begin, in order, and where the one after it would then begin."""
+def _candidates(body: _Body) -> tuple[Ints, Ints, Ints]:
+    """Places where a record may begin, in order; where its attributes would be, and where the next record would begin."""
     data = body.data
-    zeros = np.flatnonzero(data[: int(body.ends[-1])] == 0)
-    zeros = zeros[zeros > int(body.starts[0])]
-    last_byte = data[zeros - 1]
-    zeros, last_byte = zeros[last_byte < 0x80], last_byte[last_byte < 0x80]
-    found: list[tuple[Ints, Ints]] = []
-    # `size` bytes before the zero byte: all but the last have their top bit set. The value is built from the last byte downwards.
-    length = last_byte.astype(np.int64)
-    for size in range(1, LONGEST_VARINT + 1):
-        fits = (length & 1 == 0) & (length >= MINIMUM_LENGTH * 2)
-        found.append((zeros[fits] - size, zeros[fits] + (length[fits] >> 1)))
-        inside = zeros > size
-        zeros, length = zeros[inside], length[inside]
-        before = data[zeros - size - 1]
-        more = before >= 0x80
-        zeros, length = zeros[more], (length[more] << 7) | (before[more] & 0x7F)
+    zeros = np.flatnonzero(data == 0)
+    zeros = zeros[np.searchsorted(zeros, body.starts[0] + 1) :]
+    length = data.take(zeros - 1)
+    ends_varint = length < 0x80
+    zeros, length = zeros[ends_varint], length[ends_varint]
+    found: list[tuple[Ints, Ints, Ints]] = []
+    # The varint ends just before the zero byte. Read backwards: one byte of it, then as many as have their top bit set.
+    for size in range(1, LONGEST_LENGTH + 1):
+        fits = ((length & 1) == 0) & (length >= MINIMUM_LENGTH * 2)
+        attributes = zeros[fits]
+        found.append((attributes - size, attributes, attributes + (length[fits] >> 1)))
+        zeros, length = _with_another_byte(data, zeros, length, size)
         if not len(zeros):
             break
-    positions = np.concatenate([position for position, _ in found])
-    links = np.concatenate([link for _, link in found])
-    if len(found) > 1:
+    positions, attributes, links = _linked(body, *(np.concatenate(column) for column in zip(*found, strict=True)))
+    if (positions[1:] <= positions[:-1]).any():
         order = np.argsort(positions, kind="stable")
-        positions, links = positions[order], links[order]
-    return positions, links
+        positions, attributes, links = positions[order], attributes[order], links[order]
+    return positions, attributes, links
 
 
-def _each_links_to_the_next(positions: Ints, links: Ints, first: Ints, past: Ints, ends: Ints) -> bool:
-    """Whether each batch's candidates are its records: one leads to the next and the last to the batch's end."""
+def _with_another_byte(data: Bytes, zeros: Ints, length: NDArray[Any], size: int) -> tuple[Ints, Ints]:
+    """Those whose varint may begin one byte earlier, with that byte taken in."""
+    place = zeros - size - 1
+    before = data.take(place, mode="clip")
+    more = (before >= 0x80) & (place >= 0)
+    return zeros[more], (length[more].astype(np.int64) << 7) | (before[more] & 0x7F)
+
+
+def _linked(body: _Body, positions: Ints, attributes: Ints, links: Ints) -> tuple[Ints, Ints, Ints]:
+    """Without candidates that no other one links to: a record is the first of its batch, or the one before it ends where it begins.
+
+    What a zero byte in a value made a candidate links to some place that is none, and almost never is linked to; two rounds leave hardly
+    any. That the rest is a chain is checked by the caller.
+    """
+    mark = np.empty(len(body.data) + 1, np.bool_)
+    for _ in range(2):
+        mark.fill(False)
+        mark[body.starts] = True
+        mark[np.minimum(links, len(body.data))] = True
+        kept = mark.take(positions)
+        if kept.all():
+            break
+        positions, attributes, links = positions[kept], attributes[kept], links[kept]
+    return positions, attributes, links
+
+
+def _chained(positions: Ints, links: Ints, past: Ints, ends: Ints) -> bool:
+    """Whether in each batch one candidate leads to the next, and the last one to the batch's end."""
     if not np.array_equal(links[past - 1], ends):
         return False
-    right = np.empty(len(links), np.bool_)
-    right[:-1] = links[:-1] == positions[1:]
-    right[-1] = True
-    right[past - 1] = True
-    if len(first) > 1:  # what lies between two batches (a header's bytes) is nobody's record
-        outside = np.ones(len(links), np.bool_)
-        outside[_runs(first, past - first)] = False
-        right |= outside
+    right = links[:-1] == positions[1:]
+    right[past[:-1] - 1] = True  # from the last of one batch nothing leads to the first of the next
     return bool(right.all())
-
-
-def _runs(starts: Ints, lengths: Ints) -> Ints:
-    """start, start + 1, … of each run, one after the other."""
-    ends = np.cumsum(lengths)
-    return np.arange(int(ends[-1])) + np.repeat(starts - (ends - lengths), lengths)
 
 
 def _reached(positions: Ints, links: Ints, first: Ints, ends: Ints) -> Ints | None:
@@ -241,21 +259,26 @@ def _reached(positions: Ints, links: Ints, first: Ints, ends: Ints) -> Ints | No
 
 
 def _varints(data: Bytes, positions: Ints) -> tuple[Ints, Ints]:
-    """The unsigned varint at each position, and the position after it."""
-    byte = data[positions]
-    value, after = byte.astype(np.int64), positions + 1
-    more = np.flatnonzero(byte >= 0x80)
-    shift = 7
-    if len(more):
-        value[more] &= 0x7F
-    while len(more):
-        if shift > 63:
-            raise KafkaError(Code.INVALID_RECORD, "a varint is longer than ten bytes")
-        byte = data[np.minimum(after[more], len(data) - 1)]
-        value[more] |= (byte & 0x7F).astype(np.int64) << shift
-        after[more] += 1
-        more = more[byte >= 0x80]
-        shift += 7
+    """The unsigned varint at each position, and the position after it. Places outside of the data read as the last byte."""
+    byte = data.take(positions, mode="clip")
+    after = positions + 1
+    more = byte >= 0x80
+    if not more.any():
+        return byte.astype(np.int64), after
+    second = data.take(after, mode="clip")
+    value = (byte & 0x7F).astype(np.int64)
+    value |= (((second & 0x7F) * more).astype(np.int64)) << 7
+    after += more
+    still = np.flatnonzero(more & (second >= 0x80))
+    for size in range(2, LONGEST_VARINT):
+        if not len(still):
+            return value, after
+        byte = data.take(after[still], mode="clip")
+        value[still] |= (byte & 0x7F).astype(np.int64) << (7 * size)
+        after[still] += 1
+        still = still[byte >= 0x80]
+    if len(still):
+        raise KafkaError(Code.INVALID_RECORD, "a varint is longer than ten bytes")
     return value, after
 
 
@@ -281,22 +304,22 @@ def _blobs(data: Bytes, positions: Ints) -> tuple[_Blobs, Ints]:
     null = (length & 1).astype(np.bool_)
     length >>= 1
     length[null] = 0
-    if len(length) and int((positions + length).max()) > len(data):
+    after = positions + length
+    if int(after.max(initial=0)) > len(data) or int(length.min(initial=0)) < 0:
         raise KafkaError(Code.INVALID_RECORD, "a key, value or header is longer than its batch")
-    return _Blobs(positions, length, null), positions + length
+    return _Blobs(positions, length, null), after
 
 
 def _columns(
     data: Bytes,
-    starts: Ints,
+    records: _Records,
     batches: Sequence[Batch],
     counts: Ints,
     offsets: tuple[int, int],
     wanted: tuple[bool, bool, bool],
 ) -> Columns:
-    length, position = _varints(data, starts)
-    record_ends = position + (length >> 1)
-    timestamp_delta, position = _varints(data, position + 1)
+    record_ends = records.ends
+    timestamp_delta, position = _varints(data, records.attributes + 1)
     offset_delta, position = _varints(data, position)
     key, position = _blobs(data, position)
     value, position = _blobs(data, position)

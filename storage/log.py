@@ -190,6 +190,7 @@ class Log:
         cache: IndexCache,
         trash: Trash | None = None,
         start_changed: set[tuple[str, int]] | None = None,
+        directory_is_durable: bool = True,
     ) -> None:
         assert segments, "a log has at least one segment"
         self.disk = disk
@@ -213,7 +214,7 @@ class Log:
         self.snapshot_bytes = 0
         self._closed_bytes = sum(segment.size for segment in segments[:-1])
         self._unflushed = [segment for segment in segments if segment is self.active or self._end_of(segment) > recovery_point]
-        self._directory_changed = False
+        self._directory_changed = not directory_is_durable
         self._new_paths: list[str] = []
         self._recent: dict[int, int] = {}
         self._older: dict[int, int] = {}
@@ -278,10 +279,18 @@ class Log:
         return AppendInfo(first_offset, last_offset, max_timestamp if rules.log_append_time else -1, False)
 
     def append_marker(
-        self, *, producer_id: int, producer_epoch: int, coordinator_epoch: int, commit: bool, now_ms: int
+        self,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        commit: bool,
+        now_ms: int,
+        timestamp: int | None = None,
     ) -> AppendInfo:
         """End the producer's transaction on this partition. A marker is written even where none is open, as Apache Kafka does.
 
+        Takes:  timestamp, the marker's; now_ms where it is not given.
         Raises: KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         After:  last_stable_offset is past the transaction unless an earlier one is open; an aborted one with data is in the index.
         Source: KIP-98, "Control messages".
@@ -391,6 +400,24 @@ class Log:
     def open_transactions(self) -> list[int]:
         """The producers with a transaction open here, in the order of its beginning."""
         return list(self.producer_state.open_txns)
+
+    def ended_before_open_transaction(self, producer_id: int, marker_timestamp: int) -> bool:
+        """Whether the producer has a transaction open here whose predecessor was ended by a marker of exactly that time."""
+        first_offset = self.producer_state.open_txns.get(producer_id)
+        if first_offset is None:
+            return False
+        for segment in reversed(self.segments):
+            if segment.base_offset >= first_offset:
+                continue
+            last: BatchHeader | None = None
+            for _, header in segment.headers():
+                if header.base_offset >= first_offset:
+                    break
+                if header.producer_id == producer_id and header.is_control:
+                    last = header
+            if last is not None:
+                return last.max_timestamp == marker_timestamp
+        return False
 
     def producer_epoch_of(self, producer_id: int) -> int:
         """The epoch that the producer wrote with last; -1 where it is not known."""

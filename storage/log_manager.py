@@ -133,6 +133,8 @@ class LogManager:
         self._load_meta_properties()
         clean = self.disk.exists(self._path(CLEAN_SHUTDOWN_NAME))
         self.lost_power = used_before and not clean and not self._is_same_boot()
+        if used_before and not clean:
+            self.disk.fsync_dir(self.data_dir)  # logs that were made just before the process was killed may not be durable by name
         points = self._load_offsets(RECOVERY_POINT_NAME)
         starts = self._load_offsets(LOG_START_NAME)
         found = self._directories(now_ms)

@@ -119,6 +119,7 @@ def load_log(
         cache=cache,
         trash=trash,
         start_changed=start_changed,
+        directory_is_durable=clean,
     )
 
 

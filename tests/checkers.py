@@ -205,8 +205,8 @@ class History:
     # --- asking --------------------------------------------------------------------------------------------------------------------------
 
     def power_epoch(self, at_ms: int) -> int:
-        """How many power losses came before."""
-        return sum(1 for loss_ms in self.power_losses if loss_ms <= at_ms)
+        """How many power losses came before; what has the same time as one was before it."""
+        return sum(1 for loss_ms in self.power_losses if loss_ms < at_ms)
 
 
 def check(history: History) -> list[Finding]:

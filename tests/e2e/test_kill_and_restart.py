@@ -191,7 +191,7 @@ def test_an_idempotent_producer_goes_on_without_duplicate_or_gap(own: BrokerProc
                 topic, b"%d" % sent, partition=0, on_delivery=lambda error, _: failures.append(error) if error is not None else None
             )
             sent += 1
-            client.poll(0.0005)
+            client.poll(0.001)
         assert client.flush(30) == 0
 
     thread = threading.Thread(target=run)

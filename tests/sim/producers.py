@@ -170,12 +170,21 @@ class IdempotentProducer(Producer):
             try:
                 yield from self.send_all()
             except Refused as refusal:
-                if not (self.world.history.power_losses and refusal.code in SEQUENCE_ERRORS):
+                if refusal.code not in SEQUENCE_ERRORS or not self.may_be_out_of_sequence():
                     self.world.history.incident("refused", str(refusal))
                     return
                 self.hang_up()
                 yield from self.init()
             yield self.rng.randint(1, 400)
+
+
+    def may_be_out_of_sequence(self) -> bool:
+        """Whether the broker may have forgotten a batch of this producer: in a power loss, or with the oldest records and a restart."""
+        world = self.world
+        if world.history.power_losses:
+            return True
+        logs = [world.node.broker.partition(*partition) for partition in self.partitions] if world.node.broker is not None else []
+        return world.restarts > 0 and any(log is not None and log.log_start_offset > 0 for log in logs)
 
 
 class TransactionalProducer(Producer):

@@ -102,6 +102,11 @@ class Scenario:
         if rng.random() < 0.5:
             scenario.flushed_topics = ["plain"]
             scenario.topic_configs["plain"]["flush.messages"] = "1"
+        if rng.random() < 0.3:
+            scenario.topic_configs["plain"] |= {"retention.bytes": rng.choice(("0", "1000", "3000")), "file.delete.delay.ms": "300"}
+        scenario.properties["log.initial.task.delay.ms"] = rng.choice(("200", "800", "30000"))
+        scenario.properties["log.retention.check.interval.ms"] = rng.choice(("500", "300000"))
+        scenario.properties["log.flush.offset.checkpoint.interval.ms"] = rng.choice(("150", "700", "60000"))
         scenario.properties["transaction.state.log.segment.bytes"] = rng.choice(("2000", "1000000"))
         scenario.properties["offsets.topic.segment.bytes"] = rng.choice(("1000", "1000000"))
         readable = [partition for topic in scenario.topics for partition in scenario.partitions_of(topic)]

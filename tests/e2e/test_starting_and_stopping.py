@@ -1,0 +1,179 @@
+"""The command line as a user meets it: help, wrong settings, what stands in the way of a start, and a clean and quick end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from barnabas import BrokerProcess
+from helpers.e2e_clients import create_topic, producer, send_all, transact, unique, values_of, wait_until_ready
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def barnabas(*arguments: str, timeout_s: float = 30) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "broker.main", *arguments],
+        capture_output=True, text=True, timeout=timeout_s, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+
+def refusal(*arguments: str) -> str:
+    """The one line with which a start is refused."""
+    done = barnabas("start", *arguments)
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("barnabas: ")
+    assert done.stdout == ""
+    return lines[0]
+
+
+def test_help_names_every_option() -> None:
+    whole, start = barnabas("--help"), barnabas("start", "--help")
+    assert whole.returncode == start.returncode == 0
+    assert "start" in whole.stdout
+    for option in ("--config", "--set", "--host", "--port", "--data-dir", "--quiet"):
+        assert option in start.stdout
+    assert "Example" in whole.stdout
+
+
+def test_version() -> None:
+    done = barnabas("--version")
+    assert done.returncode == 0
+    assert done.stdout.startswith("barnabas ")
+
+
+def test_a_setting_that_is_not_known_is_refused_and_the_nearest_one_named(tmp_path: Path) -> None:
+    line = refusal("--port", "0", "--data-dir", str(tmp_path), "--set", "log.segment.byte=5")
+    assert "log.segment.byte" in line
+    assert "log.segment.bytes" in line
+
+
+def test_a_value_that_is_not_one_is_refused(tmp_path: Path) -> None:
+    assert "num.partitions=many" in refusal("--port", "0", "--data-dir", str(tmp_path), "--set", "num.partitions=many")
+    assert "KEY=VALUE" in refusal("--port", "0", "--data-dir", str(tmp_path), "--set", "num.partitions")
+    assert "70000" in refusal("--port", "70000", "--data-dir", str(tmp_path))
+
+
+def test_a_properties_file_is_read_and_one_that_is_missing_named(tmp_path: Path) -> None:
+    assert "missing.properties" in refusal("--config", str(tmp_path / "missing.properties"))
+    file = tmp_path / "server.properties"
+    file.write_text("# as Kafka's\nnum.partitions=7\nno.such.key=1\n")
+    assert "no.such.key" in refusal("--config", str(file), "--port", "0", "--data-dir", str(tmp_path))
+
+
+def test_a_port_in_use(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        line = refusal("--port", str(port), "--data-dir", str(tmp_path))
+    assert str(port) in line
+    assert "in use" in line
+
+
+def test_a_data_directory_that_another_broker_has(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        line = refusal("--port", "0", "--data-dir", str(tmp_path))
+        assert str(tmp_path) in line
+        topic = create_topic(broker.bootstrap_servers, "undisturbed")
+        send_all(broker.bootstrap_servers, topic, [b"v"])
+        assert values_of(broker.bootstrap_servers, topic) == [b"v"]
+
+
+def test_a_data_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    line = refusal("--port", "0", "--data-dir", str(tmp_path / "file" / "data"))
+    assert str(tmp_path / "file" / "data") in line
+
+
+def test_a_data_directory_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    assert str(tmp_path / "file") in refusal("--port", "0", "--data-dir", str(tmp_path / "file"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_data_directory_that_cannot_be_written(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        assert str(tmp_path) in refusal("--port", "0", "--data-dir", str(tmp_path))
+    finally:
+        tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_cleanly_and_soon_under_load(tmp_path: Path, number: signal.Signals) -> None:
+    """With a transaction open, records on their way, and readers waiting."""
+    with BrokerProcess(tmp_path) as broker:
+        servers = broker.bootstrap_servers
+        topic, name = create_topic(servers, "load", 20), unique("open")
+        client = producer(servers, transactional_id=name)
+        client.init_transactions(20)
+        transact(client, topic, [b"committed"])
+        client.begin_transaction()
+        client.produce(topic, b"open", partition=0)
+        assert client.flush(20) == 0
+        process = broker.process
+        assert process is not None
+        began = time.monotonic()
+        os.kill(process.pid, number)
+        assert process.wait(10) == 0
+        took_s = time.monotonic() - began
+        assert broker.stop() == 0
+        assert took_s < 1.0
+        assert (tmp_path / ".kafka_cleanshutdown").exists()
+        output = "".join(broker.output)
+        assert "Traceback" not in output
+        assert "ERROR" not in output
+        broker.restart()
+        wait_until_ready(servers)
+        assert values_of(servers, topic) == [b"committed"]
+        client.commit_transaction(30)
+        assert values_of(servers, topic) == [b"committed", b"open"]
+
+
+def test_a_second_signal_does_no_harm(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        topic = create_topic(broker.bootstrap_servers, "twice", 50)
+        send_all(broker.bootstrap_servers, topic, [b"v"])
+        process = broker.process
+        assert process is not None
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+            if process.poll() is None:
+                os.kill(process.pid, number)
+        assert process.wait(10) == 0, "".join(broker.output)
+        assert "Traceback" not in "".join(broker.output)
+        assert (tmp_path / ".kafka_cleanshutdown").exists()
+        broker.stop()
+
+
+def test_it_takes_little_memory(tmp_path: Path) -> None:
+    """What a user sees after the first Metadata answer; bench/start.py measures memory and time more closely."""
+    with BrokerProcess(tmp_path) as broker:
+        wait_until_ready(broker.bootstrap_servers)
+        assert psutil.Process(broker.pid).memory_info().rss < 60_000_000
+
+
+def test_the_working_directory_does_not_shadow_its_modules(tmp_path: Path) -> None:
+    """A user's own `storage` package stands where the command is run."""
+    (tmp_path / "storage").mkdir()
+    (tmp_path / "storage" / "__init__.py").write_text("raise RuntimeError('the wrong storage')\n")
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "broker.main", "start", "--port", "0", "--data-dir", str(tmp_path / "data")],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        process.terminate()
+        assert "listens on" in first

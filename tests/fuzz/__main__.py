@@ -1,0 +1,51 @@
+"""`PYTHONPATH=tests:. python -m fuzz [--count N] [--seed S]`: so many mutated requests, then what was found."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from fuzz.storm import Storm
+
+ROUNDS = 10
+
+
+def resident_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / (1 << 20)
+
+
+def main() -> int:
+    """The exit code: 0 if nothing was found."""
+    options = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
+    options.add_argument("--count", type=int, default=100_000, help="mutated requests (default %(default)s)")
+    options.add_argument("--seed", type=int, default=1)
+    arguments = options.parse_args()
+    logging.disable(logging.CRITICAL)
+    with tempfile.TemporaryDirectory(prefix="barnabas-fuzz-") as scratch:
+        storm = Storm(Path(scratch, "data"), arguments.seed)
+        began = time.perf_counter()
+        spent = 0.0
+        for turn in range(1, ROUNDS + 1):
+            storm.run(arguments.count // ROUNDS)
+            storm.calm()
+            spent = time.perf_counter() - began
+            print(
+                f"{turn * 100 // ROUNDS:3d} %  {spent:6.1f} s  {resident_mb():6.1f} MB resident  {storm.counts}  {len(storm.findings)} findings",
+                flush=True,
+            )
+        storm.check_restarts(Path(scratch, "copy"))
+        storm.broker.close_logs(storm.now_ms)
+    for key, finding in storm.findings.items():
+        print(f"\n--- {key}\n{finding}")
+    print(f"\n{arguments.count} mutated requests in {spent:.0f} s ({arguments.count / spent:.0f}/s), {len(storm.findings)} findings")
+    return bool(storm.findings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

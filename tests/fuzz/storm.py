@@ -1,0 +1,354 @@
+"""The storm: a real Broker in process, a dozen connections, requests good and bad, time, flushes in any order, clients that hang up.
+
+What must hold after each request: a frame that says nothing is not answered, and its connection ends; one that is understood is answered
+once, with its own correlation id, in the form of its version, or is parked; nothing but that comes out of `Broker.on_frame`.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import shutil
+import struct
+import traceback
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from fuzz.making import BASE_TOPICS, Knowledge, Maker, Producer, mutated
+from fuzz.reading import PRODUCE, Reading, Verdict, read
+from helpers.admin_host import HOST, NOW_MS, PORT, CountedIds
+from broker.config import BrokerConfig
+from broker.core import Broker
+from broker.opening import open_broker
+from protocol import messages
+from protocol.api_table import APIS, BY_KEY
+from protocol.framing import response_has_tagged_header
+from protocol.hot_responses import Piece
+from storage.log import Log, Slice
+
+CONNECTIONS = 12
+MOST_PARTITIONS = 60
+HOUR_MS = 3_600_000
+CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 19, 20, 37
+JOIN_GROUP, INIT_PRODUCER_ID, FETCH = 11, 22, 1
+SETTINGS = {
+    "node.id": "1",
+    "group.initial.rebalance.delay.ms": "100",
+    "group.min.session.timeout.ms": "1",
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+    "log.initial.task.delay.ms": "1000",
+}
+
+
+class Storm:
+    """findings: what went wrong, each with the seed, the request's number and its bytes."""
+
+    def __init__(self, directory: Path, seed: int, **settings: str) -> None:
+        self.directory, self.seed = directory, seed
+        self.random = Random(seed)
+        self.ids = CountedIds()
+        self.now_ms = NOW_MS
+        self.properties = {**SETTINGS, "log.dirs": str(directory), **settings}
+        self.findings: dict[str, str] = {}
+        self.counts: dict[str, int] = {"mutated": 0, "answered": 0, "parked": 0, "hung up": 0}
+        self.asked: dict[int, Reading] = {}
+        self.flushes: list[Any] = []
+        self.free: list[int] = []
+        self._next_connection = 1
+        self._number = 0
+        self.knowledge = Knowledge()
+        self.broker = self.open()
+        for name, partitions in BASE_TOPICS.items():
+            configs = {"compacted": {"cleanup.policy": "compact"}, "small-segments": {"segment.bytes": "2000"}}.get(name, {})
+            self.broker.create_topic(name, partitions, configs, now_ms=self.now_ms)
+        self.maker = Maker(self.random, self.knowledge, self.now_ms)
+
+    # --- the broker and its rim ------------------------------------------------------------------------------------------
+
+    def open(self, directory: Path | None = None) -> Broker:
+        properties = self.properties if directory is None else {**self.properties, "log.dirs": str(directory)}
+        return open_broker(BrokerConfig.from_properties(properties), self.ids, now_ms=self.now_ms)
+
+    def connect(self) -> int:
+        connection = self._next_connection
+        self._next_connection += 1
+        self.broker.on_connected(connection, "192.0.2.9", HOST, PORT)
+        return connection
+
+    def hang_up(self, connection: int) -> None:
+        self.asked.pop(connection, None)
+        if connection in self.free:
+            self.free.remove(connection)
+        self.broker.on_closed(connection)
+
+    def carry_out(self) -> list[int]:
+        """Check and take what the broker sends; gives the connections that it wants closed."""
+        outbox = self.broker.outbox
+        closed: list[int] = []
+        while outbox.sends or outbox.closes:
+            sends, outbox.sends = outbox.sends, []
+            for connection, pieces in sends:
+                asked = self.asked.pop(connection, None)
+                assert asked is not None, "an answer to nobody's request"
+                self.free.append(connection)
+                self.check_answer(asked, b"".join(content(piece) for piece in pieces))
+            closes, outbox.closes = outbox.closes, []
+            for connection, _ in closes:
+                assert connection in self.broker.sessions
+                closed.append(connection)
+                self.hang_up(connection)
+        self.flushes += outbox.flushes
+        outbox.flushes = []
+        return closed
+
+    def pass_time(self, ms: int) -> None:
+        self.now_ms += ms
+        self.maker.now_ms = self.now_ms
+        deadline = self.broker.next_deadline_ms()
+        if deadline is not None and deadline <= self.now_ms:
+            self.broker.on_tick(self.now_ms)
+            self.carry_out()
+
+    def flush(self) -> None:
+        while self.flushes:
+            self.broker.on_flushed(self.flushes.pop(0), self.now_ms)
+            self.carry_out()
+
+    # --- one request --------------------------------------------------------------------------------------------------------
+
+    def run(self, count: int) -> None:
+        """So many mutated requests, and good ones between them."""
+        until = self.counts["mutated"] + count
+        while self.counts["mutated"] < until:
+            self._number += 1
+            self.step()
+            if self._number % 500 == 0:
+                self.check_between()
+
+    def step(self) -> None:
+        random = self.random
+        api = random.choice(APIS)
+        version = random.randint(api.min_version, api.max_version)
+        kind = random.random()
+        if kind < 0.25:
+            frame = self.maker.request(api, version, self._number)
+        elif kind < 0.5:
+            frame = self.maker.request(api, version, self._number, wild=random.choice((0.05, 0.2, 0.5)))
+        else:
+            other = random.choice(APIS)
+            frame = mutated(
+                self.maker.request(api, version, self._number, wild=random.choice((0.0, 0.1))),
+                self.maker.request(other, random.randint(other.min_version, other.max_version), self._number),
+                random,
+            )
+        reading = read(frame)
+        if not self.is_bearable(reading):
+            return
+        self.counts["mutated"] += kind >= 0.25
+        self.offer(frame, reading)
+        if random.random() < 0.6:
+            self.flush()
+        self.pass_time(random.choices((0, 1, 20, 400, 5_000, 100_000), (70, 20, 20, 5, 1, 0.2))[0])
+
+    def is_bearable(self, reading: Reading) -> bool:
+        """Whether it leaves the machine well: requests for thousands of partitions are honest work, and are left out."""
+        if reading.values is None or reading.api is None or reading.api.key not in (CREATE_TOPICS, CREATE_PARTITIONS):
+            return True
+        asked = sum(max(topic.get("num_partitions", 0), topic.get("count", 0)) for topic in reading.values["topics"] or ())
+        return asked <= 30 and len(self.broker.logs.logs) < MOST_PARTITIONS
+
+    def offer(self, frame: bytes, reading: Reading) -> None:
+        if not self.free:
+            self.make_room()
+        connection = self.free.pop(self.random.randrange(len(self.free)))
+        self.asked[connection] = reading
+        memory = bytearray(frame)
+        try:
+            self.broker.on_frame(connection, memoryview(memory), self.now_ms)
+            memory[:] = b"\xaa" * len(memory)  # the core has promised to be done with it
+            answered_before = self.counts["answered"]
+            closed = connection in self.carry_out()
+        except Exception:
+            self.find(traceback.format_exc(), frame, reading)
+            self.broker.outbox.sends = [send for send in self.broker.outbox.sends if send[0] != connection]
+            self.broker.outbox.closes = [close for close in self.broker.outbox.closes if close[0] != connection]
+            if connection in self.broker.sessions:
+                self.hang_up(connection)
+            return
+        answered = self.counts["answered"] > answered_before
+        self.counts["hung up"] += closed
+        self.counts["parked"] += connection in self.asked
+        self.judge(frame, reading, closed=closed, answered=answered)
+
+    def make_room(self) -> None:
+        """All connections wait: new ones come, and old ones go."""
+        if len(self.broker.sessions) >= CONNECTIONS:
+            self.flush()
+        if not self.free and len(self.broker.sessions) >= CONNECTIONS:
+            self.hang_up(self.random.choice(list(self.broker.sessions)))
+        if not self.free:
+            self.free.append(self.connect())
+
+    def judge(self, frame: bytes, reading: Reading, *, closed: bool, answered: bool) -> None:
+        verdict = reading.verdict
+        if verdict is Verdict.NOT_UNDERSTOOD and not closed:
+            self.find(f"not understood ({reading.why}), but not hung up on", frame, reading)
+        elif verdict is Verdict.OTHER_VERSION and (closed or not answered):
+            self.find("ApiVersions in a version to come is not answered", frame, reading)
+        elif verdict is Verdict.UNDERSTOOD and closed and not self.may_hang_up(reading):
+            self.find("understood, but hung up on", frame, reading)
+
+    @staticmethod
+    def may_hang_up(reading: Reading) -> bool:
+        """Of Produce: an error that could not be told otherwise, or a name that is not UTF-8."""
+        assert reading.api is not None
+        return reading.api.key == PRODUCE and (reading.values["acks"] == 0 or "\ufffd" in str(reading.values))
+
+    def check_answer(self, asked: Reading, answer: bytes) -> None:
+        if not answer:
+            assert asked.api is not None and asked.api.key == PRODUCE, "only a Produce may go without an answer"
+            assert asked.values is None or asked.values["acks"] == 0
+            return
+        self.counts["answered"] += 1
+        assert asked.verdict is not Verdict.NOT_UNDERSTOOD, "an answer to what was not understood"
+        size, correlation_id = struct.unpack_from(">ii", answer)
+        assert size == len(answer) - 4
+        if asked.api is None:
+            return
+        assert correlation_id == asked.correlation_id
+        version = 0 if asked.verdict is Verdict.OTHER_VERSION else asked.version
+        start = 9 if response_has_tagged_header(asked.api, version) else 8
+        response_class = messages.message_class(asked.api.family, asked.api.name + "Response")
+        response, end = messages.decoder(response_class, version)(memoryview(answer[start:]), 0)
+        assert end == len(answer) - start, f"the answer to {asked.api.name} {version} is longer than what it says"
+        self.learn(asked, response)
+
+    def learn(self, asked: Reading, response: Any) -> None:
+        """What a client takes from an answer."""
+        knowledge, values = self.knowledge, asked.values
+        assert asked.api is not None
+        if values is None or getattr(response, "error_code", 1) not in (0, 79):
+            return
+        if asked.api.key == INIT_PRODUCER_ID:
+            knowledge.remember_producer(Producer(values["transactional_id"], response.producer_id, response.producer_epoch))
+        elif asked.api.key == JOIN_GROUP:
+            knowledge.remember_member(values["group_id"], response.member_id, response.generation_id)
+        elif asked.api.key == FETCH and getattr(response, "session_id", 0):
+            epoch = values.get("session_epoch", 0)
+            knowledge.remember_session(response.session_id, max(1, epoch + 1) if epoch < 2**31 - 1 else 1)
+
+    def find(self, what: str, frame: bytes, reading: Reading) -> None:
+        api = reading.api or BY_KEY.get(struct.unpack_from(">h", frame)[0] if len(frame) >= 2 else -1)
+        lines = what.strip().splitlines()
+        place = next((line.strip() for line in reversed(lines[:-1]) if line.strip().startswith("File")), "")
+        key = f"{lines[-1][:150]} {place} [{api.name if api else '?'}]"
+        self.findings.setdefault(key, f"seed {self.seed}, request {self._number}: {reading}\n{frame.hex()}\n{what}")
+
+    # --- now and then ----------------------------------------------------------------------------------------------------------
+
+    def check_between(self) -> None:
+        """Learn what clients would find out by themselves; look at what must hold at any time."""
+        broker, knowledge = self.broker, self.knowledge
+        knowledge.topic_ids = {name: topic.topic_id for name, topic in broker.metadata.topics.items()}
+        knowledge.end_offsets = {key: log.log_end_offset for key, log in broker.logs.logs.items()}
+        knowledge.next_sequence.clear()
+        for (name, index), log in broker.logs.logs.items():
+            for producer in log.active_producers():
+                sequence = (producer.last_sequence + 1) % 2**31
+                knowledge.next_sequence[producer.producer_id, producer.producer_epoch, name, index] = sequence
+        self.check_invariants()
+        for name in list(broker.metadata.topics):
+            if name not in BASE_TOPICS and not name.startswith("__") and len(broker.logs.logs) > MOST_PARTITIONS // 2:
+                broker.delete_topic(name, self.now_ms)
+        for name, partitions in BASE_TOPICS.items():
+            if name not in broker.metadata.topics:
+                broker.create_topic(name, partitions, {}, now_ms=self.now_ms)
+            elif self.random.random() < 0.3:  # what the storm has set would otherwise stay for good, and close the topic
+                configs = {"compacted": {"cleanup.policy": "compact"}, "small-segments": {"segment.bytes": "2000"}}.get(name, {})
+                broker.set_topic_configs(name, configs, self.now_ms)
+        self.carry_out()
+
+    def check_invariants(self) -> None:
+        broker = self.broker
+        for log in broker.logs.logs.values():
+            assert log.log_start_offset <= log.last_stable_offset <= log.high_watermark <= log.log_end_offset, log
+        waiting = {session.parked_ticket for session in broker.sessions.values() if session.parked_ticket >= 0}
+        assert waiting == set(broker._parked), "what is parked is not what connections wait for"
+        assert set(broker._waiting_fetches) <= set(broker._parked)
+        assert {connection for connection, session in broker.sessions.items() if session.in_flight} == set(self.asked)
+        assert set(self.free) | set(self.asked) == set(broker.sessions)
+
+    def calm(self) -> None:
+        """All clients hang up, two hours pass, every flush comes back: then nothing is left that waits."""
+        broker = self.broker
+        for connection in list(broker.sessions):
+            self.hang_up(connection)
+        for _ in range(50):
+            self.flush()
+            self.pass_time(HOUR_MS // 25)
+        self.flush()
+        assert not broker._parked and not broker._waiting_fetches and not broker.sessions and not self.asked
+        assert not broker.purgatory._by_log and broker.purgatory.next_deadline_ms() is None
+        assert broker.flushes.is_idle and not broker.host._completing
+        assert len(broker.fetch_sessions) <= broker.config["max.incremental.fetch.session.cache.slots"]
+        assert not any(metadata.partitions for metadata in broker.txns.snapshot().values()), "a transaction outlived its time"
+        for log in broker.logs.logs.values():
+            assert not log.open_transactions(), log
+            assert log.last_stable_offset == log.log_end_offset
+        self.check_invariants()
+        gc.collect()
+
+    # --- the same broker again -----------------------------------------------------------------------------------------------------
+
+    def check_restarts(self, scratch: Path) -> None:
+        """It starts again from a copy of its directory as it is now (a kill), and after a clean stop, with equal state."""
+        before = state_of(self.broker)
+        shutil.copytree(self.directory, scratch, ignore=shutil.ignore_patterns(".lock"))
+        killed = self.open(scratch)
+        differences("after a kill", before, state_of(killed))
+        killed.close_logs(self.now_ms)
+        self.broker.close_logs(self.now_ms)
+        self.broker = self.open()
+        differences("after a clean stop", before, state_of(self.broker))
+
+
+def content(piece: Piece) -> bytes:
+    return piece.file.pread(piece.size, piece.position) if type(piece) is Slice else bytes(piece)
+
+
+def state_of(broker: Broker) -> dict[str, Any]:
+    """All that must survive."""
+    topics = {name: (topic.topic_id, topic.partition_count, dict(topic.configs)) for name, topic in broker.metadata.topics.items()}
+    state: dict[str, Any] = {f"topic {name}": topic for name, topic in topics.items()}
+    state["broker configs"] = dict(broker.metadata.broker_configs)
+    state["next producer id"] = broker.metadata.next_producer_id
+    state |= {f"transactional id {name!r}": metadata for name, metadata in broker.txns.snapshot().items()}
+    state["groups"] = broker.groups.hard_state()
+    for (name, index), log in broker.logs.logs.items():
+        state[f"log {name}-{index}"] = state_of_log(log)
+    return state
+
+
+def state_of_log(log: Log) -> dict[str, Any]:
+    digest = hashlib.sha256()
+    for _, batch in log.read_batches():
+        digest.update(batch)
+    return {
+        "offsets": (log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset),
+        "batches": digest.hexdigest(),
+        "producers": {producer.producer_id: producer for producer in log.active_producers()},
+        "config": log.config,
+    }
+
+
+def differences(when: str, before: dict[str, Any], after: dict[str, Any], path: str = "the state") -> None:
+    """Say where two states part."""
+    for key in dict.fromkeys([*before, *after]):
+        left, right = before.get(key), after.get(key)
+        if isinstance(left, dict) and isinstance(right, dict):
+            if key == "producers":  # one that had expired may be remembered again: no harm
+                right = {producer: row for producer, row in right.items() if producer in left}
+            differences(when, left, right, f"{path}, {key}")
+        assert left == right, f"{when}, {path}, {key}: it was\n{left}\nand is\n{right}"
