@@ -40,7 +40,7 @@ from coordinator.group_records import (
     offset_record,
     offset_tombstone,
 )
-from coordinator.offsets import NO_TIMESTAMP, CommittedOffset, GroupOffsets, OpenTransaction, TopicPartition
+from coordinator.offsets import LAST_TIMESTAMP, NO_TIMESTAMP, CommittedOffset, GroupOffsets, OpenTransaction, TopicPartition
 from coordinator.shard import CoordinatorRecord, PartitionExists, Reply, RequestContext, Result, partition_for
 from coordinator.timers import Timers
 from protocol.errors import Code
@@ -370,7 +370,7 @@ class GroupShard:
             code = self._check_commit(request, generation, context.api_version, transactional=False)
             if code is Code.NONE:
                 retention_ms = request.retention_time_ms
-                expire_ms = NO_TIMESTAMP if retention_ms < 0 else now_ms + retention_ms
+                expire_ms = NO_TIMESTAMP if retention_ms < 0 else min(now_ms + retention_ms, LAST_TIMESTAMP)
                 result.records += self._offset_records(request.group_id, offsets, codes, now_ms, expire_ms)
                 group = self._group_at(result.partition, request.group_id)
                 group.classic.on_commit(request.member_id, now_ms)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 TopicPartition = tuple[str, int]
 
 NO_TIMESTAMP = -1
+LAST_TIMESTAMP = 2**63 - 1
 NO_OFFSET = -1
 
 

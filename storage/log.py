@@ -296,15 +296,12 @@ class Log:
         Source: KIP-98, "Control messages".
         """
         self.producer_state.check_marker(producer_id, producer_epoch, coordinator_epoch)
+        time_ms = now_ms if timestamp is None else timestamp
         batch = encode_marker(
-            commit=commit,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            coordinator_epoch=coordinator_epoch,
-            timestamp=now_ms,
+            commit=commit, producer_id=producer_id, producer_epoch=producer_epoch, coordinator_epoch=coordinator_epoch, timestamp=time_ms
         )
-        offset, _ = self._write(batch, len(batch), 0, now_ms, now_ms)
-        self._on_marker(producer_id, producer_epoch, coordinator_epoch, commit, offset, now_ms, now_ms)
+        offset, _ = self._write(batch, len(batch), 0, time_ms, now_ms)
+        self._on_marker(producer_id, producer_epoch, coordinator_epoch, commit, offset, time_ms, now_ms)
         self._advance(offset + 1)
         return AppendInfo(offset, offset, -1, False)
 

@@ -174,7 +174,7 @@ class LogManager:
         """Whether the machine has not been down since a broker last ran here."""
         boot_id = self.disk.boot_id()
         try:
-            return boot_id is not None and self.disk.read(self._path(BOOT_ID_NAME)).decode() == boot_id
+            return boot_id is not None and self.disk.read(self._path(BOOT_ID_NAME)) == boot_id.encode()
         except FileNotFoundError:
             return False
 

@@ -296,6 +296,9 @@ class _Loader:
                 raise segment.corrupt(0, f"the segment before it reaches to offset {state.end_offset}")
             if position == 0 and segment.base_offset > state.end_offset:
                 self._drop_snapshots_above(state.end_offset)  # what is missing before it may be in them
+                if at > 1 and self._is_torn_before(at - 1, state.end_offset):
+                    self._end_with(self.segments[at - 2], state.end_offset)
+                    break
             self._check(segment, position, state)
             position = 0
         self._say_what_is_missing(state.end_offset)
@@ -442,7 +445,6 @@ class _Loader:
         """Cut a torn end. Raises CorruptLog where it is more than that."""
         if end_offset < self.recovery_point:
             raise segment.corrupt(position, f"{why}, although all below offset {self.recovery_point} was durable")
-        later = self.segments[self.segments.index(segment) + 1 :]
         behind = _good_batch_behind(segment, position)
         if behind >= 0 and not _is_hole(segment, position, end_offset):
             raise segment.corrupt(position, f"{why}, but a good batch follows at byte {behind}")
@@ -450,13 +452,7 @@ class _Loader:
         self._drop_snapshots_above(end_offset)
         if behind >= 0:
             self._say_set_aside(self._set_tail_aside(segment, position), why, segment, position)
-        for following in later:
-            if following.size:
-                self._say_set_aside(following.path(SET_ASIDE_SUFFIX), why, segment, position)
-                self.disk.rename(following.path(LOG_SUFFIX), following.path(SET_ASIDE_SUFFIX))
-            for suffix in SEGMENT_SUFFIXES:
-                self.disk.unlink(following.path(suffix))
-            self.segments.remove(following)
+        self._set_later_aside(segment, position, why)
         logger.warning(
             "%s: %s at byte %d: the torn end of %d bytes is cut off; the log ends at offset %d",
             segment.path(LOG_SUFFIX),
@@ -468,6 +464,34 @@ class _Loader:
         segment.truncate(position)
         segment.file.fsync()  # else a power failure may bring it back, below what will be durable by then
         self.disk.fsync_dir(self.directory)
+
+    def _is_torn_before(self, number: int, end_offset: int) -> bool:
+        """Whether the offsets missing before a segment were lost with the power: nothing at or above the recovery point was promised.
+
+        Compaction leaves gaps between segments too, but keeps the last offset before the active one.
+        """
+        if end_offset < self.recovery_point:
+            return False
+        return not self.is_compacted or all(segment.size == 0 for segment in self.segments[number:])
+
+    def _end_with(self, segment: Segment, end_offset: int) -> None:
+        """Let the log end where a whole segment ends, because the one after it begins later."""
+        following = self.segments[self.segments.index(segment) + 1]
+        why = f"the segment after it begins at offset {following.base_offset}"
+        self._set_later_aside(segment, segment.size, why)
+        logger.warning("%s: %s, and all between was lost: the log ends at offset %d", segment.path(LOG_SUFFIX), why, end_offset)
+        self.disk.fsync_dir(self.directory)
+        self._check(segment, 0, self._state_at(self.segments.index(segment)))
+
+    def _set_later_aside(self, segment: Segment, position: int, why: str) -> None:
+        """What lies in later segments than the one with which the log ends is kept beside it."""
+        for following in self.segments[self.segments.index(segment) + 1 :]:
+            if following.size:
+                self._say_set_aside(following.path(SET_ASIDE_SUFFIX), why, segment, position)
+                self.disk.rename(following.path(LOG_SUFFIX), following.path(SET_ASIDE_SUFFIX))
+            for suffix in SEGMENT_SUFFIXES:
+                self.disk.unlink(following.path(suffix))
+            self.segments.remove(following)
 
     def _set_tail_aside(self, segment: Segment, position: int) -> str:
         """Copy what is about to be cut and holds good batches; gives the copy's path."""

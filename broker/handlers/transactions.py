@@ -62,8 +62,8 @@ def _offset_commit_refused(request: Any, code: Code) -> Any:
 def on_write_txn_markers(broker: Broker, request: Any, context: Context) -> Any:
     """Markers written by an operator (KIP-664): what ends a transaction that its coordinator does not know.
 
-    Errors, per partition: UNKNOWN_TOPIC_OR_PARTITION; TRANSACTION_COORDINATOR_FENCED; UNKNOWN_SERVER_ERROR for a negative epoch, as Kafka
-    has it; INVALID_PRODUCER_EPOCH.
+    Errors, per partition: UNKNOWN_TOPIC_OR_PARTITION; TRANSACTION_COORDINATOR_FENCED; UNKNOWN_SERVER_ERROR for a negative producer
+    id or epoch, as Kafka has it; INVALID_PRODUCER_EPOCH.
     """
     response_class = messages.message_class("producer", "WriteTxnMarkersResponse")
     marker_class = response_class.WritableTxnMarkerResult
@@ -83,7 +83,7 @@ def on_write_txn_markers(broker: Broker, request: Any, context: Context) -> Any:
 
 
 def _write_marker(broker: Broker, marker: Any, name: str, index: int, now_ms: int) -> Code:
-    if marker.producer_epoch < 0:
+    if marker.producer_epoch < 0 or marker.producer_id < 0:
         return Code.UNKNOWN_SERVER_ERROR
     log = broker.partition(name, index)
     if log is None:

@@ -14,7 +14,7 @@ from protocol.records import CRC_START, NewRecord, computed_crc, encode_batch
 
 BASE_TOPICS = {"plain": 3, "compacted": 1, "transactional": 2, "small-segments": 1}
 OTHER_TOPICS = ("new-0", "new-1", "new-2", "__consumer_offsets", "__transaction_state", "missing", "", "a/b", "x" * 250)
-GROUPS = ("readers", "writers", "others", "")
+GROUPS = ("readers", "readers", "writers", "")
 TRANSACTIONAL_IDS = ("first", "second", "third", "")
 CONFIGS = (
     ("retention.ms", "60000"), ("segment.bytes", "4000"), ("max.message.bytes", "100000"), ("cleanup.policy", "compact"),
@@ -22,6 +22,7 @@ CONFIGS = (
     ("log.retention.ms", "100000"), ("compression.type", "producer"), ("flush.messages", "9223372036854775807"), ("", ""),
 )  # fmt: skip
 INTERESTING = (0, 1, -1, 2, -2, 7, 100, 127, 128, 255, 256, 32767, 32768, 65535, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63))
+JOIN_GROUP = 11
 LETTERS = ("", "a", "é", "\0", "a b", "%s", "../..", "a" * 300, "-", ".")
 
 
@@ -45,7 +46,9 @@ class Knowledge:
         self.end_offsets: dict[tuple[str, int], int] = {}
 
     def remember_producer(self, producer: Producer) -> None:
-        self.producers = [*self.producers[-11:], producer]
+        """The identities given out before under the same transactional id are mostly forgotten: they are fenced."""
+        kept = [known for known in self.producers if known.transactional_id != producer.transactional_id or known.transactional_id is None]
+        self.producers = [Producer(None, -1, -1), *kept[-4:], *self.producers[-1:], producer]
 
     def remember_member(self, group: str, member: str, generation: int) -> None:
         known = [row for row in self.members.get(group, []) if row[0] != member]
@@ -72,8 +75,12 @@ class Maker:
         random = self.random
         self.wild = wild
         self._producer = random.choice(self.knowledge.producers)
+        self._topic, self._partition = "plain", 0
         self._group = random.choice(GROUPS)
-        self._member, self._generation = random.choice(self.knowledge.members.get(self._group) or [("", -1)])
+        members = self.knowledge.members.get(self._group) or [("", -1)]
+        self._member, self._generation = random.choice(members) if random.random() < 0.4 else members[-1]
+        if api.key == JOIN_GROUP and random.random() < 0.3:
+            self._member = ""
         self._session = random.choice(self.knowledge.fetch_sessions)
         flexible = version >= api.flexible_from
         head = struct.pack(">hhih", api.key, version, correlation_id, 4) + b"fuzz"
@@ -93,11 +100,11 @@ class Maker:
             if nullable and self.random.random() < 0.2:
                 return b"\0" if flexible else b"\xff\xff\xff\xff"
             count = self.random.choices((0, 1, 2, 3), (1, 8, 2, 1))[0]
-            items = [self._element(field.array_of, field.name, version, flexible, kind[2:]) for _ in range(count)]
+            items = [self._single(field.array_of, field.name, version, flexible, kind[2:], nullable=False) for _ in range(count)]
             return _length(count, "array", flexible) + b"".join(items)
-        return self._element(field, field.name, version, flexible, parent)
+        return self._single(field, field.name, version, flexible, parent, nullable=nullable)
 
-    def _element(self, field: Any, name: str, version: int, flexible: bool, parent: str) -> bytes:
+    def _single(self, field: Any, name: str, version: int, flexible: bool, parent: str, *, nullable: bool) -> bytes:
         kind = field._type_str
         if kind in NUMBERS:
             return NUMBERS[kind].pack(self._number(name, kind))
@@ -105,7 +112,6 @@ class Maker:
             return self.random.choice((b"\0", b"\1"))
         if kind == "uuid":
             return self._topic_id().bytes
-        nullable = bool(field.nullable_for_version_q(version))
         if kind in ("string", "bytes", "records"):
             value = self._text(name, parent, nullable) if kind == "string" else self._blob(name, nullable)
             if value is None:
@@ -131,7 +137,7 @@ class Maker:
         if value is not None:
             return value
         if "partition" in low or low == "index":
-            self._partition = random.choice((0, 0, 0, 1, 2, 3))
+            self._partition = random.randrange(BASE_TOPICS.get(self._topic, 1)) if random.random() < 0.9 else 3
             return self._partition
         if "epoch" in low:
             return random.choice((-1, 0, 0, 1))
@@ -174,14 +180,16 @@ class Maker:
 
     def _text(self, name: str, parent: str, nullable: bool) -> bytes | None:
         random = self.random
-        if nullable and random.random() < 0.3:
+        if nullable and parent != "Produce" and random.random() < 0.3:
             return None
         if random.random() < self.wild:
             return random.choice(LETTERS).encode()
         low = name.lower()
         if "transactional_id" in low:
             own = self._producer.transactional_id
-            chosen = own if own is not None and random.random() < 0.8 else random.choice(TRANSACTIONAL_IDS)
+            if own is None and parent == "Produce":
+                return None
+            chosen = own if own is not None and random.random() < 0.9 else random.choice(TRANSACTIONAL_IDS)
             return chosen.encode()
         if low in ("group_id", "groups", "groups_names", "key", "coordinator_keys"):
             return self._group.encode()
@@ -201,7 +209,7 @@ class Maker:
             return random.choice((*BASE_TOPICS, "1", "")).encode()
         if low in ("client_software_name", "client_software_version"):
             return b"fuzz.1"
-        self._topic = random.choice(tuple(BASE_TOPICS) if random.random() < 0.85 else OTHER_TOPICS)
+        self._topic = random.choice(tuple(BASE_TOPICS) if random.random() < 0.93 else OTHER_TOPICS)
         return self._topic.encode()
 
     def _topic_id(self) -> uuid.UUID:

@@ -105,12 +105,11 @@ class Reader:
                 return self.null(field, nullable)
             if count > len(self.data) - self.at:
                 raise NotUnderstood(f"{count} of {field.name} in {len(self.data) - self.at} bytes")
-            return [self.element(field.array_of, version, flexible) for _ in range(count)]
-        return self.element(field, version, flexible)
+            return [self.single(field.array_of, version, flexible, nullable=False) for _ in range(count)]
+        return self.single(field, version, flexible, nullable=nullable)
 
-    def element(self, field: Any, version: int, flexible: bool) -> Any:
+    def single(self, field: Any, version: int, flexible: bool, *, nullable: bool) -> Any:
         kind = field._type_str
-        nullable = bool(field.nullable_for_version_q(version))
         if kind in NUMBERS:
             return self.number(kind)
         if kind == "bool":
@@ -123,7 +122,7 @@ class Reader:
                 return self.null(field, nullable)
             data = self.take(length)
             return data.decode("utf-8", "replace") if kind == "string" else data
-        if nullable and not field.is_array():
+        if nullable:
             mark = self.number("int8")
             if mark < 0:
                 self.unsure |= mark != -1

@@ -23,6 +23,7 @@ from sim.network import Weather
 from sim.scenario import Scenario
 from storage import log as log_module
 from storage.log import Isolation, Log
+from storage.log_manager import LogManager
 from storage.producer_state import ProducerEntry, ProducerStateManager
 
 Tweak = Callable[[Scenario], None]
@@ -57,6 +58,16 @@ def _with_power(scenario: Scenario) -> None:
     scenario.power_share = 1.0
     scenario.fault_count = 4
     scenario.last_restart = "power"
+
+
+def _with_power_and_survivors(scenario: Scenario) -> None:
+    _with_power(scenario)
+    scenario.sessions_end_with_power = False
+
+
+def _with_deletions(scenario: Scenario) -> None:
+    _with_kills(scenario)
+    scenario.fault_weights = (4, 0, 0, 0, 0, 4)
 
 
 def _with_group(scenario: Scenario) -> None:
@@ -112,7 +123,7 @@ def half_a_flush() -> Iterator[None]:
 
     def begin_flush(self: Log) -> Any:
         token = begin(self)
-        return token if token is None else token._replace(files=token.files[:0])
+        return token if token is None else token._replace(files=token.files[:1] if len(token.files) > 1 else token.files)
 
     with changed(Log, "begin_flush", begin_flush):
         yield
@@ -173,6 +184,47 @@ def prepared_is_forgotten() -> Iterator[None]:
         return Result()
 
     with changed(TxnShard, "on_loaded", on_loaded):
+        yield
+
+
+@defect("new names in directories are not made durable", "lost", "torn", "offsets", "refused", tweak=_with_power)
+def names_are_not_durable() -> Iterator[None]:
+    begin = Log.begin_flush
+
+    def begin_flush(self: Log) -> Any:
+        token = begin(self)
+        if token is None:
+            return None
+        return token._replace(files=tuple(file for file in token.files if not isinstance(file, log_module._DirectorySync)))
+
+    with changed(Log, "begin_flush", begin_flush):
+        yield
+
+
+@defect("a power loss is taken for a kill", "lost", "torn", "aborted-read", "offsets", tweak=_with_power_and_survivors)
+def power_loss_is_not_noticed() -> Iterator[None]:
+    def is_same_boot(self: LogManager) -> bool:
+        return True
+
+    with changed(LogManager, "_is_same_boot", is_same_boot):
+        yield
+
+
+@defect("where a log begins is not written down", "watermark", tweak=_with_deletions)
+def deletions_are_forgotten() -> Iterator[None]:
+    def write_starts(self: LogManager) -> None:
+        pass
+
+    with changed(LogManager, "write_starts", write_starts):
+        yield
+
+
+@defect("transactions do not time out", "stuck")
+def no_timeouts() -> Iterator[None]:
+    def next_deadline_ms(self: TxnShard) -> int | None:
+        return None
+
+    with changed(TxnShard, "next_deadline_ms", next_deadline_ms):
         yield
 
 

@@ -1,0 +1,659 @@
+"""`python -m bench.torture --minutes N`: the real daemon under real clients, with kills and pauses at random, then a check of all that they saw.
+
+Roles, each a process of its own: feeders write into a source topic, plainly (idempotent) or in transactions of which some are aborted on purpose;
+transformers consume it as one group, and write each record to a target topic in the transaction that commits its offset. In the same time the
+broker and the clients are killed (SIGKILL) and paused (SIGSTOP) at random, some paused ones long enough to be replaced while they sleep, and then
+wake up as zombies. Readers of both kinds follow all partitions through all of it.
+
+A client writes down what it is about to do and what it was told, a line each, before it goes on: what a killed one knew is known. After each round
+everything is healed, the transformers must finish, and tests/checkers.py judges the history: nothing lost, nothing twice, no torn or aborted
+transaction in sight, each partition in order, offsets and outputs in step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+for _path in (str(ROOT), str(ROOT / "tests")):
+    if _path not in sys.path:
+        sys.path.insert(0, _path)
+
+from barnabas import BrokerProcess
+
+PARTITIONS = 4
+ROUND_S = 60.0
+HEAL_S = 90.0
+SESSION_TIMEOUT_MS = 3000
+TRANSACTION_TIMEOUT_MS = 6000
+ROLES = {"plain": 2, "transactional": 2, "transformer": 3}
+BROKER_SETTINGS = {"group.min.session.timeout.ms": "500", "group.initial.rebalance.delay.ms": "0"}
+FENCED = {"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"}
+RECONNECTING = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "log_level": 0}
+# long enough that no record is given up: a record that fails is the broker's doing
+PATIENT = {"message.timeout.ms": 0, "socket.timeout.ms": 10_000}
+
+
+def now_ms() -> int:
+    """One clock for all processes of the machine."""
+    return time.monotonic_ns() // 1_000_000
+
+
+# --- what the worker processes do ---------------------------------------------------------------------------------------------------------
+
+
+class Diary:
+    """A file of JSON lines, each with the operating system before the next step is taken, so that a SIGKILL loses none."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def __call__(self, what: str, **more: Any) -> None:
+        os.write(self._file, (json.dumps({"is": what, "ms": now_ms(), **more}) + "\n").encode())
+
+
+class Worker:
+    """What the roles share: a session's names, its diary, and the wish to end."""
+
+    def __init__(self, servers: str, topic: str, slot: str, session: str, path: str) -> None:
+        self.servers, self.topic, self.slot, self.session = servers, topic, slot, session
+        self.diary = Diary(path)
+        self.random = random.Random(session)
+        self.ending = False
+        self.sent = self.transactions = 0
+        signal.signal(signal.SIGTERM, self._end)
+
+    def _end(self, *_: Any) -> None:
+        self.ending = True
+
+    def producer(self, **settings: Any) -> Any:
+        from confluent_kafka import Producer
+
+        return Producer({"bootstrap.servers": self.servers, "linger.ms": 2, "enable.idempotence": True, **RECONNECTING, **settings})
+
+    def transactional(self) -> Any:
+        """A new session of the slot's transactional id."""
+        client = self.producer(**{"transactional.id": f"{self.topic}-{self.slot}", "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS})
+        while not self._tried(lambda: client.init_transactions(10)):
+            pass
+        return client
+
+    def _tried(self, step: Any) -> bool:
+        """Whether it went well; False: it may be tried again."""
+        from confluent_kafka import KafkaException
+
+        try:
+            step()
+        except KafkaException as failure:
+            error = failure.args[0]
+            self.diary("error", code=error.name(), text=str(error))
+            if not error.retriable() or error.fatal() or error.txn_requires_abort():
+                raise
+            return False
+        return True
+
+    def send(self, client: Any, topic: str, partition: int, *, transaction: str | None = None, source: tuple[int, int] | None = None) -> None:
+        self.sent += 1
+        value = f"{self.session}.{self.sent}"
+        self.diary("send", value=value, topic=topic, partition=partition, transaction=transaction, source=source)
+
+        def on_delivery(error: Any, message: Any) -> None:
+            if error is None:
+                self.diary("ok", value=value, offset=message.offset())
+            else:
+                self.diary("unknown", value=value, code=error.name())
+
+        client.produce(topic, value.encode(), partition=partition, on_delivery=on_delivery)
+        client.poll(0)
+
+    def commit(self, client: Any, name: str) -> None:
+        self.diary("commit?", transaction=name)
+        while not self._tried(lambda: client.commit_transaction(10)):
+            pass
+        self.diary("committed", transaction=name)
+
+    def abort(self, client: Any, name: str) -> None:
+        while not self._tried(lambda: client.abort_transaction(10)):
+            pass
+        self.diary("aborted", transaction=name)
+
+    def begin(self, client: Any) -> str:
+        self.transactions += 1
+        name = f"{self.session}/{self.transactions}"
+        self.diary("begin", transaction=name)
+        client.begin_transaction()
+        return name
+
+    # --- the roles ---
+
+    def plain(self) -> None:
+        client = self.producer(**PATIENT)
+        while not self.ending:
+            for _ in range(self.random.randrange(1, 8)):
+                self.send(client, self.topic, self.random.randrange(PARTITIONS))
+            client.poll(0.01)
+        client.flush(HEAL_S)
+
+    def transact(self) -> None:
+        from confluent_kafka import KafkaException
+
+        while not self.ending:
+            client = self.transactional()
+            try:
+                while not self.ending:
+                    name = self.begin(client)
+                    for _ in range(self.random.randrange(1, 20)):
+                        self.send(client, self.topic, self.random.randrange(PARTITIONS), transaction=name)
+                        if self.random.random() < 0.1:
+                            client.poll(0.01)
+                    self._end_transaction(client, name, abort=self.random.random() < 0.25)
+                    client.poll(0.01)
+            except KafkaException as failure:
+                self.diary("session-end", code=failure.args[0].name(), fatal=failure.args[0].fatal())
+
+    def _end_transaction(self, client: Any, name: str, *, abort: bool) -> None:
+        from confluent_kafka import KafkaException
+
+        try:
+            if not abort:
+                self.commit(client, name)
+                return
+            if self.random.random() < 0.5:
+                client.flush(10)
+        except KafkaException as failure:
+            if not failure.args[0].txn_requires_abort():
+                raise
+        self.abort(client, name)
+
+    def transform(self) -> None:
+        from confluent_kafka import KafkaException
+
+        while not self.ending:
+            client = self.transactional()
+            reader = self._group_reader()
+            try:
+                while not self.ending:
+                    self._transform_some(client, reader)
+            except KafkaException as failure:
+                self.diary("session-end", code=failure.args[0].name(), fatal=failure.args[0].fatal())
+            finally:
+                with contextlib.suppress(RuntimeError):
+                    reader.close()
+
+    def _group_reader(self) -> Any:
+        from confluent_kafka import Consumer
+
+        reader = Consumer(
+            {
+                "bootstrap.servers": self.servers,
+                "group.id": f"{self.topic}-group",
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "session.timeout.ms": SESSION_TIMEOUT_MS,
+                "heartbeat.interval.ms": 300,
+                "fetch.wait.max.ms": 50,
+                # one half of the groups rebalances the one way, the other half the other way
+                "partition.assignment.strategy": "cooperative-sticky" if self.topic.endswith(("1", "3", "5", "7", "9")) else "range",
+                **RECONNECTING,
+            }
+        )
+        reader.subscribe([self.topic])
+        return reader
+
+    def _transform_some(self, client: Any, reader: Any) -> None:
+        from confluent_kafka import KafkaException, TopicPartition
+
+        messages = [message for message in reader.consume(self.random.choice((1, 10, 200)), 0.1) if message.error() is None]
+        if not messages:
+            return
+        name = self.begin(client)
+        try:
+            positions: dict[int, int] = {}
+            for message in messages:
+                positions[message.partition()] = message.offset() + 1
+                source = (message.partition(), message.offset())
+                self.send(client, f"{self.topic}-out", message.partition(), transaction=name, source=source)
+            offsets = [TopicPartition(self.topic, partition, offset) for partition, offset in positions.items()]
+            group = reader.consumer_group_metadata()
+            while not self._tried(lambda: client.send_offsets_to_transaction(offsets, group, 10)):
+                pass
+            if self.random.random() < 0.9:
+                self.commit(client, name)
+                return
+        except KafkaException as failure:
+            if not failure.args[0].txn_requires_abort():
+                raise
+        self.abort(client, name)
+        self._rewind(reader, messages)
+
+    def _rewind(self, reader: Any, messages: list[Any]) -> None:
+        """What the aborted transaction took is read again, where the partition is still ours."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        first: dict[int, int] = {}
+        for message in messages:
+            first.setdefault(message.partition(), message.offset())
+        for partition, offset in first.items():
+            try:
+                reader.seek(TopicPartition(self.topic, partition, offset))
+            except KafkaException as failure:
+                self.diary("error", code=failure.args[0].name(), text="seek: the partition went to another member")
+
+
+def work(role: str, *arguments: str) -> None:
+    """The main function of a worker process."""
+    worker = Worker(*arguments)
+    try:
+        {"plain": worker.plain, "transactional": worker.transact, "transformer": worker.transform}[role]()
+    except Exception as error:
+        worker.diary("died", text=repr(error))
+        raise
+
+
+# --- readers, in this process -------------------------------------------------------------------------------------------------------------
+
+
+class Follower:
+    """Reads all partitions of one topic from their start, through kills and all, and keeps what it was given."""
+
+    def __init__(self, servers: str, topic: str, *, committed: bool) -> None:
+        self.topic, self.committed = topic, committed
+        self.name = f"follower of {topic} ({'committed' if committed else 'all'})"
+        self.rows: list[tuple[int, int, bytes, int]] = []
+        self.errors: list[str] = []
+        self.positions = [0] * PARTITIONS
+        self._servers = servers
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=self.name)
+        self._thread.start()
+
+    def _run(self) -> None:
+        from confluent_kafka import Consumer, TopicPartition
+
+        reader = Consumer(
+            {
+                "bootstrap.servers": self._servers,
+                "group.id": "torture-follower",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed" if self.committed else "read_uncommitted",
+                "fetch.wait.max.ms": 100,
+                **RECONNECTING,
+            }
+        )
+        reader.assign([TopicPartition(self.topic, index, 0) for index in range(PARTITIONS)])
+        while not self._ending.is_set():
+            for message in reader.consume(500, 0.1):
+                error = message.error()
+                if error is None:
+                    self.rows.append((message.partition(), message.offset(), message.value(), now_ms()))
+                    self.positions[message.partition()] = message.offset() + 1
+                elif error.name() == "_AUTO_OFFSET_RESET":
+                    self.errors.append(str(error))
+        reader.close()
+
+    def stop(self) -> None:
+        self._ending.set()
+        self._thread.join()
+
+
+# --- one round ----------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Report:
+    """What a round did and what is wrong."""
+
+    seed: int
+    topic: str
+    findings: list[Any] = field(default_factory=list)
+    deeds: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    records: int = 0
+    reads: int = 0
+    endings: Counter[str] = field(default_factory=Counter)
+    diaries: str = ""
+
+    def __str__(self) -> str:
+        deeds = ", ".join(f"{count} {deed}" for deed, count in sorted(self.deeds.items()))
+        endings = ", ".join(f"{count} {ending}" for ending, count in sorted(self.endings.items()))
+        return f"{self.topic} (seed {self.seed}): {self.records} records, transactions: {endings}; {self.reads} reads; {deeds}; {len(self.findings)} findings"
+
+
+class Round:
+    """Clients, chaos, healing, judgement, on a broker that may have had other rounds before."""
+
+    def __init__(self, broker: BrokerProcess, number: int, seed: int, directory: str) -> None:
+        self.broker, self.random, self.directory = broker, random.Random(seed), directory
+        self.topic = f"torture-{seed}-{number}"
+        self.report = Report(seed, self.topic, diaries=directory)
+        self.workers: dict[str, tuple[str, subprocess.Popen[bytes]]] = {}
+        self.zombies: list[subprocess.Popen[bytes]] = []
+        self.incidents: list[tuple[str, str]] = []
+        self._paused: list[tuple[int, subprocess.Popen[bytes]]] = []
+        self._incarnations: Counter[str] = Counter()
+        self._last_source_offsets: dict[int, int] = {}
+        self.history: Any = None
+
+    @property
+    def servers(self) -> str:
+        return self.broker.bootstrap_servers
+
+    def run(self, seconds: float) -> Report:
+        from bench.common import create_topic
+
+        for topic in (self.topic, f"{self.topic}-out"):
+            create_topic(self.broker, topic, PARTITIONS)
+        followers = [Follower(self.servers, topic, committed=kind) for topic in (self.topic, f"{self.topic}-out") for kind in (True, False)]
+        try:
+            for role, count in ROLES.items():
+                for index in range(count):
+                    self.spawn(f"{role}-{index}")
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
+                self.wait(self.random.uniform(0.2, 1.5))
+                self.do_something()
+            self.heal()
+        finally:
+            self.end_all()
+            for follower in followers:
+                follower.stop()
+        self.judge(followers)
+        return self.report
+
+    def spawn(self, slot: str) -> None:
+        self._incarnations[slot] += 1
+        session = f"{self.topic}:{slot}:{self._incarnations[slot]}"
+        path = os.path.join(self.directory, session.replace(":", "_"))
+        command = [sys.executable, "-m", "bench.torture", "--worker", slot.rpartition("-")[0], self.servers, self.topic, slot, session, path]
+        self.workers[slot] = session, subprocess.Popen(command, cwd=ROOT)
+
+    # --- chaos ---
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass; wake those whose pause is over, and bury those that died by themselves."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, 0.05))
+            for entry in [entry for entry in self._paused if entry[0] <= now_ms()]:
+                self._paused.remove(entry)
+                _signal(entry[1], signal.SIGCONT)
+            for slot, (session, process) in list(self.workers.items()):
+                if process.poll() is not None:
+                    self.incidents.append(("refused", f"{session} ended by itself with {process.returncode}"))
+                    self.spawn(slot)
+        self._see_that_broker_lives()
+
+    def _see_that_broker_lives(self) -> None:
+        process = self.broker.process
+        if process is None or process.poll() is not None:
+            self.incidents.append(("crashed", "the broker died:\n" + "".join(self.broker.output[-20:])))
+            self.broker.kill()
+            self.broker.restart()
+
+    def do_something(self) -> None:
+        deed = self.random.choice(("broker killed", "broker killed", "broker paused", "client killed", "client killed", "client paused", "client replaced"))
+        slot = self.random.choice(sorted(self.workers))
+        process = self.workers[slot][1]
+        if deed == "broker killed":
+            self.broker.kill()
+            if self.random.random() < 0.3:
+                time.sleep(self.random.uniform(0, 1.0))
+            self.broker.restart()
+        elif deed == "broker paused":
+            os.kill(self.broker.pid, signal.SIGSTOP)
+            time.sleep(self.random.choice((0.05, 0.5, 2.0)))
+            os.kill(self.broker.pid, signal.SIGCONT)
+        elif deed == "client killed":
+            process.kill()
+            process.wait()
+            self.spawn(slot)
+        elif deed == "client paused":
+            _signal(process, signal.SIGSTOP)
+            self._paused.append((now_ms() + self.random.choice((200, 1000, SESSION_TIMEOUT_MS + 1500)), process))
+        else:
+            _signal(process, signal.SIGSTOP)
+            self._paused.append((now_ms() + self.random.choice((500, 2000, SESSION_TIMEOUT_MS + 500)), process))
+            self.zombies.append(process)
+            self.spawn(slot)
+            if len(self.zombies) > 2:
+                oldest = self.zombies.pop(0)
+                oldest.kill()
+                oldest.wait()
+        self.report.deeds[deed] += 1
+
+    # --- healing ---
+
+    def heal(self) -> None:
+        """No more harm: feeders finish, the transformers must come to the end of the source, and no transaction stays open."""
+        for zombie in self.zombies:
+            zombie.kill()
+            zombie.wait()
+        self.zombies.clear()
+        for _, process in self._paused:
+            _signal(process, signal.SIGCONT)
+        self._paused.clear()
+        self._end_workers("plain", "transactional")
+        self._until(self._is_done, "the transformers do not come to the end of the source")
+        self._end_workers("transformer")
+        # ids whose last session was killed before it could begin again have an open transaction: it must time out
+        self._until(lambda: all(low == high for low, high in self._stable_and_end()), "a transaction stays open for good")
+        self.broker.kill()
+        self.broker.restart()
+
+    def _end_workers(self, *roles: str) -> None:
+        ending = {slot: entry for slot, entry in self.workers.items() if slot.rpartition("-")[0] in roles}
+        for slot, (_, process) in ending.items():
+            del self.workers[slot]
+            process.terminate()
+        for session, process in ending.values():
+            try:
+                process.wait(HEAL_S)
+            except subprocess.TimeoutExpired:
+                self.incidents.append(("stuck", f"{session} does not end"))
+                process.kill()
+                process.wait()
+
+    def _until(self, probe: Any, complaint: str) -> None:
+        end = time.monotonic() + HEAL_S
+        while not probe():
+            if time.monotonic() > end:
+                self.incidents.append(("stuck", f"{complaint}: {self._stable_and_end()}, offsets {self._group_offsets()}"))
+                return
+            self.wait(0.2)
+
+    def _stable_and_end(self) -> list[tuple[int, int]]:
+        return [(log.last_stable_offset, log.high_watermark) for topic in (self.topic, f"{self.topic}-out") for log in self._fetched(topic)]
+
+    def _fetched(self, topic: str) -> list[Any]:
+        from helpers.e2e_wire import Wire
+        from sim import wire
+
+        with Wire(self.broker.port) as connection:
+            targets = [(topic, index, 0) for index in range(PARTITIONS)]
+            answer = connection.call(wire.fetch(targets, committed=True, max_wait_ms=0, max_bytes=1, partition_max_bytes=1))
+        return sorted(answer.partitions, key=lambda found: found.partition)
+
+    def _group_offsets(self) -> dict[int, int]:
+        from confluent_kafka import TopicPartition
+
+        from helpers.e2e_clients import consumer
+
+        client = consumer(self.servers, f"{self.topic}-group")
+        try:
+            found = client.committed([TopicPartition(self.topic, index) for index in range(PARTITIONS)], 20)
+        finally:
+            client.close()
+        return {partition.partition: partition.offset for partition in found if partition.offset >= 0}
+
+    def _is_done(self) -> bool:
+        from helpers.e2e_clients import read_all
+
+        if not all(low == high for low, high in self._stable_and_end()[:PARTITIONS]):
+            return False
+        if not self._last_source_offsets:
+            for seen in read_all(self.servers, self.topic, timeout_s=60):
+                self._last_source_offsets[seen.partition] = max(seen.offset, self._last_source_offsets.get(seen.partition, 0))
+        offsets = self._group_offsets()
+        return all(offsets.get(partition, 0) > last for partition, last in self._last_source_offsets.items())
+
+    def end_all(self) -> None:
+        for process in [process for _, process in self.workers.values()] + self.zombies:
+            process.kill()
+            process.wait()
+        self.workers.clear()
+        self.zombies.clear()
+
+    # --- judgement ---
+
+    def judge(self, followers: list[Follower]) -> None:
+        import checkers
+
+        history = self.history = checkers.History()
+        for path in sorted(Path(self.directory).glob(f"{self.topic}_*")):
+            self._read_diary(history, path)
+        for follower in followers:
+            for partition, offset, value, read_ms in follower.rows:
+                history.read(follower.name, (follower.topic, partition), offset, value, committed_only=follower.committed, now_ms=read_ms)
+            for partition, end_offset in enumerate(follower.positions):
+                history.spans.append(checkers.Span(follower.name, (follower.topic, partition), follower.committed, 0, end_offset, 0))
+            for text in follower.errors:
+                history.incident("refused", f"{follower.name}: {text}")
+        self._read_final(history)
+        for kind, text in self.incidents:
+            history.incident(kind, text)
+        for line in self.broker.output:
+            if "Traceback" in line or " CRITICAL " in line or " ERROR " in line:
+                history.incident("crashed", line.strip())
+        self.report.findings = checkers.check(history)
+        self.report.records, self.report.reads = len(history.writes), len(history.reads)
+        self.report.endings = Counter(transaction.ending.value for transaction in history.transactions)
+
+    def _read_diary(self, history: Any, path: Path) -> None:
+        from checkers import Ending, Source
+
+        session = path.name
+        writes: dict[str, Any] = {}
+        transactions: dict[str, Any] = {}
+        for row in _rows(path):
+            what, at_ms, name = row["is"], row["ms"], row.get("transaction")
+            if what == "begin":
+                transactions[name] = history.begin(name, session=session, now_ms=at_ms)
+            elif what == "send":
+                source = row["source"] and Source(f"{self.topic}-group", (self.topic, row["source"][0]), row["source"][1])
+                writes[row["value"]] = history.write(
+                    row["value"].encode(), (row["topic"], row["partition"]), session=session, transaction=transactions.get(name), source=source
+                )
+            elif what == "ok":
+                writes[row["value"]].ok(row["offset"], at_ms)
+            elif what == "unknown":
+                if writes[row["value"]].transaction is None:
+                    history.incident("refused", f"{row['value']} of a producer that gives nothing up: {row['code']}")
+                self.report.errors[f"delivery: {row['code']}"] += 1
+            elif what == "commit?":
+                transactions[name].commit_asked_ms = at_ms
+            elif what in ("committed", "aborted"):
+                transactions[name].end(Ending.COMMITTED if what == "committed" else Ending.ABORTED, at_ms)
+            elif what == "session-end":
+                self.report.errors[f"session: {row['code']}"] += 1
+                if row["fatal"] and row["code"] not in FENCED:
+                    history.incident("refused", f"{session} was refused for good: {row['code']}")
+            elif what == "error":
+                self.report.errors[row["code"]] += 1
+            elif what == "died":
+                history.incident("refused", f"{session} died: {row['text']}")
+        for transaction in transactions.values():
+            if transaction.ending is Ending.OPEN and transaction.commit_asked_ms is not None:
+                transaction.ending = Ending.UNKNOWN
+
+    def _read_final(self, history: Any) -> None:
+        import checkers
+
+        from helpers.e2e_clients import read_all
+
+        for topic in (self.topic, f"{self.topic}-out"):
+            rows: dict[bool, dict[int, list[tuple[int, bytes]]]] = {}
+            for committed in (True, False):
+                rows[committed] = {index: [] for index in range(PARTITIONS)}
+                for seen in read_all(self.servers, topic, committed=committed, timeout_s=120):
+                    rows[committed][seen.partition].append((seen.offset, seen.value or b""))
+            for log in self._fetched(topic):
+                history.final[topic, log.partition] = checkers.FinalLog(
+                    log.log_start_offset, log.last_stable_offset, log.high_watermark, rows[True][log.partition], rows[False][log.partition]
+                )
+        for partition, offset in self._group_offsets().items():
+            history.final_offsets[f"{self.topic}-group", (self.topic, partition)] = offset
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    if process.poll() is None:
+        process.send_signal(number)
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a diary; the last may have been cut off by a kill."""
+    for line in path.read_text().splitlines():
+        with contextlib.suppress(json.JSONDecodeError):
+            yield json.loads(line)
+
+
+def torture(seconds: float, *, seed: int, directory: str | None = None, round_s: float = ROUND_S) -> Iterator[Report]:
+    """Rounds until the time is up, all on one broker, whose logs and memory of the past grow from round to round."""
+    directory = directory or tempfile.mkdtemp(prefix="barnabas-torture-")
+    diaries = os.path.join(directory, "diaries")
+    os.makedirs(diaries, exist_ok=True)
+    end = time.monotonic() + seconds
+    number = 0
+    with BrokerProcess(os.path.join(directory, "data"), settings=BROKER_SETTINGS) as broker:
+        while (left := end - time.monotonic()) > 0:
+            number += 1
+            report = Round(broker, number, seed + number - 1, diaries).run(min(left, round_s))
+            broker.output.clear()
+            yield report
+            if not report.findings:
+                for path in Path(diaries).glob(f"{report.topic}_*"):
+                    path.unlink()
+
+
+def main() -> int:
+    """0: nothing was found."""
+    parser = argparse.ArgumentParser(prog="python -m bench.torture", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=1.0, help="how long harm is done; healing and checking come on top")
+    parser.add_argument("--seed", type=int, default=None, help="of what is done when; how the processes meet it is not repeatable")
+    parser.add_argument("--directory", help="where data and diaries are kept (default: a new one below the system's temporary directory)")
+    parser.add_argument("--worker", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        work(*options.worker)
+        return 0
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 30)
+    failed = False
+    for report in torture(options.minutes * 60, seed=seed, directory=options.directory):
+        print(report, flush=True)
+        print("   errors that clients met:", dict(report.errors.most_common()), flush=True)
+        for finding in report.findings[:20]:
+            print("   ", *finding, flush=True)
+        if report.findings:
+            failed = True
+            print(f"    diaries: {report.diaries}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""One short round of bench/torture.py: `make torture` runs it for as long as one likes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from checkers import check, kinds_of
+
+from barnabas import BrokerProcess
+from bench.torture import BROKER_SETTINGS, Round
+
+pytestmark = pytest.mark.e2e
+
+SECONDS = 15.0
+
+
+def test_a_round_of_kills_and_pauses_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+    (tmp_path / "diaries").mkdir()
+    with BrokerProcess(tmp_path / "data", settings=BROKER_SETTINGS) as broker:
+        harm = Round(broker, 1, 20, str(tmp_path / "diaries"))
+        report = harm.run(SECONDS)
+        assert not report.findings, "\n".join(map(str, [report, *report.findings[:10]]))
+        assert report.deeds["broker killed"] > 0
+        assert report.endings["committed"] > 20
+        assert report.endings["aborted"] > 5
+        # the check is awake: one record taken away, one doubled, one aborted in sight, each is found
+        history, partition = harm.history, (f"{report.topic}-out", 0)
+        rows = history.final[partition].committed
+        gone = rows.pop()
+        assert "lost" in kinds_of(check(history))
+        rows += [gone, (gone[0] + 1000, gone[1])]
+        assert "duplicate" in kinds_of(check(history))
+        rows.pop()
+        hidden = next(row for row in history.final[partition].everything if row not in set(rows))
+        rows.append(hidden)
+        assert {"aborted-read", "precommitted-read"} & set(kinds_of(check(history)))
