@@ -64,6 +64,9 @@ class TxnSettings:
     transactional_id_expiration_ms: int = 7 * 24 * 3600 * 1000
 
 
+NO_TICKET = -1
+
+
 class _WaitingEnd(NamedTuple):
     """EndTxn, to be answered when the transaction is complete."""
 
@@ -150,9 +153,12 @@ class TxnShard:
                 aborted = found.fenced(found.producer, now_ms)
                 moved.append(aborted)
                 effects.append(self._markers(aborted))
-            elif found.state not in PREPARED:
-                session, _ = self._next_session(found, _WaitingInit(-1, found.producer, found.timeout_ms), now_ms)
-                moved.append(session)
+                continue
+            fencing = _WaitingInit(NO_TICKET, found.producer, found.timeout_ms)
+            if found.state in PREPARED:
+                self._waiting[found.transactional_id] = fencing  # carried out when the transaction is complete
+            else:
+                moved.append(self._next_session(found, fencing, now_ms)[0])
         return self._results(moved, effects, [])
 
     def metadata(self, transactional_id: str) -> TransactionMetadata | None:
@@ -450,7 +456,8 @@ class TxnShard:
                 return self._result(completed, [completed], [Reply(ticket, _ended(Code.NONE))])
             case _WaitingInit() as init:
                 session, response = self._next_session(completed, init, now_ms)
-                return _durable(self._result(completed, [completed, session], [Reply(init.ticket, response)]))
+                replies = [] if init.ticket == NO_TICKET else [Reply(init.ticket, response)]
+                return _durable(self._result(completed, [completed, session], replies))
             case _:
                 return self._result(completed, [completed], [])
 

@@ -31,7 +31,7 @@ CONNECTIONS = 12
 MOST_PARTITIONS = 60
 HOUR_MS = 3_600_000
 CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 19, 20, 37
-JOIN_GROUP, INIT_PRODUCER_ID, FETCH = 11, 22, 1
+JOIN_GROUP, INIT_PRODUCER_ID, FETCH, WRITE_TXN_MARKERS = 11, 22, 1, 27
 OFTEN = (0, 0, 0, 0, 1, 1, 8, 11, 11, 12, 14, 14, 24, 24, 25, 26, 28, 28)  # what makes the logs grow and the coordinators work
 SETTINGS = {
     "node.id": "1",
@@ -156,8 +156,20 @@ class Storm:
         self.pass_time(random.choices((0, 1, 20, 400, 5_000, 100_000), (70, 20, 20, 5, 1, 0.2))[0])
 
     def is_bearable(self, reading: Reading) -> bool:
-        """Whether it leaves the machine well: requests for thousands of partitions are honest work, and are left out."""
-        if reading.values is None or reading.api is None or reading.api.key not in (CREATE_TOPICS, CREATE_PARTITIONS):
+        """Whether a healthy broker comes through it well.
+
+        Left out: requests for thousands of partitions, which are honest work; and markers in a later epoch than any coordinator or producer
+        has, which shut these out of the partition for good, as they do with Apache Kafka (an operator's tool writes them, KIP-664).
+        """
+        if reading.values is None or reading.api is None:
+            return True
+        if reading.api.key == WRITE_TXN_MARKERS:
+            epochs = {producer.producer_id: producer.producer_epoch for producer in self.knowledge.producers}
+            return all(
+                marker["coordinator_epoch"] <= 0 and marker["producer_epoch"] <= epochs.get(marker["producer_id"], -1)
+                for marker in reading.values["markers"]
+            )
+        if reading.api.key not in (CREATE_TOPICS, CREATE_PARTITIONS):
             return True
         asked = sum(max(topic.get("num_partitions", 0), topic.get("count", 0)) for topic in reading.values["topics"] or ())
         return asked <= 30 and len(self.broker.logs.logs) < MOST_PARTITIONS

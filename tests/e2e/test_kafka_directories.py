@@ -1,0 +1,205 @@
+"""The daemon on a log directory that Apache Kafka 3.9 wrote: clients read what they read from Kafka, and transactions go on where they were.
+
+expected.json is what clients of Apache Kafka read; the directory was stopped cleanly, with delta's transaction open. Each test works on a copy.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import kafka
+import pytest
+
+from barnabas import BrokerProcess
+from helpers.e2e_clients import committed_offset, consumer, eventually, producer, send_all, transact, wait_until_ready
+
+pytestmark = pytest.mark.e2e
+
+FIXTURE = Path(__file__).parent.parent / "fixtures" / "kafka-logdir"
+EXPECTED: dict[str, Any] = json.loads((FIXTURE / "expected.json").read_text())
+SETTINGS = {"log.retention.ms": "-1"}  # its records are of 2023
+KAFKAS_OWN = {
+    "__cluster_metadata-0/00000000000000000000.log": b"\0" * 100,
+    "__cluster_metadata-0/quorum-state": b'{"data_version":1}',
+    "bootstrap.checkpoint": b"\1" * 50,
+}
+PARTITIONS = [("plain", 0), ("plain", 1), ("txn", 0), ("txn", 1), ("compacted", 0)]
+NOTHING = -1001
+Row = tuple[int, int, str | None, str | None, list[list[str]]]
+Restart = Callable[[BrokerProcess], None]
+
+
+def copy_of_the_directory(path: Path) -> Path:
+    """With what a KRaft node has beside its partitions."""
+    shutil.copytree(FIXTURE / "logdir", path)
+    for name, content in KAFKAS_OWN.items():
+        (path / name).parent.mkdir(exist_ok=True)
+        (path / name).write_bytes(content)
+    return path
+
+
+@pytest.fixture()
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(copy_of_the_directory(tmp_path / "data"), settings=SETTINGS) as running:
+        yield running
+        assert not [line for line in running.output if "Traceback" in line or " ERROR " in line or " CRITICAL " in line], "".join(running.output)
+
+
+def stopped(broker: BrokerProcess) -> None:
+    assert broker.stop() == 0
+
+
+def killed(broker: BrokerProcess) -> None:
+    broker.kill()
+
+
+def expected_rows(topic: str, partition: int, *, committed: bool) -> list[Row]:
+    name = f"txn read_{'' if committed else 'un'}committed" if topic == "txn" else topic
+    rows: list[Row] = [tuple(row) for row in EXPECTED[name][str(partition)]["records"]]
+    return rows
+
+
+def text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode()
+
+
+def rows_by_confluent(servers: str, topic: str, partition: int, *, committed: bool) -> list[Row]:
+    reader = consumer(servers, isolation_level=f"read_{'' if committed else 'un'}committed", enable_partition_eof=True)
+    reader.assign([confluent_kafka.TopicPartition(topic, partition, confluent_kafka.OFFSET_BEGINNING)])
+    rows: list[Row] = []
+    deadline = time.monotonic() + 20
+    try:
+        while True:
+            assert time.monotonic() < deadline, f"{topic}-{partition} has no end; {len(rows)} records so far"
+            message = reader.poll(1.0)
+            if message is None:
+                continue
+            error = message.error()
+            if error is not None:
+                if error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
+                    return rows
+                assert error.retriable(), error
+                continue
+            headers = [[name, (value or b"").decode()] for name, value in message.headers() or []]
+            rows.append((message.offset(), message.timestamp()[1], text(message.key()), text(message.value()), headers))
+    finally:
+        reader.close()
+
+
+def rows_by_kafka_python(servers: str, topic: str, partition: int, *, committed: bool) -> list[Row]:
+    reader = kafka.KafkaConsumer(
+        bootstrap_servers=servers, isolation_level=f"read_{'' if committed else 'un'}committed", fetch_max_wait_ms=50
+    )
+    rows: list[Row] = []
+    place = kafka.TopicPartition(topic, partition)
+    deadline = time.monotonic() + 20
+    try:
+        reader.assign([place])
+        reader.seek_to_beginning(place)
+        end = reader.end_offsets([place])[place]
+        while reader.position(place) < end:
+            assert time.monotonic() < deadline, f"{topic}-{partition}: at {reader.position(place)} of {end}; {len(rows)} records so far"
+            for records in reader.poll(timeout_ms=200).values():
+                for record in records:
+                    headers = [[name, (value or b"").decode()] for name, value in record.headers]
+                    rows.append((record.offset, record.timestamp, text(record.key), text(record.value), headers))
+        return rows
+    finally:
+        reader.close()
+
+
+READERS = [rows_by_confluent, rows_by_kafka_python]
+
+
+def check_all_rows(servers: str, read: Callable[..., list[Row]]) -> None:
+    for topic, partition in PARTITIONS:
+        for committed in (True, False):
+            assert read(servers, topic, partition, committed=committed) == expected_rows(topic, partition, committed=committed)
+
+
+def check_committed_offsets(servers: str) -> None:
+    for group, rows in EXPECTED["committed offsets"].items():
+        reader = consumer(servers, group)
+        try:
+            for name, (offset, metadata) in rows.items():
+                topic, _, partition = name.rpartition("-")
+                (found,) = reader.committed([confluent_kafka.TopicPartition(topic, int(partition))], 20)
+                assert (found.offset, found.metadata or None) == (offset, metadata), (group, name)
+        finally:
+            reader.close()
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_what_kafka_wrote_is_read(broker: BrokerProcess, read: Callable[..., list[Row]]) -> None:
+    check_all_rows(broker.bootstrap_servers, read)
+    check_committed_offsets(broker.bootstrap_servers)
+
+
+def test_topics_are_those_of_the_directories(broker: BrokerProcess) -> None:
+    client = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    listed = client.list_topics(timeout=20)
+    topics = {name: len(topic.partitions) for name, topic in listed.topics.items()}
+    assert topics == {"plain": 2, "txn": 2, "compacted": 1, "__consumer_offsets": 2, "__transaction_state": 2}
+    assert listed.cluster_id == "S77YdvnpTm-HVUzxuSPgvQ"
+    assert {group.group_id for group in client.list_consumer_groups().result(20).valid} == {"readers", "plain-group"}
+    for name, content in KAFKAS_OWN.items():
+        assert Path(broker.data_dir, name).read_bytes() == content, f"{name} is Kafka's"
+
+
+@pytest.mark.parametrize("end", [stopped, killed])
+def test_the_second_start(broker: BrokerProcess, end: Restart) -> None:
+    """What was read before is read again, and what was written in between; the internal topics keep their two partitions."""
+    servers = broker.bootstrap_servers
+    wait_until_ready(servers)
+    client = producer(servers, transactional_id="alpha")  # one of Kafka's own
+    client.init_transactions(20)
+    transact(client, "plain", [b"by alpha"])
+    transact(client, "plain", [b"not by alpha"], commit=False)
+    assert send_all(servers, "plain", [b"later"], partition=1) == [50]
+    reader = consumer(servers, "plain-group")
+    reader.commit(offsets=[confluent_kafka.TopicPartition("plain", 1, 20)], asynchronous=False)
+    reader.close()
+    for _ in range(2):
+        end(broker)
+        broker.restart()
+        wait_until_ready(servers)
+        for read in READERS:
+            for committed, more in ((True, [50]), (False, [50, 52])):
+                rows = read(servers, "plain", 0, committed=committed)
+                assert rows[:50] == expected_rows("plain", 0, committed=committed)
+                assert [row[0] for row in rows[50:]] == more
+            rows = read(servers, "txn", 1, committed=True)
+            assert rows == expected_rows("txn", 1, committed=True)
+            assert read(servers, "txn", 0, committed=False) == expected_rows("txn", 0, committed=False)
+        assert committed_offset(servers, "plain-group", "plain", 1) == 20
+        assert committed_offset(servers, "readers", "plain", 0) == 11
+        assert committed_offset(servers, "readers", "plain", 1) == NOTHING
+
+
+def test_the_open_transaction_of_delta_is_aborted_by_its_next_session(broker: BrokerProcess) -> None:
+    servers = broker.bootstrap_servers
+    client = producer(servers, transactional_id="delta")
+    client.init_transactions(20)
+    transact(client, "txn", [b"delta again"])
+    rows = rows_by_confluent(servers, "txn", 0, committed=True)
+    assert rows[:-1] == expected_rows("txn", 0, committed=True)
+    assert rows[-1][3] == "delta again"
+    assert "open" in [row[3] for row in rows_by_confluent(servers, "txn", 0, committed=False)]
+
+
+def test_the_open_transaction_of_delta_runs_out_of_time(broker: BrokerProcess) -> None:
+    """Ten minutes after it began, which is long ago: then the last stable offset is at the end, and nothing of it is read."""
+    servers = broker.bootstrap_servers
+    reader = consumer(servers, isolation_level="read_committed")
+    try:
+        place = confluent_kafka.TopicPartition("txn", 0)
+        eventually(lambda: reader.get_watermark_offsets(place, timeout=10)[1] >= 50, what="the marker of delta's transaction")
+    finally:
+        reader.close()
+    assert rows_by_confluent(servers, "txn", 0, committed=True) == expected_rows("txn", 0, committed=True)

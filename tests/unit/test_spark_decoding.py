@@ -1,0 +1,285 @@
+"""Batches to columns: what comes out equals what a reader sees that opens one record after the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol.compression import Codec
+from protocol.errors import Code, KafkaError
+from protocol.records import (
+    HEADER_SIZE,
+    NewRecord,
+    assemble_batch,
+    batches_in,
+    encode_batch,
+    encode_marker,
+    encode_record,
+    read_header,
+    records_of,
+)
+from spark_connector import decoding
+from spark_connector.batches import AbortedTransaction, select_batches
+
+FIXTURES = Path(__file__).parent.parent / "fixtures" / "kafka-logdir" / "logdir"
+FAR = 2**62
+
+
+class Row(NamedTuple):
+    """What a reader sees of a record."""
+
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]] | None
+
+
+def naive(buffer: bytes, aborted: list[AbortedTransaction] | None, start: int, end: int) -> list[Row]:
+    """Record by record, with the aborted transactions' extents written out from their markers."""
+    extents = []
+    for producer_id, first in aborted or []:
+        markers = [
+            header.base_offset
+            for position, header in batches_in(buffer)
+            if header.is_control
+            and header.producer_id == producer_id
+            and header.base_offset >= first
+            and records_of(buffer[position : position + header.size_bytes])[0].key == b"\0\0\0\0"
+        ]
+        extents.append((producer_id, first, min(markers, default=FAR)))
+    rows = []
+    for position, header in batches_in(buffer):
+        dropped = header.is_transactional and any(
+            header.producer_id == producer and first <= header.base_offset <= marker for producer, first, marker in extents
+        )
+        if header.is_control or dropped:
+            continue
+        for record in records_of(buffer[position : position + header.size_bytes]):
+            if start <= record.offset < end:
+                headers = list(record.headers) or None
+                rows.append(
+                    Row(record.offset, record.timestamp, int(header.is_log_append_time), record.key, record.value, headers)
+                )
+    return rows
+
+
+def decoded(buffer: bytes, aborted: list[AbortedTransaction] | None = None, start: int = 0, end: int = FAR) -> list[Row]:
+    """By way of the columns."""
+    selection = select_batches(buffer, aborted, start_offset=start, end_offset=end)
+    rows: list[Row] = []
+    for part in decoding.decode(buffer, selection.batches, start_offset=start, end_offset=end, headers=True):
+        assert part.key is not None and part.value is not None and part.headers is not None
+        for array in (part.key, part.value, part.headers):
+            array.validate(full=True)
+        headers = [each and [(entry["key"], entry["value"]) for entry in each] for each in part.headers.to_pylist()]
+        columns = (part.offset.tolist(), part.timestamp_ms.tolist(), part.timestamp_type.tolist())
+        rows += map(Row, *columns, part.key.to_pylist(), part.value.to_pylist(), headers)
+    return rows
+
+
+# Bytes that look like the beginnings of records: lengths, zero bytes, and what is between.
+tricky = st.lists(st.sampled_from([b"\0", b"\x0c", b"\x0c\0", b"\x0e\0\0\0\1\1\0", b"\x80\1", b"\x8c\1\0", b"\xff", b"x"]), max_size=40).map(b"".join)
+blobs = st.none() | st.just(b"") | st.binary(max_size=20) | tricky | st.integers(60, 300).map(bytes)
+headers = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5) | tricky), max_size=3).map(tuple)
+records = st.builds(NewRecord, blobs, blobs, st.integers(-1, 2**41), headers)
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> tuple[bytes, list[AbortedTransaction], int]:
+    """An encoded log of several producers' batches and markers, its aborted transactions, and its end."""
+    out, offset = bytearray(), draw(st.sampled_from([0, 5, 2**40]))
+    open_since: dict[int, int] = {}
+    aborted = []
+    for _ in range(draw(st.integers(1, 8))):
+        producer = draw(st.integers(0, 2))
+        if producer in open_since and draw(st.booleans()):
+            commit = draw(st.booleans())
+            if not commit:
+                aborted.append(AbortedTransaction(producer, open_since[producer]))
+            del open_since[producer]
+            marker = encode_marker(commit=commit, producer_id=producer, producer_epoch=0, coordinator_epoch=0, timestamp=1)
+            out += offset.to_bytes(8, "big") + marker[8:]
+            offset += 1
+            continue
+        transactional = draw(st.booleans())
+        if transactional:
+            open_since.setdefault(producer, offset)
+        batch = draw(st.lists(records, min_size=1, max_size=6))
+        out += encode_batch(
+            batch,
+            base_offset=offset,
+            codec=draw(st.sampled_from(Codec)),
+            producer_id=producer if transactional else -1,
+            transactional=transactional,
+            log_append_time=draw(st.booleans()),
+        )
+        offset += len(batch) + draw(st.sampled_from([0, 0, 3]))
+    for producer, first in open_since.items():  # a fetch for read_committed never goes beyond an open transaction
+        aborted.append(AbortedTransaction(producer, first))
+    return bytes(out), aborted, offset
+
+
+@settings(max_examples=150, deadline=None)
+@given(logs(), st.data())
+def test_columns_equal_the_records_one_by_one(log: tuple[bytes, list[AbortedTransaction], int], data: st.DataObject) -> None:
+    buffer, aborted, end_offset = log
+    first = read_header(buffer).base_offset
+    start = data.draw(st.integers(first, end_offset))
+    end = data.draw(st.integers(start, end_offset + 2))
+    for listed in (aborted, None):
+        assert decoded(buffer, listed, start, end) == naive(buffer, listed, start, end)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(records, min_size=1, max_size=30), min_size=1, max_size=4), st.sampled_from([1, 50, 1 << 19]))
+def test_the_size_of_a_part_changes_nothing(batches: list[list[NewRecord]], part_bytes: int) -> None:
+    buffer, offset = b"", 0
+    for batch in batches:
+        buffer += encode_batch(batch, base_offset=offset, codec=Codec.LZ4 if len(batches) % 2 else Codec.NONE)
+        offset += len(batch)
+    before, decoding.PART_BYTES = decoding.PART_BYTES, part_bytes
+    try:
+        assert decoded(buffer) == naive(buffer, None, 0, FAR)
+    finally:
+        decoding.PART_BYTES = before
+
+
+def test_offsets_within_a_batch_may_have_gaps_after_compaction() -> None:
+    kept = [(3, b"a"), (64, b"b"), (70_000, b"c")]
+    body = b"".join(encode_record(NewRecord(key, None, 100 + delta), delta, 100) for delta, key in kept)
+    batch = bytes(
+        assemble_batch(
+            body,
+            base_offset=1000,
+            leader_epoch=0,
+            attributes=0,
+            last_offset_delta=80_000,
+            base_timestamp=100,
+            max_timestamp=100 + 70_000,
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+            record_count=3,
+        )
+    )
+    assert [row.offset for row in decoded(batch)] == [1003, 1064, 71_000]
+    assert [row.offset for row in decoded(batch, start=1004, end=71_000)] == [1064]
+    selection = select_batches(batch, None, start_offset=1000, end_offset=FAR)
+    assert selection.next_offset == 81_001
+
+
+def test_false_records_in_a_value_are_told_from_real_ones() -> None:
+    """A value that holds encoded records, each linked to the next: only the way from the batch's first record tells them apart."""
+    inner = b"".join(encode_record(NewRecord(b"inner", b"%d" % number, 5), number, 0) for number in range(50))
+    batch = [NewRecord(b"k", inner + b"tail", 5), NewRecord(b"k", b"plain", 5), NewRecord(None, inner, 5)]
+    buffer = bytes(encode_batch(batch) + encode_batch(batch, base_offset=3, codec=Codec.ZSTD))
+    assert decoded(buffer) == naive(buffer, None, 0, FAR)
+
+
+def test_attributes_that_are_not_zero_are_read_all_the_same() -> None:
+    body = bytearray(encode_record(NewRecord(b"k", b"v" * 80, 7, (("h", b"1"),)), 0, 7))
+    assert body[2] == 0  # after the two bytes of its length
+    body[2] = 1
+    batch = bytes(
+        assemble_batch(
+            bytes(body),
+            base_offset=9,
+            leader_epoch=0,
+            attributes=0,
+            last_offset_delta=0,
+            base_timestamp=7,
+            max_timestamp=7,
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+            record_count=1,
+        )
+    )
+    assert decoded(batch) == [Row(9, 7, 0, b"k", b"v" * 80, [("h", b"1")])]
+
+
+@pytest.mark.parametrize("place", range(HEADER_SIZE, HEADER_SIZE + 12))
+def test_damaged_records_are_refused_or_read_as_written(place: int) -> None:
+    """Whatever one byte is changed to: an error, or the rows that the record-by-record reader gets from the same bytes."""
+    good = encode_batch([NewRecord(b"key", b"value", 5, (("h", b"1"),)), NewRecord(b"k2", None, 6)])
+    for byte in range(256):
+        bad = bytearray(good)
+        bad[place] = byte
+        try:
+            expected: list[Row] | None = naive(bytes(bad), None, 0, FAR)
+        except KafkaError:
+            expected = None
+        try:
+            selection = select_batches(bad, None, start_offset=0, end_offset=FAR, check_crc=False)
+            rows = sum(len(part.offset) for part in decoding.decode(bad, selection.batches, start_offset=0, end_offset=FAR, headers=True))
+        except KafkaError:
+            assert expected is None, f"byte {byte} at {place} is good but refused"
+        else:
+            assert expected is None or rows == len(expected)
+
+
+def test_a_wrong_checksum_is_found_unless_it_is_not_looked_at() -> None:
+    batch = encode_batch([NewRecord(b"key", b"value", 5)])
+    batch[-2] ^= 1
+    with pytest.raises(KafkaError, match="checksum of the batch at offset 0") as caught:
+        select_batches(batch, None, start_offset=0, end_offset=FAR)
+    assert caught.value.code == Code.CORRUPT_MESSAGE
+    assert len(select_batches(batch, None, start_offset=0, end_offset=FAR, check_crc=False).batches) == 1
+
+
+def test_a_fetch_that_begins_within_an_aborted_transaction() -> None:
+    """D3: the list names a first offset before the fetch."""
+    buffer = bytes(
+        encode_batch([NewRecord(None, b"aborted", 1)], base_offset=5, producer_id=7, producer_epoch=0, base_sequence=1, transactional=True)
+        + _at(encode_marker(commit=False, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp=1), 6)
+        + encode_batch([NewRecord(None, b"next", 1)], base_offset=7, producer_id=7, producer_epoch=0, base_sequence=2, transactional=True)
+        + _at(encode_marker(commit=True, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp=1), 8)
+    )
+    assert [row.value for row in decoded(buffer, [AbortedTransaction(7, 0)], 5)] == [b"next"]
+    assert [row.value for row in decoded(buffer, None, 5)] == [b"aborted", b"next"]
+    assert select_batches(buffer, [AbortedTransaction(7, 0)], start_offset=5, end_offset=9).next_offset == 9
+
+
+def _at(batch: bytearray, offset: int) -> bytearray:
+    return bytearray(offset.to_bytes(8, "big")) + batch[8:]
+
+
+def test_a_batch_that_is_cut_off_waits_for_the_next_fetch() -> None:
+    whole, cut = encode_batch([NewRecord(None, b"1", 1)]), encode_batch([NewRecord(None, b"2", 1)], base_offset=1)
+    selection = select_batches(whole + cut[:-1], None, start_offset=0, end_offset=2)
+    assert (len(selection.batches), selection.next_offset) == (1, 1)
+
+
+def test_old_message_formats_are_named() -> None:
+    with pytest.raises(KafkaError, match="format 1"):
+        select_batches(bytes(16) + b"\1" + bytes(40), None, start_offset=0, end_offset=1)
+
+
+@pytest.mark.parametrize("partition", ["plain-0", "plain-1", "txn-0", "txn-1", "compacted-0"])
+def test_segments_that_apache_kafka_wrote(partition: str) -> None:
+    """Every codec, null and empty keys, headers, markers, compaction gaps: as Kafka's own broker stored them."""
+    segments = sorted((FIXTURES / partition).glob("*.log"))
+    buffer = b"".join(segment.read_bytes() for segment in segments)
+    rows = decoded(buffer)
+    assert rows == naive(buffer, None, 0, FAR)
+    assert len(rows) > 4
+
+
+def test_wanted_columns_only() -> None:
+    batch = bytes(encode_batch([NewRecord(b"k", b"v", 1)]))
+    selection = select_batches(batch, None, start_offset=0, end_offset=1)
+    (part,) = decoding.decode(batch, selection.batches, start_offset=0, end_offset=1, key=False)
+    assert part.key is None and part.headers is None
+    assert part.value == pa.array([b"v"], pa.binary())
+    assert part.offset.dtype == np.int64
