@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import logging
 import os
 import random
 import signal
@@ -39,6 +40,8 @@ from barnabas import BrokerProcess
 PARTITIONS = 4
 ROUND_S = 60.0
 HEAL_S = 90.0
+HUNG_S = 25
+HUNG_EXIT_CODE = 3
 SESSION_TIMEOUT_MS = 3000
 TRANSACTION_TIMEOUT_MS = 6000
 ROLES = {"plain": 2, "transactional": 2, "transformer": 3}
@@ -46,7 +49,7 @@ BROKER_SETTINGS = {"group.min.session.timeout.ms": "500", "group.initial.rebalan
 FENCED = {"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"}
 RECONNECTING = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "log_level": 0}
 # long enough that no record is given up: a record that fails is the broker's doing
-PATIENT = {"message.timeout.ms": 0, "socket.timeout.ms": 10_000}
+PATIENT = {"message.timeout.ms": 0}
 
 
 def now_ms() -> int:
@@ -75,16 +78,36 @@ class Worker:
         self.diary = Diary(path)
         self.random = random.Random(session)
         self.ending = False
-        self.sent = self.transactions = 0
+        self.sent = self.transactions = self.steps = 0
         signal.signal(signal.SIGTERM, self._end)
+        self.quiet = logging.getLogger("torture.quiet")
+        self.quiet.addHandler(logging.NullHandler())
+        self.quiet.propagate = False
+        threading.Thread(target=self._watch, daemon=True).start()
 
     def _end(self, *_: Any) -> None:
         self.ending = True
 
+    def _watch(self) -> None:
+        """End a process whose client hangs.
+
+        librdkafka's send_offsets_to_transaction can wait for ever where the coordinator's connection breaks at a bad moment (its issues 5456 and
+        5511). A broker that does not answer looks otherwise: each request has a timeout, and then there is an error, which is a step. Time is
+        counted in own steps, so that a SIGSTOP does not count.
+        """
+        idle_s, seen = 0, -1
+        while True:
+            time.sleep(1)
+            idle_s, seen = (idle_s + 1 if self.steps == seen else 0), self.steps
+            if idle_s > HUNG_S:
+                self.diary("hung")
+                os._exit(HUNG_EXIT_CODE)
+
     def producer(self, **settings: Any) -> Any:
         from confluent_kafka import Producer
 
-        return Producer({"bootstrap.servers": self.servers, "linger.ms": 2, "enable.idempotence": True, **RECONNECTING, **settings})
+        base = {"bootstrap.servers": self.servers, "linger.ms": 2, "enable.idempotence": True, "socket.timeout.ms": 10_000}
+        return Producer({**base, **RECONNECTING, **settings}, logger=self.quiet)
 
     def transactional(self) -> Any:
         """A new session of the slot's transactional id."""
@@ -100,6 +123,7 @@ class Worker:
         try:
             step()
         except KafkaException as failure:
+            self.steps += 1
             error = failure.args[0]
             self.diary("error", code=error.name(), text=str(error))
             if not error.retriable() or error.fatal() or error.txn_requires_abort():
@@ -109,6 +133,7 @@ class Worker:
 
     def send(self, client: Any, topic: str, partition: int, *, transaction: str | None = None, source: tuple[int, int] | None = None) -> None:
         self.sent += 1
+        self.steps += 1
         value = f"{self.session}.{self.sent}"
         self.diary("send", value=value, topic=topic, partition=partition, transaction=transaction, source=source)
 
@@ -134,6 +159,7 @@ class Worker:
 
     def begin(self, client: Any) -> str:
         self.transactions += 1
+        self.steps += 1
         name = f"{self.session}/{self.transactions}"
         self.diary("begin", transaction=name)
         client.begin_transaction()
@@ -147,7 +173,14 @@ class Worker:
             for _ in range(self.random.randrange(1, 8)):
                 self.send(client, self.topic, self.random.randrange(PARTITIONS))
             client.poll(0.01)
-        client.flush(HEAL_S)
+        self._drain(client, HEAL_S)
+
+    def _drain(self, client: Any, seconds: float) -> None:
+        """As `flush`, which raises SystemError where an error comes up while it is in a callback."""
+        end = time.monotonic() + seconds
+        while len(client) and time.monotonic() < end:
+            client.poll(0.05)
+            self.steps += 1
 
     def transact(self) -> None:
         from confluent_kafka import KafkaException
@@ -174,7 +207,7 @@ class Worker:
                 self.commit(client, name)
                 return
             if self.random.random() < 0.5:
-                client.flush(10)
+                self._drain(client, 10)
         except KafkaException as failure:
             if not failure.args[0].txn_requires_abort():
                 raise
@@ -211,7 +244,8 @@ class Worker:
                 # one half of the groups rebalances the one way, the other half the other way
                 "partition.assignment.strategy": "cooperative-sticky" if self.topic.endswith(("1", "3", "5", "7", "9")) else "range",
                 **RECONNECTING,
-            }
+            },
+            logger=self.quiet,
         )
         reader.subscribe([self.topic])
         return reader
@@ -219,6 +253,7 @@ class Worker:
     def _transform_some(self, client: Any, reader: Any) -> None:
         from confluent_kafka import KafkaException, TopicPartition
 
+        self.steps += 1
         messages = [message for message in reader.consume(self.random.choice((1, 10, 200)), 0.1) if message.error() is None]
         if not messages:
             return
@@ -395,7 +430,10 @@ class Round:
                 self._paused.remove(entry)
                 _signal(entry[1], signal.SIGCONT)
             for slot, (session, process) in list(self.workers.items()):
-                if process.poll() is not None:
+                if process.poll() == HUNG_EXIT_CODE:
+                    self.report.deeds["client hung by itself"] += 1
+                    self.spawn(slot)
+                elif process.poll() is not None:
                     self.incidents.append(("refused", f"{session} ended by itself with {process.returncode}"))
                     self.spawn(slot)
         self._see_that_broker_lives()

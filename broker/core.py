@@ -34,12 +34,13 @@ from protocol.errors import Code, ProtocolViolation
 from protocol.framing import RequestHeader, read_request_header, response_has_tagged_header
 from storage.log import Log
 from storage.log_config import LogConfig
-from storage.log_manager import LogDirectoryError, LogManager
+from storage.log_manager import LogDirectoryError, LogManager, sync_one_by_one
 
 logger = logging.getLogger("barnabas.broker")
 
 PRODUCE, FETCH = 0, 1
 PRODUCER_ID_BLOCK = 1000
+LAST_LIKELY_PRODUCER_ID = 1 << 62
 Handler = Callable[["Broker", Any, Context], Any]
 _FRAME = struct.Struct(">ii")
 
@@ -122,6 +123,7 @@ class Broker:
         for index, log in enumerate(self._partitions.get(OFFSETS_TOPIC, ())):
             if log is not None:
                 self._replay_offsets(index, log)
+        self._producer_ids.skip_used(self._highest_producer_id() + 1)
         self.host.run_groups(self.groups.on_loaded(now_ms), now_ms)
         self.host.run_transactions(self.txns.on_loaded(now_ms), now_ms)
         self.host.abort_hanging_transactions(now_ms)
@@ -130,6 +132,22 @@ class Broker:
             for log in self._partitions.get(TRANSACTIONS_TOPIC, ()):
                 if log is not None:
                     log.flush()
+            self.logs.note_boot()  # not before: a crash until here must find the power loss again
+
+    def _highest_producer_id(self) -> int:
+        """Of those that logs and transactional ids know. Another broker gave them out, where our journal does not know them; given out again,
+        a producer's first batches would pass for repeated ones of the earlier producer, and be lost.
+
+        Ids that no broker comes to are left out: any client can write a batch with one.
+        """
+        highest = -1
+        for log in self.logs.logs.values():
+            for producer_id in log.producer_state.producers:
+                if highest < producer_id < LAST_LIKELY_PRODUCER_ID:
+                    highest = producer_id
+        for metadata in self.txns.snapshot().values():
+            highest = max(highest, metadata.producer_id)
+        return highest
 
     def records_of_log(self, log: Log) -> Any:
         """Every data record of a log, in order."""
@@ -227,9 +245,9 @@ class Broker:
             if fetch is not None:
                 self.purgatory.cancel(fetch)
 
-    def close_logs(self, now_ms: int) -> None:
-        """A clean stop: everything is written down so that the next start has nothing to recover."""
-        self.logs.close(now_ms)
+    def close_logs(self, now_ms: int, sync: Callable[[list[Any]], None] = sync_one_by_one) -> None:
+        """A clean stop: everything is written down so that the next start has nothing to recover. `sync` fsyncs many files."""
+        self.logs.close(now_ms, sync)
         self.metadata.close()
 
     # --- answers -------------------------------------------------------------------------------------------------------------------------

@@ -30,24 +30,29 @@ class Flusher:
         self._jobs.put(job)
 
     def stop(self) -> None:
-        """Finish what was submitted, then end the thread."""
+        """Finish what was submitted, then end the thread. `sync` may still be called, until `close`."""
         self._jobs.put(None)
         self._thread.join()
+
+    def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown()
+
+    def sync(self, files: list[Any]) -> None:
+        """Bring the files to the disk, several at a time where there are many. Raises OSError."""
+        if len(files) <= 2:
+            for file in files:
+                file.fsync()
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(PARALLEL_FILES, thread_name_prefix="fsync")
+        list(self._pool.map(lambda file: file.fsync(), files))
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             error = None
             try:
-                files = [file for _, token in job.tokens for file in token.files]
-                if len(files) <= 2:
-                    for file in files:
-                        file.fsync()
-                else:
-                    if self._pool is None:
-                        self._pool = ThreadPoolExecutor(PARALLEL_FILES, thread_name_prefix="fsync")
-                    list(self._pool.map(lambda file: file.fsync(), files))
+                self.sync([file for _, token in job.tokens for file in token.files])
             except OSError as failure:
                 error = failure
             self._on_done(job, error)

@@ -360,4 +360,5 @@ class Server:
             self.disconnect(connection, None)
         self._flusher.stop()
         if not self.failure.done():
-            self.broker.close_logs(wall_clock_ms())
+            self.broker.close_logs(wall_clock_ms(), self._flusher.sync)
+        self._flusher.close()

@@ -22,6 +22,11 @@ class ProducerIdAllocator:
         self._persist = persist
         self._next_id = self._block_end = next_id
 
+    def skip_used(self, next_id: int) -> None:
+        """Give away none below: some were given out that `persist` was not told of (by another broker, or the note of it is lost)."""
+        if next_id > self._next_id:
+            self._next_id = self._block_end = max(next_id, self._block_end)
+
     def allocate(self) -> int:
         """An id that nobody has.
 

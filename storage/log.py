@@ -151,8 +151,8 @@ class Trash:
         self.entries.append((due_ms, path))
 
 
-class _DirectorySync:
-    """The directory itself as a part of a flush: new files are durable once their names are."""
+class DirectorySync:
+    """The directory itself as a part of a flush: new files are durable once their names are. Two of the same directory are equal."""
 
     __slots__ = ("directory", "disk")
 
@@ -162,6 +162,12 @@ class _DirectorySync:
 
     def fsync(self) -> None:
         self.disk.fsync_dir(self.directory)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DirectorySync) and other.directory == self.directory
+
+    def __hash__(self) -> int:
+        return hash(self.directory)
 
 
 class Log:
@@ -216,6 +222,7 @@ class Log:
         self._unflushed = [segment for segment in segments if segment is self.active or self._end_of(segment) > recovery_point]
         self._directory_changed = not directory_is_durable
         self._new_paths: list[str] = []
+        self._state_when_closed: tuple[int, int, int] | None = None
         self._recent: dict[int, int] = {}
         self._older: dict[int, int] = {}
         self._stable_end: tuple[int, Segment, int] = (-1, self.active, 0)
@@ -816,8 +823,8 @@ class Log:
         if self._directory_changed:
             files += [self.disk.open(path) for path in self._new_paths]
             self._new_paths = []
-            files.append(_DirectorySync(self.disk, self.directory))
-            files.append(_DirectorySync(self.disk, self.directory.rpartition("/")[0]))
+            files.append(DirectorySync(self.disk, self.directory))
+            files.append(DirectorySync(self.disk, self.directory.rpartition("/")[0]))
             self._directory_changed = False
         return FlushToken(tuple(files), self.log_end_offset)
 
@@ -855,14 +862,36 @@ class Log:
 
     def close(self, now_ms: int) -> None:
         """Leave the log so that it is opened again without reading it: durable, indexes and snapshot written, files closed."""
-        self.flush()
+        for file in self.begin_close(now_ms):
+            file.fsync()
+        self.end_close()
+
+    def begin_close(self, now_ms: int) -> list[Syncable]:
+        """Write all that a clean stop leaves. Gives what is to be fsynced before `end_close`: nothing where nothing changed since the last."""
+        if self._state_when_closed == self._closing_state() and not self._directory_changed:
+            return []
+        token = self.begin_flush()
         self.active.add_last_time()
         self.active.write_indexes()
         if not self.snapshots or self.snapshots[-1] != self.log_end_offset:
             self.take_snapshot()
         self.write_manifest(closing=True)
+        files = [] if token is None else list(token.files)
+        if token is not None:
+            self.finish_flush(token)
+        return [*files, self.disk.open(f"{self.directory}/{MANIFEST_NAME}"), DirectorySync(self.disk, self.directory)]
+
+    def end_close(self) -> None:
+        """All that `begin_close` gave is on the disk."""
         for segment in self.segments:
             segment.close()
+
+    def note_as_closed(self) -> None:
+        """The log was just opened, and everything is as a clean stop left it."""
+        self._state_when_closed = self._closing_state()
+
+    def _closing_state(self) -> tuple[int, int, int]:
+        return self.log_start_offset, self.log_end_offset, len(self.segments)
 
     def forget_indexes(self) -> None:
         """The log is deleted: what memory its indexes have is free. Files close when the last slice of them was sent."""
@@ -894,7 +923,7 @@ class Log:
                 manifest.files.update({name: (size, crc) for name, size, crc in segment.checksums()})
                 if segment is not self.active:
                     segment.manifest = manifest
-        self.disk.write_atomic(f"{self.directory}/{MANIFEST_NAME}", manifest.encode(), sync=closing)
+        self.disk.write_atomic(f"{self.directory}/{MANIFEST_NAME}", manifest.encode(), sync=False)
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.partition}"

@@ -102,7 +102,7 @@ def load_log(
     end_offset = state.end_offset
     snapshots = _usable_snapshots(disk, directory, files.snapshots, end_offset)
     epochs = _load_epochs(disk, directory, segments, end_offset)
-    return Log(
+    log = Log(
         disk,
         directory,
         topic,
@@ -121,6 +121,9 @@ def load_log(
         start_changed=start_changed,
         directory_is_durable=clean,
     )
+    if clean and manifest is not None and manifest.log_end_offset == end_offset and _is_exact(manifest, segments):
+        log.note_as_closed()
+    return log
 
 
 # --- what the directory holds ---------------------------------------------------------------------------------------------------

@@ -39,10 +39,10 @@ def main() -> int:
                 f"{turn * 100 // ROUNDS:3d} %  {spent:6.1f} s  {resident_mb():6.1f} MB resident  {storm.counts}  {len(storm.findings)} findings",
                 flush=True,
             )
+        for key, finding in storm.findings.items():
+            print(f"\n--- {key}\n{finding}", flush=True)
         storm.check_restarts(Path(scratch, "copy"))
         storm.broker.close_logs(storm.now_ms)
-    for key, finding in storm.findings.items():
-        print(f"\n--- {key}\n{finding}")
     print(f"\n{arguments.count} mutated requests in {spent:.0f} s ({arguments.count / spent:.0f}/s), {len(storm.findings)} findings")
     return bool(storm.findings)
 

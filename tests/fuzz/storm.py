@@ -368,4 +368,5 @@ def differences(when: str, before: dict[str, Any], after: dict[str, Any], path: 
             if key == "producers":  # one that had expired may be remembered again: no harm
                 right = {producer: row for producer, row in right.items() if producer in left}
             differences(when, left, right, f"{path}, {key}")
+            continue
         assert left == right, f"{when}, {path}, {key}: it was\n{left}\nand is\n{right}"

@@ -70,6 +70,10 @@ def _with_deletions(scenario: Scenario) -> None:
     scenario.fault_weights = (4, 0, 0, 0, 0, 4)
 
 
+def _with_deaths(scenario: Scenario) -> None:
+    scenario.dying, scenario.applications, scenario.workers, scenario.chaos_ms = 0.4, 2, 0, 1000
+
+
 def _with_group(scenario: Scenario) -> None:
     scenario.topics |= {"in": 1, "out": 1}
     scenario.transaction_timeout_ms = 5000
@@ -195,7 +199,7 @@ def names_are_not_durable() -> Iterator[None]:
         token = begin(self)
         if token is None:
             return None
-        return token._replace(files=tuple(file for file in token.files if not isinstance(file, log_module._DirectorySync)))
+        return token._replace(files=tuple(file for file in token.files if not isinstance(file, log_module.DirectorySync)))
 
     with changed(Log, "begin_flush", begin_flush):
         yield
@@ -213,13 +217,13 @@ def power_loss_is_not_noticed() -> Iterator[None]:
 @defect("where a log begins is not written down", "watermark", tweak=_with_deletions)
 def deletions_are_forgotten() -> Iterator[None]:
     def write_starts(self: LogManager) -> None:
-        pass
+        self._start_changed.clear()
 
     with changed(LogManager, "write_starts", write_starts):
         yield
 
 
-@defect("transactions do not time out", "stuck")
+@defect("transactions do not time out", "stuck", tweak=_with_deaths)
 def no_timeouts() -> Iterator[None]:
     def next_deadline_ms(self: TxnShard) -> int | None:
         return None

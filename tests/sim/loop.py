@@ -11,6 +11,11 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 Task = Generator[Any, Any, Any]
+MOST_EVENTS = 20_000
+
+
+class EndlessError(Exception):
+    """So many events in one schedule that something must be going round in circles."""
 
 
 class Future:
@@ -56,7 +61,7 @@ class Loop:
     def __init__(self, start_ms: int) -> None:
         self.now_ms = start_ms
         self._heap: list[tuple[int, int, Timer]] = []
-        self._sequence = 0
+        self._sequence = self.events = 0
         self.running = 0
 
     def at(self, when_ms: int, call: Callable[..., Any], *arguments: Any) -> Timer:
@@ -69,9 +74,12 @@ class Loop:
         return self.at(self.now_ms + delay_ms, call, *arguments)
 
     def run_until(self, end_ms: int, is_done: Callable[[], bool] | None = None) -> None:
-        """Let events happen up to `end_ms`, or until `is_done`."""
+        """Let events happen up to `end_ms`, or until `is_done`. Raises: EndlessError."""
         heap = self._heap
         while heap and heap[0][0] <= end_ms:
+            self.events += 1
+            if self.events > MOST_EVENTS:
+                raise EndlessError(f"{MOST_EVENTS} events, the last at {self.now_ms}")
             if is_done is not None and is_done():
                 return
             when_ms, _, timer = heapq.heappop(heap)

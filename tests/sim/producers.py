@@ -234,7 +234,7 @@ class TransactionalProducer(Producer):
                 yield from self.add_partitions(chosen)
                 for _ in range(rng.randint(1, 4)):
                     self.put(rng.choice(chosen), rng.randint(1, 3), transaction)
-                if rng.random() < 0.03:
+                if rng.random() < world.scenario.dying:
                     self.waiting.clear()
                     transaction.end(Ending.ABORTED, world.loop.now_ms)
                     raise Fenced  # the application dies in the midst of it

@@ -41,6 +41,7 @@ class Scenario:
     transaction_timeout_ms: int = 3000
     pausing: float = 0.3
     zombies: float = 0.2
+    dying: float = 0.03
     chaos_ms: int = 5000
     fault_count: int = 4
     fault_gap_ms: tuple[int, int] = (100, 1000)

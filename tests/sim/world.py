@@ -12,7 +12,7 @@ from checkers import FinalLog, Finding, History, Partition, Source, check
 from sim.clients import Asking, Refused
 from sim.disk import Crash
 from sim.group import Worker, committed_offsets
-from sim.loop import Future, Loop
+from sim.loop import EndlessError, Future, Loop
 from sim.network import Link, Weather
 from sim.node import Node
 from sim.producers import IdempotentProducer, Producer, TransactionalProducer
@@ -207,6 +207,8 @@ class World:
             self._run()
         except Crash:
             raise AssertionError("a crash got out of the node") from None
+        except EndlessError as error:
+            self.history.incident("stuck", str(error))
         except Exception:
             self.history.incident("crashed", traceback.format_exc(limit=-6))
         findings = check(self.history)

@@ -1,0 +1,49 @@
+"""Ranges divided among tasks, and offsets as JSON."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_connector.offsets import OffsetRange, PartitionName, divide, dump_offsets
+
+ranges = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 500)), max_size=6).map(
+    lambda each: [OffsetRange("t", index, start, start + size) for index, (start, size) in enumerate(each)]
+)
+
+
+@given(ranges, st.none() | st.integers(1, 40), st.none() | st.integers(1, 100))
+def test_pieces_make_up_the_ranges(whole: list[OffsetRange], min_partitions: int | None, max_records: int | None) -> None:
+    pieces = divide(whole, min_partitions=min_partitions, max_records=max_records)
+    total = sum(each.size for each in whole)
+    assert all(piece.size > 0 for piece in pieces)
+    for each in whole:
+        mine = [piece for piece in pieces if piece.partition == each.partition]
+        edges = [each.start_offset, *(piece.end_offset for piece in mine)]
+        assert [piece.start_offset for piece in mine] == edges[:-1]
+        assert edges[-1] == each.end_offset or each.size == 0
+        assert max((piece.size for piece in mine), default=0) - min((piece.size for piece in mine), default=0) <= 1
+    assert max_records is None or all(piece.size <= max_records for piece in pieces)
+    assert len(pieces) >= min(min_partitions or 0, total)
+
+
+def test_the_longest_range_is_cut_first() -> None:
+    whole = [OffsetRange("a", 0, 0, 10), OffsetRange("b", 0, 100, 1000)]
+    assert divide(whole, min_partitions=4) == [
+        OffsetRange("a", 0, 0, 10),
+        OffsetRange("b", 0, 100, 400),
+        OffsetRange("b", 0, 400, 700),
+        OffsetRange("b", 0, 700, 1000),
+    ]
+
+
+def test_without_options_there_is_one_task_a_partition_and_none_for_empty_ones() -> None:
+    whole = [OffsetRange("a", 0, 0, 10), OffsetRange("a", 1, 7, 7), OffsetRange("a", 2, 9, 3)]
+    assert divide(whole) == whole[:1]
+
+
+def test_json_has_one_order() -> None:
+    """Spark compares stream offsets as strings."""
+    left = {PartitionName("b", 10): 1, PartitionName("b", 9): 2, PartitionName("a", 0): 3}
+    right = dict(reversed(list(left.items())))
+    assert dump_offsets(left) == dump_offsets(right) == '{"a":{"0":3},"b":{"9":2,"10":1}}'

@@ -1,0 +1,124 @@
+"""Options: names and meanings of Spark's own Kafka source, and errors that name the option and what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from spark_connector.offsets import EARLIEST, LATEST, PartitionName
+from spark_connector.options import OptionError, SourceOptions, includes_headers, parse_source_options
+
+REQUIRED = {"kafka.bootstrap.servers": "one:9092, [::1]:9093", "subscribe": "a"}
+
+
+def parse(**options: str) -> SourceOptions:
+    return parse_source_options(REQUIRED | {name.replace("__", "."): value for name, value in options.items()})
+
+
+def without(*names: str, **options: str) -> SourceOptions:
+    return parse_source_options({name: value for name, value in REQUIRED.items() if name not in names} | options)
+
+
+def test_defaults() -> None:
+    options = parse()
+    assert options.client.bootstrap_servers == (("one", 9092), ("::1", 9093))
+    assert options.subscription.topics == ("a",)
+    assert (options.starting.everywhere, options.ending.everywhere) == (EARLIEST, LATEST)
+    assert options.read_committed and options.fail_on_data_loss and not options.include_headers
+    assert options.min_partitions is None and options.client.fetch_max_bytes == 16 << 20
+
+
+def test_names_are_case_insensitive() -> None:
+    assert parse(INCLUDEHEADERS="True", minpartitions="7").min_partitions == 7
+    assert includes_headers({"IncludeHeaders": "true"})
+
+
+def test_topics_partitions_and_patterns() -> None:
+    assert parse(subscribe=" b , a,b").subscription.topics == ("b", "a")
+    assert without("subscribe", subscribePattern="a.*").subscription.pattern == "a.*"
+    assigned = without("subscribe", assign='{"b": [1, 0, 1], "a": [2]}').subscription.partitions
+    assert assigned == (PartitionName("a", 2), PartitionName("b", 0), PartitionName("b", 1))
+
+
+def test_offsets() -> None:
+    options = parse(startingOffsets='{"a": {"0": 23, "1": -2}}', endingOffsets='{"a": {"0": 50, "1": -1}}')
+    assert options.starting.offsets == {PartitionName("a", 0): 23, PartitionName("a", 1): EARLIEST}
+    assert options.ending.offsets[PartitionName("a", 1)] == LATEST
+    assert parse(endingOffsets="LATEST").ending.everywhere == LATEST
+
+
+def test_timestamps_go_before_offsets() -> None:
+    options = parse(startingOffsets="earliest", startingOffsetsByTimestamp='{"a": {"0": 1000}}', endingTimestamp="5")
+    assert options.starting.timestamps_ms == {PartitionName("a", 0): 1000} and not options.starting.or_latest
+    assert options.ending.timestamp_ms == 5 and options.ending.or_latest
+    both = parse(startingTimestamp="7", startingOffsetsByTimestamp='{"a": {"0": 1}}', startingOffsetsByTimestampStrategy="latest")
+    assert both.starting.timestamp_ms == 7 and both.starting.or_latest
+
+
+def test_kafka_options_that_are_used_and_those_that_are_passed_over() -> None:
+    options = parse(
+        kafka__isolation__level="read_uncommitted",
+        kafka__max__partition__fetch__bytes="1000",
+        kafka__client__id="me",
+        kafka__check__crcs="false",
+        kafka__heartbeat__interval__ms="1",
+        kafka__security__protocol="plaintext",
+        groupIdPrefix="x",
+        checkpointLocation="/tmp",
+    )
+    assert not options.read_committed
+    assert (options.client.fetch_max_bytes, options.client.client_id, options.client.check_crcs) == (1000, "me", False)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"startingOffset": "1"}, "startingoffset is not known: did you mean startingOffsets"),
+        ({"xyzzy": "1"}, "xyzzy is not known: spark_connector/README.md"),
+        ({"subscribe": " , "}, "option subscribe="),
+        ({"assign": '{"a": [0]}'}, "subscribe and assign are given together"),
+        ({"startingOffsets": "latest"}, "option startingOffsets=latest: a batch read would be empty"),
+        ({"endingOffsets": "earliest"}, "option endingOffsets=earliest"),
+        ({"startingOffsets": '{"a": {"0": -1}}'}, r"option startingOffsets: -1 \(latest\) for a-0"),
+        ({"endingOffsets": '{"a": {"0": -2}}'}, r"option endingOffsets: -2 \(earliest\) for a-0"),
+        ({"startingOffsets": '{"a": {"0": -3}}'}, "option startingOffsets=.*give JSON like"),
+        ({"startingOffsets": '{"a": 5}'}, "option startingOffsets=.*give JSON like"),
+        ({"startingOffsets": '{"a": {"0": true}}'}, "option startingOffsets=.*give JSON like"),
+        ({"startingOffsets": "soon"}, "option startingOffsets='soon': give JSON like"),
+        ({"startingTimestamp": "noon"}, "option startingTimestamp='noon': give a whole number"),
+        ({"startingOffsetsByTimestampStrategy": "x"}, "give error or latest"),
+        ({"minPartitions": "0"}, "option minPartitions='0': give a whole number of at least 1"),
+        ({"failOnDataLoss": "maybe"}, "option failOnDataLoss='maybe': give true or false"),
+        ({"kafka.isolation.level": "serializable"}, "option kafka.isolation.level='serializable': give read_committed or read_uncommitted"),
+        ({"kafka.bootstrap.servers": "host"}, "'host' is not host:port"),
+        ({"kafka.bootstrap.servers": "host:99999"}, "is not host:port"),
+        ({"kafka.bootstrap.servers": ","}, "give at least one host:port"),
+        ({"kafka.auto.offset.reset": "latest"}, "kafka.auto.offset.reset cannot be set: use startingOffsets"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "kafka.security.protocol='SASL_SSL': only PLAINTEXT"),
+    ],
+)
+def test_errors_name_the_option_and_what_to_do(given: dict[str, str], says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        parse_source_options(REQUIRED | given)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({}, "exactly one of the options subscribe, subscribePattern and assign says what to read: none is given"),
+        ({"assign": "[]"}, "option assign="),
+        ({"assign": "{}"}, "option assign="),
+        ({"assign": '{"a": [-1]}'}, "option assign="),
+        ({"subscribePattern": "("}, "option subscribePattern='\\('"),
+        ({"subscribePattern": ""}, "option subscribePattern is empty"),
+    ],
+)
+def test_what_to_read_has_to_be_said_once_and_well(given: dict[str, str], says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        without("subscribe", **given)
+
+
+def test_the_brokers_have_to_be_named() -> None:
+    with pytest.raises(OptionError, match=r"option kafka.bootstrap.servers is missing"):
+        without("kafka.bootstrap.servers")

