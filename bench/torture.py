@@ -95,9 +95,11 @@ class Worker:
         5511). A broker that does not answer looks otherwise: each request has a timeout, and then there is an error, which is a step. Time is
         counted in own steps, so that a SIGSTOP does not count.
         """
-        idle_s, seen = 0, -1
+        idle_s, seen, parent = 0, -1, os.getppid()
         while True:
             time.sleep(1)
+            if os.getppid() != parent:
+                os._exit(1)  # nobody is left to end this process
             idle_s, seen = (idle_s + 1 if self.steps == seen else 0), self.steps
             if idle_s > HUNG_S:
                 self.diary("hung")
@@ -106,7 +108,7 @@ class Worker:
     def producer(self, **settings: Any) -> Any:
         from confluent_kafka import Producer
 
-        base = {"bootstrap.servers": self.servers, "linger.ms": 2, "enable.idempotence": True, "socket.timeout.ms": 10_000}
+        base = {"bootstrap.servers": self.servers, "linger.ms": 2, "enable.idempotence": True, "socket.timeout.ms": 5_000}
         return Producer({**base, **RECONNECTING, **settings}, logger=self.quiet)
 
     def transactional(self) -> Any:

@@ -406,7 +406,7 @@ class Log:
         return list(self.producer_state.open_txns)
 
     def ended_before_open_transaction(self, producer_id: int, marker_timestamp: int) -> bool:
-        """Whether the producer has a transaction open here whose predecessor was ended by a marker of exactly that time."""
+        """Whether the producer has a transaction open here that began after a marker of its own of that time or later."""
         first_offset = self.producer_state.open_txns.get(producer_id)
         if first_offset is None:
             return False
@@ -420,7 +420,7 @@ class Log:
                 if header.producer_id == producer_id and header.is_control:
                     last = header
             if last is not None:
-                return last.max_timestamp == marker_timestamp
+                return last.max_timestamp >= marker_timestamp
         return False
 
     def producer_epoch_of(self, producer_id: int) -> int:

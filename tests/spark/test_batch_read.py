@@ -1,0 +1,212 @@
+"""`spark.read.format("barnabas")` on a local Spark: the automatic registration, the schema, isolation, ranges, errors."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from helpers.fake_broker import FakeBroker, FakeLog
+
+from barnabas import BrokerProcess
+from protocol.compression import Codec
+from protocol.records import NewRecord, encode_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_numbers = itertools.count()
+
+
+@pytest.fixture()
+def topic() -> str:
+    return f"topic-{next(_numbers)}"
+
+
+def publish(broker: BrokerProcess, topic: str, transactions: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
+    """Each is (commit, abort or plain, records); a record is (partition, key, value[, timestamp[, headers]])."""
+    from confluent_kafka import Producer
+
+    config = {"bootstrap.servers": broker.bootstrap_servers, "log_level": 2}
+    transactional = Producer(config | {"transactional.id": topic})
+    transactional.init_transactions(30)
+    plain = Producer(config)
+    for end, records in transactions:
+        producer = plain if end == "plain" else transactional
+        if end != "plain":
+            producer.begin_transaction()
+        for partition, key, value, *rest in records:
+            timestamp, headers = (*rest, 0, None)[:2] if len(rest) < 2 else rest
+            producer.produce(topic, value, key, partition, timestamp=timestamp, headers=headers)
+        producer.flush()
+        if end == "commit":
+            producer.commit_transaction(30)
+        elif end == "abort":
+            producer.abort_transaction(30)
+
+
+def frame(spark: SparkSession, broker: BrokerProcess | FakeBroker, topic: str, schema: str | None = None, **options: str) -> DataFrame:
+    reader = spark.read.format("barnabas").option("kafka.bootstrap.servers", broker.bootstrap_servers)
+    if "assign" not in options and "subscribePattern" not in options:
+        reader = reader.option("subscribe", topic)
+    for name, value in options.items():
+        reader = reader.option(name.replace("__", "."), value)
+    return (reader.schema(schema) if schema else reader).load()
+
+
+def values(rows: DataFrame) -> list[str]:
+    return sorted(bytes(row.value).decode() for row in rows.select("value").collect())
+
+
+def test_schema_of_sparks_own_source(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:
+    plain = frame(spark, broker, topic).schema.simpleString()
+    assert plain == (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int>"
+    )
+    with_headers = frame(spark, broker, topic, includeHeaders="true").schema.simpleString()
+    assert with_headers == plain[:-1] + ",headers:array<struct<key:string,value:binary>>>"
+
+
+def test_every_column(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:
+    records = [
+        (1, b"k", b"v", 1_700_000_000_123, [("a", b"1"), ("b", None), ("a", b"")]),
+        (1, None, b"", 1_700_000_000_124, None),
+        (1, b"", None, 1_700_000_000_125, [("ä", b"\0")]),
+    ]
+    publish(broker, topic, [("plain", records)])
+    rows = frame(spark, broker, topic, includeHeaders="true").orderBy("offset").collect()
+    second = datetime.datetime(2023, 11, 14, 22, 13, 20, tzinfo=datetime.UTC)
+    assert [row.asDict(recursive=True) | {"timestamp": row.timestamp.astimezone(datetime.UTC)} for row in rows] == [
+        {
+            "key": key,
+            "value": value,
+            "topic": topic,
+            "partition": 1,
+            "offset": offset,
+            "timestamp": second + datetime.timedelta(milliseconds=123 + offset),
+            "timestampType": 0,
+            "headers": headers and [{"key": name, "value": content} for name, content in headers],
+        }
+        for offset, (_, key, value, _, headers) in enumerate(records)
+    ]
+
+
+def test_read_committed_is_the_default(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:
+    transactions = [("commit", [(number % 2, None, b"c%d" % number)]) for number in range(3)]
+    transactions += [("abort", [(number % 2, None, b"a%d" % number) for number in range(10)]), ("plain", [(0, None, b"p")])]
+    transactions += [("abort", [(1, None, b"last")])]
+    publish(broker, topic, transactions)
+    assert values(frame(spark, broker, topic)) == ["c0", "c1", "c2", "p"]
+    uncommitted = frame(spark, broker, topic, kafka__isolation__level="read_uncommitted")
+    assert uncommitted.count() == 15
+    # A partition's range that holds nothing but aborted records and markers.
+    only_aborted = json.dumps({topic: {"0": 4, "1": 3}})
+    assert frame(spark, broker, topic, startingOffsets=only_aborted, endingOffsets=json.dumps({topic: {"0": 6, "1": -1}})).count() == 0
+
+
+def test_an_open_transaction_ends_the_range(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:
+    from confluent_kafka import Producer
+
+    publish(broker, topic, [("plain", [(0, None, b"before")])])
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": topic + "-open", "log_level": 2})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=0)
+    producer.flush()
+    publish(broker, topic, [("plain", [(0, None, b"after")])])
+    assert values(frame(spark, broker, topic)) == ["before"]
+    producer.commit_transaction(30)
+    assert values(frame(spark, broker, topic)) == ["after", "before", "open"]
+
+
+@pytest.mark.parametrize("options", [{}, {"minPartitions": "7"}, {"maxRecordsPerPartition": "9"}, {"kafka__max__partition__fetch__bytes": "200"}])
+def test_every_record_once_however_it_is_divided(spark: SparkSession, broker: BrokerProcess, topic: str, options: dict[str, str]) -> None:
+    transactions: list[tuple[str, list[tuple[Any, ...]]]] = []
+    for number in range(12):
+        records = [(place % 2, b"%d" % number, b"%d-%d" % (number, place)) for place in range(8)]
+        transactions.append(("abort" if number % 3 == 1 else "commit", records))
+    publish(broker, topic, transactions)
+    rows = frame(spark, broker, topic, **options)
+    if options and "kafka__max__partition__fetch__bytes" not in options:
+        assert rows.rdd.getNumPartitions() >= 7
+    seen = Counter(values(rows))
+    assert seen == Counter(f"{number}-{place}" for number in range(12) if number % 3 != 1 for place in range(8))
+
+
+def test_offsets_timestamps_and_assignment(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:
+    publish(broker, topic, [("plain", [(number % 2, None, b"%d" % number, 1000 + number)]) for number in range(10)])
+    assert values(frame(spark, broker, topic, startingTimestamp="1003", endingTimestamp="1007")) == ["3", "4", "5", "6"]
+    by_partition = json.dumps({topic: {"0": 1008, "1": 1009}})
+    assert values(frame(spark, broker, topic, startingOffsetsByTimestamp=by_partition)) == ["8", "9"]
+    assert values(frame(spark, broker, topic, assign=json.dumps({topic: [1]}))) == ["1", "3", "5", "7", "9"]
+    start = json.dumps({topic: {"0": 4, "1": -2}})
+    assert values(frame(spark, broker, topic, startingOffsets=start)) == ["1", "3", "5", "7", "8", "9"]
+    assert values(frame(spark, broker, topic, subscribePattern=topic + "x?")) == [str(number) for number in range(10)]
+
+
+def test_a_schema_of_ones_own_chooses_columns(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:
+    publish(broker, topic, [("plain", [(0, b"k", b"v", 5)])])
+    rows = frame(spark, broker, topic, "offset long, value binary").collect()
+    assert [tuple(row) for row in rows] == [(0, bytearray(b"v"))] or [tuple(row) for row in rows] == [(0, b"v")]
+
+
+def test_log_append_time_and_codecs_of_a_canned_log(spark: SparkSession) -> None:
+    batches = [
+        bytes(encode_batch([NewRecord(None, codec.name.encode(), 5)], base_offset=codec * 3, codec=codec, log_append_time=codec == 2))
+        for codec in Codec
+    ]
+    with FakeBroker({("t", 0): FakeLog(batches)}) as fake:
+        rows = frame(spark, fake, "t").selectExpr("CAST(value AS STRING)", "timestampType", "offset").orderBy("offset").collect()
+    assert [tuple(row) for row in rows] == [(codec.name, int(codec == 2), codec * 3) for codec in Codec]
+
+
+def test_an_empty_topic_and_an_empty_pattern(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:
+    publish(broker, topic, [("abort", [(0, None, b"x")])])
+    assert frame(spark, broker, topic).count() == 0
+    assert frame(spark, broker, topic, subscribePattern="there-is-none.*").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "schema", "says"),
+    [
+        ({"subscribe": "there-is-none"}, None, "topic 'there-is-none' does not exist"),
+        ({"subscribee": "x"}, None, "option subscribee is not known: did you mean subscribe?"),
+        ({"startingOffsets": "{}x"}, None, "option startingOffsets='{}x': give JSON like"),
+        ({}, "value string", "column value is binary, not string"),
+        ({}, "headers array<struct<key:string,value:binary>>", "the column headers needs the option includeHeaders=true"),
+        ({}, "nothing int", "column nothing is not one of the source's"),
+        ({"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "100"}, None, "is one running there?"),
+    ],
+)
+def test_errors(spark: SparkSession, broker: BrokerProcess, topic: str, options: dict[str, str], schema: str | None, says: str) -> None:
+    from pyspark.errors import PySparkException
+
+    reader = spark.read.format("barnabas").options(**{"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic} | options)
+    with pytest.raises(PySparkException) as caught:
+        (reader.schema(schema) if schema else reader).load().count()
+    assert says in str(caught.value)
+
+
+def test_deleted_records(spark: SparkSession) -> None:
+    from pyspark.errors import PySparkException
+
+    log = FakeLog([bytes(encode_batch([NewRecord(None, b"%d" % place, 1) for place in range(5)]))], start_offset=3)
+    start = '{"t": {"0": 0}}'
+    with FakeBroker({("t", 0): log}) as fake:
+        with pytest.raises(PySparkException, match="failOnDataLoss"):
+            frame(spark, fake, "t", startingOffsets=start).count()
+        assert values(frame(spark, fake, "t", startingOffsets=start, failOnDataLoss="false")) == ["3", "4"]
+
+
+def test_the_read_goes_on_where_the_broker_came_back(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:
+    """Planned before the kill, read after it."""
+    with BrokerProcess() as own:
+        publish(own, topic, [("commit", [(0, None, b"1"), (0, None, b"2")])])
+        rows = frame(spark, own, topic)
+        assert values(rows) == ["1", "2"]
+        own.kill()
+        own.restart()
+        assert values(rows) == ["1", "2"]
