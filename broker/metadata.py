@@ -96,10 +96,20 @@ class ClusterMetadata:
         return topic
 
     def adopt_topic(self, name: str, topic_id: uuid.UUID, partition_count: int) -> Topic:
-        """Keep a topic that was found in the data directory alone."""
-        configs = {"cleanup.policy": "compact"} if name in INTERNAL_TOPICS else {}
-        logger.info("taking over %s with %d partitions, which the data directory holds", name, partition_count)
-        return self.create_topic(name, topic_id, partition_count, configs)
+        """Keep a topic that was found in the data directory alone.
+
+        Its settings were kept elsewhere by whoever wrote it, and are not known here: nothing of it is let go until it is given some.
+        """
+        if name in INTERNAL_TOPICS:
+            logger.info("taking over %s with %d partitions, which the data directory holds", name, partition_count)
+            return self.create_topic(name, topic_id, partition_count, {"cleanup.policy": "compact"})
+        logger.warning(
+            "taking over %s with %d partitions, which the data directory holds; its settings are not known, so that nothing of it is deleted "
+            "(retention.ms=-1) until you set cleanup.policy and retention.ms",
+            name,
+            partition_count,
+        )
+        return self.create_topic(name, topic_id, partition_count, {"retention.ms": "-1"})
 
     def delete_topic(self, name: str) -> None:
         assert name in self.topics, f"{name} does not exist"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import io
 import re
 import sys
 import types
@@ -103,8 +104,9 @@ def decoder(message_class: Any, version: int) -> Decoder:
     """f(buffer, position) -> (message, position after it).
 
     It reads beyond a buffer that is too short without complaint; the caller compares the position with the buffer's end. The code is what
-    kafka-python generates, with three things added: any negative count is null; a varint ends after five bytes; null in a request's field
-    that may not be null is a ValueError. And a Produce request keeps `records` as a view of the buffer instead of a copy.
+    kafka-python generates, with some things changed: any negative count is null; a varint ends after five bytes; tagged fields end where
+    they say; null in a request's field that may not be null is a ValueError; letters in a request that are not UTF-8 are replaced, as Java
+    does. And a Produce request keeps `records` as a view of the buffer instead of a copy.
     """
     key = (message_class.__name__, version)
     known = _decoders.get(key)
@@ -128,7 +130,10 @@ def _compile(message_class: Any, version: int) -> Decoder:
     context.lines.append("    return obj, pos")
     source = _NO_COUNT.sub(r"\1 < 0:", context.source())
     source = _VARINT_BYTE.sub(r"\1\2 += 7\n\1if \2 > 28: raise ValueError('a varint is longer than five bytes')", source)
+    source = _TAGGED.sub(r"\1_tfd, pos = _read_tagged(\2, data, pos, \3)", source)
+    context.globs["_read_tagged"] = _read_tagged
     if message_class.is_request():
+        source = source.replace('], "utf-8")', '], "utf-8", "replace")')
         source = _refusing_null(source, *_nullability(form, version))
     exec(compile(source, f"<decoder of {message_class.__name__} {version}>", "exec"), context.globs)
     if message_class.is_request() and message_class.API_KEY == PRODUCE:
@@ -139,8 +144,36 @@ def _compile(message_class: Any, version: int) -> Decoder:
 
 _NO_COUNT = re.compile(r"(if _n\d+) == -1:")
 _VARINT_BYTE = re.compile(r"^( *)(_sh\d+) \+= 7$", re.MULTILINE)
+_TAGGED = re.compile(r"^( *)_bio\d+ = .*\n *_tfd = (_tf\d+)\.decode\(_bio\d+, version=(\d+)\)\n *pos \+= _bio\d+\.tell\(\)$", re.MULTILINE)
 _NULL = re.compile(r"^( *)(_\w+) = None$")
 _ASSIGNED = re.compile(r"^ *_?obj\d*\.(\w+) = (_\w+)$|^ *_val\d+\.(\w+) = (_\w+)$")
+
+
+def _read_tagged(form: Any, data: Any, position: int, version: int) -> tuple[dict[str, Any], int]:
+    """The known ones of a message's tagged fields, and the position after all of them."""
+    values: dict[str, Any] = {}
+    count, position = _read_varint(data, position)
+    for _ in range(count):
+        tag, position = _read_varint(data, position)
+        size, position = _read_varint(data, position)
+        if size > len(data) - position:
+            raise ValueError("a tagged field is longer than its message")
+        field = form._tags.get(tag)
+        if field is not None:
+            values[field.name] = field.decode(io.BytesIO(data[position : position + size]), version=version, compact=True, tagged=None)
+        position += size
+    return values, position
+
+
+def _read_varint(data: Any, position: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 35, 7):
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise ValueError("a varint is longer than five bytes")
 
 
 def _unchanged(view: memoryview) -> memoryview:

@@ -55,7 +55,8 @@ def select_batches(
     view = memoryview(buffer)
     open_aborts = sorted(aborted or (), key=lambda entry: entry.first_offset, reverse=True)
     aborted_producers: set[int] = set()
-    chosen, next_offset, whole_batches = [], start_offset, 0
+    chosen: list[Batch] = []
+    next_offset, whole_batches = start_offset, 0
     if len(view) > 16 and view[16] != MAGIC:
         raise KafkaError(
             Code.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"the log holds messages of format {view[16]}; only record batches (format 2) are read"

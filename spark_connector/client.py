@@ -29,7 +29,9 @@ from spark_connector.options import ClientOptions
 T = TypeVar("T")
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
-UNKNOWN_TOPIC_PATIENCE_MS = 3000  # a topic that was just made may be unknown to the other brokers for a moment; one with a wrong name for ever
+UNKNOWN_TOPIC_PATIENCE_MS = (
+    3000  # a topic that was just made may be unknown to the other brokers for a moment; one with a wrong name for ever
+)
 MAX_RESPONSE_BYTES = (1 << 31) - 1
 CONSUMER = -1  # as replica_id
 
@@ -39,7 +41,7 @@ _SPOKEN: dict[type, tuple[int, int, Callable[[memoryview, int], Any]]] = {
     ApiVersionsRequest: (0, 2, lambda body, version: ApiVersionsResponse.decode(body, version=version)),
     MetadataRequest: (1, 8, lambda body, version: MetadataResponse.decode(body, version=version)),
     ListOffsetsRequest: (2, 5, lambda body, version: ListOffsetsResponse.decode(body, version=version)),
-    FetchRequest: (4, 11, lambda body, version: decode_fetch(body, version)),
+    FetchRequest: (4, 11, lambda body, version: decode_fetch(body, version)),  # noqa: PLW0108 (it is defined further down)
 }
 
 _PASSING = frozenset(

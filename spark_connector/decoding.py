@@ -141,8 +141,7 @@ def _rewritten(body: _Body, headers: Sequence[BatchHeader]) -> _Body:
         records = decode_records(body.data[start:end].tobytes(), header.record_count, 0, 0)
         parts.append(
             b"".join(
-                encode_record(NewRecord(record.key, record.value, record.timestamp, record.headers), record.offset, 0)
-                for record in records
+                encode_record(NewRecord(record.key, record.value, record.timestamp, record.headers), record.offset, 0) for record in records
             )
         )
     return _joined(parts)
@@ -176,7 +175,7 @@ def _candidates(body: _Body) -> tuple[Ints, Ints, Ints]:
     data = body.data
     zeros = np.flatnonzero(data == 0)
     zeros = zeros[np.searchsorted(zeros, body.starts[0] + 1) :]
-    length = data.take(zeros - 1)
+    length: NDArray[Any] = data.take(zeros - 1)
     ends_varint = length < 0x80
     zeros, length = zeros[ends_varint], length[ends_varint]
     found: list[tuple[Ints, Ints, Ints]] = []
@@ -294,7 +293,7 @@ class _Blobs(NamedTuple):
     lengths: Ints
     null: Flags
 
-    def __getitem__(self, which):  # type: ignore[no-untyped-def, override]
+    def within(self, which: slice) -> _Blobs:
         return _Blobs(self.positions[which], self.lengths[which], self.null[which])
 
 
@@ -339,7 +338,7 @@ def _columns(
     if int(offset[0]) < offsets[0] or int(offset[-1]) >= offsets[1]:
         keep = slice(*np.searchsorted(offset, offsets).tolist())
         offset, timestamp, timestamp_type = offset[keep], timestamp[keep], timestamp_type[keep]
-        key, value, header_count, position = key[keep], value[keep], header_count[keep], position[keep]
+        key, value, header_count, position = key.within(keep), value.within(keep), header_count[keep], position[keep]
         record_ends = record_ends[keep]
 
     return Columns(

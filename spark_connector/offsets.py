@@ -6,6 +6,7 @@ import heapq
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 LATEST, EARLIEST = -1, -2  # as offsets in Spark's JSON, and as timestamps in Kafka's ListOffsets
@@ -94,4 +95,4 @@ def _share(ranges: Sequence[OffsetRange], pieces: Sequence[int], missing: int) -
 
 def _cut(whole: OffsetRange, count: int) -> Iterable[OffsetRange]:
     edges = [whole.start_offset + whole.size * index // count for index in range(count + 1)]
-    return [whole._replace(start_offset=start, end_offset=end) for start, end in zip(edges, edges[1:], strict=False)]
+    return [whole._replace(start_offset=start, end_offset=end) for start, end in pairwise(edges)]

@@ -80,7 +80,9 @@ def require_pyspark() -> None:
         version = importlib.metadata.version("pyspark")
     except importlib.metadata.PackageNotFoundError:
         try:  # a Spark distribution brings PySpark without pip's records
-            from pyspark import __version__ as version
+            from pyspark import __version__
+
+            version = __version__
         except ImportError:
             raise MissingRequirementError(f"the source needs PySpark {wanted} or later and there is none: {INSTALL_PYSPARK}") from None
     found = tuple(int(part) for part in re.findall(r"\d+", version)[:2])

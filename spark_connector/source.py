@@ -1,4 +1,4 @@
-"""PySpark's view of the reader: the data source `barnabas`, its schema, and the batch reader."""
+"""PySpark's view of the reader: the data source `barnabas`, its schema, and the batch reader. (PySpark's classes are untyped for mypy.)"""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SCHEMA = StructType(
 SCHEMA_WITH_HEADERS = StructType([*SCHEMA.fields, HEADERS])
 
 
-class BarnabasSource(DataSource):
+class BarnabasSource(DataSource):  # type: ignore[misc]
     """`spark.read.format("barnabas")`."""
 
     @classmethod
@@ -57,7 +57,7 @@ class BarnabasSource(DataSource):
         return BatchReader(parse_source_options(self.options), schema)
 
 
-class RangePartition(InputPartition):
+class RangePartition(InputPartition):  # type: ignore[misc]
     """One task's work."""
 
     def __init__(self, wanted: OffsetRange | None) -> None:
@@ -65,7 +65,7 @@ class RangePartition(InputPartition):
         self.wanted = wanted
 
 
-class BatchReader(DataSourceReader):
+class BatchReader(DataSourceReader):  # type: ignore[misc]
     """Plans in the driver, reads in tasks; what travels between them is the options and one offset range per task.
 
     A schema that the user gave (`.schema("value binary")`) chooses columns: what is not in it is not decoded.

@@ -12,7 +12,7 @@ from bench.torture import BROKER_SETTINGS, Round
 
 pytestmark = pytest.mark.e2e
 
-SECONDS = 15.0
+SECONDS = 12.0
 
 
 def test_a_round_of_kills_and_pauses_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:

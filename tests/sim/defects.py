@@ -22,6 +22,7 @@ from protocol.errors import Code, KafkaError
 from sim.network import Weather
 from sim.scenario import Scenario
 from storage import log as log_module
+from storage import recovery
 from storage.log import Isolation, Log
 from storage.log_manager import LogManager
 from storage.producer_state import ProducerEntry, ProducerStateManager
@@ -63,6 +64,17 @@ def _with_power(scenario: Scenario) -> None:
 def _with_power_and_survivors(scenario: Scenario) -> None:
     _with_power(scenario)
     scenario.sessions_end_with_power = False
+
+
+def _with_small_segments_and_power(scenario: Scenario) -> None:
+    _with_power(scenario)
+    for configs in scenario.topic_configs.values():
+        configs["segment.bytes"] = "400"
+
+
+def _with_power_on_transactions(scenario: Scenario) -> None:
+    _with_power(scenario)
+    scenario.workers, scenario.applications, scenario.rounds, scenario.pausing = 0, 2, 8, 0.0
 
 
 def _with_deletions(scenario: Scenario) -> None:
@@ -211,6 +223,24 @@ def power_loss_is_not_noticed() -> Iterator[None]:
         return True
 
     with changed(LogManager, "_is_same_boot", is_same_boot):
+        yield
+
+
+@defect("a hole between two segments is not the end of the log", "lost", "stuck", "skipped", "torn", tweak=_with_small_segments_and_power)
+def holes_are_kept() -> Iterator[None]:
+    def is_torn_before(self: Any, number: int, end_offset: int) -> bool:
+        return False
+
+    with changed(recovery._Loader, "_is_torn_before", is_torn_before):
+        yield
+
+
+@defect("a marker written again ends whatever is open", "aborted-read", "precommitted-read", tweak=_with_power_on_transactions)
+def markers_end_the_next_transaction() -> Iterator[None]:
+    def ended_before(self: Log, producer_id: int, marker_timestamp: int) -> bool:
+        return False
+
+    with changed(Log, "ended_before_open_transaction", ended_before):
         yield
 
 

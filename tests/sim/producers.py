@@ -62,9 +62,11 @@ class Producer(Client):
         self.sessions += 1
         self.session = f"{self.name}/{self.sessions}"
 
-    def new_value(self) -> bytes:
+    def new_value(self, partition: Partition) -> bytes:
+        """Unique. What stands before its last '-' is the record's key: in a compacted topic one of a few, else the producer's name."""
         self._made += 1
-        return f"{self.name}-{self._made}".encode()
+        key = f"{self.name}.k{self._made % 3}" if partition[0] in self.world.history.compacted else self.name
+        return f"{key}-{self._made}".encode()
 
     def put(
         self, partition: Partition, count: int, transaction: Transaction | None = None, sources: list[Source] | None = None
@@ -74,7 +76,7 @@ class Producer(Client):
         durable = transaction is None and partition[0] in self.world.flushed_topics
         writes = [
             history.write(
-                self.new_value(),
+                self.new_value(partition),
                 partition,
                 session=self.session,
                 transaction=transaction,

