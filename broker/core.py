@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from broker.config import BrokerConfig, topic_log_config
@@ -32,6 +32,7 @@ from protocol import messages
 from protocol.api_table import API_VERSIONS, BY_KEY, Api
 from protocol.errors import Code, ProtocolViolation
 from protocol.framing import RequestHeader, read_request_header, response_has_tagged_header
+from protocol.records import Record, decode_marker, records_of
 from storage.log import Log
 from storage.log_config import LogConfig
 from storage.log_manager import LogDirectoryError, LogManager, sync_one_by_one
@@ -149,17 +150,13 @@ class Broker:
             highest = max(highest, metadata.producer_id)
         return highest
 
-    def records_of_log(self, log: Log) -> Any:
+    def records_of_log(self, log: Log) -> Iterator[Record]:
         """Every data record of a log, in order."""
-        from protocol.records import records_of
-
         for header, batch in log.read_batches():
             if not header.is_control:
                 yield from records_of(batch)
 
     def _replay_offsets(self, index: int, log: Log) -> None:
-        from protocol.records import decode_marker, records_of
-
         for header, batch in log.read_batches():
             if header.is_control:
                 commit = decode_marker(batch).commit
@@ -506,5 +503,3 @@ def _group_settings(config: BrokerConfig) -> GroupSettings:
         offsets_retention_check_interval_ms=config["offsets.retention.check.interval.ms"],
     )
 
-
-__all__ = ["Broker", "Code"]

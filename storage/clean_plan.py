@@ -52,8 +52,6 @@ def assess(log: Log, cleaned_to: int | None, now_ms: int) -> Dirt | None:
         first_dirty = cleaned_to
     segments, stable = log.segments, log.last_stable_offset
     begin = max(bisect_right(segments, first_dirty, key=lambda segment: segment.base_offset) - 1, 0)
-    if segments[begin + 1 :] and segments[begin + 1].base_offset > stable:
-        return None
     dirty: list[Segment] = []
     end = first_dirty
     youngest_ms = now_ms - log.config.min_compaction_lag_ms
