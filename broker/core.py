@@ -15,6 +15,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from broker.compaction import Compaction
 from broker.config import BrokerConfig, topic_log_config
 from broker.disk_room import DiskRoom
 from broker.fetch_sessions import FetchSessions
@@ -33,13 +34,16 @@ from protocol.api_table import API_VERSIONS, BY_KEY, Api
 from protocol.errors import Code, ProtocolViolation
 from protocol.framing import RequestHeader, read_request_header, response_has_tagged_header
 from protocol.records import Record, decode_marker, records_of
+from storage.cleaner import CleanJob, CleanResult
 from storage.log import Log
 from storage.log_config import LogConfig
 from storage.log_manager import LogDirectoryError, LogManager, sync_one_by_one
+from storage.segment import CorruptLog
 
 logger = logging.getLogger("barnabas.broker")
 
 PRODUCE, FETCH = 0, 1
+ADDS_TO_TRANSACTION = (24, 25)  # AddPartitionsToTxn, AddOffsetsToTxn
 PRODUCER_ID_BLOCK = 1000
 LAST_LIKELY_PRODUCER_ID = 1 << 62
 Handler = Callable[["Broker", Any, Context], Any]
@@ -58,6 +62,7 @@ class Broker:
         self.node_id: int = config["node.id"]
         self.outbox = Outbox()
         self.flushes = FlushQueue(self.outbox)
+        self.compaction = Compaction(config, logs, self.flushes, self.outbox, now_ms)
         self.purgatory = Purgatory()
         self.room = DiskRoom(lambda: logs.disk.free_bytes(logs.data_dir), config["barnabas.disk.reserve.bytes"])
         self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"], ids)
@@ -116,14 +121,13 @@ class Broker:
 
     def _replay(self, now_ms: int) -> None:
         """Feed the internal topics to the coordinators, then end what a crash left half-ended."""
-        for index, log in enumerate(self._partitions.get(TRANSACTIONS_TOPIC, ())):
-            if log is not None:
-                for record in self.records_of_log(log):
-                    if record.key is not None:
-                        self.txns.replay(index, record.offset, record.key, record.value)
-        for index, log in enumerate(self._partitions.get(OFFSETS_TOPIC, ())):
-            if log is not None:
-                self._replay_offsets(index, log)
+        for name, replay in ((TRANSACTIONS_TOPIC, self._replay_transactions), (OFFSETS_TOPIC, self._replay_offsets)):
+            for index, log in enumerate(self._partitions.get(name, ())):
+                if log is not None:
+                    try:
+                        replay(index, log)
+                    except CorruptLog as error:
+                        raise _internal_log_is_damaged(name, index, error) from error
         self._producer_ids.skip_used(self._highest_producer_id() + 1)
         self.host.run_groups(self.groups.on_loaded(now_ms), now_ms)
         self.host.run_transactions(self.txns.on_loaded(now_ms), now_ms)
@@ -155,6 +159,11 @@ class Broker:
         for header, batch in log.read_batches():
             if not header.is_control:
                 yield from records_of(batch)
+
+    def _replay_transactions(self, index: int, log: Log) -> None:
+        for record in self.records_of_log(log):
+            if record.key is not None:
+                self.txns.replay(index, record.offset, record.key, record.value)
 
     def _replay_offsets(self, index: int, log: Log) -> None:
         for header, batch in log.read_batches():
@@ -220,11 +229,17 @@ class Broker:
         deadline = self.logs.next_deadline_ms()
         if deadline is not None and deadline <= now_ms:
             self.logs.on_tick(now_ms)
+        self.compaction.on_tick(now_ms)
 
     def next_deadline_ms(self) -> int | None:
         """When `on_tick` has something to do next; None: nothing is waiting."""
         earliest: int | None = self.logs.next_deadline_ms()
-        for deadline in (self.purgatory.next_deadline_ms(), self.groups.next_deadline_ms(), self.txns.next_deadline_ms()):
+        for deadline in (
+            self.purgatory.next_deadline_ms(),
+            self.groups.next_deadline_ms(),
+            self.txns.next_deadline_ms(),
+            self.compaction.next_deadline_ms(),
+        ):
             if deadline is not None and (earliest is None or deadline < earliest):
                 earliest = deadline
         return earliest
@@ -232,6 +247,10 @@ class Broker:
     def on_flushed(self, job: FlushJob, now_ms: int) -> None:
         """The files of that job are on the disk."""
         self.flushes.on_flushed(job, now_ms)
+
+    def on_cleaned(self, job: CleanJob, result: CleanResult | None, error: str, now_ms: int) -> None:
+        """A cleaning ended; result is None where it failed, and the error says why."""
+        self.compaction.on_cleaned(job, result, error, now_ms)
 
     def on_closed(self, connection_id: int) -> None:
         """The connection is gone; what it had under way is finished without an answer."""
@@ -361,7 +380,10 @@ class Broker:
             def run(now_ms: int) -> None:
                 broker.host.run_transactions(decide(request, shard_context, now_ms), now_ms)
 
-            broker.host.when_complete(_transactional_id(request), run, context.now_ms)
+            transactional_id = _transactional_id(request)
+            if context.api_key in ADDS_TO_TRANSACTION:
+                broker.host.note_connection(transactional_id, context.connection_id)
+            broker.host.when_complete(transactional_id, run, context.now_ms)
             return PARKED
 
         return handle
@@ -403,6 +425,7 @@ class Broker:
         self.metadata.delete_topic(name)
         for index, log in enumerate(self._partitions.pop(name, [])):
             self.logs.delete(name, index, now_ms)
+            self.compaction.forget(name, index)
             if log is not None:
                 self.purgatory.on_progress(log, now_ms)
                 self.flushes.forget(log, now_ms)
@@ -442,10 +465,7 @@ class Broker:
             log = self.logs.logs.get((topic.name, index))
             if (topic.name, index) in self.logs.offline:
                 if topic.internal:
-                    raise LogDirectoryError(
-                        f"{topic.name}-{index} is damaged, and without it groups or transactions would be forgotten: "
-                        f"{self.logs.offline[topic.name, index]}"
-                    )
+                    raise _internal_log_is_damaged(topic.name, index, self.logs.offline[topic.name, index])
             elif log is None:
                 log = self.logs.create(topic.name, index, topic.topic_id, config, now_ms)
             else:
@@ -477,6 +497,10 @@ class Broker:
         """The address that a client is told to come back to: what advertised.listeners says, else where it came in."""
         configured: tuple[str, int] | None = self.config.advertised_listener
         return configured or (context.local_host, context.local_port)
+
+
+def _internal_log_is_damaged(topic: str, index: int, error: CorruptLog) -> LogDirectoryError:
+    return LogDirectoryError(f"{topic}-{index} is damaged, and without it groups or transactions would be forgotten: {error}")
 
 
 def _transactional_id(request: Any) -> str | None:

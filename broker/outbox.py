@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from protocol.hot_responses import Piece
+from storage.cleaner import CleanJob
 from storage.log import FlushToken
 
 
@@ -59,18 +60,19 @@ class FlushJob(NamedTuple):
 
 
 class Outbox:
-    """What the rim carries out after each call of the broker, in order: sends, then closes; flushes in its own time.
+    """What the rim carries out after each call of the broker, in order: sends, then closes; flushes and cleanings in its own time.
 
     sends: (connection_id, pieces of one whole response frame). No pieces: the request has no answer (acks=0), the next may come.
-    closes: (connection_id, reason).
+    closes: (connection_id, reason). cleanings: jobs for `storage.cleaner.clean`; the rim then calls `Broker.on_cleaned`.
     """
 
-    __slots__ = ("closes", "flushes", "sends")
+    __slots__ = ("cleanings", "closes", "flushes", "sends")
 
     def __init__(self) -> None:
         self.sends: list[tuple[int, Sequence[Piece]]] = []
         self.closes: list[tuple[int, str]] = []
         self.flushes: list[FlushJob] = []
+        self.cleanings: list[CleanJob] = []
 
 
 class Parked:

@@ -20,11 +20,13 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from broker.cleaning import CleanerProcess
 from broker.core import Broker
 from broker.flusher import Flusher
 from broker.outbox import FlushJob
 from protocol.errors import ProtocolViolation
 from protocol.framing import FrameBuffer
+from storage.cleaner import CleanJob, CleanResult
 from storage.log import Slice
 
 logger = logging.getLogger("barnabas.server")
@@ -233,6 +235,7 @@ class Server:
         self._carrying_out = False
         self.failure: asyncio.Future[Exception] = loop.create_future()
         self._flusher = Flusher(self._flushed_in_thread)
+        self._cleaner = CleanerProcess(self._cleaned_in_thread)
         loop.add_reader(sock.fileno(), self._on_connect)
         self.carry_out()
 
@@ -299,6 +302,9 @@ class Server:
                     flushes, outbox.flushes = outbox.flushes, []
                     for job in flushes:
                         self._flusher.submit(job)
+            for cleaning in outbox.cleanings:
+                self._cleaner.submit(cleaning)
+            outbox.cleanings.clear()
         finally:
             self._carrying_out = False
         self._set_timer()
@@ -311,6 +317,13 @@ class Server:
             self.fail(error)
             return
         self._guarded(self.broker.on_flushed, job, wall_clock_ms())
+
+    def _cleaned_in_thread(self, job: CleanJob, result: CleanResult | None, error: str) -> None:
+        self.loop.call_soon_threadsafe(self._on_cleaned, job, result, error)
+
+    def _on_cleaned(self, job: CleanJob, result: CleanResult | None, error: str) -> None:
+        if not self.failed:
+            self._guarded(self.broker.on_cleaned, job, result, error, wall_clock_ms())
 
     # --- time ----------------------------------------------------------------------------------------------------------------------------
 
@@ -358,6 +371,7 @@ class Server:
             self._timer.cancel()
         for connection in list(self._connections.values()):
             self.disconnect(connection, None)
+        self._cleaner.stop()
         self._flusher.stop()
         if not self.failure.done():
             self.broker.close_logs(wall_clock_ms(), self._flusher.sync)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("barnabas.transactions")
 
+REMEMBERED_CONNECTIONS = 5
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 
@@ -38,6 +39,7 @@ class ShardHost:
         self._broker = broker
         self._flush_transactions = broker.config["barnabas.transaction.durability"] == "flush"
         self._completing: dict[str, list[Callable[[int], None]]] = {}
+        self._connections: dict[str, list[int]] = {}
 
     # --- results -------------------------------------------------------------------------------------------------------------------------
 
@@ -94,6 +96,28 @@ class ShardHost:
         return log
 
     # --- transactions ----------------------------------------------------------------------------------------------------------------------
+
+    def note_connection(self, transactional_id: str | None, connection_id: int) -> None:
+        """A transactional id adds to its transaction over this connection: those that it used before are out of date from now on."""
+        if transactional_id is None:
+            return
+        used = self._connections.get(transactional_id)
+        if used is None:
+            self._connections[transactional_id] = [connection_id]
+        elif used[-1] != connection_id:
+            if connection_id in used:
+                used.remove(connection_id)
+            used.append(connection_id)
+            del used[:-REMEMBERED_CONNECTIONS]
+
+    def is_out_of_date(self, transactional_id: str, connection_id: int) -> bool:
+        """Whether the producer has begun its transaction over a later connection than this one, over which it began one before.
+
+        An EndTxn that was delayed there, while the client sent it again over the new one and went on, would end the next transaction: the
+        first version of the protocol tells them apart by nothing else (KIP-890, "Motivation"). A connection that never added anything is no
+        such one: it may be a coordinator that ends what others began.
+        """
+        return connection_id in self._connections.get(transactional_id, ())[:-1]
 
     def end_transaction(self, request: Any, context: Any, now_ms: int) -> None:
         """EndTxn: a commit is decided only when the transaction's data are on the disk."""

@@ -39,6 +39,7 @@ META_PROPERTIES_NAME = "meta.properties"
 RECOVERY_POINT_NAME = "recovery-point-offset-checkpoint"
 LOG_START_NAME = "log-start-offset-checkpoint"
 REPLICATION_NAME = "replication-offset-checkpoint"
+CLEANER_NAME = "cleaner-offset-checkpoint"
 LOCK_NAME = ".lock"
 NO_TOPIC_ID = uuid.UUID(int=0)
 

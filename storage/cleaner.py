@@ -36,7 +36,6 @@ from protocol.records import (
     CRC_START,
     DELETE_HORIZON,
     HEADER_SIZE,
-
     MAGIC,
     NO_TIMESTAMP,
     BatchHeader,

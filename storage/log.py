@@ -29,6 +29,7 @@ from protocol.records import (
     MAX_SEQUENCE,
     TRANSACTIONAL,
     BatchHeader,
+    computed_crc,
     decode_marker,
     encode_marker,
     records_of,
@@ -498,11 +499,11 @@ class Log:
         """Segments roll by their batches' own times: the newest against that of the first; without times by the broker's clock."""
         first = segment.first_batch_timestamp()
         waited = newest_timestamp - first if first >= 0 else now_ms - segment.created_ms
-        return waited > self._config.segment_ms - self._jitter_ms(segment)
+        return waited > self._config.roll_ms - self._jitter_ms(segment)
 
     def _jitter_ms(self, segment: Segment) -> int:
         """Spreads the rolling of many partitions: a share of segment.jitter.ms that is always the same for one segment."""
-        jitter = min(self._config.segment_jitter_ms, self._config.segment_ms)
+        jitter = min(self._config.segment_jitter_ms, self._config.roll_ms)
         return crc32(f"{self.topic} {self.partition} {segment.base_offset}".encode()) % jitter if jitter > 0 else 0
 
     def maybe_roll(self, now_ms: int) -> bool:
@@ -678,7 +679,7 @@ class Log:
         return segment.txn_index()
 
     def read_batches(self, from_offset: int | None = None) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Each whole batch in order, from the one that holds `from_offset` (the log's start) on. Raises CorruptLog."""
+        """Each whole batch in order, from the one that holds `from_offset` (the log's start) on; with a right checksum. Raises CorruptLog."""
         offset = self.log_start_offset if from_offset is None else from_offset
         place = self._place(offset) if offset < self.log_end_offset else None
         if place is None:
@@ -686,7 +687,10 @@ class Log:
         segment, position, _ = place
         for later in self.segments[self.segments.index(segment) :]:
             for at, header in later.headers(position if later is segment else 0):
-                yield header, later.file.pread(header.size_bytes, at)
+                batch = later.file.pread(header.size_bytes, at)
+                if computed_crc(batch) != header.crc:
+                    raise later.corrupt(at, "the CRC of a batch is wrong")
+                yield header, batch
 
     # --- offsets by time and by epoch ---------------------------------------------------------------------------------------------
 
@@ -797,14 +801,37 @@ class Log:
         self._stable_end = (-1, self.active, 0)
         self._raise_log_start(self._bases[0])
         due_ms = now_ms + self._config.file_delete_delay_ms
+        self.discard_files(count_from_start, now_ms)
         for segment in count_from_start:
-            self.cache.forget(segment)
-            for suffix in SEGMENT_SUFFIXES:
-                self._discard(segment.path(suffix), due_ms)
             logger.info("%r: the segment at %d is let go", self, segment.base_offset)
         for offset in [offset for offset in self.snapshots[:-KEPT_SNAPSHOTS] if offset < self._bases[0]]:
             self._discard(self._snapshot_path(offset), due_ms)
             self.snapshots.remove(offset)
+
+    def replace_segments(self, old: list[Segment], new: Segment) -> None:
+        """One cleaned segment stands for these neighbours; its files are in place, and theirs are not."""
+        at = self.segments.index(old[0])
+        end = at + len(old)
+        assert self.segments[at:end] == old and self.active not in old, "neighbours below the active segment are replaced"
+        self.segments[at:end] = [new]
+        self._bases[at:end] = [new.base_offset]
+        self._closed_bytes += new.size - sum(segment.size for segment in old)
+        self._unflushed = [segment for segment in self._unflushed if segment not in old]
+        self._stable_end = (-1, self.active, 0)
+
+    def drop_snapshots_below(self, offset: int) -> None:
+        """Snapshots within what is compacted go: a marker that they wait for may be there no more."""
+        for below in [below for below in self.snapshots if below < offset]:
+            self.disk.unlink(self._snapshot_path(below))
+            self.snapshots.remove(below)
+
+    def discard_files(self, segments: list[Segment], now_ms: int) -> None:
+        """The files of segments that are out of use go a while later."""
+        due_ms = now_ms + self._config.file_delete_delay_ms
+        for segment in segments:
+            self.cache.forget(segment)
+            for suffix in SEGMENT_SUFFIXES:
+                self._discard(segment.path(suffix), due_ms)
 
     def _discard(self, path: str, due_ms: int) -> None:
         try:
@@ -959,6 +986,8 @@ def replay_batch(
 ) -> CompletedTxn | None:
     """Take one batch of a producer into the state; `whole` gives its bytes, which only a marker needs."""
     if header.attributes & CONTROL:
+        if not header.record_count:
+            return None  # Apache Kafka's cleaner emptied it: it ended a transaction that is gone
         marker = decode_marker(whole())
         return state.on_marker(
             header.producer_id,

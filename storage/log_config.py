@@ -36,6 +36,11 @@ class LogConfig:
     producer_id_expiration_ms: int = DAY_MS
 
     @property
+    def roll_ms(self) -> int:
+        """How long a segment stays the active one, which is never compacted: not longer than a record may stay uncompacted."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
+
+    @property
     def is_compacted(self) -> bool:
         return "compact" in self.cleanup_policy
 

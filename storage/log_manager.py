@@ -102,6 +102,7 @@ class LogManager:
         self._kept_points: Offsets = {}
         self._kept_starts: Offsets = {}
         self._written: dict[str, bytes] = {}
+        self._points: Offsets = {}
         self._lock: Lock | None = None
         self._deletion_count = 0
         first = now_ms + config.initial_task_delay_ms
@@ -350,8 +351,15 @@ class LogManager:
         logs = self.logs
         points = {key: log.recovery_point for key, log in logs.items()}
         self._write(RECOVERY_POINT_NAME, encode_offsets(self._kept_points | points), force)
+        self._points = points
         self._write(REPLICATION_NAME, encode_offsets({key: log.high_watermark for key, log in logs.items()}), force)
         self.write_starts()
+
+    def write_recovery_point(self, log: Log, offset: int) -> None:
+        """Have it written down that all below `offset` is durable, which it is: gaps below are no damage then."""
+        assert log.is_flushed(offset), f"{log!r} is durable up to {log.recovery_point}, not {offset}"
+        if self._points.get((log.topic, log.partition), 0) < offset:
+            self._checkpoint(force=False)
 
     def write_starts(self) -> None:
         """Write down the log start offsets that changed."""

@@ -38,6 +38,8 @@ from storage.log import Log, Trash, aborted_entry, replay_batch
 from storage.log_config import LogConfig
 from storage.producer_state import CorruptSnapshot, ProducerStateManager
 from storage.segment import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
     HIGHEST_RELATIVE_OFFSET,
     INDEX_SUFFIXES,
     LOG_SUFFIX,
@@ -48,13 +50,14 @@ from storage.segment import (
     Segment,
     offset_name,
 )
+from storage.segment_swap import complete_swaps
 
 _READ_BYTES = 1 << 20
 _SEARCH_BYTES = 64 << 20  # how far behind a bad batch a good one is looked for
 _SECTOR_BYTES = 512
 _LENGTH = struct.Struct(">i")
 SET_ASIDE_SUFFIX = ".log.set-aside"
-_LEFT_OVER = (".deleted", ".cleaned", ".tmp")
+_LEFT_OVER = (DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +101,10 @@ def load_log(
         if clean:
             recovery_point = manifest.log_end_offset
     loader = _Loader(disk, directory, segments, files.snapshots, manifest, recovery_point, config.is_compacted, now_ms)
+    sizes = {segment.base_offset: segment.size for segment in segments}
     state = loader.load()
+    if clean and manifest is not None:
+        _say_what_shrank(directory, manifest, sizes)
     end_offset = state.end_offset
     snapshots = _usable_snapshots(disk, directory, files.snapshots, end_offset)
     epochs = _load_epochs(disk, directory, segments, end_offset)
@@ -131,6 +137,7 @@ def load_log(
 
 def _tidy(disk: Disk, directory: str) -> Files:
     """Sort the names; remove what an interrupted change left over, and indexes without a log."""
+    complete_swaps(disk, directory)
     bases: list[int] = []
     snapshots: list[int] = []
     names = set(disk.list(directory))
@@ -221,6 +228,16 @@ def _segments(
                 segment.times_known = True
         segments.append(segment)
     return segments
+
+
+def _say_what_shrank(directory: str, manifest: Manifest, sizes: dict[int, int]) -> None:
+    """Of segments before the last, which may be short and end at a whole batch: nothing else would tell."""
+    last = max(manifest.segments, default=-1)
+    for base_offset, note in manifest.segments.items():
+        size = sizes.get(base_offset, 0)
+        if size < note.size and base_offset != last:
+            path = f"{directory}/{offset_name(base_offset)}{LOG_SUFFIX}"
+            logger.error("%s has %d bytes, and had %d at the last stop: restore it from a copy, what is missing is not read", path, size, note.size)
 
 
 def _is_exact(manifest: Manifest, segments: list[Segment]) -> bool:
@@ -441,7 +458,7 @@ class _Loader:
             ended = replay_batch(state, header, lambda: whole, self.now_ms)
             if ended is not None and ended.aborted:
                 segment.append_aborted(aborted_entry(ended))
-        segment.index_batch(position, header.size_bytes, header.last_offset, header.max_timestamp)
+        segment.index_batch(position, header.size_bytes, header.last_offset, header.max_timestamp if header.record_count else -1)
         state.end_offset = header.next_offset
 
     def _cut(self, segment: Segment, position: int, why: str, end_offset: int) -> None:

@@ -50,12 +50,14 @@ def _beyond_time(log: Log, now_ms: int) -> int:
     if limit < 0:
         return 0
     count = 0
-    for segment in log.segments:
-        if segment is log.active and not segment.size:
-            break
+    for number, segment in enumerate(log.segments):
+        if not segment.size:
+            if segment is log.active:
+                break
+            continue  # compaction emptied it: it goes with the one after it
         segment.load_times()
         youngest = segment.max_timestamp if segment.max_timestamp >= 0 else segment.last_modified_ms()
         if now_ms - youngest <= limit:
             break
-        count += 1
+        count = number + 1
     return count

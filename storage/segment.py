@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from storage.checkpoints import Manifest, SegmentNote
 
 LOG_SUFFIX, INDEX_SUFFIX, TIME_SUFFIX, TXN_SUFFIX, SNAPSHOT_SUFFIX = ".log", ".index", ".timeindex", ".txnindex", ".snapshot"
-DELETED_SUFFIX = ".deleted"
+DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX = ".deleted", ".cleaned", ".swap"
 INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_SUFFIX, TXN_SUFFIX)
 SEGMENT_SUFFIXES = (LOG_SUFFIX, *INDEX_SUFFIXES)
 HIGHEST_RELATIVE_OFFSET = 2**31 - 1
@@ -217,7 +217,7 @@ class Segment:
         return position
 
     def index_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Note one batch, the one after those noted before, in the offset and time indexes."""
+        """Note one batch, the one after those noted before, in the offset and time indexes; max_timestamp -1 where it has no records."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
@@ -441,7 +441,7 @@ class Segment:
         self.max_timestamp, self.max_timestamp_offset, self.first_timestamp = -1, self.base_offset, None
         self.bytes_since_entry = 0
         for position, header in self.headers():
-            self.index_batch(position, header.size_bytes, header.last_offset, header.max_timestamp)
+            self.index_batch(position, header.size_bytes, header.last_offset, header.max_timestamp if header.record_count else -1)
         self.times_known = self.index_trusted = self.rebuilt = True
         self.written_entries = self.written_times = -1
         if self.is_closed:

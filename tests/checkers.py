@@ -265,9 +265,9 @@ def check_tail(history: History, index: _Index) -> Iterator[Finding]:
     for number in range(len(history.power_losses)):
         rows: dict[Partition, list[Write]] = {}
         for write in history.writes:
-            if write.outcome is Outcome.OK and write.offset >= 0 and write.answered_ms is not None:
-                if history.power_epoch(write.answered_ms) == number and write.partition in history.final:
-                    rows.setdefault(write.partition, []).append(write)
+            promised = write.outcome is Outcome.OK and write.offset >= 0 and write.partition in history.final
+            if promised and write.answered_ms is not None and history.power_epoch(write.answered_ms) == number:
+                rows.setdefault(write.partition, []).append(write)
         for partition, writes in rows.items():
             if partition[0] in history.compacted:
                 continue
@@ -410,7 +410,9 @@ def check_skipped(history: History, index: _Index) -> Iterator[Finding]:
         offsets = seen.get((span.reader, span.partition), set())
         for offset, value in final.committed if span.committed_only else final.everything:
             if span.start_offset <= offset < span.end_offset and offset not in offsets:
-                yield Finding("skipped", f"{span.reader} read {_log(span.partition)} up to {span.end_offset} and did not get {value!r} at {offset}")
+                yield Finding(
+                    "skipped", f"{span.reader} read {_log(span.partition)} up to {span.end_offset} and did not get {value!r} at {offset}"
+                )
 
 
 def check_watermarks(history: History, index: _Index) -> Iterator[Finding]:
@@ -446,11 +448,15 @@ def check_offsets(history: History, index: _Index) -> Iterator[Finding]:
         for offset, value in final.committed:
             count = len(outputs.get(offset, ()))
             if offset < committed_offset and count == 0:
-                yield Finding("offsets", f"{group} committed {committed_offset} of {_log(partition)}, and {value!r} at {offset} has no output")
+                yield Finding(
+                    "offsets", f"{group} committed {committed_offset} of {_log(partition)}, and {value!r} at {offset} has no output"
+                )
             elif offset < committed_offset and count > 1:
                 yield Finding("offsets", f"{value!r} at {offset} of {_log(partition)} has the outputs {outputs[offset]}")
             elif offset >= committed_offset and count:
-                yield Finding("offsets", f"{group} committed {committed_offset} of {_log(partition)}, and {value!r} at {offset} has an output")
+                yield Finding(
+                    "offsets", f"{group} committed {committed_offset} of {_log(partition)}, and {value!r} at {offset} has an output"
+                )
         there = {offset for offset, _ in final.committed}
         for offset in sorted(outputs):
             if offset not in there:

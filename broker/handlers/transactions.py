@@ -19,7 +19,12 @@ def _shard_context(context: Context) -> RequestContext:
 
 
 def on_end_txn(broker: Broker, request: Any, context: Context) -> Any:
-    """Commit or abort. Answered when all markers are written and the outcome is recorded."""
+    """Commit or abort. Answered when the decision is durable and all markers are written.
+
+    Errors: those of `TxnShard.on_end_txn`; INVALID_TXN_STATE over a connection that the producer has given up since.
+    """
+    if broker.host.is_out_of_date(request.transactional_id, context.connection_id):
+        return messages.message_class("producer", "EndTxnResponse")(throttle_time_ms=0, error_code=int(Code.INVALID_TXN_STATE))
     broker.park(context)
     broker.host.end_transaction(request, _shard_context(context), context.now_ms)
     return PARKED
@@ -34,10 +39,11 @@ def on_txn_offset_commit(broker: Broker, request: Any, context: Context) -> Any:
     index = partition_for(request.group_id, len(broker.partitions_of(OFFSETS_TOPIC)))
     log = broker.internal_log(OFFSETS_TOPIC, index, context.now_ms)
     code = Code.NONE
-    if not log.has_ongoing_transaction_of(request.producer_id):
-        code = broker.txns.verify(request.transactional_id, request.producer_id, request.producer_epoch, OFFSETS_TOPIC, index)
-    elif request.producer_epoch < log.producer_epoch_of(request.producer_id):
-        code = Code.INVALID_PRODUCER_EPOCH
+    if not log.has_ongoing_transaction(request.producer_id, request.producer_epoch):
+        if log.has_ongoing_transaction_of(request.producer_id) and request.producer_epoch < log.producer_epoch_of(request.producer_id):
+            code = Code.INVALID_PRODUCER_EPOCH
+        else:
+            code = broker.txns.verify(request.transactional_id, request.producer_id, request.producer_epoch, OFFSETS_TOPIC, index)
     if code is not Code.NONE:
         return _offset_commit_refused(request, code)
     broker.park(context)

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from fuzz.storm import Storm
+from helpers.scratch import IN_MEMORY
 
 ROUNDS = 10
 
@@ -27,7 +28,7 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=1)
     arguments = options.parse_args()
     logging.disable(logging.CRITICAL)
-    with tempfile.TemporaryDirectory(prefix="barnabas-fuzz-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="barnabas-fuzz-", dir=IN_MEMORY) as scratch:
         storm = Storm(Path(scratch, "data"), arguments.seed)
         began = time.perf_counter()
         spent = 0.0

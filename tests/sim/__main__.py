@@ -10,6 +10,7 @@ import time
 from collections import Counter
 
 from checkers import kinds_of
+
 from sim.world import run_seed
 
 

@@ -265,7 +265,17 @@ def no_timeouts() -> Iterator[None]:
 # --- fencing -------------------------------------------------------------------------------------------------------------------------------
 
 
-@defect("a new session has the epoch of the last", "refused", "aborted-read", "lost", "precommitted-read", "duplicate", "torn", "order", "offsets")
+@defect(
+    "a new session has the epoch of the last",
+    "refused",
+    "aborted-read",
+    "lost",
+    "precommitted-read",
+    "duplicate",
+    "torn",
+    "order",
+    "offsets",
+)
 def no_fencing_on_init() -> Iterator[None]:
     begin = TxnShard._next_session
 
@@ -292,7 +302,18 @@ def timeout_does_not_fence() -> Iterator[None]:
         yield
 
 
-@defect("batches of fenced producers are taken", "aborted-read", "stuck", "unwritten", "order", "refused", "precommitted-read", "torn", "lost", "offsets")
+@defect(
+    "batches of fenced producers are taken",
+    "aborted-read",
+    "stuck",
+    "unwritten",
+    "order",
+    "refused",
+    "precommitted-read",
+    "torn",
+    "lost",
+    "offsets",
+)
 def zombies_may_write() -> Iterator[None]:
     check = ProducerStateManager.check_batch
 

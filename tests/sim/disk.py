@@ -11,6 +11,7 @@ may be kinder than that, but POSIX is not.
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -139,7 +140,7 @@ class SimFile:
         position = len(self.inode.data)
         if self._disk.counts_down():
             self.inode.data += data[: self._disk.rng.randrange(len(data) + 1)]
-            raise Crash
+            raise self._disk.failure()
         self.inode.data += data
         self.inode.modified_ms = self._disk.now_ms()
         return position
@@ -187,25 +188,34 @@ class SimDisk:
         self.root = Directory()
         self.generation = 0
         self.locks: dict[str, None] = {}
-        self.steps_until_crash = -1
+        self.steps_until_crash, self.is_full = -1, False
         self.boots = 0
 
     # --- faults --------------------------------------------------------------------------------------------------------------------------
 
-    def crash_in(self, steps: int) -> None:
-        """Let the process be killed in the midst of the so-manieth change to the disk from now on; -1: not."""
-        self.steps_until_crash = steps
+    def crash_in(self, steps: int, *, is_full: bool = False) -> None:
+        """Let the process be killed in the midst of the so-manieth change to the disk from now on; -1: not.
+
+        is_full: that change fails for want of room instead, and every one after it.
+        """
+        self.steps_until_crash, self.is_full = steps, is_full
 
     def counts_down(self) -> bool:
         if self.steps_until_crash < 0:
             return False
+        if self.steps_until_crash == 0 and self.is_full:
+            return True
         self.steps_until_crash -= 1
         return self.steps_until_crash < 0
+
+    def failure(self) -> BaseException:
+        """What a change ends with that does not come about."""
+        return OSError(errno.ENOSPC, "the simulated disk is full") if self.is_full else Crash()
 
     def step(self) -> None:
         """A change that is all or nothing: the crash comes before it (after it is before the next)."""
         if self.counts_down():
-            raise Crash
+            raise self.failure()
 
     def kill(self) -> None:
         """The process is gone; what it wrote is there."""
@@ -256,7 +266,7 @@ class SimDisk:
             raise FileNotFoundError(path)
         return node
 
-    def open(self, path: str, *, create: bool = False) -> SimFile:
+    def open(self, path: str, *, create: bool = False) -> Any:
         parent, name = self._parent(path)
         node = parent.entries.get(name)
         if node is None:

@@ -6,6 +6,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from checkers import Ending, Partition, Source
+
 from protocol.errors import Code
 from sim import wire
 from sim.clients import Asking, Fenced, Refused, error_code, name_of

@@ -163,5 +163,3 @@ class Link:
 def seeded(seed: int) -> random.Random:
     """The source of all chance of one schedule."""
     return random.Random(seed)
-
-

@@ -78,7 +78,7 @@ class Node:
                 BrokerConfig.from_properties(self.properties), SeededIds(self.world.rng), disk=self.disk, now_ms=self.world.loop.now_ms
             )
             self._carry_out()
-        except Crash:
+        except (Crash, OSError):
             self.kill()
             return False
         self.world.trace("started", self.generation, "", 0, b"")
@@ -101,7 +101,7 @@ class Node:
         self.broker = None
         try:
             broker.close_logs(self.world.loop.now_ms)
-        except Crash:
+        except (Crash, OSError):
             self.kill()
             return False
         self.disk.kill()
@@ -157,11 +157,11 @@ class Node:
             self._guarded(self.broker.on_tick, self.world.loop.now_ms)
 
     def _guarded(self, event: Any, *arguments: Any) -> None:
-        """One event of the core, and what it asks for. A Crash ends the process; any other error is a finding."""
+        """One event of the core, and what it asks for. A Crash or a failing disk ends the process; any other error is a finding."""
         try:
             event(*arguments)
             self._carry_out()
-        except Crash:
+        except (Crash, OSError):
             self.world.on_crash()
         else:
             self.world.observe()
@@ -237,7 +237,7 @@ class Node:
         if generation == self.generation:
             try:
                 file.fsync()
-            except Crash:
+            except (Crash, OSError):
                 self.world.on_crash()
 
     def _flushed(self, generation: int, job: FlushJob) -> None:

@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from checkers import Ending, Partition, Source, Transaction, Write
+
 from protocol.errors import Code
 from protocol.records import NewRecord, encode_batch
 from sim import wire
@@ -68,9 +69,7 @@ class Producer(Client):
         key = f"{self.name}.k{self._made % 3}" if partition[0] in self.world.history.compacted else self.name
         return f"{key}-{self._made}".encode()
 
-    def put(
-        self, partition: Partition, count: int, transaction: Transaction | None = None, sources: list[Source] | None = None
-    ) -> Batch:
+    def put(self, partition: Partition, count: int, transaction: Transaction | None = None, sources: list[Source] | None = None) -> Batch:
         """Make a batch of new records and line it up."""
         history = self.world.history
         durable = transaction is None and partition[0] in self.world.flushed_topics
@@ -179,7 +178,6 @@ class IdempotentProducer(Producer):
                 yield from self.init()
             yield self.rng.randint(1, 400)
 
-
     def may_be_out_of_sequence(self) -> bool:
         """Whether the broker may have forgotten a batch of this producer: in a power loss, or with the oldest records and a restart."""
         world = self.world
@@ -278,9 +276,7 @@ class TransactionalProducer(Producer):
             v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=self.producer_id,
             v3_and_below_producer_epoch=self.epoch,
-            v3_and_below_topics=[
-                request.AddPartitionsToTxnTopic(name=topic, partitions=indexes) for topic, indexes in topics.items()
-            ],
+            v3_and_below_topics=[request.AddPartitionsToTxnTopic(name=topic, partitions=indexes) for topic, indexes in topics.items()],
         )
         answer = yield from self.insist(call, _code_of_added)
         self.check(_code_of_added(answer), "AddPartitionsToTxn")
@@ -322,11 +318,9 @@ class TransactionalProducer(Producer):
         raise Refused(f"{self.name}: EndTxn(commit={commit})", code)
 
 
-def _code_of_added(answer: wire.messages.AddPartitionsToTxnResponse) -> int:  # type: ignore[name-defined]
+def _code_of_added(answer: wire.messages.AddPartitionsToTxnResponse) -> int:
     """The worst of an answer's codes: OPERATION_NOT_ATTEMPTED says nothing."""
-    codes = [
-        partition.partition_error_code for topic in answer.results_by_topic_v3_and_below for partition in topic.results_by_partition
-    ]
+    codes = [partition.partition_error_code for topic in answer.results_by_topic_v3_and_below for partition in topic.results_by_partition]
     for code in codes:
         if code not in (0, Code.OPERATION_NOT_ATTEMPTED):
             return int(code)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from checkers import Partition, Span, Watermarks
+
 from protocol.errors import Code
 from protocol.records import computed_crc, decode_marker, read_header, records_of
 from sim import wire
@@ -72,12 +73,19 @@ class Reader(Client):
     """Reads some partitions from a place on, long polling. positions: where each stands."""
 
     def __init__(
-        self, world: World, name: str, partitions: list[Partition], *, committed_only: bool, uses_session: bool = False, max_bytes: int = 1 << 20
+        self,
+        world: World,
+        name: str,
+        partitions: list[Partition],
+        *,
+        committed_only: bool,
+        uses_session: bool = False,
+        max_bytes: int = 1 << 20,
     ) -> None:
         super().__init__(world, name)
         self.partitions, self.committed_only, self.uses_session, self.max_bytes = partitions, committed_only, uses_session, max_bytes
         self.positions = dict.fromkeys(partitions, 0)
-        self.started = {partition: (0, world.loop.now_ms) for partition in partitions}
+        self.started = dict.fromkeys(partitions, (0, world.loop.now_ms))
         self.stable: dict[Partition, int] = {}
         self.ends: dict[Partition, int] = {}
         self.power_losses = 0
@@ -206,9 +214,7 @@ class Reader(Client):
 
     def close_span(self, partition: Partition) -> None:
         start, began_ms = self.started[partition]
-        self.world.history.spans.append(
-            Span(self.name, partition, self.committed_only, start, self.positions[partition], began_ms)
-        )
+        self.world.history.spans.append(Span(self.name, partition, self.committed_only, start, self.positions[partition], began_ms))
 
     def _notice_power_loss(self) -> None:
         count = len(self.world.history.power_losses)

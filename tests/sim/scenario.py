@@ -7,6 +7,7 @@ import random
 from dataclasses import dataclass, field
 
 from checkers import Partition
+
 from sim.network import Weather
 
 BASE = {

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-
 from checkers import kinds_of
+
 from sim.defects import DEFECTS, Defect
 from sim.world import run_seed
 

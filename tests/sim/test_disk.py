@@ -136,3 +136,17 @@ def test_a_crash_comes_in_the_midst_of_an_append() -> None:
         lengths.add(len(data))
         disk.open("/d/f").append(b"!")
     assert lengths == {3, 4, 5, 6}
+
+
+def test_a_full_disk_writes_in_part_and_stays_full() -> None:
+    disk = new_disk()
+    file = disk.open("/d/f", create=True)
+    disk.crash_in(0, is_full=True)
+    for _ in range(3):
+        with pytest.raises(OSError, match="full"):
+            file.append(b"abc")
+    with pytest.raises(OSError, match="full"):
+        disk.open("/d/g", create=True)
+    disk.kill()
+    disk.open("/d/g", create=True).append(b"abc")
+    assert disk.read("/d/g") == b"abc"

@@ -18,6 +18,7 @@ from protocol.framing import response_has_tagged_header
 PRODUCE, FETCH = 0, 1
 PRODUCE_VERSION, FETCH_VERSION = 8, 11
 CLIENT_ID = b"sim"
+__all__ = ["Call", "FetchAnswer", "Fetched", "Produced", "fetch", "frame", "messages", "produce", "request"]
 _KEYS = {api.name: api.key for api in APIS}
 _I, _H, _Q = struct.Struct(">i"), struct.Struct(">h"), struct.Struct(">q")
 _HEAD = struct.Struct(">ihhih")
@@ -75,9 +76,7 @@ def produce(transactional_id: str | None, topic: str, partition: int, batch: byt
     else:
         text = transactional_id.encode()
         head = _H.pack(len(text)) + text
-    body = b"".join(
-        (head, struct.pack(">hiih", -1, timeout_ms, 1, len(name)), name, struct.pack(">iii", 1, partition, len(batch)), batch)
-    )
+    body = b"".join((head, struct.pack(">hiih", -1, timeout_ms, 1, len(name)), name, struct.pack(">iii", 1, partition, len(batch)), batch))
     return Call("Produce", PRODUCE, PRODUCE_VERSION, body, _decode_produce)
 
 

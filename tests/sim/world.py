@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from checkers import FinalLog, Finding, History, Partition, Source, check
+
 from sim.clients import Asking, Refused
 from sim.disk import Crash
 from sim.group import Worker, committed_offsets
@@ -167,12 +168,14 @@ class World:
                     self.node.stop()
                     self.start_later()
                 case "crash":
-                    self.node.disk.crash_in(rng.randint(0, 60))
+                    steps = rng.randint(0, 60)
+                    self.node.disk.crash_in(steps, is_full=steps % 4 == 0)
                 case "storm":
                     calm = self.weather
                     self.weather = Weather(delay_ms=40, cut=0.15, stall=0.1, linger_ms=calm.linger_ms)
                     yield rng.randint(300, 1500)
-                    self.weather = calm
+                    if not self.is_draining:
+                        self.weather = calm
                 case "delete":
                     self.delete_records()
 

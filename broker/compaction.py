@@ -1,0 +1,161 @@
+"""When compacted logs are cleaned: one at a time, the dirtiest first; the cleaning itself is done elsewhere (`Outbox.cleanings`).
+
+The order of effects: the log is brought to the disk up to where it is cleaned -> a job goes out -> `on_cleaned` -> the recovery point is
+written down -> the new segments are swapped in -> the cleaner's checkpoint is written. What fails is logged and tried again later; it never
+harms the log, which is as it was.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from broker.outbox import Outbox
+from storage.checkpoints import CLEANER_NAME, CorruptCheckpoint, Offsets, decode_offsets, encode_offsets
+from storage.clean_plan import Dirt, assess, is_due, plan
+from storage.cleaner import CleanJob, CleanResult
+from storage.segment import CorruptLog
+from storage.segment_swap import discard_result, swap_in
+
+if TYPE_CHECKING:
+    from broker.config import BrokerConfig
+    from broker.flush_queue import FlushQueue
+    from storage.log import Log
+    from storage.log_manager import LogManager
+
+logger = logging.getLogger("barnabas.compaction")
+
+FIRST_RETRY_MS, LAST_RETRY_MS = 15_000, 3_600_000
+
+Key = tuple[str, int]
+
+
+class Compaction:
+    """The cleaning of one broker's logs. Each log has at most one job, and there is at most one job."""
+
+    def __init__(self, config: BrokerConfig, logs: LogManager, flushes: FlushQueue, outbox: Outbox, now_ms: int) -> None:
+        self._config, self._logs, self._flushes, self._outbox = config, logs, flushes, outbox
+        self._cleaned_to = self._load()
+        self._under_way: Log | None = None
+        self._job: CleanJob | None = None
+        self._next_job_id = 1
+        self._next_ms = now_ms + config["log.cleaner.backoff.ms"]
+        self._failures: dict[Key, tuple[int, int]] = {}
+
+    def next_deadline_ms(self) -> int | None:
+        """When to look again; None: while a job is under way, or for ever."""
+        return self._next_ms if self._under_way is None and self._config["log.cleaner.enable"] else None
+
+    def on_tick(self, now_ms: int) -> None:
+        """Begin with the dirtiest log, if one is dirty enough."""
+        deadline = self.next_deadline_ms()
+        if deadline is None or now_ms < deadline:
+            return
+        self._next_ms = now_ms + self._config["log.cleaner.backoff.ms"]
+        found = self._dirtiest(now_ms)
+        if found is None:
+            return
+        log, dirt = found
+        self._under_way = log
+        if log.is_flushed(dirt.end_offset):
+            self._begin(now_ms)
+        else:
+            self._flushes.wait([log], self._begin, now_ms)
+
+    def on_cleaned(self, job: CleanJob, result: CleanResult | None, error: str, now_ms: int) -> None:
+        """A job ended. Takes: result, None where it failed: then the error says why."""
+        log = self._under_way
+        assert log is not None and job is self._job, "a cleaning ended that was not under way"
+        self._under_way = self._job = None
+        key = log.topic, log.partition
+        is_wanted = self._logs.logs.get(key) is log and log.config.is_compacted
+        if result is None:
+            if is_wanted:
+                self._note_failure(key, error, now_ms)
+            return
+        if not is_wanted:
+            discard_result(log, result)
+            return
+        self._failures.pop(key, None)
+        self._logs.write_recovery_point(log, job.end_offset)
+        if swap_in(log, result, now_ms):
+            self._cleaned_to[key] = result.next_dirty_offset
+            self._write()
+        logger.info("%r: compacted up to offset %d: %s", log, result.next_dirty_offset, _sizes(result))
+        self._next_ms = now_ms  # another may wait
+
+    def forget(self, topic: str, partition: int) -> None:
+        """The log is deleted."""
+        self._failures.pop((topic, partition), None)
+        if self._cleaned_to.pop((topic, partition), None) is not None:
+            self._write()
+
+    # --- choosing ------------------------------------------------------------------------------------------------------------------------
+
+    def _dirtiest(self, now_ms: int) -> tuple[Log, Dirt] | None:
+        best: tuple[Log, Dirt] | None = None
+        for key, log in self._logs.logs.items():
+            if not log.config.is_compacted or self._failures.get(key, (0, 0))[1] > now_ms:
+                continue
+            dirt = self._assess(log, now_ms)
+            if dirt is not None and is_due(log, dirt) and (best is None or dirt.ratio > best[1].ratio):
+                best = log, dirt
+        return best
+
+    def _assess(self, log: Log, now_ms: int) -> Dirt | None:
+        key = log.topic, log.partition
+        try:
+            return assess(log, self._cleaned_to.get(key), now_ms)
+        except CorruptLog as error:
+            self._note_failure(key, str(error), now_ms)
+            return None
+
+    def _begin(self, now_ms: int) -> None:
+        """The log is on the disk: send the job out, if there is still one."""
+        log = self._under_way
+        assert log is not None and self._job is None
+        key = log.topic, log.partition
+        dirt = self._assess(log, now_ms) if self._logs.logs.get(key) is log else None
+        if dirt is not None and not log.is_flushed(dirt.end_offset):
+            dirt = None  # it has grown by a segment meanwhile: its turn comes again
+        try:
+            if dirt is not None:
+                self._job = plan(
+                    log, dirt, job_id=self._next_job_id, map_bytes=self._config["log.cleaner.dedupe.buffer.size"], now_ms=now_ms
+                )
+        except CorruptLog as error:
+            self._note_failure(key, str(error), now_ms)
+        if self._job is None:
+            self._under_way = None
+            return
+        self._next_job_id += 1
+        self._outbox.cleanings.append(self._job)
+
+    def _note_failure(self, key: Key, error: str, now_ms: int) -> None:
+        count = self._failures.get(key, (0, 0))[0] + 1
+        wait_ms = min(FIRST_RETRY_MS << min(count - 1, 16), LAST_RETRY_MS)
+        self._failures[key] = count, now_ms + wait_ms
+        logger.error("%s-%d cannot be compacted; tried again in %d s: %s", *key, wait_ms // 1000, error)
+
+    # --- the checkpoint ------------------------------------------------------------------------------------------------------------------
+
+    def _path(self) -> str:
+        return f"{self._logs.data_dir}/{CLEANER_NAME}"
+
+    def _load(self) -> Offsets:
+        try:
+            return decode_offsets(self._logs.disk.read(self._path()))
+        except FileNotFoundError:
+            return {}
+        except CorruptCheckpoint as error:
+            logger.warning("%s cannot be used (%s): compacted logs are cleaned from their start", self._path(), error)
+            return {}
+
+    def _write(self) -> None:
+        """Without a sync: an old one, or none, only means more to clean."""
+        self._logs.disk.write_atomic(self._path(), encode_offsets(self._cleaned_to), sync=False)
+
+
+def _sizes(result: CleanResult) -> str:
+    replaced = sum(len(segment.replaces) for segment in result.segments)
+    return f"{result.read_bytes} bytes read, {replaced} segments are {len(result.segments)} of {result.written_bytes} bytes"

@@ -1,0 +1,50 @@
+"""One file of the broker's directory is cut, changed or gone: it starts with all that is still held, or says which file is bad and what to do.
+
+What has to hold is in helpers/damaged_directories.py, which also tries every byte (`PYTHONPATH=tests:. python -m helpers.damaged_directories`).
+"""
+
+from __future__ import annotations
+
+import pytest
+from helpers.damaged_directories import KINDS, WAYS, Damage, check, files_of, original
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from broker.opening import JOURNAL
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    way=st.sampled_from(WAYS),
+    pick=st.floats(0, 0.999),
+    kind=st.sampled_from(KINDS),
+    where=st.floats(0, 0.999),
+    value=st.integers(1, 255),
+)
+def test_any_one_damage(way: str, pick: float, kind: str, where: float, value: int) -> None:
+    files = files_of(way)
+    name = list(files)[int(len(files) * pick)]
+    if kind == "flip" and not files[name]:
+        kind = "delete"
+    check(Damage(way, name, kind, int(files[name] * where), value))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex", ".snapshot", "manifest", "checkpoint", JOURNAL])
+def test_each_file_beside_the_logs_is_gone(way: str, suffix: str) -> None:
+    """Indexes, snapshots, manifests, checkpoints, the journal: each is made anew from the logs."""
+    names = [name for name in files_of(way) if name.endswith(suffix)]
+    assert names or (suffix, way) in ((".index", "killed"), (".timeindex", "killed")), "there is such a file"
+    for name in names:
+        assert check(Damage(way, name, "delete", 0)) in ("silent", "said")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_directory_holds_something_of_everything(way: str) -> None:
+    found = original(way)
+    assert set(found.topics) == {"plain", "payments", "__consumer_offsets", "__transaction_state"}
+    assert {metadata.state.name for metadata in found.transactions.values()} == {"COMPLETE_COMMIT", "ONGOING"}
+    segments = [name for name in files_of(way) if name.endswith(".log")]
+    assert len(segments) >= 8
+    assert list(found.committed["payments", 0].values()) == [b"t0", b"t0", b"t2", b"t2", b"t3", b"t3"]
+    assert min(found.committed["plain", 0]) == 2

@@ -1,0 +1,243 @@
+"""Mutated requests of every API and version against the real core: a few thousand here, a hundred thousand by `PYTHONPATH=tests:. python -m fuzz`.
+
+What has to hold is in fuzz/storm.py. Below the storm stand the frames that earlier storms found.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from fuzz.making import Knowledge, Maker, mutated_batch
+from fuzz.reading import Verdict, read
+from fuzz.storm import Storm
+from helpers.admin_host import NOW_MS
+from helpers.scratch import scratch_directory
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol import messages
+from protocol.api_table import APIS, Api
+from protocol.records import NewRecord, encode_batch
+
+VERSIONS = [(api, version) for api in APIS for version in range(api.min_version, api.max_version + 1)]
+PRODUCE, FETCH, METADATA, OFFSET_COMMIT, TXN_OFFSET_COMMIT, WRITE_TXN_MARKERS, ALTER_CONFIGS = 0, 1, 3, 8, 28, 27, 33
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_storm(seed: int) -> None:
+    """No crash, no answer to what was not understood, nothing left over; then a start after a kill and one after a stop, with equal state."""
+    path = Path(scratch_directory())
+    storm = Storm(path / "data", seed)
+    storm.run(2500)
+    storm.calm()
+    assert storm.findings == {}, "\n\n".join(storm.findings.values())
+    assert storm.counts["answered"] > 1000 and storm.counts["hung up"] > 500 and storm.counts["parked"] > 20
+    assert min(storm.fine.get(name, 0) for name in ("Produce", "Fetch", "AddPartitionsToTxn", "OffsetCommit", "InitProducerId")) > 10
+    storm.check_restarts(path / "copy")
+    storm.broker.close_logs(storm.now_ms)
+
+
+def test_what_is_not_understood_leaves_nothing_in_memory() -> None:
+    """The same frames again and again, each cut off: the second thousand takes no more memory than the first."""
+    storm = Storm(Path(scratch_directory()) / "data", 3)
+    random, knowledge = Random(3), Knowledge()
+    maker = Maker(random, knowledge, NOW_MS)
+    frames = []
+    for api, version in VERSIONS:
+        frame = maker.request(api, version, 7)
+        cut = frame[: random.randrange(8, len(frame))]
+        if read(cut).verdict is Verdict.NOT_UNDERSTOOD:
+            frames.append(cut)
+    assert len(frames) > 100
+
+    def offer_all() -> None:
+        for frame in frames:
+            storm.offer(frame, read(frame))
+
+    offer_all()
+    gc.collect()
+    before = sys.getallocatedblocks()
+    for _ in range(5):
+        offer_all()
+    gc.collect()
+    assert sys.getallocatedblocks() - before < 1000
+    assert storm.findings == {} and storm.counts["hung up"] == 6 * len(frames)
+    storm.broker.close_logs(NOW_MS)
+
+
+@pytest.mark.parametrize(("api", "version"), VERSIONS, ids=lambda value: value.name if isinstance(value, Api) else str(value))
+def test_both_readings_of_a_good_request_agree(api: Api, version: int) -> None:
+    """The storm's own reader and the broker's decoder take the same values from the same bytes."""
+    random = Random(version)
+    maker = Maker(random, Knowledge(), NOW_MS)
+    for number in range(5):
+        frame = maker.request(api, version, number, wild=0.2)
+        reading = read(frame)
+        assert reading.verdict is Verdict.UNDERSTOOD, reading
+        request_class = messages.message_class(api.family, api.name + "Request")
+        start = 14 + (version >= api.flexible_from)
+        request, end = messages.decoder(request_class, version)(memoryview(frame), start)
+        assert end == len(frame)
+        assert_same(reading.values, request)
+
+
+def assert_same(values: object, decoded: object) -> None:
+    if isinstance(values, dict):
+        for name, value in values.items():
+            assert_same(value, getattr(decoded, name))
+    elif isinstance(values, list):
+        assert isinstance(decoded, list) and len(decoded) == len(values)
+        for value, other in zip(values, decoded, strict=True):
+            assert_same(value, other)
+    elif isinstance(values, bytes):
+        assert bytes(decoded) == values  # type: ignore[call-overload]
+    elif decoded is None:
+        assert values is None or getattr(values, "int", None) == 0
+    else:
+        assert decoded == values
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=200), st.sampled_from(VERSIONS))
+def test_any_bytes_for_a_body(body: bytes, row: tuple[Api, int]) -> None:
+    """The decoder takes them, or refuses with one of the errors that the core expects."""
+    api, version = row
+    decode = messages.decoder(messages.message_class(api.family, api.name + "Request"), version)
+    frame = struct.pack(">hhih", api.key, version, 7, -1) + (b"\0" if version >= api.flexible_from else b"") + body
+    start = len(frame) - len(body)
+    verdict = read(frame).verdict
+    try:
+        _, end = decode(memoryview(frame + b"\0"), start)
+    except (struct.error, IndexError, ValueError, TypeError, AttributeError, AssertionError):
+        assert verdict is not Verdict.UNDERSTOOD
+    else:
+        assert (end <= len(frame)) == (verdict is Verdict.UNDERSTOOD) or verdict is Verdict.EITHER
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**32), st.booleans())
+def test_a_mutated_batch_is_a_batch_of_bytes(seed: int, small: bool) -> None:
+    """The mutator itself: it never fails, and it does change something nearly always."""
+    batch = encode_batch([NewRecord(b"k", b"v" * (1 if small else 50), NOW_MS)])
+    assert isinstance(mutated_batch(bytearray(batch), Random(seed)), bytes)
+
+
+# --- what storms found ------------------------------------------------------------------------------------------------------------------
+
+
+def head(key: int, version: int) -> bytes:
+    return struct.pack(">hhih", key, version, 7, -1)
+
+
+def string(text: str) -> bytes:
+    return struct.pack(">h", len(text)) + text.encode()
+
+
+@pytest.fixture
+def storm() -> Iterator[Storm]:
+    running = Storm(Path(scratch_directory()) / "data", 1)
+    yield running
+    running.broker.close_logs(NOW_MS)
+
+
+def outcome(storm: Storm, frame: bytes) -> str:
+    before = dict(storm.counts)
+    storm.offer(frame, read(frame))
+    assert storm.findings == {}, storm.findings
+    if storm.counts["hung up"] > before["hung up"]:
+        return "hung up"
+    return "answered" if storm.counts["answered"] > before["answered"] else "parked"
+
+
+@pytest.mark.parametrize("count", [-2, -5, -(2**31)])
+def test_a_negative_count_is_null(storm: Storm, count: int) -> None:
+    """Not an empty array: Metadata takes null for all topics, DescribeGroups (key 15) takes none."""
+    assert outcome(storm, head(METADATA, 1) + struct.pack(">i", count)) == "answered"
+    assert outcome(storm, head(15, 0) + struct.pack(">i", count)) == "hung up"
+
+
+def test_null_where_none_may_be_in_a_fetch(storm: Storm) -> None:
+    fields = struct.pack(">iiiibii", -1, 0, 1, 1000, 0, 0, -1)
+    assert outcome(storm, head(FETCH, 7) + fields + struct.pack(">i", -1) + struct.pack(">i", 0)) == "hung up"
+    topic = struct.pack(">i", 1) + string("plain") + struct.pack(">i", -1)
+    assert outcome(storm, head(FETCH, 7) + fields + topic + struct.pack(">i", 0)) == "hung up"
+
+
+def test_null_where_none_may_be_in_a_produce(storm: Storm) -> None:
+    fields = struct.pack(">hhi", -1, -1, 100)
+    assert outcome(storm, head(PRODUCE, 7) + fields + struct.pack(">i", -1)) == "hung up"
+    assert outcome(storm, head(PRODUCE, 7) + fields + struct.pack(">ihi", 1, -1, 0)) == "hung up"
+    assert outcome(storm, head(PRODUCE, 7) + fields + struct.pack(">i", 1) + string("plain") + struct.pack(">i", -1)) == "hung up"
+
+
+def test_tagged_fields_longer_than_the_request(storm: Storm) -> None:
+    """Of a Produce, too, whose frame is read where it lies."""
+    frame = head(PRODUCE, 9) + b"\0" + b"\0" + struct.pack(">hi", -1, 100) + b"\1"
+    assert outcome(storm, frame + b"\0") == "answered"
+    assert outcome(storm, frame + b"\1\5\3abc") == "answered"
+    assert outcome(storm, frame + b"\1\5\4abc") == "hung up"
+
+
+def test_a_varint_without_end_is_refused_at_once(storm: Storm) -> None:
+    """A frame of nothing else would otherwise keep the core busy for hours."""
+    began = time.perf_counter()
+    endless = b"\xff" * 4_000_000
+    assert outcome(storm, head(METADATA, 9) + b"\0" + endless) == "hung up"
+    assert outcome(storm, head(METADATA, 9) + endless) == "hung up"
+    assert outcome(storm, head(PRODUCE, 9) + b"\0" + endless) == "hung up"
+    assert outcome(storm, head(METADATA, 9) + b"\0" + b"\1\0\0" + endless) == "hung up"
+    assert time.perf_counter() - began < 2
+
+
+@pytest.mark.parametrize("first", ["ok", "\ufffd"])
+def test_letters_that_are_not_utf8_are_replaced_where_they_stand(storm: Storm, first: str) -> None:
+    """The same bytes stand elsewhere in the request, and are left alone there."""
+    resource = struct.pack(">ib", 1, 4) + struct.pack(">h", 1) + b"\xff" + struct.pack(">i", 1) + string(first) + struct.pack(">h", -1)
+    assert outcome(storm, head(ALTER_CONFIGS, 0) + resource + b"\1") == "answered"
+
+
+def test_a_commit_that_never_expires(storm: Storm) -> None:
+    body = string("g") + struct.pack(">i", -1) + string("") + struct.pack(">q", 2**63 - 1)
+    body += struct.pack(">i", 1) + string("plain") + struct.pack(">iiq", 1, 0, 5) + string("")
+    assert outcome(storm, head(OFFSET_COMMIT, 2) + body) == "answered"
+    assert storm.broker.groups.hard_state()
+
+
+def test_a_marker_of_no_producer_is_refused(storm: Storm) -> None:
+    body = struct.pack(">iqhb", 1, -1, 5, 0) + struct.pack(">i", 1) + string("plain") + struct.pack(">iii", 1, 0, 0)
+    flexible = struct.pack(">Bqhb", 2, -1, 5, 0) + b"\2" + b"\6plain" + b"\2" + struct.pack(">i", 0) + b"\0" + struct.pack(">i", 0) + b"\0\0"
+    assert len(body) and outcome(storm, head(WRITE_TXN_MARKERS, 1) + b"\0" + flexible) == "answered"
+    log = storm.broker.partition("plain", 0)
+    assert log is not None and log.log_end_offset == 0 and log.active_producers() == []
+
+
+def test_offsets_of_an_epoch_that_was_never_given_out(storm: Storm) -> None:
+    """While a transaction is open: taken, they would raise the partition's epoch, and its coordinator could not end it any more."""
+    broker = storm.broker
+    assert outcome(storm, head(22, 1) + string("id") + struct.pack(">i", 60_000)) in ("answered", "parked")
+    storm.flush()
+    (metadata,) = broker.txns.snapshot().values()
+    producer = struct.pack(">qh", metadata.producer_id, metadata.producer_epoch)
+    outcome(storm, head(25, 0) + string("id") + producer + string("g"))
+    offsets = struct.pack(">i", 1) + string("plain") + struct.pack(">iiq", 1, 0, 5) + string("")
+    outcome(storm, head(TXN_OFFSET_COMMIT, 0) + string("id") + string("g") + producer + offsets)
+    later = struct.pack(">qh", metadata.producer_id, metadata.producer_epoch + 100)
+    outcome(storm, head(TXN_OFFSET_COMMIT, 0) + string("id") + string("g") + later + offsets)
+    storm.flush()
+    assert {log.producer_epoch_of(metadata.producer_id) for log in broker.partitions_of("__consumer_offsets") if log} == {-1, metadata.producer_epoch}
+    storm.calm()
