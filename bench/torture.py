@@ -35,7 +35,7 @@ for _path in (str(ROOT), str(ROOT / "tests")):
     if _path not in sys.path:
         sys.path.insert(0, _path)
 
-from barnabas import BrokerProcess
+from barnabas import BrokerProcess  # noqa: E402  (found by the path above)
 
 PARTITIONS = 4
 ROUND_S = 60.0
@@ -134,7 +134,9 @@ class Worker:
             return False
         return True
 
-    def send(self, client: Any, topic: str, partition: int, *, transaction: str | None = None, source: tuple[int, int] | None = None) -> None:
+    def send(
+        self, client: Any, topic: str, partition: int, *, transaction: str | None = None, source: tuple[int, int] | None = None
+    ) -> None:
         self.sent += 1
         self.steps += 1
         value = f"{self.session}.{self.sent}"
@@ -428,7 +430,18 @@ class Round:
         self._incarnations[slot] += 1
         session = f"{self.topic}:{slot}:{self._incarnations[slot]}"
         path = os.path.join(self.directory, session.replace(":", "_"))
-        command = [sys.executable, "-m", "bench.torture", "--worker", slot.rpartition("-")[0], self.servers, self.topic, slot, session, path]
+        command = [
+            sys.executable,
+            "-m",
+            "bench.torture",
+            "--worker",
+            slot.rpartition("-")[0],
+            self.servers,
+            self.topic,
+            slot,
+            session,
+            path,
+        ]
         self.workers[slot] = session, subprocess.Popen(command, cwd=ROOT)
 
     # --- chaos ---
@@ -458,7 +471,9 @@ class Round:
             self.broker.restart()
 
     def do_something(self) -> None:
-        deed = self.random.choice(("broker killed", "broker killed", "broker paused", "client killed", "client killed", "client paused", "client replaced"))
+        deed = self.random.choice(
+            ("broker killed", "broker killed", "broker paused", "client killed", "client killed", "client paused", "client replaced")
+        )
         slot = self.random.choice(sorted(self.workers))
         process = self.workers[slot][1]
         if deed == "broker killed":
@@ -542,7 +557,6 @@ class Round:
 
     def _group_offsets(self) -> dict[int, int]:
         from confluent_kafka import TopicPartition
-
         from helpers.e2e_clients import consumer
 
         client = consumer(self.servers, f"{self.topic}-group")
@@ -608,7 +622,11 @@ class Round:
             elif what == "send":
                 source = row["source"] and Source(f"{self.topic}-group", (self.topic, row["source"][0]), row["source"][1])
                 writes[row["value"]] = history.write(
-                    row["value"].encode(), (row["topic"], row["partition"]), session=session, transaction=transactions.get(name), source=source
+                    row["value"].encode(),
+                    (row["topic"], row["partition"]),
+                    session=session,
+                    transaction=transactions.get(name),
+                    source=source,
                 )
             elif what == "ok":
                 writes[row["value"]].ok(row["offset"], at_ms)
@@ -622,7 +640,11 @@ class Round:
                 transactions[name].end(Ending.COMMITTED if what == "committed" else Ending.ABORTED, at_ms)
             elif what == "session-end":
                 self.report.errors[f"session: {row['code']}"] += 1
-                if row["fatal"] and row["code"] not in FENCED and not (row["code"] == "INVALID_TXN_STATE" and self._was_aborting(transactions)):
+                if (
+                    row["fatal"]
+                    and row["code"] not in FENCED
+                    and not (row["code"] == "INVALID_TXN_STATE" and self._was_aborting(transactions))
+                ):
                     history.incident("refused", f"{session} was refused for good: {row['code']}")
             elif what == "error":
                 self.report.errors[row["code"]] += 1
@@ -634,12 +656,11 @@ class Round:
 
     @staticmethod
     def _was_aborting(transactions: dict[str, Any]) -> bool:
-        """An abort may be refused where a kill took the request that began the transaction: the one before is complete. So is Apache Kafka's answer."""
+        """An abort may be refused where a kill took the request that began the transaction, as the one before is complete: Apache Kafka does."""
         return next(reversed(transactions.values())).commit_asked_ms is None
 
     def _read_final(self, history: Any) -> None:
         import checkers
-
         from helpers.e2e_clients import read_all
 
         for topic in (self.topic, f"{self.topic}-out"):
@@ -688,7 +709,9 @@ def torture(seconds: float, *, seed: int, directory: str | None = None, round_s:
 
 def main() -> int:
     """0: nothing was found."""
-    parser = argparse.ArgumentParser(prog="python -m bench.torture", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.torture", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--minutes", type=float, default=1.0, help="how long harm is done; healing and checking come on top")
     parser.add_argument("--seed", type=int, default=None, help="of what is done when; how the processes meet it is not repeatable")
     parser.add_argument("--directory", help="where data and diaries are kept (default: a new one below the system's temporary directory)")

@@ -381,8 +381,8 @@ class Broker:
                 broker.host.run_transactions(decide(request, shard_context, now_ms), now_ms)
 
             transactional_id = _transactional_id(request)
-            if context.api_key in ADDS_TO_TRANSACTION:
-                broker.host.note_connection(transactional_id, context.connection_id)
+            if transactional_id is not None and context.api_key in ADDS_TO_TRANSACTION:
+                broker.host.note_connection(transactional_id, _producer(request), context.connection_id)
             broker.host.when_complete(transactional_id, run, context.now_ms)
             return PARKED
 
@@ -507,6 +507,13 @@ def _transactional_id(request: Any) -> str | None:
     """Of any request of the transaction protocol; None where it names none, or several."""
     transactional_id: str | None = getattr(request, "transactional_id", None) or getattr(request, "v3_and_below_transactional_id", None)
     return transactional_id
+
+
+def _producer(request: Any) -> tuple[int, int]:
+    """Who an AddPartitionsToTxn or AddOffsetsToTxn says it is from: (producer id, epoch)."""
+    if hasattr(request, "v3_and_below_producer_id"):
+        return request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
+    return request.producer_id, request.producer_epoch
 
 
 def _transaction_settings(config: BrokerConfig) -> TxnSettings:

@@ -97,27 +97,29 @@ class ShardHost:
 
     # --- transactions ----------------------------------------------------------------------------------------------------------------------
 
-    def note_connection(self, transactional_id: str | None, connection_id: int) -> None:
-        """A transactional id adds to its transaction over this connection: those that it used before are out of date from now on."""
-        if transactional_id is None:
+    def note_connection(self, transactional_id: str, producer: tuple[int, int], connection_id: int) -> None:
+        """The producer adds to its transaction over this connection: those that it used before are out of date from now on."""
+        if not self._is_current(transactional_id, producer):
             return
-        used = self._connections.get(transactional_id)
-        if used is None:
-            self._connections[transactional_id] = [connection_id]
-        elif used[-1] != connection_id:
+        used = self._connections.setdefault(transactional_id, [])
+        if not used or used[-1] != connection_id:
             if connection_id in used:
                 used.remove(connection_id)
             used.append(connection_id)
             del used[:-REMEMBERED_CONNECTIONS]
 
-    def is_out_of_date(self, transactional_id: str, connection_id: int) -> bool:
+    def is_out_of_date(self, transactional_id: str, producer: tuple[int, int], connection_id: int) -> bool:
         """Whether the producer has begun its transaction over a later connection than this one, over which it began one before.
 
         An EndTxn that was delayed there, while the client sent it again over the new one and went on, would end the next transaction: the
         first version of the protocol tells them apart by nothing else (KIP-890, "Motivation"). A connection that never added anything is no
         such one: it may be a coordinator that ends what others began.
         """
-        return connection_id in self._connections.get(transactional_id, ())[:-1]
+        return connection_id in self._connections.get(transactional_id, ())[:-1] and self._is_current(transactional_id, producer)
+
+    def _is_current(self, transactional_id: str, producer: tuple[int, int]) -> bool:
+        known = self._broker.txns.metadata(transactional_id)
+        return known is not None and known.producer == producer
 
     def end_transaction(self, request: Any, context: Any, now_ms: int) -> None:
         """EndTxn: a commit is decided only when the transaction's data are on the disk."""
@@ -211,6 +213,8 @@ class ShardHost:
         log = self._broker.partition(topic, index)
         if log is None:
             return None
+        # a client that names an epoch to come may have written with it in the midst of the transaction; what the coordinator ends, ends
+        producer_epoch = max(producer_epoch, log.producer_epoch_of(producer_id) if log.has_ongoing_transaction_of(producer_id) else -1)
         try:
             info = log.append_marker(
                 producer_id=producer_id,

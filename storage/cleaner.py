@@ -271,7 +271,7 @@ class _Transactions:
 
 
 class _Output:
-    """One new segment while it is written: `.log.cleaned`, and its indexes."""
+    """One new segment while it is written: `.log.cleaned`, and its indexes, each of which is there even if it is empty."""
 
     def __init__(self, disk: Disk, directory: str, base_offset: int, index_interval_bytes: int) -> None:
         self._disk, self._directory, self._base_offset = disk, directory, base_offset
@@ -307,13 +307,13 @@ class _Output:
         self._times.maybe_append(self.max_timestamp, self.max_timestamp_offset - self._base_offset)
         self._write(INDEX_SUFFIX, self._offsets.encode())
         self._write(TIME_SUFFIX, self._times.encode())
-        if self.aborted:
-            self._write(TXN_SUFFIX, TxnIndex(self.aborted).encode())
+        self._write(TXN_SUFFIX, TxnIndex(self.aborted).encode())
 
     def _write(self, suffix: str, data: bytes) -> None:
         file = self._disk.open(cleaned_path(self._directory, self._base_offset, suffix), create=True)
         try:
             file.append(data)
+            file.fsync()
         finally:
             file.close()
 

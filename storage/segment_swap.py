@@ -3,14 +3,14 @@
 Steps, in this order; the names in a directory change in the order in which they are asked to:
 
     1  `.cleaned` becomes `.swap`, group after group, the indexes of each before its `.log`
-    2  snapshots of producers within what was cleaned go (they may have transactions open whose markers are gone); the manifest goes
+    2  snapshots of producers within what was cleaned go (they may have transactions open whose markers are gone); the manifest is written
+       as of the end of step 4
     3  the directory is made durable
     4  group after group: the old files become `.deleted`, then `.swap` becomes the final name, again `.log` last
-    5  a new manifest
 
-At a start `.cleaned` files are dropped, and each `<base>.log.swap` is completed: the segments that begin within its offsets go, it takes its
-name, and its indexes are built anew. So some of the groups may be cleaned and later ones not, never the other way round: an older value of a
-key is always gone before the tombstone that removed it. The names are Apache Kafka's, which completes them in the same way.
+At a start `.cleaned` files are dropped, and each `<base>.log.swap` is completed: the segments that begin within its offsets go, and it takes
+its name. So some of the groups may be cleaned and later ones not, never the other way round: an older value of a key is always gone before
+the tombstone that removed it. The names are Apache Kafka's, which completes them in the same way.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from crc32c import crc32c
+
 from protocol.records import HEADER_SIZE, read_header
-from storage.checkpoints import MANIFEST_NAME
+from storage.checkpoints import MANIFEST_NAME, CorruptCheckpoint, Manifest, SegmentNote
 from storage.cleaner import CleanedSegment, CleanResult, cleaned_path, discard
 from storage.segment import (
     INDEX_SUFFIXES,
@@ -28,13 +30,18 @@ from storage.segment import (
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
+    TIME_SUFFIX,
+    TXN_SUFFIX,
     Segment,
     offset_name,
 )
+from storage.time_index import TimeIndex
 
 if TYPE_CHECKING:
     from storage.disk import Disk
     from storage.log import Log
+
+_LOG_LAST = (*INDEX_SUFFIXES, LOG_SUFFIX)
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +59,7 @@ def swap_in(log: Log, result: CleanResult, now_ms: int) -> bool:
     complete = True
     for cleaned in result.segments:
         left = sum(base_offset in present for base_offset in cleaned.replaces)
-        complete = complete and left in (0, len(cleaned.replaces)) and (left > 0 or not taken)
+        complete = complete and left in (0, len(cleaned.replaces))
         if complete and left:
             taken.append(cleaned)
         else:
@@ -60,11 +67,11 @@ def swap_in(log: Log, result: CleanResult, now_ms: int) -> bool:
     if taken:
         _rename_all(log, taken)
         log.drop_snapshots_below(_end_of(log, taken[-1]))
-        log.disk.unlink(f"{log.directory}/{MANIFEST_NAME}")
+        log.checkpoint()
+        manifest = _foretell(log, taken)
         log.disk.fsync_dir(log.directory)
         for cleaned in taken:
-            _replace(log, cleaned, [present[base_offset] for base_offset in cleaned.replaces], now_ms)
-        log.write_manifest()
+            _replace(log, cleaned, [present[base_offset] for base_offset in cleaned.replaces], manifest, now_ms)
     return complete
 
 
@@ -79,21 +86,29 @@ def _end_of(log: Log, cleaned: CleanedSegment) -> int:
     return next(segment.base_offset for segment in log.segments if segment.base_offset > cleaned.replaces[-1])
 
 
+def _swap_path(directory: str, base_offset: int, suffix: str) -> str:
+    return f"{directory}/{offset_name(base_offset)}{suffix}{SWAP_SUFFIX}"
+
+
 def _rename_all(log: Log, taken: Sequence[CleanedSegment]) -> None:
     for cleaned in taken:
-        for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX):
-            path = cleaned_path(log.directory, cleaned.base_offset, suffix)
-            swap = f"{log.directory}/{offset_name(cleaned.base_offset)}{suffix}{SWAP_SUFFIX}"
-            if suffix != INDEX_SUFFIXES[2] or log.disk.exists(path):  # there is an aborted index only where something was aborted
-                log.disk.rename(path, swap)
+        for suffix in _LOG_LAST:
+            log.disk.rename(
+                cleaned_path(log.directory, cleaned.base_offset, suffix), _swap_path(log.directory, cleaned.base_offset, suffix)
+            )
 
 
-def _replace(log: Log, cleaned: CleanedSegment, old: list[Segment], now_ms: int) -> None:
+def _foretell(log: Log, taken: Sequence[CleanedSegment]) -> Manifest:
+    path = f"{log.directory}/{MANIFEST_NAME}"
+    manifest = Manifest.decode(log.disk.read(path))
+    for cleaned in taken:
+        _note(log.disk, log.directory, manifest, cleaned.base_offset, _end_of(log, cleaned))
+    log.disk.write_atomic(path, manifest.encode(), sync=False)
+    return manifest
+
+
+def _replace(log: Log, cleaned: CleanedSegment, old: list[Segment], manifest: Manifest, now_ms: int) -> None:
     log.discard_files(old, now_ms)
-    for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX):
-        path = f"{log.directory}/{offset_name(cleaned.base_offset)}{suffix}"
-        if suffix != INDEX_SUFFIXES[2] or log.disk.exists(path + SWAP_SUFFIX):
-            log.disk.rename(path + SWAP_SUFFIX, path)
     new = Segment(
         log.disk,
         log.directory,
@@ -102,39 +117,83 @@ def _replace(log: Log, cleaned: CleanedSegment, old: list[Segment], now_ms: int)
         created_ms=old[0].created_ms,
         cache=log.cache,
         index_interval_bytes=log.config.index_interval_bytes,
+        manifest=manifest,
     )
+    _take_names(log.disk, log.directory, cleaned.base_offset)
     new.max_timestamp, new.max_timestamp_offset = cleaned.max_timestamp, cleaned.max_timestamp_offset
     new.times_known = new.txn_trusted = new.index_trusted = new.rebuilt = True  # the index files are ours and new
     log.replace_segments(old, new)
 
 
+def _take_names(disk: Disk, directory: str, base_offset: int) -> None:
+    """Those of the files that have not taken them yet."""
+    for suffix in _LOG_LAST:
+        swap = _swap_path(directory, base_offset, suffix)
+        if disk.exists(swap):
+            disk.rename(swap, swap.removesuffix(SWAP_SUFFIX))
+    aborted = f"{directory}/{offset_name(base_offset)}{TXN_SUFFIX}"
+    if not disk.size(aborted):
+        disk.unlink(aborted)  # there is one only where something was aborted
+
+
+def _note(disk: Disk, directory: str, manifest: Manifest, base_offset: int, end_offset: int) -> None:
+    """Have the manifest say what will be when the swap file of that offset stands for all segments up to `end_offset`."""
+    for replaced in [base for base in manifest.segments if base_offset <= base < end_offset]:
+        del manifest.segments[replaced]
+        for suffix in INDEX_SUFFIXES:
+            manifest.files.pop(offset_name(replaced) + suffix, None)
+    times = TimeIndex()
+    for suffix in INDEX_SUFFIXES:
+        swap = _swap_path(directory, base_offset, suffix)
+        data = disk.read(swap if disk.exists(swap) else swap.removesuffix(SWAP_SUFFIX))
+        size = -1 if suffix == TXN_SUFFIX and not data else len(data)
+        manifest.files[offset_name(base_offset) + suffix] = size, crc32c(data)
+        if suffix == TIME_SUFFIX:
+            times = TimeIndex.decode(data)
+    latest = times.last()
+    timestamp, offset = (latest.timestamp, base_offset + latest.relative_offset) if latest else (-1, base_offset)
+    size = disk.size(_swap_path(directory, base_offset, LOG_SUFFIX))
+    manifest.segments[base_offset] = SegmentNote(base_offset, size, timestamp, offset, end_offset)
+    manifest.segments = dict(sorted(manifest.segments.items()))
+
+
+# --- at a start -----------------------------------------------------------------------------------------------------------------
+
+
 def complete_swaps(disk: Disk, directory: str) -> None:
-    """At a start, before anything else is read: finish what step 4 left, and undo what was not so far."""
+    """Before anything else is read: finish step 4 where step 1 was done, and remove what step 1 left half-done."""
     names = disk.list(directory)
-    bases = sorted(int(name[:20]) for name in names if name[20:] == LOG_SUFFIX + SWAP_SUFFIX and name[:20].isdigit())
+    bases = [int(name[:20]) for name in names if name[20:] == LOG_SUFFIX + SWAP_SUFFIX and name[:20].isdigit()]
     for base_offset in bases:
+        logger.info("%s: the compaction that a stop interrupted is completed", _swap_path(directory, base_offset, LOG_SUFFIX))
         _complete(disk, directory, base_offset)
     for name in names:
         if name.endswith(SWAP_SUFFIX):
-            disk.unlink(f"{directory}/{name}")  # indexes; and what a swap that was completed has left
+            disk.unlink(f"{directory}/{name}")
     if bases:
         disk.fsync_dir(directory)
 
 
 def _complete(disk: Disk, directory: str, base_offset: int) -> None:
-    swap = f"{directory}/{offset_name(base_offset)}{LOG_SUFFIX}{SWAP_SUFFIX}"
-    end_offset = max(_next_offset(disk, swap), base_offset + 1)
-    logger.info("%s: the compaction that a stop interrupted is completed", swap)
-    disk.unlink(f"{directory}/{MANIFEST_NAME}")
-    names = disk.list(directory)
-    later = [int(name[:20]) for name in names if name[20:] == LOG_SUFFIX and name[:20].isdigit() and int(name[:20]) >= end_offset]
+    end_offset = max(_next_offset(disk, _swap_path(directory, base_offset, LOG_SUFFIX)), base_offset + 1)
+    names = [name for name in disk.list(directory) if name[:20].isdigit()]
+    following = min((int(name[:20]) for name in names if name[20:] == LOG_SUFFIX and int(name[:20]) >= end_offset), default=end_offset)
     for name in names:
-        if name[:20].isdigit() and name[20:] == SNAPSHOT_SUFFIX and int(name[:20]) < min(later, default=end_offset):
+        if name[20:] == SNAPSHOT_SUFFIX and int(name[:20]) < following:
             disk.unlink(f"{directory}/{name}")
+    path = f"{directory}/{MANIFEST_NAME}"
+    try:
+        manifest = Manifest.decode(disk.read(path))
+    except (FileNotFoundError, CorruptCheckpoint):
+        pass  # without it the log is believed, and nothing else
+    else:
+        _note(disk, directory, manifest, base_offset, end_offset)
+        disk.write_atomic(path, manifest.encode())
+    new_names = {offset_name(base_offset) + suffix for suffix in INDEX_SUFFIXES}  # some may have taken their names before the stop
     for name in names:
-        if name[:20].isdigit() and name[20:] in SEGMENT_SUFFIXES and base_offset <= int(name[:20]) < end_offset:
+        if name[20:] in SEGMENT_SUFFIXES and base_offset <= int(name[:20]) < end_offset and name not in new_names:
             disk.unlink(f"{directory}/{name}")
-    disk.rename(swap, f"{directory}/{offset_name(base_offset)}{LOG_SUFFIX}")
+    _take_names(disk, directory, base_offset)
 
 
 def _next_offset(disk: Disk, path: str) -> int:

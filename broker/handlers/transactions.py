@@ -23,7 +23,8 @@ def on_end_txn(broker: Broker, request: Any, context: Context) -> Any:
 
     Errors: those of `TxnShard.on_end_txn`; INVALID_TXN_STATE over a connection that the producer has given up since.
     """
-    if broker.host.is_out_of_date(request.transactional_id, context.connection_id):
+    producer = (request.producer_id, request.producer_epoch)
+    if broker.host.is_out_of_date(request.transactional_id, producer, context.connection_id):
         return messages.message_class("producer", "EndTxnResponse")(throttle_time_ms=0, error_code=int(Code.INVALID_TXN_STATE))
     broker.park(context)
     broker.host.end_transaction(request, _shard_context(context), context.now_ms)
@@ -39,11 +40,10 @@ def on_txn_offset_commit(broker: Broker, request: Any, context: Context) -> Any:
     index = partition_for(request.group_id, len(broker.partitions_of(OFFSETS_TOPIC)))
     log = broker.internal_log(OFFSETS_TOPIC, index, context.now_ms)
     code = Code.NONE
-    if not log.has_ongoing_transaction(request.producer_id, request.producer_epoch):
-        if log.has_ongoing_transaction_of(request.producer_id) and request.producer_epoch < log.producer_epoch_of(request.producer_id):
-            code = Code.INVALID_PRODUCER_EPOCH
-        else:
-            code = broker.txns.verify(request.transactional_id, request.producer_id, request.producer_epoch, OFFSETS_TOPIC, index)
+    if not log.has_ongoing_transaction_of(request.producer_id):
+        code = broker.txns.verify(request.transactional_id, request.producer_id, request.producer_epoch, OFFSETS_TOPIC, index)
+    elif request.producer_epoch < log.producer_epoch_of(request.producer_id):
+        code = Code.INVALID_PRODUCER_EPOCH
     if code is not Code.NONE:
         return _offset_commit_refused(request, code)
     broker.park(context)

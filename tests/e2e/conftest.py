@@ -43,7 +43,7 @@ def _no_complaints(request: pytest.FixtureRequest) -> Iterator[None]:
         assert len(_complaints(shared)) == before, "".join(shared.output[-60:])
 
 
-@pytest.fixture()
+@pytest.fixture
 def servers(broker: BrokerProcess) -> str:
     """For `bootstrap.servers`."""
     return broker.bootstrap_servers

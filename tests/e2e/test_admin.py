@@ -25,13 +25,13 @@ from confluent_kafka.admin import (
     NewTopic,
     OffsetSpec,
 )
+from helpers.e2e_clients import admin, committed_offset, consumer, create_topic, eventually, send_all, unique, values_of
 from kafka.admin import ConfigResource as PythonConfigResource
 from kafka.admin import ConfigResourceType as PythonConfigResourceType
 from kafka.admin import NewPartitions as PythonNewPartitions
 from kafka.admin import NewTopic as PythonNewTopic
 
 from barnabas import BrokerProcess
-from helpers.e2e_clients import admin, committed_offset, consumer, create_topic, eventually, send_all, unique, values_of
 
 pytestmark = pytest.mark.e2e
 
@@ -57,7 +57,9 @@ def test_confluent_topics_from_cradle_to_grave(servers: str) -> None:
     assert refused(client.create_topics([NewTopic(name, 2, 1)])) == confluent_kafka.KafkaError.TOPIC_ALREADY_EXISTS
     assert refused(client.create_topics([NewTopic("no good name!", 1, 1)])) == confluent_kafka.KafkaError.TOPIC_EXCEPTION
     assert refused(client.create_topics([NewTopic(unique("x"), 1, 3)])) == confluent_kafka.KafkaError.INVALID_REPLICATION_FACTOR
-    assert refused(client.create_topics([NewTopic(unique("x"), 1, 1, config={"no.such": "1"})])) == confluent_kafka.KafkaError.INVALID_CONFIG
+    assert (
+        refused(client.create_topics([NewTopic(unique("x"), 1, 1, config={"no.such": "1"})])) == confluent_kafka.KafkaError.INVALID_CONFIG
+    )
     assert len(client.list_topics(name, 20).topics[name].partitions) == 2
     result(client.create_partitions([NewPartitions(name, 5)]))
     assert len(client.list_topics(name, 20).topics[name].partitions) == 5
@@ -91,9 +93,10 @@ def test_confluent_settings_of_a_topic_and_of_the_broker(servers: str) -> None:
     assert found["max.message.bytes"].value == "3000"
     assert found["cleanup.policy"].value == "delete,compact"
     bad = [ConfigEntry("max.message.bytes", "many", incremental_operation=AlterConfigOpType.SET)]
-    assert refused(
-        client.incremental_alter_configs([ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=bad)])
-    ) == confluent_kafka.KafkaError.INVALID_CONFIG
+    assert (
+        refused(client.incremental_alter_configs([ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=bad)]))
+        == confluent_kafka.KafkaError.INVALID_CONFIG
+    )
     broker_id = str(next(iter(client.list_topics(timeout=20).brokers)))
     settings = result(client.describe_configs([ConfigResource(ConfigResource.Type.BROKER, broker_id)]))
     assert settings["log.segment.bytes"].value == "1073741824"

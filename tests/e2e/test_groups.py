@@ -14,10 +14,9 @@ import confluent_kafka
 import kafka
 import pytest
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AioRange
+from helpers.e2e_clients import admin, committed_offset, consumer, create_topic, eventually, send_all, unique
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
-
-from helpers.e2e_clients import admin, committed_offset, consumer, create_topic, eventually, send_all, unique
 
 pytestmark = pytest.mark.e2e
 
@@ -257,7 +256,7 @@ def test_aiokafka_rebalances_and_its_static_members(servers: str) -> None:
 
         async def until(probe: Callable[[], bool], what: str) -> None:
             async with asyncio.timeout(20):
-                while not probe():
+                while not probe():  # noqa: ASYNC110  (the client has nothing to wait for)
                     await asyncio.sleep(0.05)
 
         first = await member(None)

@@ -15,9 +15,9 @@ from typing import Any
 import confluent_kafka
 import kafka
 import pytest
+from helpers.e2e_clients import committed_offset, consumer, eventually, producer, send_all, transact, wait_until_ready
 
 from barnabas import BrokerProcess
-from helpers.e2e_clients import committed_offset, consumer, eventually, producer, send_all, transact, wait_until_ready
 
 pytestmark = pytest.mark.e2e
 
@@ -44,7 +44,7 @@ def copy_of_the_directory(path: Path) -> Path:
     return path
 
 
-@pytest.fixture()
+@pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     with BrokerProcess(copy_of_the_directory(tmp_path / "data"), settings=SETTINGS) as running:
         yield running

@@ -13,9 +13,6 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
-from sim import wire
-
-from barnabas import BrokerProcess
 from helpers.e2e_clients import (
     KafkaPython,
     admin,
@@ -32,6 +29,9 @@ from helpers.e2e_clients import (
     wait_until_ready,
 )
 from helpers.e2e_wire import Wire
+from sim import wire
+
+from barnabas import BrokerProcess
 from protocol.records import NewRecord, encode_batch
 
 pytestmark = pytest.mark.e2e
@@ -40,7 +40,7 @@ DUPLICATE, OUT_OF_ORDER, INVALID_EPOCH = 46, 45, 47
 Restart = Callable[[BrokerProcess], None]
 
 
-@pytest.fixture()
+@pytest.fixture
 def own(tmp_path: Path) -> Iterator[BrokerProcess]:
     settings = {"group.min.session.timeout.ms": "500", "barnabas.transaction.durability": "flush"}
     with BrokerProcess(tmp_path / "data", settings=settings) as broker:
@@ -264,7 +264,12 @@ def test_a_group_keeps_its_offsets_and_its_members(own: BrokerProcess, again: Re
     rebalances: list[str] = []
     values: list[bytes] = []
     member = consumer(
-        servers, group, session_timeout_ms=10_000, heartbeat_interval_ms=200, reconnect_backoff_max_ms=200, partition_assignment_strategy="range"
+        servers,
+        group,
+        session_timeout_ms=10_000,
+        heartbeat_interval_ms=200,
+        reconnect_backoff_max_ms=200,
+        partition_assignment_strategy="range",
     )
     member.subscribe([topic], on_assign=lambda *_: rebalances.append("assign"), on_revoke=lambda *_: rebalances.append("revoke"))
 

@@ -8,10 +8,10 @@ import time
 import confluent_kafka
 import pytest
 import sim.wire
-
-from barnabas import BrokerProcess
 from helpers.e2e_clients import LIBRARIES, consumer, create_topic, eventually, producer, read_all, send_all, unique, values_of
 from helpers.e2e_wire import Wire
+
+from barnabas import BrokerProcess
 from protocol.records import records_of
 
 pytestmark = pytest.mark.e2e
@@ -130,7 +130,12 @@ def test_offsets_for_times(servers: str) -> None:
         client.produce(topic, b"%d" % number, timestamp=1_600_000_000_000 + 1000 * number)
     assert client.flush(20) == 0
     reader = consumer(servers)
-    for timestamp, offset in ((1_600_000_000_000, 0), (1_600_000_004_001, 5), (1_600_000_009_000, 9), (1_600_000_009_001, confluent_kafka.OFFSET_END)):
+    for timestamp, offset in (
+        (1_600_000_000_000, 0),
+        (1_600_000_004_001, 5),
+        (1_600_000_009_000, 9),
+        (1_600_000_009_001, confluent_kafka.OFFSET_END),
+    ):
         (found,) = reader.offsets_for_times([confluent_kafka.TopicPartition(topic, 0, timestamp)], 20)
         assert found.offset == offset, timestamp
     assert reader.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0), 20) == (0, 10)

@@ -9,11 +9,11 @@ import time
 
 import psutil
 import pytest
+from helpers.e2e_clients import create_topic, eventually, producer, send_all, values_of
+from helpers.e2e_wire import Wire
 from sim import wire
 
 from barnabas import BrokerProcess
-from helpers.e2e_clients import create_topic, eventually, producer, send_all, values_of
-from helpers.e2e_wire import Wire
 
 pytestmark = pytest.mark.e2e
 
@@ -58,7 +58,10 @@ def test_noise_in_every_request_disturbs_nobody(broker: BrokerProcess) -> None:
     topic = create_topic(broker.bootstrap_servers, "noise")
     connection = _connect(broker)
     for _ in range(1000):
-        key, version = generator.choice([0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 22, 24, 25, 26, 28, 32, 37, 42, 44]), generator.randrange(10)
+        key, version = (
+            generator.choice([0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 22, 24, 25, 26, 28, 32, 37, 42, 44]),
+            generator.randrange(10),
+        )
         if key in (19, 20, 37, 42, 32, 44):
             version = generator.randrange(3)
         body = struct.pack(">hhih", key, version, 7, -1) + generator.randbytes(generator.choice([0, 1, 4, 20, 200]))
@@ -151,7 +154,9 @@ def test_a_reader_that_takes_no_answers_does_not_make_the_broker_grow(broker: Br
     for connection in slow:
         connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.socket.setblocking(False)
-        request = _framed(wire.frame(wire.fetch([(topic, 0, 0)], committed=True, max_wait_ms=0, max_bytes=8 << 20, partition_max_bytes=8 << 20), 1))
+        request = _framed(
+            wire.frame(wire.fetch([(topic, 0, 0)], committed=True, max_wait_ms=0, max_bytes=8 << 20, partition_max_bytes=8 << 20), 1)
+        )
         try:
             for _ in range(2000):
                 connection.socket.sendall(request)

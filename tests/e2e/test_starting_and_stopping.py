@@ -12,9 +12,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from helpers.e2e_clients import create_topic, producer, send_all, transact, unique, values_of, wait_until_ready
 
 from barnabas import BrokerProcess
-from helpers.e2e_clients import create_topic, producer, send_all, transact, unique, values_of, wait_until_ready
 
 pytestmark = pytest.mark.e2e
 

@@ -22,6 +22,7 @@ RETRIABLE = frozenset(
         Code.COORDINATOR_NOT_AVAILABLE,
         Code.NOT_COORDINATOR,
         Code.NOT_ENOUGH_REPLICAS,
+        Code.KAFKA_STORAGE_ERROR,
         Code.UNSTABLE_OFFSET_COMMIT,
     }
 )

@@ -123,25 +123,24 @@ Node = Inode | Directory
 
 
 class SimFile:
-    """An open file. `size` is that of the bytes, whoever wrote them."""
+    """An open file. `size` is what this handle has made it: after an append that failed, the next one begins where that one did."""
 
-    __slots__ = ("_disk", "_generation", "inode", "path")
+    __slots__ = ("_disk", "_generation", "inode", "path", "size")
 
     def __init__(self, disk: SimDisk, path: str, inode: Inode) -> None:
         self._disk, self.path, self.inode = disk, path, inode
         self._generation = disk.generation
-
-    @property
-    def size(self) -> int:
-        return len(self.inode.data)
+        self.size = len(inode.data)
 
     def append(self, data: Data) -> int:
         self._check()
-        position = len(self.inode.data)
+        position, content = self.size, self.inode.data
         if self._disk.counts_down():
-            self.inode.data += data[: self._disk.rng.randrange(len(data) + 1)]
+            part = data[: self._disk.rng.randrange(len(data) + 1)]
+            content[position : position + len(part)] = part
             raise self._disk.failure()
-        self.inode.data += data
+        content[position : position + len(data)] = data
+        self.size = position + len(data)
         self.inode.modified_ms = self._disk.now_ms()
         return position
 
@@ -157,6 +156,7 @@ class SimFile:
         self._check()
         self._disk.step()
         self.inode.cut(size)
+        self.size = size
 
     def close(self) -> None:
         pass

@@ -170,6 +170,9 @@ class World:
                 case "crash":
                     steps = rng.randint(0, 60)
                     self.node.disk.crash_in(steps, is_full=steps % 4 == 0)
+                    if steps % 4 == 0:
+                        yield 400
+                        self.node.disk.crash_in(-1)
                 case "storm":
                     calm = self.weather
                     self.weather = Weather(delay_ms=40, cut=0.15, stall=0.1, linger_ms=calm.linger_ms)
