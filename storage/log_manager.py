@@ -156,6 +156,7 @@ class LogManager:
                     recovery_point=points.get(key, 0),
                     log_start_offset=starts.get(key),
                     clean=clean,
+                    intact=not self.lost_power,
                     now_ms=now_ms,
                     cache=self.cache,
                     trash=self._trash,

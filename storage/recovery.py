@@ -55,6 +55,7 @@ from storage.segment_swap import complete_swaps
 _READ_BYTES = 1 << 20
 _SEARCH_BYTES = 64 << 20  # how far behind a bad batch a good one is looked for
 _SECTOR_BYTES = 512
+_END_OF_TIME = 1 << 63
 _LENGTH = struct.Struct(">i")
 SET_ASIDE_SUFFIX = ".log.set-aside"
 _LEFT_OVER = (DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")
@@ -80,6 +81,7 @@ def load_log(
     recovery_point: int,
     log_start_offset: int | None,
     clean: bool = False,
+    intact: bool = False,
     now_ms: int,
     cache: IndexCache,
     trash: Trash | None = None,
@@ -88,7 +90,8 @@ def load_log(
     """Open the log in `directory`.
 
     Takes:  recovery_point and log_start_offset as the checkpoints of the log directory tell (0 and None where they do not); the manifest,
-            which has a checksum, goes before them where it is up to date. clean: whether the last stop was.
+            which has a checksum, goes before them where it is up to date. clean: whether the last stop was. intact: whether the machine
+            has not been down since, so that all that was ever written is there, and only what the last checkpoint does not know is read.
     Raises: CorruptLog, naming the file and what to do. OSError.
     """
     files = _tidy(disk, directory)
@@ -100,7 +103,7 @@ def load_log(
         log_start = max(manifest.log_start_offset, segments[0].base_offset)
         if clean:
             recovery_point = manifest.log_end_offset
-    loader = _Loader(disk, directory, segments, files.snapshots, manifest, recovery_point, config.is_compacted, now_ms)
+    loader = _Loader(disk, directory, segments, files.snapshots, manifest, recovery_point, config.is_compacted, now_ms, intact=intact)
     sizes = {segment.base_offset: segment.size for segment in segments}
     state = loader.load()
     if clean and manifest is not None:
@@ -290,6 +293,8 @@ class _Loader:
         recovery_point: int,
         is_compacted: bool,
         now_ms: int,
+        *,
+        intact: bool,
     ) -> None:
         self.disk = disk
         self.directory = directory
@@ -297,6 +302,7 @@ class _Loader:
         self.snapshots = snapshots
         self.manifest = manifest
         self.recovery_point = recovery_point
+        self.trusted_point = _END_OF_TIME if intact else recovery_point
         self.is_compacted = is_compacted
         self.now_ms = now_ms
 
@@ -327,7 +333,7 @@ class _Loader:
     def _begin_at_manifest(self) -> tuple[int, int, ProducerStateManager] | None:
         """Segment number, position, and state where the manifest's knowledge ends; None where the files do not fit it."""
         manifest = self.manifest
-        if manifest is None or self.recovery_point < manifest.log_end_offset:
+        if manifest is None or self.trusted_point < manifest.log_end_offset:
             return None
         by_base = {segment.base_offset: number for number, segment in enumerate(self.segments)}
         last = max(manifest.segments, default=-1)
@@ -353,13 +359,13 @@ class _Loader:
         return number, note.size, state
 
     def _first_suspect(self) -> int:
-        """The number of the segment that holds the recovery point, or of an earlier one that lost bytes since the manifest."""
+        """The number of the segment up to whose start all is trusted, or of an earlier one that lost bytes since the manifest."""
         suspect = 0
         for number, segment in enumerate(self.segments):
             note = self.manifest.segments.get(segment.base_offset) if self.manifest is not None else None
             if note is not None and segment.size < note.size:
                 return number
-            if segment.base_offset <= self.recovery_point:
+            if segment.base_offset <= self.trusted_point:
                 suspect = number
         return suspect
 
@@ -425,6 +431,8 @@ class _Loader:
             size = header.size_bytes
             why = _what_is_wrong(header, state.end_offset, segment.base_offset, end - position)
             if why:
+                if _is_whole(header, segment, position):  # so it was never torn: an offset was changed, which no CRC covers
+                    raise segment.corrupt(position, why)
                 break
             if at + size > len(chunk):
                 chunk, chunk_at, at = segment.file.pread(max(size, _READ_BYTES), position), position, 0
@@ -563,6 +571,13 @@ def _what_is_wrong(header: BatchHeader, next_offset: int, base_offset: int, left
     if not next_offset <= header.base_offset <= last_offset <= base_offset + HIGHEST_RELATIVE_OFFSET:
         return f"a batch of offset {header.base_offset} comes after offset {next_offset - 1}"
     return ""
+
+
+def _is_whole(header: BatchHeader, segment: Segment, position: int) -> bool:
+    """Whether a batch with a right checksum lies there, whatever its offset."""
+    if header.magic != MAGIC or not HEADER_SIZE <= header.size_bytes <= segment.size - position:
+        return False
+    return crc32c(memoryview(segment.file.pread(header.size_bytes, position))[CRC_START:]) == header.crc
 
 
 def _is_hole(segment: Segment, position: int, next_offset: int) -> bool:

@@ -3,14 +3,14 @@
 Steps, in this order; the names in a directory change in the order in which they are asked to:
 
     1  `.cleaned` becomes `.swap`, group after group, the indexes of each before its `.log`
-    2  snapshots of producers within what was cleaned go (they may have transactions open whose markers are gone); the manifest is written
-       as of the end of step 4
-    3  the directory is made durable
+    2  snapshots of producers within what was cleaned go (they may have transactions open whose markers are gone)
+    3  the manifest is written as of the end of step 4, and made durable with the directory
     4  group after group: the old files become `.deleted`, then `.swap` becomes the final name, again `.log` last
 
-At a start `.cleaned` files are dropped, and each `<base>.log.swap` is completed: the segments that begin within its offsets go, and it takes
-its name. So some of the groups may be cleaned and later ones not, never the other way round: an older value of a key is always gone before
-the tombstone that removed it. The names are Apache Kafka's, which completes them in the same way.
+At a start `.cleaned` files are dropped, and each `<base>.log.swap` is completed: the segments that it stands for go, and it takes its name.
+Which those are, the manifest tells after step 3: a segment that came out empty shows no offsets of its own. Before, those go that begin within
+its offsets, as with Apache Kafka, whose names these are. So some of the groups may be cleaned and later segments not, never the other way
+round: an older value of a key is always gone before the tombstone that removed it. The cleaner's checkpoint is written after step 4 alone.
 """
 
 from __future__ import annotations
@@ -69,7 +69,6 @@ def swap_in(log: Log, result: CleanResult, now_ms: int) -> bool:
         log.drop_snapshots_below(_end_of(log, taken[-1]))
         log.checkpoint()
         manifest = _foretell(log, taken)
-        log.disk.fsync_dir(log.directory)
         for cleaned in taken:
             _replace(log, cleaned, [present[base_offset] for base_offset in cleaned.replaces], manifest, now_ms)
     return complete
@@ -103,7 +102,7 @@ def _foretell(log: Log, taken: Sequence[CleanedSegment]) -> Manifest:
     manifest = Manifest.decode(log.disk.read(path))
     for cleaned in taken:
         _note(log.disk, log.directory, manifest, cleaned.base_offset, _end_of(log, cleaned))
-    log.disk.write_atomic(path, manifest.encode(), sync=False)
+    log.disk.write_atomic(path, manifest.encode())
     return manifest
 
 
@@ -175,18 +174,22 @@ def complete_swaps(disk: Disk, directory: str) -> None:
 
 
 def _complete(disk: Disk, directory: str, base_offset: int) -> None:
-    end_offset = max(_next_offset(disk, _swap_path(directory, base_offset, LOG_SUFFIX)), base_offset + 1)
+    path = f"{directory}/{MANIFEST_NAME}"
+    try:
+        manifest = Manifest.decode(disk.read(path))
+    except (FileNotFoundError, CorruptCheckpoint):
+        manifest = None  # the log is believed then, and nothing else
+    swap = _swap_path(directory, base_offset, LOG_SUFFIX)
+    end_offset = max(_next_offset(disk, swap), base_offset + 1)
+    noted = manifest.segments.get(base_offset) if manifest is not None else None
+    if noted is not None and noted.size == disk.size(swap):
+        end_offset = max(end_offset, noted.end_offset)
     names = [name for name in disk.list(directory) if name[:20].isdigit()]
     following = min((int(name[:20]) for name in names if name[20:] == LOG_SUFFIX and int(name[:20]) >= end_offset), default=end_offset)
     for name in names:
         if name[20:] == SNAPSHOT_SUFFIX and int(name[:20]) < following:
             disk.unlink(f"{directory}/{name}")
-    path = f"{directory}/{MANIFEST_NAME}"
-    try:
-        manifest = Manifest.decode(disk.read(path))
-    except (FileNotFoundError, CorruptCheckpoint):
-        pass  # without it the log is believed, and nothing else
-    else:
+    if manifest is not None:
         _note(disk, directory, manifest, base_offset, end_offset)
         disk.write_atomic(path, manifest.encode())
     new_names = {offset_name(base_offset) + suffix for suffix in INDEX_SUFFIXES}  # some may have taken their names before the stop

@@ -261,18 +261,17 @@ def check(damage: Damage) -> str:
         try:
             broker = opened(str(copy))
         except LogDirectoryError as error:
+            root.removeHandler(complaints)
             check_refusal(damage, str(error))
             return "refused"
-        finally:
-            root.removeHandler(complaints)
         try:
-            said = "\n".join(complaints.texts)
-            lost = check_batches(damage, before, broker, copy, said)
-            check_knowledge(damage, before, broker, said, lost=lost)
+            lost = check_batches(damage, before, broker, copy, complaints)
+            check_knowledge(damage, before, broker, complaints, lost=lost)
             if broker.logs.offline:
                 return "off line"
-            return "said" if said else "silent"
+            return "said" if complaints.texts else "silent"
         finally:
+            root.removeHandler(complaints)
             broker.close_logs(NOW_MS)
 
 
@@ -292,7 +291,7 @@ def is_touched(damage: Damage, name: str, position: int, size: int) -> bool:
     return damage.kind == "delete" or position + size > damage.at
 
 
-def check_batches(damage: Damage, before: Original, broker: Broker, copy: Path, said: str) -> bool:
+def check_batches(damage: Damage, before: Original, broker: Broker, copy: Path, complaints: Complaints) -> bool:
     """Every batch that is untouched is read, set aside, or off line by name. Gives whether any batch at all is gone."""
     lost = False
     for key, batches in before.batches.items():
@@ -325,7 +324,7 @@ def check_batches(damage: Damage, before: Original, broker: Broker, copy: Path, 
             continue
         assert committed_values(log) == before.committed[key], f"{topic}-{index}: what is committed differs"
     if lost and (damage.way == "clean" or damage.kind == "flip"):  # after a kill nothing tells that a whole batch, or the last file, was there
-        assert said, f"batches are gone, and nothing is said of {damage}"
+        assert complaints.texts, f"batches are gone, and nothing is said of {damage}"
     return lost
 
 
@@ -345,7 +344,7 @@ def read_batch(log: Log, offset: int) -> bytes | None:
     return next((raw[at : at + header.size_bytes] for at, header in batches_in(raw)), None)
 
 
-def check_knowledge(damage: Damage, before: Original, broker: Broker, said: str, *, lost: bool) -> None:
+def check_knowledge(damage: Damage, before: Original, broker: Broker, complaints: Complaints, *, lost: bool) -> None:
     """Topics, settings, groups, transactions: all there, unless the damage is in what they are kept in."""
     if damage.name == JOURNAL:
         assert set(broker.metadata.topics) >= {key[0] for key in before.batches}, "a topic whose directory is there is gone"
@@ -354,7 +353,7 @@ def check_knowledge(damage: Damage, before: Original, broker: Broker, said: str,
         }, "topic ids are those that the directories have"
         used = max(metadata.producer_id for metadata in before.transactions.values())
         assert broker._producer_ids.allocate() > used, "a producer id is given out twice"
-        assert said or damage.kind == "truncate" or damage.kind == "delete", f"the journal was changed at {damage.at}, and nothing is said"
+        assert complaints.texts or damage.kind == "truncate" or damage.kind == "delete", f"the journal was changed at {damage.at}, and nothing is said"
     else:
         assert topics_of(broker) == before.topics
         assert dict(broker.metadata.broker_configs) == before.broker_configs

@@ -14,7 +14,7 @@ from protocol.records import NewRecord, batches_in, encode_batch, encode_record,
 from storage.disk import OsDisk
 from storage.log import FetchData, Isolation, Log
 from storage.log_config import LogConfig
-from storage.log_manager import LogManager, LogManagerConfig
+from storage.log_manager import BOOT_ID_NAME, LogManager, LogManagerConfig
 
 NOW_MS = 1_700_000_100_000
 SECOND_MS = 1_700_000_000_000
@@ -71,10 +71,12 @@ def open_manager(path: Path | str, config: LogConfig | None = None, now_ms: int 
     return manager
 
 
-def kill(manager: LogManager) -> None:
-    """The process is gone: nothing is written any more, the lock is free."""
+def kill(manager: LogManager, *, machine: bool = True) -> None:
+    """The process is gone: nothing is written any more, the lock is free. With the machine, what was not flushed cannot be relied on."""
     assert manager._lock is not None
     manager._lock.release()
+    if machine and isinstance(manager.disk, OsDisk):
+        manager.disk.unlink(f"{manager.data_dir}/{BOOT_ID_NAME}")
 
 
 def new_log(path: Path | str, **config: object) -> tuple[LogManager, Log]:

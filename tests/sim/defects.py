@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from broker import compaction
 from broker.flush_queue import FlushQueue
 from broker.handlers import fetch as fetch_handler
 from broker.handlers import produce as produce_handler
@@ -21,8 +22,8 @@ from coordinator.txn_state import TransactionMetadata, TransactionState
 from protocol.errors import Code, KafkaError
 from sim.network import Weather
 from sim.scenario import Scenario
+from storage import clean_plan, cleaner, recovery
 from storage import log as log_module
-from storage import recovery
 from storage.log import Isolation, Log
 from storage.log_manager import LogManager
 from storage.producer_state import ProducerEntry, ProducerStateManager
@@ -64,6 +65,16 @@ def _with_power(scenario: Scenario) -> None:
 def _with_power_and_survivors(scenario: Scenario) -> None:
     _with_power(scenario)
     scenario.sessions_end_with_power = False
+
+
+def _with_compaction(scenario: Scenario) -> None:
+    scenario.topics = {"kv": 1}
+    scenario.compacted_topics = ["kv"]
+    scenario.topic_configs = {"kv": {"segment.bytes": "400", "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}}
+    scenario.properties["log.cleaner.backoff.ms"] = "50"
+    scenario.flushed_topics, scenario.readers = [], [([("kv", 0)], True)]
+    scenario.workers, scenario.applications, scenario.idempotent_producers, scenario.rounds = 0, 2, 1, 6
+    scenario.fault_weights, scenario.fault_count, scenario.power_share, scenario.last_restart = (1, 0, 1, 1, 1, 0), 2, 0.0, "kill"
 
 
 def _with_small_segments_and_power(scenario: Scenario) -> None:
@@ -417,6 +428,33 @@ def waiting_fetch_forgets_its_isolation() -> Iterator[None]:
         return complete(self, now_ms, out_of_time)
 
     with changed(fetch_class, "try_complete", try_complete):
+        yield
+
+
+# --- compaction ----------------------------------------------------------------------------------------------------------------------------
+
+
+@defect("compaction goes beyond the last stable offset", "lost", "aborted-read", "crashed", "torn", tweak=_with_compaction)
+def compaction_beyond_the_stable_offset() -> Iterator[None]:
+    assess = clean_plan.assess
+
+    def bold(log: Log, *rest: Any) -> Any:
+        stable, log.last_stable_offset = log.last_stable_offset, log.high_watermark
+        try:
+            return assess(log, *rest)
+        finally:
+            log.last_stable_offset = stable
+
+    with changed(compaction, "assess", bold):
+        yield
+
+
+@defect("compaction keeps the records of aborted transactions", "aborted-read", "lost", tweak=_with_compaction)
+def compaction_forgets_what_was_aborted() -> Iterator[None]:
+    def is_aborted(self: Any, header: Any) -> bool:
+        return False
+
+    with changed(cleaner._Transactions, "is_aborted", is_aborted):
         yield
 
 

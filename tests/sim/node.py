@@ -1,7 +1,7 @@
 """The rim of the simulation: what server.py, flusher.py and main.py are to the real broker, around the same core.
 
 Frames of a connection wait while one of them is under way. A flush job's files are fsynced one by one, each at its own time and in any order;
-then the core is told. So a crash may come between any two of them.
+then the core is told. Compaction jobs are done between two events. So a crash may come between any two of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from broker.core import Broker
 from broker.opening import open_broker
 from broker.outbox import FlushJob
 from sim.disk import Crash, SimDisk
+from storage.cleaner import CleanJob, CleanResult, clean
 from storage.log import Slice
+from storage.segment import CorruptLog
 
 if TYPE_CHECKING:
     from sim.network import Link
@@ -58,6 +60,7 @@ class Node:
         self.disk.fsync_dir("/")
         self.broker: Broker | None = None
         self.generation = 0
+        self.cleanings = 0
         self._sessions: dict[int, _Session] = {}
         self._timer_ms = -1
         self._carrying_out = False
@@ -176,7 +179,7 @@ class Node:
         outbox = broker.outbox
         woken: list[int] = []
         try:
-            while outbox.sends or outbox.closes or outbox.flushes:
+            while outbox.sends or outbox.closes or outbox.flushes or outbox.cleanings:
                 sends, outbox.sends = outbox.sends, []
                 for connection_id, pieces in sends:
                     session = self._sessions.get(connection_id)
@@ -192,6 +195,9 @@ class Node:
                 flushes, outbox.flushes = outbox.flushes, []
                 for job in flushes:
                     self._flush(job)
+                cleanings, outbox.cleanings = outbox.cleanings, []
+                for cleaning in cleanings:
+                    self.world.loop.later(self.world.rng.randint(1, 60), self._clean, self.generation, cleaning)
         finally:
             self._carrying_out = False
         self._set_timer()
@@ -243,6 +249,27 @@ class Node:
     def _flushed(self, generation: int, job: FlushJob) -> None:
         if generation == self.generation and self.broker is not None:
             self._guarded(self.broker.on_flushed, job, self.world.loop.now_ms)
+
+    # --- compaction ----------------------------------------------------------------------------------------------------------------------
+
+    def _clean(self, generation: int, job: CleanJob) -> None:
+        """What the daemon's cleaner process does. Its end comes to the core's ears later, or never, if the broker is gone by then."""
+        if generation != self.generation:
+            return
+        result, error = None, ""
+        try:
+            result = clean(self.disk, job)
+        except (CorruptLog, OSError) as failure:
+            error = str(failure)
+        except Crash:
+            self.world.on_crash()
+            return
+        self.cleanings += result is not None and bool(result.segments)
+        self.world.loop.later(self.world.rng.randint(0, 40), self._cleaned, generation, job, result, error)
+
+    def _cleaned(self, generation: int, job: CleanJob, result: CleanResult | None, error: str) -> None:
+        if generation == self.generation and self.broker is not None:
+            self._guarded(self.broker.on_cleaned, job, result, error, self.world.loop.now_ms)
 
 
 def _joined(pieces: Any) -> bytes:

@@ -145,13 +145,16 @@ class Reader(Client):
             return None
         if self.uses_session:
             self.session_id, self.session_epoch = answer.session_id, (self.session_epoch + 1 if answer.session_id else 0)
+        lost: list[Partition] = []
         for found in answer.partitions:
             if found.error_code == Code.OFFSET_OUT_OF_RANGE:
-                yield from self.reposition((found.topic, found.partition))
+                lost.append((found.topic, found.partition))
             elif found.error_code:
                 self.world.history.incident("refused", f"{self.name}: {Refused(f'Fetch of {found.topic}', found.error_code)}")
             else:
                 self.take(found)
+        for partition in lost:  # these ask again, and what was read must be noted before time goes on
+            yield from self.reposition(partition)
         return answer
 
     def take(self, found: wire.Fetched) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 from dataclasses import dataclass, field
 
@@ -17,7 +16,6 @@ BASE = {
     "group.min.session.timeout.ms": "100",
     "auto.create.topics.enable": "false",
 }
-HAS_CLEANER = importlib.util.find_spec("storage.cleaner") is not None
 FAULTS = ("kill", "power", "stop", "crash", "storm", "delete")
 
 
@@ -100,7 +98,7 @@ class Scenario:
         if scenario.workers:
             scenario.topics |= {"in": rng.randint(1, 2), "out": rng.randint(1, 2)}
             scenario.applications = rng.randint(0, 1)
-        if rng.random() < 0.3 and HAS_CLEANER:
+        if rng.random() < 0.3:
             scenario.topics["kv"] = 1
             scenario.compacted_topics = ["kv"]
         segment_bytes = rng.choice((400, 1000, 4000, 1 << 20))

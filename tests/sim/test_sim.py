@@ -23,12 +23,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 LESSONS = (
     (4, "_with_small_segments_and_power", "a hole between two segments ends the log: a reader stood before it for ever"),
-    (8, "_with_small_segments_and_power", "what is behind such a hole was not durable: records were missing from the middle"),
+    (18, "_with_small_segments_and_power", "what is behind such a hole was not durable: records were missing from the middle"),
     (28, "_with_small_segments_and_power", "a segment that was rolled and never fsynced may be torn while the next one is whole"),
-    (1, "_with_power", "a partition's files are durable once its directory and its name are: a committed transaction was gone"),
+    (0, "_with_power", "a partition's files are durable once its directory and its name are: a committed transaction was gone"),
     (16, "_with_power_on_transactions", "a commit marker written again committed the transaction after the one that it was for"),
-    (6, "_with_power_and_survivors", "a producer that outlives the broker's power loss must not go on: half a transaction was committed"),
-    (11, "_with_power_and_survivors", "nor may its commit pass for a retry of the last one"),
+    (2, "_with_power_and_survivors", "a producer that outlives the broker's power loss must not go on: half a transaction was committed"),
+    (8, "_with_power_and_survivors", "nor may its commit pass for a retry of the last one"),
     (1, "_with_deletions", "deleted records came back with a kill"),
 )
 

@@ -120,7 +120,7 @@ def logs(draw: st.DrawFn) -> tuple[bytes, list[AbortedTransaction], int]:
             batch,
             base_offset=offset,
             codec=draw(st.sampled_from(Codec)),
-            producer_id=producer if transactional else -1,
+            producer_id=producer,  # of batches outside of transactions too: they are nobody's to abort
             transactional=transactional,
             log_append_time=draw(st.booleans()),
         )

@@ -47,3 +47,8 @@ def test_json_has_one_order() -> None:
     left = {PartitionName("b", 10): 1, PartitionName("b", 9): 2, PartitionName("a", 0): 3}
     right = dict(reversed(list(left.items())))
     assert dump_offsets(left) == dump_offsets(right) == '{"a":{"0":3},"b":{"9":2,"10":1}}'
+
+
+def test_no_piece_is_empty_however_many_are_wanted() -> None:
+    pieces = divide([OffsetRange("a", 0, 5, 7), OffsetRange("a", 1, 0, 1)], min_partitions=10)
+    assert pieces == [OffsetRange("a", 0, 5, 6), OffsetRange("a", 0, 6, 7), OffsetRange("a", 1, 0, 1)]

@@ -1,0 +1,119 @@
+"""How fast compaction goes, and what it costs those who fetch meanwhile.
+
+    python bench/compaction.py [MEGABYTES]
+
+Two figures: MB of log cleaned in a second, by size of record and codec, of keys that each come five times; and the latency of fetches from a
+broker while its cleaner is at work in the other process, compared with that of the same broker at rest.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from protocol.records import NewRecord, encode_batch
+from storage.clean_plan import assess, plan
+from storage.cleaner import CleanJob, clean
+from storage.disk import OsDisk
+from storage.log import Log
+from storage.log_config import LogConfig
+from storage.log_manager import LogManager, LogManagerConfig
+
+CONFIG = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=64 << 20)
+NOW_MS = 1_700_000_000_000
+TIMES_A_KEY = 5
+
+
+def filled(folder: str, megabytes: int, value_bytes: int, codec: int) -> tuple[LogManager, Log]:
+    """A log of so many MB before compression, in batches of 16 KB."""
+    manager = LogManager(OsDisk(), folder, config=LogManagerConfig(), now_ms=NOW_MS)
+    manager.load(lambda topic: CONFIG, NOW_MS)
+    log = manager.create("t", 0, uuid.uuid4(), CONFIG, NOW_MS)
+    rng = random.Random(1)
+    a_batch = max(16_000 // (value_bytes + 20), 1)
+    count = megabytes * 1_000_000 // (value_bytes + 20)
+    key_count = max(count // TIMES_A_KEY, 1)
+    value = rng.randbytes(value_bytes // 2).ljust(value_bytes, b".")
+    for _ in range(count // a_batch):
+        records = [NewRecord(b"key-%08d" % rng.randrange(key_count), value, NOW_MS) for _ in range(a_batch)]
+        log.append(encode_batch(records, codec=codec), now_ms=NOW_MS)
+    log.append(encode_batch([NewRecord(b"last", b"", NOW_MS)]), now_ms=NOW_MS)
+    log._roll(NOW_MS)
+    log.flush()
+    return manager, log
+
+
+def job_of(log: Log) -> CleanJob:
+    dirt = assess(log, None, NOW_MS)
+    assert dirt is not None
+    return plan(log, dirt, job_id=1, map_bytes=1 << 30, now_ms=NOW_MS)
+
+
+def measure(megabytes: int) -> None:
+    """The speed of `clean` alone, in this process."""
+    for value_bytes, codec, name in ((100, 0, "none"), (1000, 0, "none"), (10_000, 0, "none"), (100, 3, "lz4"), (1000, 4, "zstd")):
+        with tempfile.TemporaryDirectory() as folder:
+            _, log = filled(folder, megabytes, value_bytes, codec)
+            job = job_of(log)
+            began = time.perf_counter()
+            result = clean(OsDisk(), job)
+            took_s = time.perf_counter() - began
+            print(
+                f"values of {value_bytes:6} B, {name:5}: {log.size_bytes / 1e6 / took_s:6.1f} MB/s of log, "
+                f"{result.read_bytes / 1e6:.0f} MB became {result.written_bytes / 1e6:.0f} MB in {took_s:.2f} s"
+            )
+
+
+def fetch_latency(megabytes: int) -> None:
+    """Fetches of 1 MB from another topic, at rest and while the cleaner works."""
+    from barnabas import BrokerProcess
+    from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+    from kafka.admin import KafkaAdminClient, NewTopic
+
+    settings = {"log.cleaner.backoff.ms": "100", "log.cleaner.min.cleanable.ratio": "0.9"}
+    with BrokerProcess(settings=settings) as broker:
+        admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+        compacted = {"cleanup.policy": "compact", "segment.bytes": str(32 << 20)}
+        admin.create_topics([NewTopic("read", 1, 1), NewTopic("cleaned", 1, 1, topic_configs=compacted)])
+        producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, linger_ms=5, batch_size=100_000)
+        for _ in range(20_000):
+            producer.send("read", b"x" * 500)
+        producer.flush()
+
+        def latencies(seconds: float) -> list[float]:
+            consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, fetch_max_wait_ms=1, max_partition_fetch_bytes=1 << 16)
+            partition = TopicPartition("read", 0)
+            consumer.assign([partition])
+            found = []
+            end = time.perf_counter() + seconds
+            while time.perf_counter() < end:
+                consumer.seek(partition, random.randrange(19_000))
+                began = time.perf_counter()
+                assert consumer.poll(timeout_ms=5000, max_records=1)
+                found.append(time.perf_counter() - began)
+            consumer.close()
+            return sorted(found)
+
+        at_rest = latencies(2)
+        rng = random.Random(1)
+        for _ in range(megabytes * 1_000_000 // 1000):
+            producer.send("cleaned", key=b"%d" % rng.randrange(megabytes * 200), value=b"y" * 980)
+        producer.flush()
+        during = latencies(2)
+        producer.close()
+        admin.close()
+        for name, found in (("at rest", at_rest), ("while cleaning", during)):
+            middle, late = found[len(found) // 2], found[len(found) * 99 // 100]
+            print(f"fetch {name:15}: median {middle * 1e3:.2f} ms, 99% {late * 1e3:.2f} ms, most {found[-1] * 1e3:.2f} ms, {len(found)} fetches")
+
+
+if __name__ == "__main__":
+    size = int(sys.argv[1]) if len(sys.argv) > 1 else 60
+    measure(size)
+    fetch_latency(size * 3)

@@ -1,0 +1,100 @@
+"""Writes docs/CONFIGURATION.md from the tables of broker/config.py: `python docs/settings.py` (a test checks that it was done)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from broker.config import BROKER_SETTINGS, IGNORED_KEYS, LONG_MAX, OWN_PREFIX, TOPIC_SETTINGS, Kind, Setting
+
+TARGET = ROOT / "docs" / "CONFIGURATION.md"
+_INT_MAX = 2**31 - 1
+_BEFORE = f"""\
+# Settings
+
+*Written by `python docs/settings.py` from the tables of `broker/config.py`; change them there.*
+
+Names and meanings are those of Apache Kafka 3.9; those that begin with `{OWN_PREFIX}` are Barnabas's own. A broker setting comes from
+
+    barnabas start --set KEY=VALUE          one setting; goes before the file
+    barnabas start --config server.properties
+
+or, where the table says *dynamic*, from AlterConfigs on the broker while it runs (kept in the metadata journal; it goes before both).
+A name that is not known ends the start with the nearest known one. `barnabas settings [TEXT]` prints this table in a terminal.
+
+A setting that says *Accepted* is taken so that an existing file works, and does nothing here.
+"""
+
+
+def value_text(setting: Setting) -> str:
+    """The default as it would be written into a file."""
+    if setting.default is None:
+        return ""
+    if setting.default in (LONG_MAX, _INT_MAX) and setting.kind in (Kind.LONG, Kind.INT):
+        return "no bound"
+    text = setting.render(setting.default)
+    return f"`{text}`" if text else ""
+
+
+def _number(value: Any) -> str:
+    return str(int(value)) if float(value).is_integer() else str(value)
+
+
+def allowed_text(setting: Setting) -> str:
+    """What values it may have, beyond its type."""
+    kind = setting.kind.name.lower()
+    if setting.choices:
+        return f"{'list of ' if setting.kind is Kind.LIST else ''}{', '.join(f'`{choice}`' for choice in setting.choices)}"
+    if setting.lowest is not None and setting.highest is not None:
+        return f"{kind}, {_number(setting.lowest)} to {_number(setting.highest)}"
+    if setting.lowest is not None:
+        return f"{kind}, from {_number(setting.lowest)}"
+    return kind
+
+
+def row(cells: list[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def broker_table() -> list[str]:
+    lines = [row(["setting", "default", "values", "what it does"]), "|---|---|---|---|"]
+    for setting in sorted(BROKER_SETTINGS.values(), key=lambda s: (not s.name.startswith(OWN_PREFIX), s.name)):
+        doc = f"{setting.doc} *Dynamic.*" if setting.dynamic else setting.doc
+        lines.append(row([f"`{setting.name}`", value_text(setting), allowed_text(setting), doc]))
+    return lines
+
+
+def topic_table() -> list[str]:
+    lines = [row(["setting", "default", "values", "what it does", "the broker's default for it"]), "|---|---|---|---|---|"]
+    for setting in sorted(TOPIC_SETTINGS.values(), key=lambda s: s.name):
+        synonyms = ", ".join(f"`{name}`" for name in setting.synonyms)
+        lines.append(row([f"`{setting.name}`", value_text(setting), allowed_text(setting), setting.doc, synonyms]))
+    return lines
+
+
+def ignored_table() -> list[str]:
+    return [row(["setting", "why"]), "|---|---|", *(row([f"`{name}`", IGNORED_KEYS[name]]) for name in sorted(IGNORED_KEYS))]
+
+
+def text() -> str:
+    """The whole file."""
+    parts = [
+        _BEFORE,
+        "## Of the broker\n",
+        *broker_table(),
+        "\n## Of a topic\n",
+        "Given with CreateTopics, or changed while it runs with AlterConfigs or IncrementalAlterConfigs: they hold from the next append on.\n",
+        *topic_table(),
+        "\n## Taken with a warning\n",
+        "Settings of Apache Kafka that a file may hold and that have nothing to act on here. Settings of TLS, SASL and authorizers are refused instead.\n",
+        *ignored_table(),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    TARGET.write_text(text(), encoding="utf-8")

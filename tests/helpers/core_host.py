@@ -1,0 +1,152 @@
+"""A real Broker whose rim is the test: several connections, a clock, and flushes that end when the test says so."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+from broker.config import BrokerConfig
+from broker.opening import open_broker
+from broker.outbox import FlushJob
+from helpers.admin_host import HOST, NOW_MS, PORT, CountedIds
+from protocol import messages
+from protocol.api_table import BY_KEY
+from protocol.framing import response_has_tagged_header
+from protocol.records import NewRecord, encode_batch
+from storage.log import Slice
+
+SETTINGS = {"node.id": "1", "offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
+
+
+class CoreHost:
+    """answers: by connection, in order, decoded (None: a request without an answer). flushes: those that the broker wants and has not got."""
+
+    def __init__(self, directory: Path, **settings: str) -> None:
+        properties = {**SETTINGS, "log.dirs": str(directory / "data")} | {name.replace("_", "."): value for name, value in settings.items()}
+        self.now_ms = NOW_MS
+        self.broker = open_broker(BrokerConfig.from_properties(properties), CountedIds(), now_ms=NOW_MS)
+        self.answers: dict[int, list[Any]] = {}
+        self.closed: dict[int, str] = {}
+        self.flushes: list[FlushJob] = []
+        self._asked: dict[int, tuple[Any, int, int]] = {}
+        self._correlation_id = 0
+
+    def connect(self, connection: int) -> int:
+        self.broker.on_connected(connection, "192.0.2.9", HOST, PORT)
+        self.answers[connection] = []
+        return connection
+
+    def ask(self, connection: int, request: Any, version: int) -> None:
+        """Give the request to the broker; what comes of it is in `answers`, now or later."""
+        self._correlation_id += 1
+        request.with_header(correlation_id=self._correlation_id, client_id="tests")
+        frame = bytearray(request.encode(version=version, header=True, framed=False))
+        self._asked[connection] = (BY_KEY[request.API_KEY], version, self._correlation_id)
+        self.broker.on_frame(connection, memoryview(frame), self.now_ms)
+        frame[:] = bytes(len(frame))
+        self.carry_out()
+
+    def call(self, connection: int, request: Any, version: int) -> Any:
+        """The answer to a request that is answered at once."""
+        before = len(self.answers[connection])
+        self.ask(connection, request, version)
+        assert len(self.answers[connection]) == before + 1, "it is parked"
+        return self.answers[connection][-1]
+
+    def carry_out(self) -> None:
+        outbox = self.broker.outbox
+        sends, outbox.sends = outbox.sends, []
+        for connection, pieces in sends:
+            self.answers[connection].append(self._decoded(connection, b"".join(_content(piece) for piece in pieces)))
+        closes, outbox.closes = outbox.closes, []
+        for connection, reason in closes:
+            self.closed[connection] = reason
+            self.broker.on_closed(connection)
+        self.flushes += outbox.flushes
+        outbox.flushes = []
+
+    def _decoded(self, connection: int, answer: bytes) -> Any:
+        api, version, correlation_id = self._asked.pop(connection)
+        if not answer:
+            return None
+        assert struct.unpack_from(">ii", answer) == (len(answer) - 4, correlation_id)
+        start = 9 if response_has_tagged_header(api, version) else 8
+        response, end = messages.decoder(messages.message_class(api.family, api.name + "Response"), version)(memoryview(answer[start:]), 0)
+        assert end == len(answer) - start
+        return response
+
+    def flush(self) -> FlushJob:
+        """The flush that is under way ends."""
+        job = self.flushes.pop(0)
+        self.broker.on_flushed(job, self.now_ms)
+        self.carry_out()
+        return job
+
+    def tick(self, ms: int) -> None:
+        self.now_ms += ms
+        self.broker.on_tick(self.now_ms)
+        self.carry_out()
+
+    def close(self) -> None:
+        self.broker.close_logs(self.now_ms)
+
+    # --- requests that most tests need -----------------------------------------------------------------------------------------------
+
+    def create(self, name: str, partitions: int = 1, **configs: str) -> list[Any]:
+        self.broker.create_topic(name, partitions, {key.replace("_", "."): value for key, value in configs.items()}, now_ms=self.now_ms)
+        return self.broker.partitions_of(name)
+
+
+def _content(piece: Any) -> bytes:
+    return piece.file.pread(piece.size, piece.position) if type(piece) is Slice else bytes(piece)
+
+
+def produce(
+    topic: str, value: bytes = b"v", *, acks: int = -1, partition: int = 0, transactional_id: str | None = None, identity: tuple[int, int] | None = None,
+    sequence: int = 0,
+) -> Any:  # fmt: skip
+    """A Produce of one record."""
+    records = [NewRecord(None, value, NOW_MS)]
+    batch = encode_batch(records)
+    if identity is not None:
+        transactional = transactional_id is not None
+        batch = encode_batch(
+            records, producer_id=identity[0], producer_epoch=identity[1], base_sequence=sequence, transactional=transactional
+        )
+    topic_class = messages.ProduceRequest.TopicProduceData
+    data = [topic_class(name=topic, partition_data=[topic_class.PartitionProduceData(index=partition, records=bytes(batch))])]
+    return messages.ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=1000, topic_data=data)
+
+
+def fetch(
+    topics: dict[str, dict[int, int]], *, min_bytes: int = 1, max_wait_ms: int = 0, session: tuple[int, int] = (0, -1), isolation: int = 0,
+    forget: dict[str, list[int]] | None = None,
+) -> Any:  # fmt: skip
+    """A Fetch of partitions from offsets."""
+    topic_class = messages.FetchRequest.FetchTopic
+    rows = [
+        topic_class(
+            topic=name,
+            partitions=[
+                topic_class.FetchPartition(
+                    partition=index, current_leader_epoch=-1, fetch_offset=offset, log_start_offset=-1, partition_max_bytes=1 << 20
+                )
+                for index, offset in partitions.items()
+            ],
+        )
+        for name, partitions in topics.items()
+    ]
+    forgotten = [messages.FetchRequest.ForgottenTopic(topic=name, partitions=indexes) for name, indexes in (forget or {}).items()]
+    return messages.FetchRequest(
+        replica_id=-1, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=1 << 20, isolation_level=isolation, session_id=session[0],
+        session_epoch=session[1], topics=rows, forgotten_topics_data=forgotten, rack_id="",
+    )  # fmt: skip
+
+
+def error_of(answer: Any) -> int:
+    """The error code of the only partition of a Produce's answer."""
+    (topic,) = answer.responses
+    (partition,) = topic.partition_responses
+    code: int = partition.error_code
+    return code

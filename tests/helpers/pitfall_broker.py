@@ -1,0 +1,513 @@
+"""A real Broker on a simulated disk, and clients reduced to their requests: for tests of what went wrong with other brokers.
+
+Nothing happens by itself. Time stands until `tick`; flushes are carried out at once, or, after `hold_flushes`, one by one with `flush_one`; a
+connection's request that is not answered yet waits, and `answer` gives what came for it. Kills and power losses are as `sim.disk` has them,
+except that this power loss is the worst there is: all that was not fsynced is gone.
+
+    b = PitfallBroker()
+    b.topic("t")
+    p = Producer(b, "txn")
+    p.send("t", 0, b"a")
+    assert p.end(True) == 0
+    assert b.read("t", committed=True) == [b"a"]
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+import struct
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from helpers.admin_host import NOW_MS, CountedIds, creatable
+from sim.disk import SimDisk
+
+from broker.config import BrokerConfig
+from broker.core import Broker
+from broker.opening import open_broker
+from coordinator.shard import CoordinatorRecord, Result, partition_for
+from coordinator.txn_records import encode_key, encode_value
+from protocol import messages
+from protocol.api_table import BY_KEY
+from protocol.framing import response_has_tagged_header
+from protocol.records import NewRecord, batches_in, decode_marker, encode_batch, records_of
+from storage.log import Slice
+
+DATA_DIR = "/data"
+READER = 90  # the connection over which the helper itself asks
+STATE_PARTITIONS = 2
+LONG_AGO = {"retention.ms": "-1"}
+
+
+class _Worst(random.Random):
+    """Chance, when everything goes as badly as it may."""
+
+    def choice(self, seq: Any) -> Any:
+        return seq[0]
+
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
+        return 0
+
+    def randint(self, a: int, b: int) -> int:
+        return a
+
+    def random(self) -> float:
+        return 0.0
+
+
+class Fetched(NamedTuple):
+    """One partition's part of an answer. aborted: (producer id, first offset), None for readers of everything."""
+
+    code: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: list[tuple[int, int]] | None
+    data: bytes
+
+    def rows(self) -> list[tuple[int, bytes]]:
+        """(offset, value) of what a client hands on of this answer: for a reader of committed records without the aborted ones."""
+        waiting = sorted(self.aborted or [], key=lambda row: row[1])
+        aborting: set[int] = set()
+        found = []
+        for position, header in batches_in(self.data):
+            if position + header.size_bytes > len(self.data):
+                break
+            batch = self.data[position : position + header.size_bytes]
+            while waiting and waiting[0][1] <= header.last_offset:
+                aborting.add(waiting.pop(0)[0])
+            if header.is_control:
+                if not decode_marker(batch).commit:
+                    aborting.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in aborting):
+                found += [(record.offset, record.value or b"") for record in records_of(batch)]
+        return found
+
+    def next_offset(self, offset: int) -> int:
+        """Where the client goes on."""
+        for position, header in batches_in(self.data):
+            if position + header.size_bytes <= len(self.data):
+                offset = max(offset, header.next_offset)
+        return offset
+
+
+class PitfallBroker:
+    """broker: the one that runs; another one after `kill`, `lose_power` or `stop`. disk: what they have in common."""
+
+    def __init__(self, *, seed: int | None = None, **settings: str) -> None:
+        self.now_ms = NOW_MS
+        self.disk = SimDisk(_Worst() if seed is None else random.Random(seed), lambda: self.now_ms)
+        self.disk.mkdir(DATA_DIR)
+        self.disk.fsync_dir("/")
+        self._properties = {
+            "log.dirs": DATA_DIR,
+            "transaction.state.log.num.partitions": str(STATE_PARTITIONS),
+            "offsets.topic.num.partitions": str(STATE_PARTITIONS),
+            "group.initial.rebalance.delay.ms": "0",
+        } | {name.replace("_", "."): value for name, value in settings.items()}
+        self._ids = CountedIds()
+        self.holds_flushes = False
+        self._next_connection = 1
+        self._asked: dict[int, tuple[Any, int, int]] = {}
+        self._answers: dict[int, Any] = {}
+        self._correlation = 0
+        self.broker: Broker
+        self.open()
+
+    # --- the process ---------------------------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Start it on what the disk has. All connections are new."""
+        self._asked.clear()
+        self._answers.clear()
+        config = BrokerConfig.from_properties(dict(self._properties))
+        self.broker = open_broker(config, self._ids, disk=self.disk, now_ms=self.now_ms)
+        self.broker.on_connected(READER, "192.0.2.9", "192.0.2.1", 9092)
+        self._carry_out()
+
+    def kill(self) -> None:
+        """SIGKILL, and a new start."""
+        self.disk.kill()
+        self.holds_flushes = False
+        self.open()
+
+    def lose_power(self) -> None:
+        """The machine goes down with all that is not on its disk, and the broker is started again."""
+        self.disk.lose_power()
+        self.holds_flushes = False
+        self.open()
+
+    def stop(self) -> None:
+        """A clean stop, and a new start."""
+        self.broker.close_logs(self.now_ms)
+        self.disk.kill()
+        self.open()
+
+    def sync(self, part: str) -> None:
+        """Bring the files whose path holds `part` to the disk, names and all, behind the broker's back, as an operating system may at any time."""
+        for path, inode in self.disk.files():
+            if part in path:
+                inode.sync()
+                self.disk.fsync_dir(path.rpartition("/")[0])
+
+    def saved(self) -> Any:
+        """The disk's content, to be put back with `load`."""
+        return copy.deepcopy(self.disk.root)
+
+    def load(self, saved: Any) -> None:
+        """Put the disk's content back, as if the process had been killed then; the broker is not started."""
+        self.disk.kill()
+        self.disk.root = copy.deepcopy(saved)
+
+    # --- time and flushes ----------------------------------------------------------------------------------------------------------------
+
+    def tick(self, elapsed_ms: int = 0) -> None:
+        self.now_ms += elapsed_ms
+        self.broker.on_tick(self.now_ms)
+        self._carry_out()
+
+    def hold_flushes(self) -> None:
+        self.holds_flushes = True
+
+    def flush_one(self) -> bool:
+        """Carry out the flush that is under way; False: there is none."""
+        jobs = self.broker.outbox.flushes
+        if not jobs:
+            return False
+        job = jobs.pop(0)
+        for _, token in job.tokens:
+            for file in token.files:
+                file.fsync()
+        self.broker.on_flushed(job, self.now_ms)
+        self._take_answers()
+        return True
+
+    def flush(self) -> None:
+        """Carry out flushes until none is under way."""
+        while self.flush_one():
+            pass
+
+    def release_flushes(self) -> None:
+        self.holds_flushes = False
+        self.flush()
+
+    def _carry_out(self) -> None:
+        self._take_answers()
+        if not self.holds_flushes:
+            self.flush()
+
+    def _take_answers(self) -> None:
+        outbox = self.broker.outbox
+        assert outbox.closes == [], outbox.closes
+        outbox.cleanings.clear()
+        sends, outbox.sends = outbox.sends, []
+        for connection, pieces in sends:
+            request, version, correlation = self._asked.pop(connection)
+            data = b"".join(
+                piece.file.pread(piece.size, piece.position) if type(piece) is Slice else bytes(piece) for piece in pieces
+            )
+            size, got = struct.unpack_from(">ii", data)
+            assert (size, got) == (len(data) - 4, correlation)
+            api = BY_KEY[request.API_KEY]
+            body = memoryview(data)[9 if response_has_tagged_header(api, version) else 8 :]
+            decode = messages.decoder(messages.message_class(api.family, api.name + "Response"), version)
+            self._answers[connection], end = decode(body, 0)
+            assert end == len(body), "the answer is longer than what it says"
+
+    # --- requests ------------------------------------------------------------------------------------------------------------------------
+
+    def connect(self) -> int:
+        """A new connection's number."""
+        connection = self._next_connection
+        self._next_connection += 1
+        self.broker.on_connected(connection, "192.0.2.9", "192.0.2.1", 9092)
+        return connection
+
+    def send(self, connection: int, request: Any, version: int) -> None:
+        """Hand a request over; `answer` has what came of it."""
+        self._correlation += 1
+        request.with_header(correlation_id=self._correlation, client_id="tests")
+        frame = bytes(request.encode(version=version, header=True, framed=False))
+        self._answers.pop(connection, None)
+        self._asked[connection] = request, version, self._correlation
+        self.broker.on_frame(connection, memoryview(bytearray(frame)), self.now_ms)
+        self._carry_out()
+
+    def answer(self, connection: int) -> Any:
+        """The answer to the connection's last request; None while it waits."""
+        return self._answers.get(connection)
+
+    def call(self, request: Any, version: int, connection: int = READER) -> Any:
+        """The answer, which must come at once."""
+        self.send(connection, request, version)
+        answer = self.answer(connection)
+        assert answer is not None, f"{type(request).__name__} is not answered yet"
+        return answer
+
+    def topic(self, name: str, partitions: int = 1, **configs: str) -> None:
+        """A topic whose records, which are of any time, are kept."""
+        settings: dict[str, str | None] = {**LONG_AGO, **{key.replace("_", "."): value for key, value in configs.items()}}
+        request = messages.CreateTopicsRequest(topics=[creatable(name, partitions, configs=settings)], timeout_ms=1000, validate_only=False)
+        assert self.call(request, 7).topics[0].error_code == 0
+
+    def send_fetch(
+        self,
+        connection: int,
+        topic: str,
+        offset: int,
+        *,
+        partition: int = 0,
+        committed: bool = False,
+        max_wait_ms: int = 0,
+        min_bytes: int = 1,
+        max_bytes: int = 1 << 20,
+    ) -> None:
+        topic_class = messages.FetchRequest.FetchTopic
+        wanted = topic_class.FetchPartition(
+            partition=partition, current_leader_epoch=-1, fetch_offset=offset, log_start_offset=-1, partition_max_bytes=max_bytes
+        )
+        request = messages.FetchRequest(
+            replica_id=-1,
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            isolation_level=int(committed),
+            session_id=0,
+            session_epoch=-1,
+            topics=[topic_class(topic=topic, partitions=[wanted])],
+            forgotten_topics_data=[],
+            rack_id="",
+        )
+        self.send(connection, request, 11)
+
+    def fetched(self, connection: int = READER) -> Fetched | None:
+        """What the connection's fetch got; None while it waits."""
+        answer = self.answer(connection)
+        if answer is None:
+            return None
+        assert answer.error_code == 0
+        row = answer.responses[0].partitions[0]
+        aborted = None if row.aborted_transactions is None else [(a.producer_id, a.first_offset) for a in row.aborted_transactions]
+        ends = (row.high_watermark, row.last_stable_offset, row.log_start_offset)
+        return Fetched(row.error_code, *ends, aborted, bytes(row.records or b""))
+
+    def fetch(self, topic: str, offset: int = 0, connection: int = READER, **how: Any) -> Fetched:
+        """One fetch that does not wait."""
+        self.send_fetch(connection, topic, offset, **how)
+        found = self.fetched(connection)
+        assert found is not None and found.code == 0, found
+        return found
+
+    def rows(self, topic: str, offset: int = 0, *, partition: int = 0, committed: bool = False, max_bytes: int = 1 << 20) -> list[Any]:
+        """(offset, value) of all that a client gets from there to the end, fetch by fetch. Fails where it gets no further."""
+        found: list[Any] = []
+        while True:
+            one = self.fetch(topic, offset, partition=partition, committed=committed, max_bytes=max_bytes)
+            end = one.last_stable_offset if committed else one.high_watermark
+            if offset >= end:
+                assert one.data == b""
+                return found
+            found += [row for row in one.rows() if row[0] >= offset]
+            assert one.next_offset(offset) > offset, f"a reader at {offset} gets no further, and the end is {end}"
+            offset = one.next_offset(offset)
+
+    def read(self, topic: str, partition: int = 0, *, committed: bool = False) -> list[bytes]:
+        """The values of all records."""
+        return [value for _, value in self.rows(topic, partition=partition, committed=committed)]
+
+    def end_offset(self, topic: str, partition: int = 0, *, committed: bool = False) -> int:
+        """ListOffsets(latest)."""
+        topic_class = messages.ListOffsetsRequest.ListOffsetsTopic
+        wanted = topic_class.ListOffsetsPartition(partition_index=partition, current_leader_epoch=-1, timestamp=-1)
+        request = messages.ListOffsetsRequest(
+            replica_id=-1, isolation_level=int(committed), topics=[topic_class(name=topic, partitions=[wanted])]
+        )
+        row = self.call(request, 5).topics[0].partitions[0]
+        assert row.error_code == 0
+        offset: int = row.offset
+        return offset
+
+    def produce(
+        self,
+        topic: str,
+        values: tuple[bytes, ...],
+        *,
+        partition: int = 0,
+        pid: int = -1,
+        epoch: int = -1,
+        sequence: int = -1,
+        txn: str | None = None,
+        connection: int = READER,
+        version: int = 9,
+    ) -> tuple[int, int]:
+        """(code, base offset)."""
+        data = encode_batch(
+            [NewRecord(None, value, self.now_ms) for value in values],
+            producer_id=pid,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            transactional=txn is not None,
+        )
+        topic_class = messages.ProduceRequest.TopicProduceData
+        rows = [topic_class.PartitionProduceData(index=partition, records=bytes(data))]
+        request = messages.ProduceRequest(
+            transactional_id=txn, acks=-1, timeout_ms=1000, topic_data=[topic_class(name=topic, partition_data=rows)]
+        )
+        row = self.call(request, version, connection).responses[0].partition_responses[0]
+        return row.error_code, row.base_offset
+
+    def init(self, txn: str | None, *, pid: int = -1, epoch: int = -1, timeout_ms: int = 60_000, version: int = 4) -> tuple[int, int, int]:
+        """(code, producer id, epoch)."""
+        return init_row(self.call(init_request(txn, pid, epoch, timeout_ms), version))
+
+    def state(self, txn: str) -> tuple[str, int, int]:
+        """(state, producer id, epoch), as DescribeTransactions has them."""
+        row = self.call(messages.DescribeTransactionsRequest(transactional_ids=[txn]), 0).transaction_states[0]
+        assert row.error_code == 0
+        return row.transaction_state, row.producer_id, row.producer_epoch
+
+    def set_epoch(self, txn: str, epoch: int) -> None:
+        """Let a transactional id at rest have got as far as that epoch: thousands of sessions in one record."""
+        found = self.broker.txns.metadata(txn)
+        assert found is not None and not found.partitions
+        record = CoordinatorRecord(encode_key(txn), encode_value(found._replace(producer_epoch=epoch)))
+        self.broker.host.run_transactions(Result(partition=partition_for(txn, STATE_PARTITIONS), records=[record]), self.now_ms)
+
+    def group_offset(self, group: str, topic: str, partition: int = 0, *, stable: bool = True) -> tuple[int, int]:
+        """(code, committed offset)."""
+        topics = [messages.OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=[partition])]
+        row = self.call(messages.OffsetFetchRequest(group_id=group, topics=topics, require_stable=stable), 7).topics[0].partitions[0]
+        return row.error_code, row.committed_offset
+
+    def write_marker(self, pid: int, epoch: int, topic: str, *, commit: bool, coordinator_epoch: int = 0) -> int:
+        """WriteTxnMarkers on partition 0; its code."""
+        marker_class = messages.WriteTxnMarkersRequest.WritableTxnMarker
+        marker = marker_class(
+            producer_id=pid,
+            producer_epoch=epoch,
+            transaction_result=commit,
+            coordinator_epoch=coordinator_epoch,
+            topics=[marker_class.WritableTxnMarkerTopic(name=topic, partition_indexes=[0])],
+        )
+        code: int = self.call(messages.WriteTxnMarkersRequest(markers=[marker]), 1).markers[0].topics[0].partitions[0].error_code
+        return code
+
+    def markers(self, topic: str, partition: int = 0) -> list[tuple[int, int, bool]]:
+        """(producer id, epoch, commit) of every marker in a log."""
+        log = self.broker.partition(topic, partition)
+        assert log is not None
+        return [(h.producer_id, h.producer_epoch, decode_marker(batch).commit) for h, batch in log.read_batches() if h.is_control]
+
+
+class Producer:
+    """A transactional producer: its requests, over the connection that it has at the time. Codes come back."""
+
+    def __init__(self, b: PitfallBroker, txn: str, *, timeout_ms: int = 60_000) -> None:
+        self.b, self.txn, self.timeout_ms = b, txn, timeout_ms
+        self.connection = b.connect()
+        self.sequences: dict[tuple[str, int], int] = {}
+        self.pid, self.epoch = -1, -1
+        self.begin_session()
+
+    def begin_session(self) -> None:
+        code, self.pid, self.epoch = self.b.init(self.txn, timeout_ms=self.timeout_ms)
+        assert code == 0, code
+        self.sequences.clear()
+
+    def reconnect(self) -> int:
+        """Give the connection up for a new one; the old one's number. What it still has under way may come later."""
+        old, self.connection = self.connection, self.b.connect()
+        return old
+
+    def add(self, topic: str, *partitions: int, version: int = 3) -> int:
+        return code_of_adding(self.b.call(self.add_request({topic: partitions}), version, self.connection))
+
+    def add_request(self, topics: Mapping[str, tuple[int, ...]]) -> Any:
+        request_class = messages.AddPartitionsToTxnRequest
+        return request_class(
+            v3_and_below_transactional_id=self.txn,
+            v3_and_below_producer_id=self.pid,
+            v3_and_below_producer_epoch=self.epoch,
+            v3_and_below_topics=[request_class.AddPartitionsToTxnTopic(name=n, partitions=list(p)) for n, p in topics.items()],
+        )
+
+    def produce(self, topic: str, partition: int, *values: bytes, sequence: int | None = None, connection: int | None = None) -> int:
+        """Without adding the partition. A given sequence is not counted."""
+        at = self.sequences.get((topic, partition), 0)
+        code, _ = self.b.produce(
+            topic,
+            values,
+            partition=partition,
+            pid=self.pid,
+            epoch=self.epoch,
+            sequence=at if sequence is None else sequence,
+            txn=self.txn,
+            connection=self.connection if connection is None else connection,
+        )
+        if code == 0 and sequence is None:
+            self.sequences[topic, partition] = at + len(values)
+        return code
+
+    def send(self, topic: str, partition: int, *values: bytes) -> None:
+        """Add the partition and write to it, as a client does."""
+        assert self.add(topic, partition) == 0
+        assert self.produce(topic, partition, *values) == 0
+
+    def end_request(self, commit: bool) -> Any:
+        return messages.EndTxnRequest(transactional_id=self.txn, producer_id=self.pid, producer_epoch=self.epoch, committed=commit)
+
+    def end(self, commit: bool, *, connection: int | None = None, version: int = 3) -> int:
+        code: int = self.b.call(self.end_request(commit), version, self.connection if connection is None else connection).error_code
+        return code
+
+    def start_end(self, commit: bool) -> None:
+        """EndTxn, of which the answer is awaited: `ended`."""
+        self.b.send(self.connection, self.end_request(commit), 3)
+
+    def ended(self) -> int | None:
+        answer = self.b.answer(self.connection)
+        return None if answer is None else answer.error_code
+
+    def add_offsets(self, group: str, version: int = 3) -> int:
+        request = messages.AddOffsetsToTxnRequest(
+            transactional_id=self.txn, producer_id=self.pid, producer_epoch=self.epoch, group_id=group
+        )
+        code: int = self.b.call(request, version, self.connection).error_code
+        return code
+
+    def commit_offset(self, group: str, topic: str, offset: int, partition: int = 0) -> int:
+        topic_class = messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+        row = topic_class.TxnOffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
+        )
+        request = messages.TxnOffsetCommitRequest(
+            transactional_id=self.txn,
+            group_id=group,
+            producer_id=self.pid,
+            producer_epoch=self.epoch,
+            generation_id=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=[topic_class(name=topic, partitions=[row])],
+        )
+        code: int = self.b.call(request, 3, self.connection).topics[0].partitions[0].error_code
+        return code
+
+    def send_offset(self, group: str, topic: str, offset: int) -> None:
+        assert self.add_offsets(group) == 0
+        assert self.commit_offset(group, topic, offset) == 0
+
+
+def init_request(txn: str | None, pid: int = -1, epoch: int = -1, timeout_ms: int = 60_000) -> Any:
+    return messages.InitProducerIdRequest(transactional_id=txn, transaction_timeout_ms=timeout_ms, producer_id=pid, producer_epoch=epoch)
+
+
+def init_row(answer: Any) -> tuple[int, int, int]:
+    return answer.error_code, answer.producer_id, answer.producer_epoch
+
+
+def code_of_adding(answer: Any) -> int:
+    """The one code of all partitions."""
+    (code,) = {row.partition_error_code for topic in answer.results_by_topic_v3_and_below for row in topic.results_by_partition}
+    return int(code)

@@ -1,0 +1,67 @@
+"""Compaction of a log without a broker: what `broker.compaction` does, in one call; and what is found in a log then."""
+
+from __future__ import annotations
+
+from helpers.storage_logs import NOW_MS, batch
+from protocol.records import BatchHeader, records_of
+from storage.clean_plan import Dirt, assess, plan
+from storage.cleaner import CleanJob, CleanResult, clean
+from storage.disk import Disk
+from storage.log import Log
+from storage.log_config import LogConfig
+from storage.log_manager import LogManager
+from storage.segment_swap import swap_in
+
+COMPACTED = LogConfig(
+    cleanup_policy=frozenset({"compact"}), segment_bytes=100, min_cleanable_dirty_ratio=0.0, delete_retention_ms=0, retention_ms=-1
+)
+
+
+def put(log: Log, key: bytes, value: bytes | None, now_ms: int = NOW_MS, **sent: object) -> int:
+    return log.append(batch([value], keys=[key], **sent), now_ms=now_ms).first_offset  # type: ignore[arg-type]
+
+
+def put_many(log: Log, now_ms: int = NOW_MS, *, sent: dict[str, object] | None = None, **values: bytes | None) -> int:
+    data = batch(list(values.values()), keys=[key.encode() for key in values], **(sent or {}))  # type: ignore[arg-type]
+    return log.append(data, now_ms=now_ms).first_offset
+
+
+def job_of(log: Log, cleaned_to: int | None = None, now_ms: int = NOW_MS, map_bytes: int = 1 << 20) -> CleanJob | None:
+    dirt: Dirt | None = assess(log, cleaned_to, now_ms)
+    return None if dirt is None else plan(log, dirt, job_id=1, map_bytes=map_bytes, now_ms=now_ms)
+
+
+def compact(
+    manager: LogManager, log: Log, cleaned_to: int | None = None, now_ms: int = NOW_MS, *, map_bytes: int = 1 << 20, disk: Disk | None = None
+) -> int | None:
+    """One round; gives the offset up to which the log is clean then."""
+    log.flush()
+    job = job_of(log, cleaned_to, now_ms, map_bytes)
+    if job is None:
+        return cleaned_to
+    result: CleanResult = clean(disk or manager.disk, job)
+    manager.write_recovery_point(log, job.end_offset)
+    return result.next_dirty_offset if swap_in(log, result, now_ms) else cleaned_to
+
+
+def batches_of(log: Log) -> list[tuple[BatchHeader, bytes]]:
+    return list(log.read_batches())
+
+
+def entries(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
+    """Offset, key and value of each data record that is in the files, fate aside."""
+    return [
+        (record.offset, record.key, record.value)
+        for header, data in log.read_batches()
+        if not header.is_control
+        for record in records_of(data)
+    ]
+
+
+def markers(log: Log) -> list[int]:
+    return [header.base_offset for header, _ in log.read_batches() if header.is_control and header.record_count]
+
+
+def empty_batches(log: Log) -> list[int]:
+    """The last offset of each batch that has no records."""
+    return [header.last_offset for header, _ in log.read_batches() if not header.record_count]

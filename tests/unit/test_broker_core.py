@@ -1,0 +1,394 @@
+"""The core as a value: one request a connection at a time, parked ones, acks=0, hang-ups, and the order in which a commit becomes durable."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.admin_host import CountedIds
+from helpers.core_host import CoreHost, error_of, fetch, produce
+
+from broker.config import BrokerConfig
+from broker.opening import open_broker
+from protocol import messages
+from protocol.errors import Code
+from protocol.records import batches_in, decode_marker
+from storage.log import Log
+
+KAFKA = Path(__file__).parent.parent / "fixtures" / "kafka-logdir" / "logdir"
+DELTA_BEGAN_MS = 1_795_222_690_308
+TXN_LOG = "__transaction_state"
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[CoreHost]:
+    host = CoreHost(tmp_path)
+    for connection in (1, 2, 3):
+        host.connect(connection)
+    yield host
+    for _ in range(20):
+        if host.flushes:
+            host.flush()
+    host.close()
+
+
+# --- one at a time ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_connection_has_one_request_under_way(host: CoreHost) -> None:
+    host.create("t")
+    host.ask(1, fetch({"t": {0: 0}}, max_wait_ms=1000), 12)
+    with pytest.raises(AssertionError, match="before the last was answered"):
+        host.broker.on_frame(1, memoryview(bytearray(b"\0\3\0\1\0\0\0\7\xff\xff\xff\xff\xff\xff")), host.now_ms)
+
+
+def test_another_connection_is_not_held_up_by_a_parked_one(host: CoreHost) -> None:
+    host.create("t")
+    host.ask(1, fetch({"t": {0: 0}}, max_wait_ms=1000), 12)
+    assert host.answers[1] == []
+    assert error_of(host.call(2, produce("t", b"x"), 9)) == 0
+    (answer,) = host.answers[1]
+    assert bytes(answer.responses[0].partitions[0].records).endswith(b"\x02x\0")
+
+
+def test_a_request_that_is_not_understood_ends_its_connection_and_nothing_else(host: CoreHost) -> None:
+    host.broker.on_frame(1, memoryview(bytearray(struct.pack(">hhih", 3, 1, 7, -1) + b"\0\0")), host.now_ms)
+    host.carry_out()
+    assert "Metadata" in host.closed[1] and host.answers[1] == []
+    assert host.call(2, messages.MetadataRequest(topics=None), 1).brokers
+
+
+def test_tickets_are_not_used_twice(host: CoreHost) -> None:
+    """An answer for a connection that is gone does not reach the one that took its number."""
+    host.create("t")
+    host.ask(1, fetch({"t": {0: 0}}, max_wait_ms=1000), 12)
+    host.broker.on_closed(1)
+    host.connect(1)
+    host.call(2, produce("t"), 9)
+    host.tick(5000)
+    assert host.answers[1] == []
+    assert host.broker._parked == {} and host.broker._waiting_fetches == {}
+
+
+# --- fetches that wait -------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_fetch_waits_for_min_bytes(host: CoreHost) -> None:
+    host.create("t")
+    host.ask(1, fetch({"t": {0: 0}}, min_bytes=150, max_wait_ms=1000), 12)
+    host.call(2, produce("t", b"x"), 9)
+    assert host.answers[1] == [], "one batch is 70 bytes"
+    host.call(2, produce("t", b"y"), 9)
+    host.call(2, produce("t", b"z"), 9)
+    assert len(host.answers[1]) == 1
+    assert [header.base_offset for _, header in batches_in(bytes(host.answers[1][0].responses[0].partitions[0].records))] == [0, 1, 2]
+
+
+def test_a_fetch_is_answered_when_its_time_is_up(host: CoreHost) -> None:
+    host.create("t")
+    host.ask(1, fetch({"t": {0: 0}}, max_wait_ms=500), 12)
+    assert host.broker.next_deadline_ms() == host.now_ms + 500
+    host.tick(499)
+    assert host.answers[1] == []
+    host.tick(1)
+    (answer,) = host.answers[1]
+    assert answer.responses[0].partitions[0].error_code == 0 and not answer.responses[0].partitions[0].records
+
+
+def test_a_fetch_is_answered_when_its_topic_goes(host: CoreHost) -> None:
+    host.create("t")
+    host.ask(1, fetch({"t": {0: 0}}, max_wait_ms=60_000), 12)
+    host.broker.delete_topic("t", host.now_ms)
+    host.carry_out()
+    host.tick(60_000)
+    assert len(host.answers[1]) == 1
+
+
+# --- acks ----------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_acks_zero_has_no_answer(host: CoreHost) -> None:
+    (log,) = host.create("t")
+    host.ask(1, produce("t", acks=0), 9)
+    assert host.answers[1] == [None] and log.log_end_offset == 1
+    assert error_of(host.call(1, produce("t", acks=1), 9)) == 0, "the next request goes on"
+
+
+def test_acks_zero_and_an_error_end_the_connection(host: CoreHost) -> None:
+    host.ask(1, produce("missing", acks=0), 9)
+    assert "UNKNOWN_TOPIC_OR_PARTITION on missing-0" in host.closed[1]
+
+
+def test_flush_messages_1_waits_for_the_disk(host: CoreHost) -> None:
+    (log,) = host.create("t", flush_messages="1")
+    host.create("plain")
+    host.ask(1, produce("t"), 9)
+    host.ask(2, produce("t"), 9)
+    assert error_of(host.call(3, produce("plain"), 9)) == 0
+    assert host.answers[1] == host.answers[2] == []
+    assert log.high_watermark == 2, "readers do not wait"
+    assert len(host.flushes) == 1
+    host.flush()
+    assert len(host.answers[1]) == 1 and host.answers[2] == []
+    host.flush()
+    assert len(host.answers[2]) == 1 and log.recovery_point == 2
+    assert error_of(host.call(3, produce("t", acks=1), 9)) == 0, "acks=1 does not wait"
+
+
+def test_a_producer_that_hung_up_while_its_flush_runs(host: CoreHost) -> None:
+    host.create("t", flush_messages="1")
+    host.ask(1, produce("t"), 9)
+    host.broker.on_closed(1)
+    host.flush()
+    assert host.answers[1] == [] and host.broker.flushes.is_idle
+
+
+def test_a_topic_that_goes_while_its_flush_runs(host: CoreHost) -> None:
+    host.create("t", flush_messages="1")
+    host.ask(1, produce("t"), 9)
+    host.broker.delete_topic("t", host.now_ms)
+    host.carry_out()
+    assert len(host.answers[1]) == 1
+    host.flush()
+    assert host.broker.flushes.is_idle
+
+
+# --- the ordering law of a commit ------------------------------------------------------------------------------------------------------------
+
+
+class Transaction:
+    """A producer on connection 1, with a transaction on two partitions, whose session is on the disk."""
+
+    def __init__(self, host: CoreHost) -> None:
+        self.host = host
+        self.logs = host.create("t", 2)
+        host.ask(1, messages.InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 1)
+        assert host.answers[1] == [], "an epoch is given out when it is on the disk"
+        self.flush_all()
+        answer = host.answers[1].pop()
+        self.identity = (answer.producer_id, answer.producer_epoch)
+        self.sequence = 0
+
+    def flush_all(self) -> None:
+        while self.host.flushes:
+            self.host.flush()
+
+    def names(self) -> dict[str, Any]:
+        return {"transactional_id": "id", "producer_id": self.identity[0], "producer_epoch": self.identity[1]}
+
+    def add_partitions(self, connection: int = 1) -> None:
+        topic_class = messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+        request = messages.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="id",
+            v3_and_below_producer_id=self.identity[0],
+            v3_and_below_producer_epoch=self.identity[1],
+            v3_and_below_topics=[topic_class(name="t", partitions=[0, 1])],
+        )
+        self.host.ask(connection, request, 3)
+
+    def write(self) -> None:
+        for partition in (0, 1):
+            request = produce(
+                "t", partition=partition, transactional_id="id", identity=self.identity, sequence=self.sequence
+            )
+            assert error_of(self.host.call(2, request, 9)) == 0
+        self.sequence += 1
+
+    def end(self, *, commit: bool) -> None:
+        self.host.ask(1, messages.EndTxnRequest(committed=commit, **self.names()), 3)
+
+    def markers(self) -> list[list[bool]]:
+        """Of each partition: the outcomes of its markers."""
+        return [[decode_marker(batch).commit for header, batch in log.read_batches() if header.is_control] for log in self.logs]
+
+    def state(self) -> str:
+        return self.host.broker.txns.snapshot()["id"].state.name
+
+    def flushed(self) -> list[str]:
+        """Let the flush under way end; the logs that it was of."""
+        return sorted(log.topic for log, _ in self.host.flush().tokens)
+
+
+def begun(host: CoreHost) -> Transaction:
+    transaction = Transaction(host)
+    transaction.add_partitions()
+    assert host.answers[1].pop().results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
+    transaction.write()
+    assert host.flushes == [], "nothing of an open transaction waits for the disk"
+    return transaction
+
+
+def test_a_commit_goes_data_decision_markers_answer_completion(host: CoreHost) -> None:
+    transaction = begun(host)
+    transaction.end(commit=True)
+    assert (transaction.state(), transaction.markers(), host.answers[1]) == ("ONGOING", [[], []], []), "nothing is decided before the data"
+    assert transaction.flushed() == ["t", "t"]
+    assert (transaction.state(), transaction.markers(), host.answers[1]) == ("PREPARE_COMMIT", [[], []], [])
+    assert transaction.flushed() == [TXN_LOG]
+    assert (transaction.state(), transaction.markers()) == ("PREPARE_COMMIT", [[True], [True]])
+    assert [answer.error_code for answer in host.answers[1]] == [0], "the decision stands: the answer needs not wait for the markers"
+    assert [log.last_stable_offset for log in transaction.logs] == [2, 2]
+    assert transaction.flushed() == ["t", "t"]
+    assert transaction.state() == "COMPLETE_COMMIT"
+    assert host.flushes == [], "the completion itself needs no flush"
+
+
+def test_the_next_transaction_is_held_back_until_the_completion(host: CoreHost) -> None:
+    """It never meets CONCURRENT_TRANSACTIONS."""
+    transaction = begun(host)
+    transaction.end(commit=True)
+    transaction.flushed()
+    transaction.flushed()
+    assert host.answers[1].pop().error_code == 0
+    transaction.add_partitions()
+    assert host.answers[1] == [], "held back"
+    assert transaction.flushed() == ["t", "t"]
+    answer = host.answers[1].pop()
+    assert answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
+    assert transaction.state() == "ONGOING"
+    transaction.write()
+
+
+def test_a_client_that_hangs_up_during_its_commit_has_it_committed(host: CoreHost) -> None:
+    transaction = begun(host)
+    transaction.end(commit=True)
+    host.broker.on_closed(1)
+    transaction.flush_all()
+    assert transaction.state() == "COMPLETE_COMMIT" and transaction.markers() == [[True], [True]]
+
+
+def test_an_abort_waits_for_nothing(host: CoreHost) -> None:
+    transaction = begun(host)
+    transaction.end(commit=False)
+    assert [answer.error_code for answer in host.answers[1]] == [0]
+    assert (transaction.state(), transaction.markers(), host.flushes) == ("COMPLETE_ABORT", [[False], [False]], [])
+
+
+def test_a_topic_deleted_during_the_commit_does_not_hold_it_up(host: CoreHost) -> None:
+    transaction = begun(host)
+    transaction.end(commit=True)
+    host.broker.delete_topic("t", host.now_ms)
+    host.carry_out()
+    transaction.flush_all()
+    assert [answer.error_code for answer in host.answers[1]] == [0]
+    assert transaction.state() == "COMPLETE_COMMIT"
+
+
+def test_with_durability_os_no_step_waits(tmp_path: Path) -> None:
+    host = CoreHost(tmp_path, barnabas_transaction_durability="os")
+    for connection in (1, 2):
+        host.connect(connection)
+    host.create("t", 2)
+    answer = host.call(1, messages.InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 1)
+    transaction = Transaction.__new__(Transaction)
+    transaction.host, transaction.logs, transaction.sequence = host, host.broker.partitions_of("t"), 0
+    transaction.identity = (answer.producer_id, answer.producer_epoch)
+    transaction.add_partitions()
+    transaction.write()
+    transaction.end(commit=True)
+    assert host.answers[1][-1].error_code == 0
+    assert (transaction.state(), transaction.markers(), host.flushes) == ("COMPLETE_COMMIT", [[True], [True]], [])
+    host.close()
+
+
+def test_a_hundred_commits_at_a_time_cost_a_few_flushes(host: CoreHost) -> None:
+    """Group commit: those that come while a flush runs share the next."""
+    host.create("t")
+    topic_class = messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+    for number in range(100):
+        connection = host.connect(1000 + number)
+        host.ask(connection, messages.InitProducerIdRequest(transactional_id=f"id-{number}", transaction_timeout_ms=60_000), 1)
+    while host.flushes:
+        host.flush()
+    for number in range(100):
+        connection = 1000 + number
+        answer = host.answers[connection].pop()
+        names = (f"id-{number}", answer.producer_id, answer.producer_epoch)
+        host.call(
+            connection,
+            messages.AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=names[0], v3_and_below_producer_id=names[1], v3_and_below_producer_epoch=names[2],
+                v3_and_below_topics=[topic_class(name="t", partitions=[0])],
+            ),
+            3,
+        )  # fmt: skip
+        assert error_of(host.call(connection, produce("t", transactional_id=names[0], identity=names[1:]), 9)) == 0
+        end = messages.EndTxnRequest(transactional_id=names[0], producer_id=names[1], producer_epoch=names[2], committed=True)
+        host.ask(connection, end, 3)
+    flushes = 0
+    while host.flushes:
+        host.flush()
+        flushes += 1
+    assert all(host.answers[1000 + number][-1].error_code == 0 for number in range(100))
+    assert flushes <= 6
+
+
+# --- a directory of Apache Kafka's ---------------------------------------------------------------------------------------------------------
+
+
+def open_kafkas(path: Path, now_ms: int) -> Any:
+    config = BrokerConfig.from_properties({"node.id": "1", "log.dirs": str(path), "log.retention.ms": "-1"})
+    return open_broker(config, CountedIds(), now_ms=now_ms)
+
+
+def test_deltas_transaction_is_open_and_ends_when_its_time_is_up(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    shutil.copytree(KAFKA, path)
+    broker = open_kafkas(path, DELTA_BEGAN_MS + 60_000)
+    log: Log = broker.partition("txn", 0)
+    assert (log.last_stable_offset, log.log_end_offset) == (48, 49)
+    assert broker.txns.snapshot()["delta"].state.name == "ONGOING"
+    broker.on_tick(DELTA_BEGAN_MS + 599_999)
+    assert log.last_stable_offset == 48
+    broker.on_tick(DELTA_BEGAN_MS + 600_001)
+    assert (log.last_stable_offset, log.log_end_offset) == (50, 50)
+    assert broker.txns.snapshot()["delta"].state.name == "COMPLETE_ABORT"
+    broker.close_logs(DELTA_BEGAN_MS + 600_001)
+
+
+def test_producer_ids_begin_above_those_that_kafka_gave_out(tmp_path: Path) -> None:
+    """Given out again, a producer's first batch would pass for one that the earlier producer repeats: acknowledged, and not written."""
+    path = tmp_path / "data"
+    shutil.copytree(KAFKA, path)
+    broker = open_kafkas(path, DELTA_BEGAN_MS)
+    used = {producer.producer_id for log in broker.logs.logs.values() for producer in log.active_producers()}
+    assert max(used) == 8
+    assert broker._producer_ids.allocate() == 9
+    broker.close_logs(DELTA_BEGAN_MS)
+    again = open_kafkas(path, DELTA_BEGAN_MS)
+    assert again._producer_ids.allocate() == 1009, "the rest of a block is lost with a stop, and none is given out twice"
+    again.close_logs(DELTA_BEGAN_MS)
+
+
+def test_a_wild_producer_id_in_a_log_does_not_use_up_the_others(tmp_path: Path) -> None:
+    host = CoreHost(tmp_path)
+    host.connect(1)
+    host.create("t")
+    assert error_of(host.call(1, produce("t", identity=(2**63 - 1, 0)), 9)) == 0
+    host.close()
+    again = CoreHost(tmp_path)
+    again.connect(1)
+    answer = again.call(1, messages.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 1)
+    assert (answer.error_code, answer.producer_id) == (0, 0)
+    again.close()
+
+
+def test_a_damaged_internal_topic_ends_the_start_with_one_line(tmp_path: Path) -> None:
+    """A flipped bit is found although nothing needs recovery."""
+    path = tmp_path / "data"
+    shutil.copytree(KAFKA, path)
+    file = path / "__consumer_offsets-0" / "00000000000000000000.log"
+    data = bytearray(file.read_bytes())
+    data[100] ^= 4
+    file.write_bytes(data)
+    from storage.log_manager import LogDirectoryError
+
+    with pytest.raises(LogDirectoryError) as found:
+        open_kafkas(path, DELTA_BEGAN_MS)
+    text = str(found.value)
+    assert "__consumer_offsets-0/00000000000000000000.log, byte 0" in text and "CRC" in text and "Restore" in text and "\n" not in text
+    assert Code.NONE == 0

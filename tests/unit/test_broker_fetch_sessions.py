@@ -1,0 +1,155 @@
+"""Incremental fetch sessions (KIP-227). The two long tests are what Apache Kafka 3.9 answered to the same requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.core_host import CoreHost, fetch, produce
+
+from broker.fetch_sessions import EVICTION_MS
+from protocol.errors import Code
+from protocol.records import records_of
+
+VERSION = 12
+Told = dict[tuple[str, int], tuple[int, int, list[bytes | None]]]
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[CoreHost]:
+    host = CoreHost(tmp_path, max_incremental_fetch_session_cache_slots="2")
+    host.connect(1)
+    host.connect(2)
+    yield host
+    host.close()
+
+
+def ask(host: CoreHost, topics: dict[str, dict[int, int]], *, connection: int = 1, version: int = VERSION, **more: Any) -> Any:
+    return host.call(connection, fetch(topics, **more), version)
+
+
+def told(answer: Any) -> Told:
+    """(error code, high watermark, values) of each partition of the answer, in its order."""
+    assert answer.error_code == 0
+    return {
+        (topic.topic, row.partition_index): (
+            row.error_code,
+            row.high_watermark,
+            [record.value for record in records_of(bytes(row.records))] if row.records else [],
+        )
+        for topic in answer.responses
+        for row in topic.partitions
+    }
+
+
+def test_a_session_is_told_of_what_is_new(host: CoreHost) -> None:
+    host.create("t", 3)
+    host.call(1, produce("t", b"a"), 9)
+    first = ask(host, {"t": {0: 0, 1: 0}}, session=(0, 0))
+    session = first.session_id
+    assert session != 0
+    assert told(first) == {("t", 0): (0, 1, [b"a"]), ("t", 1): (0, 0, [])}
+    again = ask(host, {}, session=(session, 1))
+    assert told(again) == {("t", 0): (0, 1, [b"a"])}, "nothing changed, but the data was not taken"
+    assert told(ask(host, {"t": {0: 1}}, session=(session, 2))) == {}, "the offset moves on"
+    assert told(ask(host, {}, session=(session, 3))) == {}
+    host.call(1, produce("t", b"b", partition=1), 9)
+    assert told(ask(host, {}, session=(session, 4))) == {("t", 1): (0, 1, [b"b"])}
+    assert told(ask(host, {"t": {1: 1, 2: 0}}, session=(session, 5))) == {("t", 2): (0, 0, [])}, "a third is added"
+    for partition, value in enumerate((b"c", b"d", b"e")):
+        host.call(1, produce("t", value, partition=partition), 9)
+    assert list(told(ask(host, {}, forget={"t": [0]}, session=(session, 6)))) == [("t", 1), ("t", 2)], "the first is forgotten"
+    assert told(ask(host, {"t": {1: 2, 2: 1}}, forget={"t": [9]}, session=(session, 7))) == {}, "one forgotten that is not in it"
+    wrong = {("t", 1): (Code.OFFSET_OUT_OF_RANGE, -1, [])}
+    assert told(ask(host, {"t": {1: 77}}, session=(session, 8))) == wrong
+    assert told(ask(host, {}, session=(session, 9))) == wrong, "an error stays"
+    missing = ("missing", 0)
+    answer = told(ask(host, {"t": {1: 2}, "missing": {0: 0}}, session=(session, 10)))
+    assert answer[missing] == (Code.UNKNOWN_TOPIC_OR_PARTITION, -1, []) and answer["t", 1] == (0, 2, [])
+    assert told(ask(host, {}, session=(session, 11))) == {missing: (Code.UNKNOWN_TOPIC_OR_PARTITION, -1, [])}
+    closing = ask(host, {"t": {0: 0}}, session=(session, -1))
+    assert closing.session_id == 0 and ("t", 0) in told(closing)
+    refused = ask(host, {}, session=(session, 12))
+    assert (refused.error_code, refused.session_id, refused.responses) == (Code.FETCH_SESSION_ID_NOT_FOUND, 0, [])
+
+
+def test_sessions_are_refused(host: CoreHost) -> None:
+    host.create("t")
+    host.call(1, produce("t", b"a"), 9)
+    session = ask(host, {"t": {0: 0}}, session=(0, 0)).session_id
+
+    def refusal(session_id: int, epoch: int, topics: dict[str, dict[int, int]] | None = None) -> tuple[int, int]:
+        answer = ask(host, topics or {}, session=(session_id, epoch))
+        return answer.error_code, answer.session_id
+
+    assert refusal(session, 2) == (Code.INVALID_FETCH_SESSION_EPOCH, 0)
+    assert told(ask(host, {}, session=(session, 1))) == {("t", 0): (0, 1, [b"a"])}, "the right one after that"
+    assert refusal(session, 1) == (Code.INVALID_FETCH_SESSION_EPOCH, 0)
+    assert refusal(session + 1, 1) == (Code.FETCH_SESSION_ID_NOT_FOUND, 0)
+    assert refusal(0, 1) == (Code.FETCH_SESSION_ID_NOT_FOUND, 0)
+    older = ask(host, {}, session=(session, 2), version=7)
+    assert older.session_id == session and ("t", 0) in told(older)
+    elsewhere = ask(host, {"t": {0: 1}}, session=(session, 3), connection=2)
+    assert (elsewhere.session_id, told(elsewhere)) == (session, {})
+    request = fetch({}, session=(session, 4))
+    by_id = host.call(1, request, 13)
+    assert (by_id.error_code, by_id.session_id) == (Code.FETCH_SESSION_TOPIC_ID_ERROR, 0)
+
+
+def test_one_with_nothing_in_it_ends(host: CoreHost) -> None:
+    begun = ask(host, {}, session=(0, 0))
+    assert begun.session_id != 0
+    asked = ask(host, {}, session=(begun.session_id, 1))
+    assert (asked.error_code, asked.session_id) == (0, 0)
+    assert len(host.broker.fetch_sessions) == 0
+
+
+def test_a_session_that_is_begun_anew_goes(host: CoreHost) -> None:
+    """Epoch 0 with a session's id: that one is gone."""
+    host.create("t")
+    first = ask(host, {"t": {0: 0}}, session=(0, 0)).session_id
+    second = ask(host, {"t": {0: 0}}, session=(first, 0)).session_id
+    assert second not in (0, first)
+    assert ask(host, {}, session=(first, 1)).error_code == Code.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_epochs_wrap_to_one(host: CoreHost) -> None:
+    host.create("t")
+    session = ask(host, {"t": {0: 0}}, session=(0, 0)).session_id
+    host.broker.fetch_sessions._sessions[session].epoch = 2**31 - 1
+    assert ask(host, {}, session=(session, 2**31 - 1)).error_code == 0
+    assert ask(host, {}, session=(session, 1)).error_code == 0
+
+
+def test_all_slots_are_taken(host: CoreHost) -> None:
+    """A session gives way when it rested for two minutes; until then a new client gets none, and all it asks for each time."""
+    host.create("t")
+    first, second = (ask(host, {"t": {0: 0}}, session=(0, 0)).session_id for _ in range(2))
+    host.now_ms += EVICTION_MS - 1
+    assert ask(host, {}, session=(first, 1)).error_code == 0, "it is used: the other is the one that rests"
+    assert ask(host, {"t": {0: 0}}, session=(0, 0)).session_id == 0
+    host.now_ms += 1
+    third = ask(host, {"t": {0: 0}}, session=(0, 0)).session_id
+    assert third != 0
+    assert ask(host, {}, session=(second, 1)).error_code == Code.FETCH_SESSION_ID_NOT_FOUND
+    assert ask(host, {}, session=(first, 2)).error_code == 0
+
+
+def test_those_that_gave_records_go_to_the_end(host: CoreHost) -> None:
+    """So that with a small max_bytes none starves."""
+    host.create("t", 3)
+    for partition in range(3):
+        host.call(1, produce("t", b"x" * 500, partition=partition), 9)
+    session = ask(host, {"t": {0: 5, 1: 5, 2: 5}}, session=(0, 0)).session_id
+    request = fetch({"t": {0: 0, 1: 0, 2: 0}}, session=(session, 1))
+    request.max_bytes = 1
+    order = []
+    for epoch in range(1, 4):
+        request.session_epoch = epoch
+        rows = told(host.call(1, request, VERSION))
+        order += [key[1] for key, row in rows.items() if row[2]]
+        request = fetch({}, session=(session, epoch + 1))
+        request.max_bytes = 1
+    assert order == [0, 1, 2]

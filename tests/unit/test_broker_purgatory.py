@@ -1,0 +1,117 @@
+"""Waiting fetches: by the logs they read, and by when they stop waiting."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from broker.purgatory import Purgatory, WaitingFetch
+
+
+class Wait:
+    """A fetch that is satisfied when the test says so; what it was asked is noted."""
+
+    def __init__(self, *logs: object) -> None:
+        self.enough = False
+        self.calls: list[tuple[int, bool]] = []
+        self.fetch = WaitingFetch(cast(Any, list(logs)), self.try_complete)
+
+    def try_complete(self, now_ms: int, out_of_time: bool) -> bool:
+        self.calls.append((now_ms, out_of_time))
+        return self.enough or out_of_time
+
+
+A, B = cast(Any, object()), cast(Any, object())
+
+
+@pytest.fixture
+def purgatory() -> Purgatory:
+    return Purgatory()
+
+
+def test_progress_asks_those_who_wait_for_that_log_in_their_order(purgatory: Purgatory) -> None:
+    order: list[str] = []
+    for name, log in (("first", A), ("other", B), ("second", A)):
+        purgatory.park(WaitingFetch([log], lambda now_ms, late, name=name: order.append(name) is not None), 100)
+    purgatory.on_progress(A, 10)
+    assert order == ["first", "second"]
+
+
+def test_not_enough_goes_on_waiting(purgatory: Purgatory) -> None:
+    wait = Wait(A)
+    purgatory.park(wait.fetch, 100)
+    purgatory.on_progress(A, 10)
+    assert not wait.fetch.done and purgatory.next_deadline_ms() == 100
+    wait.enough = True
+    purgatory.on_progress(A, 20)
+    assert wait.fetch.done and purgatory.next_deadline_ms() is None
+    purgatory.on_progress(A, 30)
+    purgatory.on_tick(200)
+    assert wait.calls == [(10, False), (20, False)], "answered once"
+
+
+def test_one_that_is_answered_leaves_all_its_logs(purgatory: Purgatory) -> None:
+    wait = Wait(A, B)
+    purgatory.park(wait.fetch, 100)
+    wait.enough = True
+    purgatory.on_progress(A, 10)
+    purgatory.on_progress(B, 11)
+    assert wait.calls == [(10, False)]
+    assert purgatory._by_log == {}
+
+
+def test_deadlines(purgatory: Purgatory) -> None:
+    late, soon = Wait(A), Wait(A)
+    purgatory.park(late.fetch, 300)
+    purgatory.park(soon.fetch, 100)
+    assert purgatory.next_deadline_ms() == 100
+    purgatory.on_tick(99)
+    assert soon.calls == []
+    purgatory.on_tick(100)
+    assert soon.calls == [(100, True)] and late.calls == []
+    assert purgatory.next_deadline_ms() == 300
+    purgatory.on_tick(1000)
+    assert late.calls == [(1000, True)] and purgatory._by_log == {}
+
+
+def test_one_whose_time_is_up_must_be_answered(purgatory: Purgatory) -> None:
+    purgatory.park(WaitingFetch([A], lambda now_ms, late: False), 100)
+    with pytest.raises(AssertionError, match="not answered"):
+        purgatory.on_tick(100)
+
+
+def test_cancelled_ones_are_not_asked(purgatory: Purgatory) -> None:
+    wait, other = Wait(A), Wait(A)
+    purgatory.park(wait.fetch, 100)
+    purgatory.park(other.fetch, 200)
+    purgatory.cancel(wait.fetch)
+    assert purgatory.next_deadline_ms() == 200
+    purgatory.on_progress(A, 10)
+    purgatory.on_tick(150)
+    assert wait.calls == [] and other.calls == [(10, False)]
+
+
+def test_a_fetch_without_logs_waits_for_its_time_alone(purgatory: Purgatory) -> None:
+    wait = Wait()
+    purgatory.park(wait.fetch, 50)
+    purgatory.on_tick(50)
+    assert wait.calls == [(50, True)]
+
+
+def test_progress_made_by_an_answer_is_seen(purgatory: Purgatory) -> None:
+    """An answer that leads back to progress of the same log does not disturb the others."""
+    second = Wait(A)
+    second.enough = True
+
+    def answer(now_ms: int, late: bool) -> bool:
+        purgatory.on_progress(B, now_ms)
+        return True
+
+    nested = Wait(B)
+    nested.enough = True
+    for fetch in (WaitingFetch([A], answer), second.fetch, nested.fetch):
+        purgatory.park(fetch, 100)
+    purgatory.on_progress(A, 10)
+    assert second.calls == [(10, False)] and nested.calls == [(10, False)]
+    assert purgatory._by_log == {} and purgatory.next_deadline_ms() is None

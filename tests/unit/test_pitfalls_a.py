@@ -1,0 +1,279 @@
+"""Section A of the known failures of other brokers: messages that come late, or in another order than they were sent.
+
+This broker speaks the first version of the transaction protocol (TV1, before KIP-890's second part): an epoch lasts for a whole session. Where
+a row is of the second version (TV2), the test shows what the first does in that situation, as Apache Kafka 3.9 does.
+
+Codes: 19 NOT_ENOUGH_REPLICAS, 45 OUT_OF_ORDER_SEQUENCE_NUMBER, 46 DUPLICATE_SEQUENCE_NUMBER, 47 INVALID_PRODUCER_EPOCH, 48 INVALID_TXN_STATE,
+51 CONCURRENT_TRANSACTIONS, 90 PRODUCER_FENCED.
+"""
+
+from __future__ import annotations
+
+import pytest
+from helpers.pitfall_broker import PitfallBroker, Producer
+
+
+@pytest.fixture
+def b() -> PitfallBroker:
+    broker = PitfallBroker()
+    broker.topic("t", 2)
+    return broker
+
+
+def retried_over_a_new_connection(p: Producer, commit: bool) -> int:
+    """T1 is written and ended over a new connection, while the first EndTxn still hangs in the old one; T2 has begun. Gives the old one."""
+    p.send("t", 0, b"t1")
+    old = p.reconnect()
+    assert p.end(commit) == 0
+    p.send("t", 0, b"t2a")
+    return old
+
+
+def test_a1_a_delayed_commit_does_not_end_the_next_transaction(b: PitfallBroker) -> None:
+    """A1. TV1 cannot tell by the epoch; that the producer has given the connection up tells."""
+    p = Producer(b, "txn")
+    old = retried_over_a_new_connection(p, True)
+    assert p.end(True, connection=old) == 48
+    assert b.state("txn")[0] == "Ongoing"
+    assert b.read("t", committed=True) == [b"t1"]
+    assert p.end(False) == 0
+    assert b.read("t", committed=True) == [b"t1"]
+
+
+def test_a1_a_delayed_commit_of_an_earlier_session_is_fenced_by_its_epoch(b: PitfallBroker) -> None:
+    p = Producer(b, "txn")
+    p.send("t", 0, b"t1")
+    late = p.end_request(True)
+    p.begin_session()
+    p.send("t", 0, b"t2")
+    assert b.call(late, 3, b.connect()).error_code == 90
+    assert b.state("txn")[0] == "Ongoing"
+    assert b.read("t", committed=True) == []
+
+
+def test_a1_a_connection_that_never_added_anything_may_end_a_transaction(b: PitfallBroker) -> None:
+    """Its owner may have lost the old one between its last write and EndTxn, or be another process that ends what workers began."""
+    p = Producer(b, "txn")
+    for value in (b"1", b"2", b"3"):
+        p.send("t", 0, value)
+        assert p.end(True, connection=b.connect()) == 0
+    assert b.read("t", committed=True) == [b"1", b"2", b"3"]
+
+
+def test_a1_a_connection_that_is_taken_up_again_may_end_transactions_again(b: PitfallBroker) -> None:
+    p = Producer(b, "txn")
+    old = retried_over_a_new_connection(p, True)
+    p.connection = old
+    p.send("t", 1, b"t2b")
+    assert p.end(True) == 0
+    assert (b.read("t", 0, committed=True), b.read("t", 1, committed=True)) == ([b"t1", b"t2a"], [b"t2b"])
+
+
+def test_a1_producers_that_share_connections_do_not_give_up_each_others(b: PitfallBroker) -> None:
+    one, two = Producer(b, "one"), Producer(b, "two")
+    one.send("t", 0, b"1")
+    two.connection = one.connection
+    two.send("t", 1, b"2")
+    two.reconnect()
+    two.send("t", 1, b"2b")
+    assert one.end(True) == 0
+    assert two.end(True) == 0
+
+
+@pytest.mark.parametrize("restart", ["kill", "stop"])
+def test_a1_a_restart_knows_no_connection_and_so_refuses_none(b: PitfallBroker, restart: str) -> None:
+    """The connections of before are gone with all that was in them."""
+    p = Producer(b, "txn")
+    retried_over_a_new_connection(p, True)
+    getattr(b, restart)()
+    p.reconnect()
+    assert p.end(True) == 0
+    assert b.read("t", committed=True) == [b"t1", b"t2a"]
+
+
+def test_a2_a_delayed_abort_does_not_take_the_next_transactions_records(b: PitfallBroker) -> None:
+    """A2"""
+    p = Producer(b, "txn")
+    old = retried_over_a_new_connection(p, False)
+    assert p.end(False, connection=old) == 48
+    assert b.state("txn")[0] == "Ongoing"
+    assert p.end(True) == 0
+    assert b.read("t", committed=True) == [b"t2a"]
+
+
+@pytest.mark.parametrize("late", [True, False])
+@pytest.mark.parametrize("commit", [True, False])
+def test_a3_a_delayed_end_between_two_writes_does_not_tear_the_next_transaction(b: PitfallBroker, late: bool, commit: bool) -> None:
+    """A3"""
+    p = Producer(b, "txn")
+    old = retried_over_a_new_connection(p, True)
+    assert p.end(late, connection=old) == 48
+    p.send("t", 0, b"t2b")
+    p.send("t", 1, b"t2c")
+    assert p.end(commit) == 0
+    assert b.read("t", 0, committed=True) == ([b"t1", b"t2a", b"t2b"] if commit else [b"t1"])
+    assert b.read("t", 1, committed=True) == ([b"t2c"] if commit else [])
+
+
+def test_a5_a_delayed_batch_of_the_last_transaction_does_not_join_the_next(b: PitfallBroker) -> None:
+    """A5. In TV1 sequences decide: a batch that is there already, or is not the next one, is not appended.
+
+    A batch of T1 that was never answered and happens to be the next in sequence cannot be told from one of T2 in TV1; the client's part is to
+    ask for a new epoch when it aborts with unanswered batches, and then it is refused.
+    """
+    p = Producer(b, "txn")
+    p.send("t", 0, b"t1a", b"t1b")
+    old = p.reconnect()
+    assert p.end(False) == 0
+    assert p.add("t", 0) == 0
+    assert p.produce("t", 0, b"t1a", b"t1b", sequence=0, connection=old) == 0, "a duplicate, with its old offset"
+    assert p.produce("t", 0, b"t1d", sequence=3, connection=old) == 45
+    end = b.end_offset("t")
+    assert (end, b.end_offset("t", committed=True)) == (3, 3), "nothing of the delayed ones is there"
+    assert p.produce("t", 0, b"t2") == 0
+    assert p.produce("t", 0, b"t1c", sequence=2, connection=old) == 0, "its place is taken: a duplicate of it"
+    assert p.end(True) == 0
+    assert b.read("t", committed=True) == [b"t2"]
+
+
+def test_a5_a_delayed_batch_is_refused_once_the_client_has_a_new_epoch(b: PitfallBroker) -> None:
+    p = Producer(b, "txn")
+    p.send("t", 0, b"t1a")
+    pid, epoch = p.pid, p.epoch
+    code, p.pid, p.epoch = b.init("txn", pid=pid, epoch=epoch)
+    p.sequences.clear()
+    assert (code, p.pid) == (0, pid) and p.epoch > epoch
+    assert p.add("t", 0) == 0
+    for sequence in (0, 1):
+        assert b.produce("t", (b"t1b",), pid=pid, epoch=epoch, sequence=sequence, txn="txn")[0] == 47
+    assert p.produce("t", 0, b"t2") == 0
+    assert b.produce("t", (b"t1b",), pid=pid, epoch=epoch, sequence=1, txn="txn")[0] == 47
+    assert p.end(True) == 0
+    assert b.read("t", committed=True) == [b"t2"]
+
+
+def test_a6_a_partition_that_was_never_added_cannot_be_written(b: PitfallBroker) -> None:
+    """A6: neither without a transaction nor within one, and no last stable offset waits for what was refused."""
+    p = Producer(b, "txn")
+    assert p.produce("t", 0, b"x") == 48
+    p.send("t", 1, b"a")
+    assert p.produce("t", 0, b"x") == 48
+    assert p.end(True) == 0
+    assert p.produce("t", 1, b"x") == 48, "added to the last one, not to this one"
+    assert (b.end_offset("t", 0), b.end_offset("t", 0, committed=True)) == (0, 0)
+    assert (b.end_offset("t", 1), b.end_offset("t", 1, committed=True)) == (2, 2)
+
+
+def test_a7_a_batch_is_checked_at_the_moment_of_its_append(b: PitfallBroker) -> None:
+    """A7: at every stage of an end it is either in the transaction that ends, or refused; never behind the marker."""
+    for commit in (True, False):
+        p = Producer(b, f"txn-{commit}")
+        p.send("t", 0, b"a")
+        assert p.add("t", 1) == 0
+        b.hold_flushes()
+        p.start_end(commit)
+        other = b.connect()
+        refused = []
+        while p.ended() is None or b.state(p.txn)[0].startswith("Prepare"):
+            if b.state(p.txn)[0].startswith("Prepare"):
+                refused.append(p.produce("t", 1, b"late", sequence=0, connection=other))
+            if not b.flush_one():
+                break
+        b.release_flushes()
+        assert p.ended() == 0
+        assert set(refused) <= {19}, "to be tried again, in words that every producer knows"
+        assert refused or not commit
+        assert p.produce("t", 1, b"late", sequence=0, connection=other) == 48
+        assert b.end_offset("t", 1, committed=True) == b.end_offset("t", 1), "nothing hangs"
+        assert b.read("t", 1) == []
+
+
+def test_a7_between_check_and_append_nothing_else_is_done(b: PitfallBroker) -> None:
+    """A transaction that runs out of time in the tick before the batch is refused, and one in the tick after it takes the batch with it."""
+    p = Producer(b, "txn", timeout_ms=1000)
+    assert p.add("t", 0) == 0
+    b.tick(999)
+    assert p.produce("t", 0, b"in time") == 0
+    b.tick(1)
+    assert p.produce("t", 0, b"late") == 47
+    assert (b.read("t", committed=True), b.end_offset("t", committed=True)) == ([], b.end_offset("t"))
+
+
+def test_a8_an_end_that_meets_another_under_way_is_told_to_try_again(b: PitfallBroker) -> None:
+    """A8: it is not told that all is well before it is."""
+    p = Producer(b, "txn")
+    p.send("t", 0, b"a")
+    b.hold_flushes()
+    p.start_end(True)
+    other = b.connect()
+    assert b.flush_one(), "the data"
+    assert (b.state("txn")[0], p.ended()) == ("PrepareCommit", None)
+    assert p.end(True, connection=other) == 51
+    assert p.end(False, connection=other) == 48
+    assert b.read("t", committed=True) == []
+    assert b.flush_one(), "the decision"
+    assert p.ended() == 0
+    b.send(other, p.end_request(True), 3)
+    assert b.answer(other) is None, "waits for the markers"
+    assert b.flush_one(), "the markers"
+    assert b.answer(other).error_code == 0
+    assert b.read("t", committed=True) == [b"a"]
+    assert b.markers("t") == [(p.pid, p.epoch, True)]
+
+
+def test_a8_a_repeated_end_that_waits_for_the_same_flush_ends_nothing_twice(b: PitfallBroker) -> None:
+    p = Producer(b, "txn")
+    p.send("t", 0, b"a")
+    b.hold_flushes()
+    p.start_end(True)
+    other = b.connect()
+    b.send(other, p.end_request(True), 3)
+    assert b.flush_one(), "the data, for both"
+    assert (p.ended(), b.answer(other).error_code) == (None, 51)
+    b.flush()
+    assert p.ended() == 0
+    assert b.markers("t") == [(p.pid, p.epoch, True)]
+
+
+def test_a9_ending_a_transaction_that_never_began_changes_nothing(b: PitfallBroker) -> None:
+    """A9: in TV1 EndTxn of an Empty one is INVALID_TXN_STATE either way, and no epoch is given out: clients know whether they added partitions."""
+    p = Producer(b, "txn")
+    assert (p.end(False), p.end(True)) == (48, 48)
+    assert b.state("txn") == ("Empty", p.pid, p.epoch)
+    p.send("t", 0, b"a")
+    assert p.end(True) == 0
+    assert b.read("t", committed=True) == [b"a"]
+
+
+def test_a10_a_partition_whose_append_failed_stays_in_its_transaction_and_not_in_the_next(b: PitfallBroker) -> None:
+    """A10: in TV1 partitions are registered by AddPartitionsToTxn alone, and leave with EndTxn, whatever became of their batches."""
+    p = Producer(b, "txn")
+    assert p.add("t", 0, 1) == 0
+    assert p.produce("t", 0, b"a") == 0
+    assert p.produce("t", 0, b"gap", sequence=7) == 45
+    b.topic("small", max_message_bytes="100")
+    assert p.add("small", 0) == 0
+    assert p.produce("small", 0, b"x" * 200) == 10
+    assert p.end(False) == 0
+    assert b.markers("t", 1) == [(p.pid, p.epoch, False)] and b.markers("small") == [(p.pid, p.epoch, False)]
+    assert p.produce("small", 0, b"x") == 48, "the next one, with the same epoch, begins with nothing"
+    p.send("small", 0, b"y")
+    p.send("t", 0, b"b")
+    assert p.end(True) == 0
+    assert (b.read("small", committed=True), b.read("t", committed=True)) == ([b"y"], [b"b"])
+
+
+@pytest.mark.parametrize("restart", ["", "kill", "stop"])
+@pytest.mark.parametrize("commit", [True, False])
+def test_a11_an_end_is_repeated_when_its_answer_was_lost(b: PitfallBroker, commit: bool, restart: str) -> None:
+    """A11: in TV1 (same epoch before and after) the same result is NONE again and the opposite one INVALID_TXN_STATE."""
+    p = Producer(b, "txn")
+    p.send("t", 0, b"a")
+    assert p.end(commit) == 0
+    if restart:
+        getattr(b, restart)()
+    p.reconnect()
+    assert p.end(commit) == 0
+    assert p.end(not commit) == 48
+    assert b.markers("t") == [(p.pid, p.epoch, commit)]
+    assert b.read("t", committed=True) == ([b"a"] if commit else [])

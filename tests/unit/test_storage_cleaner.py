@@ -1,0 +1,703 @@
+"""Compaction of one log: what Apache Kafka 3.9's cleaner leaves (the oracle's retention family, KIP-98, KIP-534)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.storage_cleaning import COMPACTED, batches_of, compact, empty_batches, entries, job_of, markers, put, put_many
+from helpers.storage_logs import NOW_MS, SECOND_MS, TOPIC_ID, batch, committed_values, kill, offsets_in, open_manager, reopened, values_of
+
+from protocol.errors import Code, KafkaError
+from protocol.records import DELETE_HORIZON, Record, assemble_batch, records_of
+from storage.clean_plan import assess, is_due
+from storage.cleaner import clean
+from storage.disk import OsDisk
+from storage.log import AppendOrigin, Isolation, Log
+from storage.log_config import LogConfig
+from storage.log_manager import LogManager
+from storage.segment import CorruptLog
+from storage.segment_swap import swap_in
+from storage.txn_index import AbortedEntry
+
+DAY_MS = 86_400_000
+
+
+def compacted_log(path: Path, **settings: Any) -> tuple[LogManager, Log]:
+    config = replace(COMPACTED, **settings)
+    manager = open_manager(path, config)
+    return manager, manager.create("t", 0, TOPIC_ID, config, NOW_MS)
+
+
+def fill(log: Log, now_ms: int = NOW_MS) -> int:
+    """A record that gets a segment of its own; the last segment is never cleaned."""
+    return put(log, b"filler", b".", now_ms)
+
+
+def data(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
+    return [entry for entry in entries(log) if entry[1] != b"filler"]
+
+
+def offsets(log: Log) -> list[int]:
+    return [entry[0] for entry in data(log)]
+
+
+class Producer:
+    def __init__(self, log: Log, pid: int, epoch: int = 0) -> None:
+        self.log, self.pid, self.epoch, self.sequence = log, pid, epoch, 0
+
+    def put(self, *, transactional: bool = True, **values: bytes | None) -> int:
+        sent = {"pid": self.pid, "epoch": self.epoch, "seq": self.sequence, "transactional": transactional}
+        self.sequence += len(values)
+        return put_many(self.log, sent=sent, **values)
+
+    def end(self, commit: bool, now_ms: int = NOW_MS) -> int:
+        return self.log.append_marker(
+            producer_id=self.pid, producer_epoch=self.epoch, coordinator_epoch=0, commit=commit, now_ms=now_ms
+        ).first_offset
+
+
+# --- keys ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_latest_of_each_key_stays_at_its_offset(tmp_path: Path) -> None:
+    manager, log = compacted_log(tmp_path)
+    for key, value in ((b"k1", b"a"), (b"k2", b"b"), (b"k1", b"c"), (b"k3", b"d"), (b"k2", b"e")):
+        put(log, key, value)
+    fill(log)
+    cleaned_to = compact(manager, log)
+    assert data(log) == [(2, b"k1", b"c"), (3, b"k3", b"d"), (4, b"k2", b"e")]
+    assert (log.log_start_offset, cleaned_to) == (0, 5)
+    assert offsets_in(log.read(0, max_bytes=1000, min_one_batch=True))[:1] == [2]  # from an offset that is gone: the next
+    put(log, b"k3", b"f")
+    fill(log)
+    compact(manager, log, cleaned_to)
+    assert offsets(log) == [2, 4, 6]
+
+
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+def test_within_a_batch_the_codec_and_all_else_of_a_record_are_kept(tmp_path: Path, codec: int) -> None:
+    manager, log = compacted_log(tmp_path, segment_bytes=400)
+    times = [SECOND_MS + 5, SECOND_MS, SECOND_MS + 9, SECOND_MS - 7]
+    sent = batch([b"1", b"2", b"3", b""], keys=[b"a", b"b", b"a", b"c"], times=times, codec=codec, headers=(("h", b"x" * 50), ("n", None)))
+    log.append(sent, now_ms=NOW_MS)
+    log.append(batch([b"4" * 300], keys=[b"c"]), now_ms=NOW_MS)
+    log.append(batch([b"." * 300], keys=[b"filler"]), now_ms=NOW_MS)
+    compact(manager, log)
+    header, kept = batches_of(log)[0]
+    assert records_of(kept) == [
+        Record(1, times[1], b"b", b"2", (("h", b"x" * 50), ("n", None))),
+        Record(2, times[2], b"a", b"3", (("h", b"x" * 50), ("n", None))),
+    ]
+    assert (header.base_offset, header.last_offset, header.codec, header.max_timestamp) == (0, 3, codec, times[2])
+
+
+def test_keys_of_any_length_are_told_apart(tmp_path: Path) -> None:
+    manager, log = compacted_log(tmp_path, segment_bytes=1000)
+    keys = [b"", b"x" * 32, b"x" * 33, b"x" * 33 + b"y", b"x" * 300, b"x" * 299 + b"y"]
+    for _ in range(2):
+        for key in keys:
+            put(log, key, b"v" * 400)
+    put(log, b"filler", b"." * 900)
+    compact(manager, log)
+    assert [(offset, key) for offset, key, _ in data(log)] == list(enumerate(keys, len(keys)))
+
+
+def test_records_without_a_key_go(tmp_path: Path) -> None:
+    manager, log = compacted_log(tmp_path, cleanup_policy=frozenset({"delete"}))
+    log.append(batch([b"1", b"2"], keys=[None, b"k"]), now_ms=NOW_MS)
+    log.config = replace(log.config, cleanup_policy=frozenset({"compact"}))
+    fill(log)
+    compact(manager, log)
+    assert data(log) == [(1, b"k", b"2")]
+
+
+def test_the_time_of_a_log_that_appends_with_its_own_clock_is_kept(tmp_path: Path) -> None:
+    manager, log = compacted_log(tmp_path, segment_bytes=150, timestamp_type_log_append=True)
+    put_many(log, NOW_MS, a=b"1", b=b"1")
+    put_many(log, NOW_MS + 9, a=b"2", c=None)
+    fill(log, NOW_MS + 10)
+    fill(log, NOW_MS + 10)
+    compact(manager, log)
+    found = [(record.offset, record.timestamp) for _, kept in batches_of(log) for record in records_of(kept)]
+    assert found[:3] == [(1, NOW_MS), (2, NOW_MS + 9), (3, NOW_MS + 9)]
+
+
+def test_small_segments_become_one_and_one_that_stays_as_it_is_is_left_alone(tmp_path: Path) -> None:
+    manager, log = compacted_log(tmp_path, segment_bytes=300)
+    for number in range(12):
+        put(log, b"k", b"%0100d" % number)
+    put(log, b"j", b"v" * 200)
+    fill(log)
+    cleaned_to = compact(manager, log)
+    assert [segment.base_offset for segment in log.segments] == [*range(14)]  # each fitted no other one
+    assert (cleaned_to, offsets(log)) == (13, [11, 12])
+    fill(log)
+    put(log, b"i", b"v" * 200)
+    fill(log)
+    kept = log.segments[12].file
+    cleaned_to = compact(manager, log, cleaned_to)
+    assert [segment.base_offset for segment in log.segments] == [0, 12, 13, 15, 16]  # now that they are empty they do
+    assert offsets(log) == [11, 12, 15]
+    assert log.segments[1].file is kept
+    assert log.size_bytes == sum(path.stat().st_size for path in tmp_path.glob("t-0/*.log"))
+
+
+def test_what_does_not_fit_the_map_of_keys_is_cleaned_in_rounds(tmp_path: Path) -> None:
+    manager, log = compacted_log(tmp_path)
+    for number in range(40):
+        put(log, b"%d" % (number % 10), b"%d" % number)
+    fill(log)
+    cleaned_to: int | None = None
+    rounds = 0
+    while cleaned_to != 40:
+        before = cleaned_to
+        cleaned_to = compact(manager, log, cleaned_to, map_bytes=200 * 4)
+        assert cleaned_to is not None and cleaned_to > (before or 0)
+        rounds += 1
+    assert rounds == 10
+    assert offsets(log) == list(range(30, 40))
+
+
+# --- tombstones (F3) -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_tombstone_gets_a_delete_horizon_and_goes_only_after_it(tmp_path: Path) -> None:
+    manager, log = compacted_log(tmp_path, delete_retention_ms=1000)
+    put(log, b"k", b"a")
+    put(log, b"j", b"b")
+    put(log, b"k", None)
+    fill(log)
+    assert [header.attributes & DELETE_HORIZON for header, _ in batches_of(log)] == [0, 0, 0, 0]
+    cleaned_to = compact(manager, log, None, NOW_MS)
+    assert data(log) == [(1, b"j", b"b"), (2, b"k", None)]
+    header, kept = next((header, kept) for header, kept in batches_of(log) if header.base_offset == 2)
+    assert (header.attributes & DELETE_HORIZON, header.base_timestamp) == (DELETE_HORIZON, NOW_MS + 1000)
+    assert (records_of(kept)[0].timestamp, header.max_timestamp) == (SECOND_MS, SECOND_MS)
+    fill(log)
+    cleaned_to = compact(manager, log, cleaned_to, NOW_MS + 999)
+    assert offsets(log) == [1, 2]
+    assert next(header for header, _ in batches_of(log) if header.base_offset == 2).base_timestamp == NOW_MS + 1000  # set once
+    fill(log)
+    compact(manager, log, cleaned_to, NOW_MS + 1000)
+    assert offsets(log) == [1]
+
+
+def test_a_tombstone_never_goes_in_the_round_that_removes_what_it_stands_for(tmp_path: Path) -> None:
+    manager, log = compacted_log(tmp_path)
+    put(log, b"k", b"a")
+    put(log, b"k", None)
+    fill(log)
+    compact(manager, log, None, NOW_MS + DAY_MS)
+    assert data(log) == [(1, b"k", None)]
+
+
+# --- transactions ------------------------------------------------------------------------------------------------------------------
+
+
+def test_an_aborted_value_does_not_replace_a_committed_one_and_is_removed(tmp_path: Path) -> None:
+    manager, log = compacted_log(tmp_path)
+    producer = Producer(log, 1)
+    producer.put(k1=b"a")
+    producer.end(True)
+    producer.put(k1=b"b", k2=b"x")
+    producer.end(False)
+    producer.put(k2=b"c")
+    producer.end(True)
+    fill(log)
+    compact(manager, log)
+    assert data(log) == [(0, b"k1", b"a"), (5, b"k2", b"c")]
+    assert {offset: value for offset, value in committed_values(log).items() if value != b"."} == {0: b"a", 5: b"c"}
+
+
+def test_f1_markers_are_never_compared_by_key(tmp_path: Path) -> None:
+    """All markers have one of two keys."""
+    manager, log = compacted_log(tmp_path, delete_retention_ms=DAY_MS)
+    for pid in (1, 2, 3):
+        producer = Producer(log, pid)
+        producer.put(**{f"k{pid}": b"v"})
+        producer.end(True)
+        producer.put(**{f"k{pid}": b"w"})
+        producer.end(False)
+    fill(log)
+    compact(manager, log)
+    assert markers(log) == [1, 3, 5, 7, 9, 11]
+
+
+def test_f2_a_marker_stays_while_data_of_its_transaction_are_in_another_segment(tmp_path: Path) -> None:
+    manager, log = compacted_log(tmp_path, delete_retention_ms=0)
+    producer, other = Producer(log, 1), Producer(log, 2)
+    producer.put(k=b"v")
+    other.put(j=b"1")
+    for number in range(5):
+        put(log, b"x", b"%d" % number)
+    commit = producer.end(True)
+    abort = other.end(False)
+    cleaned_to: int | None = None
+    for turn in range(4):
+        fill(log, NOW_MS + turn)
+        cleaned_to = compact(manager, log, cleaned_to, NOW_MS + turn)
+    assert commit in markers(log)
+    assert 0 in offsets(log) and 1 not in offsets(log)
+    assert abort in markers(log)  # the empty batch of its producer is there as long as the producer is known
+    assert committed_values(log)[0] == b"v"
+
+
+def test_f3_a_marker_goes_after_its_data_and_its_horizon(tmp_path: Path) -> None:
+    manager, log = compacted_log(tmp_path, delete_retention_ms=100)
+    producer = Producer(log, 1)
+    producer.put(k=b"a")
+    producer.end(True)
+    producer.put(k=b"b")
+    producer.end(False)
+    producer.put(k=b"c")
+    producer.end(True)
+    fill(log)
+    cleaned_to = compact(manager, log, None, NOW_MS)
+    assert (offsets(log), markers(log)) == ([4], [1, 3, 5])
+    horizons = {header.base_offset: header.delete_horizon_ms for header, _ in batches_of(log)}
+    assert (horizons[1], horizons[3]) == (None, None)  # data were read in this round
+    fill(log)
+    cleaned_to = compact(manager, log, cleaned_to, NOW_MS + 1)
+    horizons = {header.base_offset: header.delete_horizon_ms for header, _ in batches_of(log)}
+    assert (horizons[1], horizons[3], horizons[5]) == (NOW_MS + 101, NOW_MS + 101, None)
+    assert log.txn_index(next(s for s in log.segments if s.base_offset == 3)).entries == [AbortedEntry(1, 2, 3, 4)]
+    fill(log)
+    cleaned_to = compact(manager, log, cleaned_to, NOW_MS + 100)
+    assert markers(log) == [1, 3, 5]
+    fill(log)
+    compact(manager, log, cleaned_to, NOW_MS + 101)
+    assert (offsets(log), markers(log)) == ([4], [5])
+    assert [entry for segment in log.segments for entry in log.txn_index(segment).entries] == []
+    assert log.last_stable_offset == log.log_end_offset
+
+
+def test_f4_nothing_beyond_the_last_stable_offset_is_cleaned(tmp_path: Path) -> None:
+    manager, log = compacted_log(tmp_path)
+    producer = Producer(log, 1)
+    put(log, b"k", b"a")
+    put(log, b"k", b"b")
+    producer.put(j=b"1")
+    put(log, b"k", b"c")
+    put(log, b"k", b"d")
+    fill(log)
+    cleaned_to = compact(manager, log)
+    assert (offsets(log), cleaned_to) == ([1, 2, 3, 4], 2)
+    producer.end(True)
+    fill(log)
+    compact(manager, log, cleaned_to)
+    assert offsets(log) == [2, 4]
+
+
+def test_f5_the_aborted_index_is_right_after_cleaning_for_every_fetch(tmp_path: Path) -> None:
+    """The marker is in a segment that stays: data of the transaction are in cleaned ones and beyond."""
+    manager, log = compacted_log(tmp_path, segment_bytes=200)
+    producer, other = Producer(log, 1), Producer(log, 2)
+    for turn in range(10):
+        producer.put(**{f"a{turn}": b"aborted"})
+        other.put(**{f"b{turn}": b"committed"})
+        if turn in (2, 5):
+            producer.end(False)
+            other.end(True)
+    other.end(True)
+    producer.end(False)
+    wanted = committed_values(log)
+    fill(log)
+    cleaned_to: int | None = None
+    for turn in range(3):
+        cleaned_to = compact(manager, log, cleaned_to, NOW_MS + turn)
+        assert {offset: value for offset, value in committed_values(log).items() if value != b"."} == wanted
+        fill(log)
+    assert not any(value == b"aborted" for _, _, value in entries(log))
+
+
+@pytest.mark.parametrize("clean_stop", [True, False])
+def test_f8_the_aborted_index_of_a_cleaned_log_is_built_anew_where_it_is_lost(tmp_path: Path, clean_stop: bool) -> None:
+    manager, log = compacted_log(tmp_path, segment_bytes=200, delete_retention_ms=DAY_MS)
+    producer = Producer(log, 1)
+    for turn in range(6):
+        producer.put(a=b"%d" % turn)
+        producer.end(turn % 2 == 0)
+    fill(log)
+    compact(manager, log)
+    fill(log)
+    wanted = committed_values(log)
+    assert 8 in wanted
+    (manager.close if clean_stop else lambda _: kill(manager))(NOW_MS)
+    for path in tmp_path.glob("t-0/*.txnindex"):
+        path.unlink()
+    (tmp_path / "t-0/segments.manifest").unlink()
+    again = open_manager(tmp_path, log.config)
+    assert committed_values(again.logs["t", 0]) == wanted
+
+
+# --- producers (B8) --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stop", ["none", "clean", "killed"])
+def test_b8_the_last_batch_of_a_producer_stays_empty(tmp_path: Path, stop: str) -> None:
+    manager, log = compacted_log(tmp_path)
+    for sequence, value in enumerate((b"a", b"b")):
+        put(log, b"k", value, pid=1, epoch=0, seq=sequence)
+    put(log, b"k", b"c")
+    fill(log)
+    compact(manager, log)
+    assert offsets(log) == [2]
+    header, _ = batches_of(log)[0]
+    assert (header.base_offset, header.last_offset, header.base_sequence, header.producer_id, header.record_count) == (1, 1, 1, 1, 0)
+    if stop != "none":
+        manager, log = reopened(manager, log.config, clean=stop == "clean")
+    again = log.append(batch([b"b"], keys=[b"k"], pid=1, epoch=0, seq=1), now_ms=NOW_MS)
+    assert (again.duplicate, again.first_offset) == (True, 1)
+    with pytest.raises(KafkaError) as refused:
+        put(log, b"k", b"x", pid=1, epoch=0, seq=3)
+    assert refused.value.code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert put(log, b"k", b"d", pid=1, epoch=0, seq=2) == 4
+
+
+def test_b8_after_its_expiration_the_empty_batch_goes(tmp_path: Path) -> None:
+    manager, log = compacted_log(tmp_path, producer_id_expiration_ms=1000)
+    put(log, b"k", b"a", pid=1, epoch=0, seq=0)
+    put(log, b"k", b"b")
+    fill(log)
+    cleaned_to = compact(manager, log)
+    assert empty_batches(log) == [0]
+    log.expire_producers(NOW_MS + 1000)
+    fill(log, NOW_MS + 1000)
+    compact(manager, log, cleaned_to, NOW_MS + 1000)
+    assert empty_batches(log) == []
+
+
+def test_a_marker_that_is_all_a_producer_is_known_by_stays_whole(tmp_path: Path) -> None:
+    """It fences the epochs below its own."""
+    manager, log = compacted_log(tmp_path)
+    log.append_marker(producer_id=1, producer_epoch=7, coordinator_epoch=3, commit=False, now_ms=NOW_MS)
+    cleaned_to: int | None = None
+    for turn in range(4):
+        fill(log)
+        cleaned_to = compact(manager, log, cleaned_to, NOW_MS + turn)
+    assert markers(log) == [0]
+    kill(manager)
+    for path in tmp_path.glob("t-0/*.snapshot"):
+        path.unlink()
+    (tmp_path / "t-0/segments.manifest").unlink()
+    again = open_manager(tmp_path, log.config).logs["t", 0]
+    assert (again.producer_epoch_of(1), again.coordinator_epoch_of(1)) == (7, 3)
+
+
+def test_a_snapshot_from_before_a_marker_that_is_gone_does_not_open_its_transaction_again(tmp_path: Path) -> None:
+    manager, log = compacted_log(tmp_path)
+    producer = Producer(log, 1)
+    producer.put(k=b"a")
+    fill(log)  # a roll: the snapshot of this place has the transaction open
+    producer.end(False)
+    producer.put(transactional=False, k=b"b")
+    cleaned_to: int | None = None
+    for turn in range(4):
+        fill(log)
+        cleaned_to = compact(manager, log, cleaned_to, NOW_MS + turn)
+    assert markers(log) == []
+    kill(manager)
+    newest = sorted(tmp_path.glob("t-0/*.snapshot"))[-1]
+    for path in tmp_path.glob("t-0/*.snapshot"):
+        if path == newest or int(path.stem) >= log.active.base_offset:
+            path.unlink()
+    (tmp_path / "t-0/segments.manifest").unlink()
+    again = open_manager(tmp_path, log.config).logs["t", 0]
+    assert again.open_transactions() == []
+    assert again.last_stable_offset == again.log_end_offset
+
+
+# --- gaps ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_d6_a_position_passes_the_gap_at_the_end_of_what_was_cleaned(tmp_path: Path) -> None:
+    """Nothing follows but an empty segment: without the last batch a reader would wait at a gap for ever."""
+    manager, log = compacted_log(tmp_path)
+    producer = Producer(log, 1)
+    put(log, b"k", b"a")
+    producer.put(k=b"b")
+    producer.end(False)
+    log.expire_producers(NOW_MS + 2 * DAY_MS)
+    log.config = replace(log.config, segment_ms=1)
+    assert log.maybe_roll(NOW_MS + DAY_MS)
+    cleaned_to = compact(manager, log)
+    log.config = replace(log.config, delete_retention_ms=0)
+    assert compact(manager, log, 0, NOW_MS + 10 * DAY_MS) is not None
+    assert (log.active.size, cleaned_to, log.log_end_offset) == (0, 3, 3)
+    for isolation in Isolation:
+        at = 0
+        while at < log.log_end_offset:
+            found = log.read(at, max_bytes=1000, isolation=isolation, min_one_batch=True)
+            assert found.slice is not None, f"stuck at {at}"
+            last = max(header.next_offset for header, _ in log.read_batches(at))
+            at = last
+        assert at == 3
+
+
+def test_offsets_by_time_pass_over_emptied_batches(tmp_path: Path) -> None:
+    manager, log = compacted_log(tmp_path)
+    put(log, b"k", b"a", pid=1, epoch=0, seq=0, timestamp=SECOND_MS + 500)
+    put(log, b"k", b"b", timestamp=SECOND_MS + 100)
+    put(log, b"j", b"c", timestamp=SECOND_MS + 300)
+    fill(log)
+    compact(manager, log)
+    assert empty_batches(log) == [0]
+    highest = log.offset_of_max_timestamp()
+    assert highest is not None and (highest.timestamp, highest.offset) == (SECOND_MS + 300, 2)
+    later = log.offset_for_timestamp(SECOND_MS + 200)
+    assert later is not None and later.offset == 2
+    assert log.offset_for_timestamp(SECOND_MS + 400) is None
+    again = reopened(manager, log.config, clean=False)[1]
+    assert again.offset_of_max_timestamp() == highest
+
+
+def test_an_empty_control_batch_of_another_cleaner_is_no_marker(tmp_path: Path) -> None:
+    manager, log = compacted_log(tmp_path)
+    emptied = assemble_batch(
+        b"", base_offset=0, leader_epoch=0, attributes=0x30, last_offset_delta=0, base_timestamp=-1, max_timestamp=SECOND_MS,
+        producer_id=1, producer_epoch=0, base_sequence=-1, record_count=0,
+    )  # fmt: skip
+    fill(log)
+    kill(manager)
+    path = tmp_path / "t-0/00000000000000000000.log"
+    path.write_bytes(bytes(emptied[:7]) + b"\x01" + bytes(emptied[8:]))
+    for other in (*tmp_path.glob("t-0/*.snapshot"), tmp_path / "t-0/segments.manifest"):
+        other.unlink(missing_ok=True)
+    again = open_manager(tmp_path, log.config)
+    log = again.logs["t", 0]
+    assert log.log_end_offset == 2
+    fill(log)
+    fill(log)
+    compact(again, log)
+    assert empty_batches(log) == []
+
+
+# --- what is cleaned, and when -----------------------------------------------------------------------------------------------
+
+
+def test_a_log_is_due_when_enough_of_it_is_dirty(tmp_path: Path) -> None:
+    _, log = compacted_log(tmp_path, min_cleanable_dirty_ratio=0.5)
+    for _ in range(5):
+        put(log, b"k", b"v")
+    dirt = assess(log, 2, NOW_MS)
+    assert dirt is not None
+    assert (dirt.first_dirty_offset, dirt.end_offset, dirt.clean_bytes, dirt.dirty_bytes) == (2, 4, dirt.dirty_bytes, dirt.clean_bytes)
+    assert (dirt.ratio, is_due(log, dirt)) == (0.5, False)  # more than the setting, not as much
+    put(log, b"k", b"v")
+    dirt = assess(log, 2, NOW_MS)
+    assert dirt is not None and is_due(log, dirt)
+    assert assess(log, 5, NOW_MS) is None
+    log.config = replace(log.config, cleanup_policy=frozenset({"delete"}))
+    assert assess(log, 2, NOW_MS) is None
+
+
+def test_a_checkpoint_that_is_not_of_this_log_counts_for_nothing(tmp_path: Path) -> None:
+    _, log = compacted_log(tmp_path)
+    for _ in range(5):
+        put(log, b"k", b"v")
+    for cleaned_to in (None, 6, 10**9):
+        dirt = assess(log, cleaned_to, NOW_MS)
+        assert dirt is not None and dirt.first_dirty_offset == 0
+    log.delete_records_before(3)
+    dirt = assess(log, 1, NOW_MS)
+    assert dirt is not None and dirt.first_dirty_offset == 3
+
+
+def test_young_records_wait_for_the_least_lag_and_old_ones_only_for_the_most(tmp_path: Path) -> None:
+    _, log = compacted_log(tmp_path, min_compaction_lag_ms=1000, min_cleanable_dirty_ratio=1.0)
+    for time in (0, 10, 600, 20, 30):
+        put(log, b"k", b"v", timestamp=SECOND_MS + time)
+    assert assess(log, None, SECOND_MS + 999) is None
+    dirt = assess(log, None, SECOND_MS + 1500)
+    assert dirt is not None and dirt.end_offset == 2  # the young third one, and all after it, wait
+    assert not is_due(log, dirt)
+    log.config = replace(log.config, min_compaction_lag_ms=0, max_compaction_lag_ms=2000)
+    dirt = assess(log, None, SECOND_MS + 2000)
+    assert dirt is not None and not is_due(log, dirt)
+    dirt = assess(log, None, SECOND_MS + 2001)
+    assert dirt is not None and is_due(log, dirt)
+
+
+def test_a_segment_of_a_compacted_log_does_not_stay_active_longer_than_the_most_lag(tmp_path: Path) -> None:
+    _, log = compacted_log(tmp_path, segment_bytes=10_000, max_compaction_lag_ms=1000)
+    put(log, b"k", b"v")
+    assert not log.maybe_roll(SECOND_MS + 1000)
+    assert log.maybe_roll(SECOND_MS + 1001)
+
+
+def test_deletion_and_compaction_go_together(tmp_path: Path) -> None:
+    manager, log = compacted_log(tmp_path, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=DAY_MS)
+    put(log, b"old", b"a")
+    for value in (b"b", b"c"):
+        put(log, b"k", value, timestamp=NOW_MS)
+    put(log, b"filler", b".", timestamp=NOW_MS)
+    cleaned_to = compact(manager, log, None, NOW_MS)
+    assert [segment.size > 0 for segment in log.segments] == [True, False, True, True]
+    log.config = replace(log.config, retention_ms=50_000)
+    log.delete_old_segments(NOW_MS)
+    assert (log.log_start_offset, offsets(log)) == (1, [2])
+    log.delete_old_segments(NOW_MS + 50_001)
+    assert (log.log_start_offset, cleaned_to) == (4, 3)  # the emptied one did not hold up the others
+
+
+# --- what happens meanwhile, and what fails --------------------------------------------------------------------------------------
+
+
+def test_segments_may_be_rolled_while_others_are_cleaned(tmp_path: Path) -> None:
+    manager, log = compacted_log(tmp_path)
+    for _ in range(4):
+        put(log, b"k", b"v")
+    log.flush()
+    job = job_of(log)
+    assert job is not None
+    result = clean(manager.disk, job)
+    for _ in range(3):
+        put(log, b"k", b"w")
+    assert swap_in(log, result, NOW_MS)
+    assert offsets(log) == [2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("start", [3, 4, 7])
+def test_segments_that_were_let_go_meanwhile_do_not_come_back(tmp_path: Path, start: int) -> None:
+    """Groups of three segments: one that is gone is not missed, one that lost some is left as it is, with all after it."""
+    manager, log = compacted_log(tmp_path, segment_bytes=230)
+    for number in range(30):
+        put(log, b"%d" % (number % 3), b"v")
+    log.flush()
+    job = job_of(log)
+    assert job is not None
+    result = clean(manager.disk, job)
+    log.delete_records_before(start)
+    log.delete_old_segments(NOW_MS)
+    before = values_of(log)
+    complete = swap_in(log, result, NOW_MS)
+    left = values_of(log)
+    assert left.items() <= before.items()
+    assert log.log_start_offset == start
+    assert not list(tmp_path.glob("t-0/*.cleaned")) + list(tmp_path.glob("t-0/*.swap"))
+    if complete:
+        assert sorted(offset for offset in left if offset < job.end_offset) == list(range(job.end_offset - 3, job.end_offset))
+    manager, again = reopened(manager, log.config, clean=False)
+    assert values_of(again) == left
+
+
+def test_a_reader_goes_on_with_a_slice_of_a_segment_that_was_replaced(tmp_path: Path) -> None:
+    manager, log = compacted_log(tmp_path, file_delete_delay_ms=0)
+    for number in range(4):
+        put(log, b"k", b"%d" % number)
+    fill(log)
+    held = log.read(0, max_bytes=1000, min_one_batch=True).slice
+    assert held is not None
+    compact(manager, log)
+    manager.on_tick(NOW_MS + 60_000)
+    assert records_of(held.file.pread(held.size, held.position))[0].value == b"0"
+
+
+@pytest.mark.parametrize("at", [0, 8, 17, 30, 61, 65])
+def test_a_damaged_batch_stops_the_cleaning_and_leaves_the_log_as_it_is(tmp_path: Path, at: int) -> None:
+    manager, log = compacted_log(tmp_path, segment_bytes=500)
+    for number in range(20):
+        put(log, b"k%d" % number, b"v")
+    log.flush()
+    path = tmp_path / "t-0" / f"{log.segments[1].base_offset:020d}.log"
+    raw = bytearray(path.read_bytes())
+    raw[at] ^= 0x55
+    path.write_bytes(raw)
+    job = job_of(log)
+    assert job is not None
+    with pytest.raises(CorruptLog, match="compacted"):
+        clean(manager.disk, job)
+    assert list(tmp_path.glob("t-0/*.cleaned")) == []
+    assert path.read_bytes() == raw
+
+
+def test_an_aborted_index_that_the_markers_belie_stops_the_cleaning(tmp_path: Path) -> None:
+    manager, log = compacted_log(tmp_path)
+    producer = Producer(log, 1)
+    producer.put(k=b"a")
+    producer.end(True)
+    fill(log)
+    log.flush()
+    job = job_of(log)
+    assert job is not None
+    with pytest.raises(CorruptLog, match="other end"):
+        clean(manager.disk, job._replace(aborted=(AbortedEntry(1, 0, 1, 2),)))
+    assert list(tmp_path.glob("t-0/*.cleaned")) == []
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
+    class FullDisk(OsDisk):
+        def open(self, path: str, *, create: bool = False) -> Any:
+            if create and path.endswith(".timeindex.cleaned"):
+                raise OSError(28, "no space left", path)
+            return super().open(path, create=create)
+
+    manager, log = compacted_log(tmp_path)
+    for _ in range(4):
+        put(log, b"k", b"v")
+    with pytest.raises(OSError, match="no space"):
+        compact(manager, log, disk=FullDisk())
+    assert list(tmp_path.glob("t-0/*.cleaned")) == []
+    assert offsets(log) == [0, 1, 2, 3]
+    compact(manager, log)
+    assert offsets(log) == [2, 3]
+
+
+def test_what_a_stop_left_of_a_cleaning_is_removed_at_the_start(tmp_path: Path) -> None:
+    manager, log = compacted_log(tmp_path)
+    for _ in range(4):
+        put(log, b"k", b"v")
+    log.flush()
+    job = job_of(log)
+    assert job is not None
+    clean(manager.disk, job)
+    assert list(tmp_path.glob("t-0/*.cleaned"))
+    manager, log = reopened(manager, log.config, clean=False)
+    assert list(tmp_path.glob("t-0/*.cleaned")) == []
+    assert offsets(log) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("clean_stop", [True, False])
+def test_a_cleaned_log_opens_again_without_being_read_anew(tmp_path: Path, clean_stop: bool, caplog: pytest.LogCaptureFixture) -> None:
+    manager, log = compacted_log(tmp_path, segment_bytes=300)
+    producer = Producer(log, 1)
+    for turn in range(20):
+        producer.put(**{f"k{turn % 3}": b"%d" % turn})
+        producer.end(turn % 4 > 0)
+    fill(log)
+    compact(manager, log)
+    wanted, committed = values_of(log), committed_values(log)
+    sizes = [(segment.base_offset, segment.size, segment.max_timestamp) for segment in log.segments]
+    manager, log = reopened(manager, log.config, clean=clean_stop)
+    assert (values_of(log), committed_values(log)) == (wanted, committed)
+    for segment in log.segments:
+        segment.load_times()
+    assert [(segment.base_offset, segment.size, segment.max_timestamp) for segment in log.segments] == sizes
+    assert [record.message for record in caplog.records if "anew" in record.message] == []
+
+
+def test_a_batch_of_a_coordinator_is_compacted_like_any(tmp_path: Path) -> None:
+    """As in __consumer_offsets: offsets of a group in a transaction, and plain ones."""
+    manager, log = compacted_log(tmp_path)
+    for turn in range(3):
+        sent = batch([b"%d" % turn], keys=[b"group"], pid=5, epoch=0, transactional=True)
+        log.append(sent, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
+        log.append_marker(producer_id=5, producer_epoch=0, coordinator_epoch=0, commit=turn != 1, now_ms=NOW_MS)
+    log.append(batch([None], keys=[b"other"]), now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
+    fill(log)
+    compact(manager, log)
+    assert data(log) == [(4, b"group", b"2"), (6, b"other", None)]
+
+
+def test_settings_that_make_small_indexes_bound_what_is_merged(tmp_path: Path) -> None:
+    manager, log = compacted_log(tmp_path, segment_bytes=100, segment_index_bytes=60, index_interval_bytes=0)
+    for number in range(20):
+        put(log, b"%d" % number, b"v")
+    log.config = replace(log.config, segment_bytes=100_000)
+    compact(manager, log)
+    assert all(len(segment.offset_index()) <= 60 // 8 for segment in log.segments)
+    assert offsets(log) == list(range(20))
+    assert LogConfig().roll_ms == LogConfig().segment_ms
