@@ -1,12 +1,14 @@
-# make install | run | demo | test | check | oracle | bench. Everything is installed into .venv.
+# make install | run | demo | test | check | oracle | bench | sim | torture. Everything is installed into .venv.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ORACLE ?= ../shared/oracle
 TESTS ?= tests
+SEEDS ?= 1000
+MINUTES ?= 3
 
-.PHONY: install run demo test test-quick check oracle bench clean
+.PHONY: install run demo test test-quick check oracle bench sim torture clean
 
 install: $(VENV)/.installed
 
@@ -46,6 +48,12 @@ oracle: install
 
 bench: install
 	$(BIN)/python -m bench
+
+sim: install
+	PYTHONPATH=tests:. $(BIN)/python -m sim --seeds $(SEEDS)
+
+torture: install
+	$(BIN)/python -m bench.torture --minutes $(MINUTES)
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
