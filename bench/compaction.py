@@ -39,9 +39,9 @@ def filled(folder: str, megabytes: int, value_bytes: int, codec: int) -> tuple[L
     a_batch = max(16_000 // (value_bytes + 20), 1)
     count = megabytes * 1_000_000 // (value_bytes + 20)
     key_count = max(count // TIMES_A_KEY, 1)
-    value = rng.randbytes(value_bytes // 2).ljust(value_bytes, b".")
     for _ in range(count // a_batch):
-        records = [NewRecord(b"key-%08d" % rng.randrange(key_count), value, NOW_MS) for _ in range(a_batch)]
+        values = [rng.randbytes(value_bytes // 2).ljust(value_bytes, b".") for _ in range(a_batch)]
+        records = [NewRecord(b"key-%08d" % rng.randrange(key_count), value, NOW_MS) for value in values]
         log.append(encode_batch(records, codec=codec), now_ms=NOW_MS)
     log.append(encode_batch([NewRecord(b"last", b"", NOW_MS)]), now_ms=NOW_MS)
     log._roll(NOW_MS)
@@ -72,9 +72,10 @@ def measure(megabytes: int) -> None:
 
 def fetch_latency(megabytes: int) -> None:
     """Fetches of 1 MB from another topic, at rest and while the cleaner works."""
-    from barnabas import BrokerProcess
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
     from kafka.admin import KafkaAdminClient, NewTopic
+
+    from barnabas import BrokerProcess
 
     settings = {"log.cleaner.backoff.ms": "100", "log.cleaner.min.cleanable.ratio": "0.9"}
     with BrokerProcess(settings=settings) as broker:

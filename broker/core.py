@@ -374,15 +374,15 @@ class Broker:
         """The same, where a request waits while the last transaction of its transactional id is completed."""
 
         def handle(broker: Broker, request: Any, context: Context) -> Any:
+            transactional_id = _transactional_id(request)
+            if transactional_id is not None and context.api_key in ADDS_TO_TRANSACTION:
+                broker.host.check_connection(transactional_id, _producer(request), context.connection_id, adds=True)
             broker.park(context)
             shard_context = RequestContext(context.ticket, context.api_version, context.client_id, context.client_host)
 
             def run(now_ms: int) -> None:
                 broker.host.run_transactions(decide(request, shard_context, now_ms), now_ms)
 
-            transactional_id = _transactional_id(request)
-            if transactional_id is not None and context.api_key in ADDS_TO_TRANSACTION:
-                broker.host.note_connection(transactional_id, _producer(request), context.connection_id)
             broker.host.when_complete(transactional_id, run, context.now_ms)
             return PARKED
 
@@ -533,4 +533,3 @@ def _group_settings(config: BrokerConfig) -> GroupSettings:
         offsets_retention_ms=config["offsets.retention.minutes"] * 60_000,
         offsets_retention_check_interval_ms=config["offsets.retention.check.interval.ms"],
     )
-

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from coordinator.shard import Reply, Result, WriteMarkers
-from protocol.errors import Code, KafkaError
+from protocol.errors import Code, KafkaError, ProtocolViolation
 from protocol.records import NewRecord, encode_batch
 from storage.log import AppendOrigin
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("barnabas.transactions")
 
-REMEMBERED_CONNECTIONS = 5
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 
@@ -39,7 +38,7 @@ class ShardHost:
         self._broker = broker
         self._flush_transactions = broker.config["barnabas.transaction.durability"] == "flush"
         self._completing: dict[str, list[Callable[[int], None]]] = {}
-        self._connections: dict[str, list[int]] = {}
+        self._adding_connections: dict[str, int] = {}
 
     # --- results -------------------------------------------------------------------------------------------------------------------------
 
@@ -97,29 +96,26 @@ class ShardHost:
 
     # --- transactions ----------------------------------------------------------------------------------------------------------------------
 
-    def note_connection(self, transactional_id: str, producer: tuple[int, int], connection_id: int) -> None:
-        """The producer adds to its transaction over this connection: those that it used before are out of date from now on."""
-        if not self._is_current(transactional_id, producer):
-            return
-        used = self._connections.setdefault(transactional_id, [])
-        if not used or used[-1] != connection_id:
-            if connection_id in used:
-                used.remove(connection_id)
-            used.append(connection_id)
-            del used[:-REMEMBERED_CONNECTIONS]
+    def check_connection(self, transactional_id: str, producer: tuple[int, int], connection_id: int, *, adds: bool) -> None:
+        """Refuse what was delayed on a connection that the producer has given up: it is not meant for the transaction of now.
 
-    def is_out_of_date(self, transactional_id: str, producer: tuple[int, int], connection_id: int) -> bool:
-        """Whether the producer has begun its transaction over a later connection than this one, over which it began one before.
+        The first version of the protocol does not tell a late EndTxn from a new one (KIP-890, "Motivation"): the client has sent it again
+        over a new connection, begun its next transaction there, and the late one would end that. Connections are numbered as they are
+        accepted, so one is given up when the producer adds to its transaction over a later one. It is closed, not answered: a client that
+        uses two at once, or a coordinator that ends what others began, connects again and is heard.
 
-        An EndTxn that was delayed there, while the client sent it again over the new one and went on, would end the next transaction: the
-        first version of the protocol tells them apart by nothing else (KIP-890, "Motivation"). A connection that never added anything is no
-        such one: it may be a coordinator that ends what others began.
+        Raises: ProtocolViolation.
         """
-        return connection_id in self._connections.get(transactional_id, ())[:-1] and self._is_current(transactional_id, producer)
-
-    def _is_current(self, transactional_id: str, producer: tuple[int, int]) -> bool:
         known = self._broker.txns.metadata(transactional_id)
-        return known is not None and known.producer == producer
+        if known is None or known.producer != producer:
+            return
+        latest = self._adding_connections.get(transactional_id, 0)
+        if connection_id < latest:
+            raise ProtocolViolation(
+                f"a request for the transactional id {transactional_id} comes over a connection that its producer has given up since"
+            )
+        if adds and connection_id > latest:
+            self._adding_connections[transactional_id] = connection_id
 
     def end_transaction(self, request: Any, context: Any, now_ms: int) -> None:
         """EndTxn: a commit is decided only when the transaction's data are on the disk."""

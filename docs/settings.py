@@ -6,12 +6,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from broker.config import BROKER_SETTINGS, IGNORED_KEYS, LONG_MAX, OWN_PREFIX, TOPIC_SETTINGS, Kind, Setting
 
-TARGET = ROOT / "docs" / "CONFIGURATION.md"
+TARGET = Path(__file__).resolve().parent / "CONFIGURATION.md"
 _INT_MAX = 2**31 - 1
 _BEFORE = f"""\
 # Settings
@@ -90,7 +89,7 @@ def text() -> str:
         "Given with CreateTopics, or changed while it runs with AlterConfigs or IncrementalAlterConfigs: they hold from the next append on.\n",
         *topic_table(),
         "\n## Taken with a warning\n",
-        "Settings of Apache Kafka that a file may hold and that have nothing to act on here. Settings of TLS, SASL and authorizers are refused instead.\n",
+        "Settings of Apache Kafka that a file may hold and that have nothing to act on here; those of TLS, SASL and authorizers are refused.\n",
         *ignored_table(),
     ]
     return "\n".join(parts) + "\n"

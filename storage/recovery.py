@@ -577,7 +577,7 @@ def _is_whole(header: BatchHeader, segment: Segment, position: int) -> bool:
     """Whether a batch with a right checksum lies there, whatever its offset."""
     if header.magic != MAGIC or not HEADER_SIZE <= header.size_bytes <= segment.size - position:
         return False
-    return crc32c(memoryview(segment.file.pread(header.size_bytes, position))[CRC_START:]) == header.crc
+    return bool(crc32c(memoryview(segment.file.pread(header.size_bytes, position))[CRC_START:]) == header.crc)
 
 
 def _is_hole(segment: Segment, position: int, next_offset: int) -> bool:

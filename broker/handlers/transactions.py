@@ -21,11 +21,10 @@ def _shard_context(context: Context) -> RequestContext:
 def on_end_txn(broker: Broker, request: Any, context: Context) -> Any:
     """Commit or abort. Answered when the decision is durable and all markers are written.
 
-    Errors: those of `TxnShard.on_end_txn`; INVALID_TXN_STATE over a connection that the producer has given up since.
+    Errors: those of `TxnShard.on_end_txn`. A connection that the producer has given up since is closed.
     """
     producer = (request.producer_id, request.producer_epoch)
-    if broker.host.is_out_of_date(request.transactional_id, producer, context.connection_id):
-        return messages.message_class("producer", "EndTxnResponse")(throttle_time_ms=0, error_code=int(Code.INVALID_TXN_STATE))
+    broker.host.check_connection(request.transactional_id, producer, context.connection_id, adds=False)
     broker.park(context)
     broker.host.end_transaction(request, _shard_context(context), context.now_ms)
     return PARKED
@@ -36,6 +35,8 @@ def on_txn_offset_commit(broker: Broker, request: Any, context: Context) -> Any:
 
     The first of a transaction is checked against the transaction coordinator, as a first batch is (KIP-890).
     """
+    producer = (request.producer_id, request.producer_epoch)
+    broker.host.check_connection(request.transactional_id, producer, context.connection_id, adds=False)
     broker.ensure_internal_topic(OFFSETS_TOPIC, context.now_ms)
     index = partition_for(request.group_id, len(broker.partitions_of(OFFSETS_TOPIC)))
     log = broker.internal_log(OFFSETS_TOPIC, index, context.now_ms)

@@ -48,7 +48,9 @@ def copy_of_the_directory(path: Path) -> Path:
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     with BrokerProcess(copy_of_the_directory(tmp_path / "data"), settings=SETTINGS) as running:
         yield running
-        assert not [line for line in running.output if "Traceback" in line or " ERROR " in line or " CRITICAL " in line], "".join(running.output)
+        assert not [line for line in running.output if "Traceback" in line or " ERROR " in line or " CRITICAL " in line], "".join(
+            running.output
+        )
 
 
 def stopped(broker: BrokerProcess) -> None:

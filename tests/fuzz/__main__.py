@@ -10,8 +10,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from fuzz.storm import Storm
 from helpers.scratch import IN_MEMORY
+
+from fuzz.storm import Storm
 
 ROUNDS = 10
 

@@ -252,7 +252,11 @@ def mutated_batch(batch: bytearray, random: Random) -> bytes:
     """A batch with something wrong in it; half of the time its checksum is right again."""
     for _ in range(random.choice((1, 1, 2, 4))):
         what = random.random()
-        at = random.randrange(len(batch)) if what < 0.4 else random.choice((8, 16, 21, 22, 23, 27, 35, 43, 51, 53, 57, 61, 62, 63)) % len(batch)
+        at = (
+            random.randrange(len(batch))
+            if what < 0.4
+            else random.choice((8, 16, 21, 22, 23, 27, 35, 43, 51, 53, 57, 61, 62, 63)) % len(batch)
+        )
         if what < 0.7:
             batch[at] = random.choice((0, 1, 0x7F, 0x80, 0xFF, random.randrange(256), batch[at] ^ 1 << random.randrange(8)))
         elif what < 0.85:

@@ -15,12 +15,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from fuzz.making import BASE_TOPICS, Knowledge, Maker, Producer, mutated
-from fuzz.reading import PRODUCE, Reading, Verdict, read
 from helpers.admin_host import HOST, NOW_MS, PORT, CountedIds
+
 from broker.config import BrokerConfig
 from broker.core import Broker
 from broker.opening import open_broker
+from fuzz.making import BASE_TOPICS, Knowledge, Maker, Producer, mutated
+from fuzz.reading import PRODUCE, Reading, Verdict, read
 from protocol import messages
 from protocol.api_table import APIS, BY_KEY
 from protocol.framing import response_has_tagged_header

@@ -103,8 +103,8 @@ def _content(piece: Any) -> bytes:
 
 
 def produce(
-    topic: str, value: bytes = b"v", *, acks: int = -1, partition: int = 0, transactional_id: str | None = None, identity: tuple[int, int] | None = None,
-    sequence: int = 0,
+    topic: str, value: bytes = b"v", *, acks: int = -1, partition: int = 0, transactional_id: str | None = None,
+    identity: tuple[int, int] | None = None, sequence: int = 0,
 ) -> Any:  # fmt: skip
     """A Produce of one record."""
     records = [NewRecord(None, value, NOW_MS)]

@@ -14,20 +14,19 @@ except that this power loss is the worst there is: all that was not fsynced is g
 
 from __future__ import annotations
 
-import copy
 import random
 import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from helpers.admin_host import NOW_MS, CountedIds, creatable
-from sim.disk import SimDisk
+from sim.disk import Directory, SimDisk
 
 from broker.config import BrokerConfig
 from broker.core import Broker
 from broker.opening import open_broker
 from coordinator.shard import CoordinatorRecord, Result, partition_for
 from coordinator.txn_records import encode_key, encode_value
+from helpers.admin_host import NOW_MS, CountedIds, creatable
 from protocol import messages
 from protocol.api_table import BY_KEY
 from protocol.framing import response_has_tagged_header
@@ -36,7 +35,6 @@ from storage.log import Slice
 
 DATA_DIR = "/data"
 READER = 90  # the connection over which the helper itself asks
-STATE_PARTITIONS = 2
 LONG_AGO = {"retention.ms": "-1"}
 
 
@@ -99,11 +97,11 @@ class PitfallBroker:
         self.now_ms = NOW_MS
         self.disk = SimDisk(_Worst() if seed is None else random.Random(seed), lambda: self.now_ms)
         self.disk.mkdir(DATA_DIR)
-        self.disk.fsync_dir("/")
+        self.disk.fsync_dir("/")  # what is above the data directory is not the broker's care
         self._properties = {
             "log.dirs": DATA_DIR,
-            "transaction.state.log.num.partitions": str(STATE_PARTITIONS),
-            "offsets.topic.num.partitions": str(STATE_PARTITIONS),
+            "transaction.state.log.num.partitions": "2",
+            "offsets.topic.num.partitions": "2",
             "group.initial.rebalance.delay.ms": "0",
         } | {name.replace("_", "."): value for name, value in settings.items()}
         self._ids = CountedIds()
@@ -151,14 +149,17 @@ class PitfallBroker:
                 inode.sync()
                 self.disk.fsync_dir(path.rpartition("/")[0])
 
-    def saved(self) -> Any:
-        """The disk's content, to be put back with `load`."""
-        return copy.deepcopy(self.disk.root)
+    def saved(self) -> dict[str, bytes]:
+        """All files, to be put back with `load`."""
+        return {path: bytes(inode.data) for path, inode in self.disk.files()}
 
-    def load(self, saved: Any) -> None:
-        """Put the disk's content back, as if the process had been killed then; the broker is not started."""
+    def load(self, saved: Mapping[str, bytes]) -> None:
+        """Put the files back, as if the process had been killed then; the broker is not started."""
         self.disk.kill()
-        self.disk.root = copy.deepcopy(saved)
+        self.disk.root = Directory()
+        for path, data in saved.items():
+            self.disk.mkdir(path.rpartition("/")[0])
+            self.disk.open(path, create=True).append(data)
 
     # --- time and flushes ----------------------------------------------------------------------------------------------------------------
 
@@ -204,9 +205,7 @@ class PitfallBroker:
         sends, outbox.sends = outbox.sends, []
         for connection, pieces in sends:
             request, version, correlation = self._asked.pop(connection)
-            data = b"".join(
-                piece.file.pread(piece.size, piece.position) if type(piece) is Slice else bytes(piece) for piece in pieces
-            )
+            data = b"".join(_bytes_of(piece) for piece in pieces)
             size, got = struct.unpack_from(">ii", data)
             assert (size, got) == (len(data) - 4, correlation)
             api = BY_KEY[request.API_KEY]
@@ -372,7 +371,8 @@ class PitfallBroker:
         found = self.broker.txns.metadata(txn)
         assert found is not None and not found.partitions
         record = CoordinatorRecord(encode_key(txn), encode_value(found._replace(producer_epoch=epoch)))
-        self.broker.host.run_transactions(Result(partition=partition_for(txn, STATE_PARTITIONS), records=[record]), self.now_ms)
+        partition = partition_for(txn, len(self.broker.partitions_of("__transaction_state")))
+        self.broker.host.run_transactions(Result(partition=partition, records=[record]), self.now_ms)
 
     def group_offset(self, group: str, topic: str, partition: int = 0, *, stable: bool = True) -> tuple[int, int]:
         """(code, committed offset)."""
@@ -497,6 +497,10 @@ class Producer:
     def send_offset(self, group: str, topic: str, offset: int) -> None:
         assert self.add_offsets(group) == 0
         assert self.commit_offset(group, topic, offset) == 0
+
+
+def _bytes_of(piece: Any) -> bytes:
+    return piece.file.pread(piece.size, piece.position) if type(piece) is Slice else bytes(piece)
 
 
 def init_request(txn: str | None, pid: int = -1, epoch: int = -1, timeout_ms: int = 60_000) -> Any:

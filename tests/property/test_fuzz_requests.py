@@ -219,15 +219,16 @@ def test_a_commit_that_never_expires(storm: Storm) -> None:
 
 
 def test_a_marker_of_no_producer_is_refused(storm: Storm) -> None:
-    body = struct.pack(">iqhb", 1, -1, 5, 0) + struct.pack(">i", 1) + string("plain") + struct.pack(">iii", 1, 0, 0)
-    flexible = struct.pack(">Bqhb", 2, -1, 5, 0) + b"\2" + b"\6plain" + b"\2" + struct.pack(">i", 0) + b"\0" + struct.pack(">i", 0) + b"\0\0"
-    assert len(body) and outcome(storm, head(WRITE_TXN_MARKERS, 1) + b"\0" + flexible) == "answered"
+    flexible = (
+        struct.pack(">Bqhb", 2, -1, 5, 0) + b"\2" + b"\6plain" + b"\2" + struct.pack(">i", 0) + b"\0" + struct.pack(">i", 0) + b"\0\0"
+    )
+    assert outcome(storm, head(WRITE_TXN_MARKERS, 1) + b"\0" + flexible) == "answered"
     log = storm.broker.partition("plain", 0)
     assert log is not None and log.log_end_offset == 0 and log.active_producers() == []
 
 
 def test_offsets_of_an_epoch_that_was_never_given_out(storm: Storm) -> None:
-    """While a transaction is open: taken, they would raise the partition's epoch, and its coordinator could not end it any more."""
+    """While a transaction is open: they are taken, as by Apache Kafka, and raise the partition's epoch; the coordinator ends it nevertheless."""
     broker = storm.broker
     assert outcome(storm, head(22, 1) + string("id") + struct.pack(">i", 60_000)) in ("answered", "parked")
     storm.flush()
@@ -239,5 +240,5 @@ def test_offsets_of_an_epoch_that_was_never_given_out(storm: Storm) -> None:
     later = struct.pack(">qh", metadata.producer_id, metadata.producer_epoch + 100)
     outcome(storm, head(TXN_OFFSET_COMMIT, 0) + string("id") + string("g") + later + offsets)
     storm.flush()
-    assert {log.producer_epoch_of(metadata.producer_id) for log in broker.partitions_of("__consumer_offsets") if log} == {-1, metadata.producer_epoch}
+    assert any(log.open_transactions() for log in broker.partitions_of("__consumer_offsets") if log)
     storm.calm()

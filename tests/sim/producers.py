@@ -179,9 +179,13 @@ class IdempotentProducer(Producer):
             yield self.rng.randint(1, 400)
 
     def may_be_out_of_sequence(self) -> bool:
-        """Whether the broker may have forgotten a batch of this producer: in a power loss, or with the oldest records and a restart."""
+        """Whether the broker may have forgotten a batch of this producer.
+
+        That is in a power loss, or in a restart where retention or compaction has removed the batch by then: what is remembered beyond the
+        last batch is found in the log.
+        """
         world = self.world
-        if world.history.power_losses:
+        if world.history.power_losses or (world.restarts and world.node.cleanings and world.history.compacted):
             return True
         logs = [world.node.broker.partition(*partition) for partition in self.partitions] if world.node.broker is not None else []
         return world.restarts > 0 and any(log is not None and log.log_start_offset > 0 for log in logs)

@@ -15,9 +15,9 @@ from helpers.core_host import CoreHost, error_of, fetch, produce
 from broker.config import BrokerConfig
 from broker.opening import open_broker
 from protocol import messages
-from protocol.errors import Code
 from protocol.records import batches_in, decode_marker
 from storage.log import Log
+from storage.log_manager import LogDirectoryError
 
 KAFKA = Path(__file__).parent.parent / "fixtures" / "kafka-logdir" / "logdir"
 DELTA_BEGAN_MS = 1_795_222_690_308
@@ -192,9 +192,7 @@ class Transaction:
 
     def write(self) -> None:
         for partition in (0, 1):
-            request = produce(
-                "t", partition=partition, transactional_id="id", identity=self.identity, sequence=self.sequence
-            )
+            request = produce("t", partition=partition, transactional_id="id", identity=self.identity, sequence=self.sequence)
             assert error_of(self.host.call(2, request, 9)) == 0
         self.sequence += 1
 
@@ -385,10 +383,7 @@ def test_a_damaged_internal_topic_ends_the_start_with_one_line(tmp_path: Path) -
     data = bytearray(file.read_bytes())
     data[100] ^= 4
     file.write_bytes(data)
-    from storage.log_manager import LogDirectoryError
-
     with pytest.raises(LogDirectoryError) as found:
         open_kafkas(path, DELTA_BEGAN_MS)
     text = str(found.value)
     assert "__consumer_offsets-0/00000000000000000000.log, byte 0" in text and "CRC" in text and "Restore" in text and "\n" not in text
-    assert Code.NONE == 0

@@ -37,7 +37,7 @@ def at_last_epoch(b: PitfallBroker) -> Producer:
 
 
 def test_c1_the_last_epoch_serves_any_number_of_transactions(b: PitfallBroker) -> None:
-    """C1: in TV1 EndTxn gives out no epoch, so that none runs out there; the next session has another producer id, and fences nobody but the last."""
+    """C1: in TV1 EndTxn gives out no epoch, so that none runs out there; the next session has another producer id, and fences only the last."""
     p = at_last_epoch(b)
     for value in (b"1", b"2", b"3"):
         p.send("t", 0, value)

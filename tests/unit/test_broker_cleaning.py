@@ -1,0 +1,165 @@
+"""The cleaner's process: jobs done in it, its death, its end with the broker's."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.storage_cleaning import COMPACTED, job_of, put
+from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, open_manager
+
+from broker.cleaning import CleanerProcess, _pack_job, _pack_result, _unpack_answer, _unpack_job
+from storage.cleaner import CleanedSegment, CleanJob, CleanResult, clean
+from storage.disk import OsDisk
+from storage.log_manager import LogManager
+from storage.txn_index import AbortedEntry
+
+PATIENCE_S = 20.0
+Done = tuple[CleanJob, CleanResult | None, str]
+
+
+@pytest.fixture
+def done() -> queue.SimpleQueue[Done]:
+    return queue.SimpleQueue()
+
+
+@pytest.fixture
+def process(done: queue.SimpleQueue[Done]) -> Iterator[CleanerProcess]:
+    process = CleanerProcess(lambda *ended: done.put(ended))
+    yield process
+    process.stop()
+    assert process.process_id is None
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> CleanJob:
+    manager = open_manager(tmp_path, COMPACTED)
+    log = manager.create("t", 0, TOPIC_ID, COMPACTED, NOW_MS)
+    log.append(batch([b"aborted"], keys=[b"j"], pid=1, epoch=0, seq=0, transactional=True), now_ms=NOW_MS)
+    log.append_marker(producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=False, now_ms=NOW_MS)
+    for number in range(5):
+        put(log, b"k", b"%d" % number)
+    log.flush()
+    found = job_of(log)
+    assert found is not None and found.aborted == (AbortedEntry(1, 0, 1, 2),)
+    return found
+
+
+def is_running(process_id: int) -> bool:
+    try:
+        with open(f"/proc/{process_id}/stat", encoding="ascii") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(condition: Any) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.01)
+
+
+def test_a_job_and_its_result_come_through_the_pipe_as_they_are(job: CleanJob) -> None:
+    assert _unpack_job(_pack_job(job)) == job
+    result = CleanResult((CleanedSegment(0, (0, 5), 100, -1, 0), CleanedSegment(7, (7,), 0, 9, 8)), 12, 1, 2)
+    assert _unpack_answer(_pack_result(result)) == (result, "")
+
+
+def test_jobs_are_done_in_a_process_of_low_priority(job: CleanJob, process: CleanerProcess, done: queue.SimpleQueue[Done], tmp_path: Path) -> None:
+    process.submit(job)
+    ended, result, error = done.get(timeout=PATIENCE_S)
+    assert (ended, error) == (job, "")
+    made = {path.name: path.read_bytes() for path in tmp_path.glob("t-0/*.cleaned")}
+    assert made
+    process_id = process.process_id
+    assert process_id is not None and process_id != os.getpid()
+    assert os.getpriority(os.PRIO_PROCESS, process_id) > os.getpriority(os.PRIO_PROCESS, 0)
+    assert clean(OsDisk(), job) == result
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("t-0/*.cleaned")} == made
+    process.submit(job._replace(directory=str(tmp_path / "is-not-there")))
+    assert "No such file" in done.get(timeout=PATIENCE_S)[2]
+    assert process.process_id == process_id  # the same goes on
+
+
+def test_a_process_that_dies_fails_its_job_and_the_next_has_another(
+    job: CleanJob, process: CleanerProcess, done: queue.SimpleQueue[Done]
+) -> None:
+    process.submit(job)
+    assert done.get(timeout=PATIENCE_S)[1] is not None
+    first = process.process_id
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: not is_running(first))
+    process.submit(job)
+    _, result, error = done.get(timeout=PATIENCE_S)
+    assert result is None and "the cleaner's process" in error
+    process.submit(job)
+    assert done.get(timeout=PATIENCE_S)[1] is not None
+    assert process.process_id != first
+
+
+def test_it_ends_when_there_is_nothing_to_do(job: CleanJob, done: queue.SimpleQueue[Done]) -> None:
+    process = CleanerProcess(lambda *ended: done.put(ended), idle_s=0.05)
+    process.submit(job)
+    assert done.get(timeout=PATIENCE_S)[1] is not None
+    wait_until(lambda: process.process_id is None)
+    process.submit(job)
+    assert done.get(timeout=PATIENCE_S)[1] is not None
+    process.stop()
+
+
+def test_a_stop_does_not_wait_for_the_job(tmp_path: Path, done: queue.SimpleQueue[Done]) -> None:
+    job = slow_job(tmp_path)
+    process = CleanerProcess(lambda *ended: done.put(ended))
+    process.submit(job)
+    wait_until(lambda: list(Path(job.directory).glob("*.cleaned")))
+    process_id = process.process_id
+    assert process_id is not None
+    began = time.monotonic()
+    process.stop()
+    assert time.monotonic() - began < 3
+    assert not is_running(process_id)
+    assert done.empty()
+
+
+def slow_job(path: Path) -> CleanJob:
+    """Of many small segments, each with its fsyncs."""
+    manager: LogManager = open_manager(path / "slow", COMPACTED)
+    log = manager.create("t", 0, TOPIC_ID, COMPACTED, NOW_MS)
+    for number in range(1500):
+        put(log, b"k", b"%d" % number)
+    log.flush()
+    job = job_of(log)
+    assert job is not None
+    return job
+
+
+def test_it_ends_with_the_broker_however_that_ends(tmp_path: Path) -> None:
+    """The broker is killed in the midst of a job."""
+    job = slow_job(tmp_path)
+    packed = tmp_path / "job"
+    packed.write_bytes(_pack_job(job))
+    script = (
+        "import sys, time; from pathlib import Path; from broker.cleaning import CleanerProcess, _unpack_job\n"
+        "process = CleanerProcess(lambda *ended: None); process.submit(_unpack_job(Path(sys.argv[1]).read_bytes()))\n"
+        "while process.process_id is None: time.sleep(0.01)\n"
+        "print(process.process_id, flush=True); time.sleep(60)"
+    )
+    root = str(Path(__file__).resolve().parents[2])
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(packed)], cwd=root, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": root}
+    ) as broker:
+        assert broker.stdout is not None
+        process_id = int(broker.stdout.readline())
+        wait_until(lambda: list(Path(job.directory).glob("*.cleaned")))
+        broker.kill()
+    wait_until(lambda: not is_running(process_id))

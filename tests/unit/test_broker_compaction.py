@@ -1,0 +1,224 @@
+"""When logs are cleaned, in which order things take effect, and what a failure does: the core's side, without a process."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.storage_cleaning import COMPACTED, entries, put
+from helpers.storage_logs import NOW_MS, TOPIC_ID, open_manager
+
+from broker.compaction import FIRST_RETRY_MS, Compaction
+from broker.config import BrokerConfig
+from broker.flush_queue import FlushQueue
+from broker.outbox import Outbox
+from storage.checkpoints import decode_offsets
+from storage.cleaner import CleanResult, clean
+from storage.disk import OsDisk
+from storage.log import Log
+
+BACKOFF_MS = 100
+
+
+class Host:
+    """A broker's compaction with its flushes, and a rim that does at once what it is told to."""
+
+    def __init__(self, path: Path, **settings: str) -> None:
+        self.path, self.now_ms = path, NOW_MS
+        self.logs = open_manager(path, COMPACTED)
+        self.outbox = Outbox()
+        self.flushes = FlushQueue(self.outbox)
+        self.config = BrokerConfig.from_properties({"log.cleaner.backoff.ms": str(BACKOFF_MS), **settings})
+        self.compaction = Compaction(self.config, self.logs, self.flushes, self.outbox, NOW_MS)
+
+    def log(self, topic: str = "t", **settings: Any) -> Log:
+        return self.logs.create(topic, 0, TOPIC_ID, replace(COMPACTED, **settings), NOW_MS)
+
+    def tick(self) -> None:
+        """To the next deadline, and what is flushed for it."""
+        deadline = self.compaction.next_deadline_ms()
+        assert deadline is not None
+        self.now_ms = max(self.now_ms, deadline)
+        self.compaction.on_tick(self.now_ms)
+        self.flush()
+
+    def flush(self) -> None:
+        while self.outbox.flushes:
+            job = self.outbox.flushes.pop()
+            for _, token in job.tokens:
+                for file in token.files:
+                    file.fsync()
+            self.flushes.on_flushed(job, self.now_ms)
+
+    def clean(self, error: str = "") -> str:
+        """Do the one job that is out; gives its directory's name."""
+        (job,) = self.outbox.cleanings
+        self.outbox.cleanings.clear()
+        result: CleanResult | None = None if error else clean(OsDisk(), job)
+        self.compaction.on_cleaned(job, result, error, self.now_ms)
+        return Path(job.directory).name
+
+    def checkpoint(self) -> dict[tuple[str, int], int]:
+        return decode_offsets((self.path / "cleaner-offset-checkpoint").read_bytes())
+
+
+def fill(log: Log, count: int = 4) -> None:
+    for number in range(count):
+        put(log, b"k", b"%d" % number)
+
+
+def test_a_dirty_log_is_flushed_cleaned_and_noted(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    log = host.log()
+    fill(log)
+    assert host.compaction.next_deadline_ms() == NOW_MS + BACKOFF_MS
+    host.compaction.on_tick(NOW_MS + BACKOFF_MS - 1)
+    assert not host.outbox.flushes
+    host.now_ms = NOW_MS + BACKOFF_MS
+    host.compaction.on_tick(host.now_ms)
+    assert host.outbox.flushes and not host.outbox.cleanings  # not before it is on the disk
+    assert host.compaction.next_deadline_ms() is None
+    host.flush()
+    assert host.clean() == "t-0"
+    assert [entry[0] for entry in entries(log)] == [2, 3]
+    assert host.checkpoint() == {("t", 0): 3}
+    assert decode_offsets((tmp_path / "recovery-point-offset-checkpoint").read_bytes())["t", 0] >= 3
+    host.tick()
+    assert not host.outbox.cleanings
+    assert host.compaction.next_deadline_ms() == host.now_ms + BACKOFF_MS
+
+
+def test_the_dirtiest_log_goes_first_and_one_at_a_time(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    logs = {name: host.log(name) for name in ("a", "b", "plain")}
+    logs["plain"].config = replace(COMPACTED, cleanup_policy=frozenset({"delete"}))
+    for log in logs.values():
+        fill(log)
+    host.tick()
+    cleaned = host.clean()
+    fill(logs["a"], 20)
+    fill(logs["b"], 2)
+    host.tick()
+    assert len(host.outbox.cleanings) == 1
+    order = [cleaned, host.clean()]
+    host.tick()
+    order.append(host.clean())
+    assert order == ["a-0", "b-0", "a-0"]  # b was all dirty then, a in part
+    host.tick()
+    assert not host.outbox.cleanings
+
+
+def test_the_checkpoint_is_heeded_after_a_start(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    fill(host.log())
+    host.tick()
+    host.clean()
+    host.logs.close(host.now_ms)
+    again = Host(tmp_path)
+    again.tick()
+    assert not again.outbox.cleanings
+    again.logs.close(again.now_ms)
+    (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\nt 0")
+    again = Host(tmp_path)
+    again.tick()
+    assert again.outbox.cleanings[0].first_dirty_offset == 0  # what cannot be read counts for nothing
+
+
+def test_a_deleted_log_is_forgotten_and_its_job_comes_to_nothing(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    fill(host.log())
+    host.tick()
+    host.clean()
+    fill(host.logs.logs["t", 0])
+    host.tick()
+    (job,) = host.outbox.cleanings
+    host.logs.delete("t", 0, host.now_ms)
+    host.compaction.forget("t", 0)
+    assert host.checkpoint() == {}
+    anew = host.log()
+    fill(anew, 10)
+    anew.flush()
+    result = clean(OsDisk(), job._replace(groups=job.groups[:1], aborted=(), end_offset=2))  # in a directory that is another's by now
+    host.outbox.cleanings.clear()
+    host.compaction.on_cleaned(job, result, "", host.now_ms)
+    assert [entry[0] for entry in entries(anew)] == list(range(10))
+    assert not list(tmp_path.glob("t-0/*.cleaned"))
+    host.tick()
+    assert host.clean() == "t-0"
+    assert [entry[0] for entry in entries(anew)] == [8, 9]
+
+
+def test_a_log_that_is_deleted_while_it_is_flushed_is_let_be(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    log = host.log()
+    fill(log)
+    host.now_ms += BACKOFF_MS
+    host.compaction.on_tick(host.now_ms)
+    host.logs.delete("t", 0, host.now_ms)
+    host.flushes.forget(log, host.now_ms)
+    assert not host.outbox.cleanings
+    assert host.compaction.next_deadline_ms() is not None
+
+
+def test_a_result_for_a_log_that_is_not_compacted_any_more_is_dropped(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    log = host.log()
+    fill(log)
+    host.tick()
+    log.config = replace(log.config, cleanup_policy=frozenset({"delete"}))
+    host.clean()
+    assert len(entries(log)) == 4
+    assert not list(tmp_path.glob("t-0/*.cleaned"))
+
+
+def test_a_failure_is_logged_and_tried_again_later_and_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    host = Host(tmp_path)
+    log, other = host.log(), host.log("other")
+    fill(log)
+    host.tick()
+    began = host.now_ms
+    host.clean(error="the cleaner's process ended with -9")
+    assert [(record.levelno, record.message) for record in caplog.records][-1] == (
+        logging.ERROR,
+        "t-0 cannot be compacted; tried again in 15 s: the cleaner's process ended with -9",
+    )
+    assert len(entries(log)) == 4
+    fill(other)
+    host.tick()
+    assert host.clean() == "other-0"  # others are cleaned meanwhile
+    while not host.outbox.cleanings:
+        host.tick()
+    assert began + FIRST_RETRY_MS <= host.now_ms < began + FIRST_RETRY_MS + 2 * BACKOFF_MS
+    began = host.now_ms
+    host.clean(error="again")
+    while not host.outbox.cleanings:
+        host.tick()
+    assert host.now_ms >= began + 2 * FIRST_RETRY_MS
+    host.clean()
+    assert len(entries(log)) == 2
+
+
+def test_damage_is_a_failure_of_one_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    host = Host(tmp_path)
+    log = host.log(segment_bytes=200)
+    for number in range(4):
+        log.append_marker(producer_id=number, producer_epoch=0, coordinator_epoch=0, commit=True, now_ms=NOW_MS)
+    log.flush()
+    path = tmp_path / "t-0/00000000000000000000.log"
+    path.write_bytes(b"\xff" * path.stat().st_size)
+    log.segments[0].txn_trusted, log.segments[0]._txn_index = False, None
+    host.tick()
+    assert not host.outbox.cleanings
+    assert "t-0 cannot be compacted" in caplog.text
+    assert host.compaction.next_deadline_ms() is not None
+
+
+def test_without_log_cleaner_enable_nothing_is_cleaned(tmp_path: Path) -> None:
+    host = Host(tmp_path, **{"log.cleaner.enable": "false"})
+    fill(host.log())
+    assert host.compaction.next_deadline_ms() is None
+    host.compaction.on_tick(NOW_MS + 10 * BACKOFF_MS)
+    assert not host.outbox.flushes and not host.outbox.cleanings

@@ -1,0 +1,383 @@
+"""The rim on real sockets, around a broker that answers as the test says: order, partial writes, sendfile, slow readers, pipelines, failures."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from broker.outbox import FlushJob, Outbox
+from broker.server import Connection, Server
+from protocol.errors import ProtocolViolation
+from storage.disk import OsDisk
+from storage.log import FlushToken, Slice
+
+Answer = Callable[[int, bytes], None]
+
+
+class ScriptedBroker:
+    """frames: what came in, by connection. `answer(connection, frame)` decides what goes into the outbox."""
+
+    def __init__(self) -> None:
+        self.config = {"socket.request.max.bytes": 1 << 20}
+        self.outbox = Outbox()
+        self.frames: list[tuple[int, bytes]] = []
+        self.gone: list[int] = []
+        self.flushed: list[FlushJob] = []
+        self.closed_logs = False
+        self.answer: Answer = self.echo
+
+    def echo(self, connection: int, frame: bytes) -> None:
+        self.outbox.sends.append((connection, (b"<" + frame + b">",)))
+
+    def on_connected(self, connection: int, client_host: str, local_host: str, local_port: int) -> None: ...
+
+    def on_frame(self, connection: int, frame: memoryview, now_ms: int) -> None:
+        content = bytes(frame)
+        self.frames.append((connection, content))
+        self.answer(connection, content)
+
+    def on_closed(self, connection: int) -> None:
+        self.gone.append(connection)
+
+    def on_flushed(self, job: FlushJob, now_ms: int) -> None:
+        self.flushed.append(job)
+
+    def on_tick(self, now_ms: int) -> None: ...
+
+    def next_deadline_ms(self) -> int | None:
+        return None
+
+    def close_logs(self, now_ms: int, sync: Any = None) -> None:
+        self.closed_logs = True
+
+
+class Rim:
+    """A server on a loop that runs when the test lets it, and clients at the other ends of socket pairs."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.broker = ScriptedBroker()
+        listener = socket.create_server(("127.0.0.1", 0))
+        listener.setblocking(False)
+        self.server = Server(cast(Any, self.broker), listener, self.loop)
+        self._clients: list[socket.socket] = []
+
+    def client(self, connection: int = 1, *, buffer_bytes: int = 0) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        for sock in (ours, theirs):
+            sock.setblocking(False)
+            if buffer_bytes:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+        self.server._connections[connection] = Connection(self.server, connection, ours, f"client {connection}")
+        self._clients.append(theirs)
+        return theirs
+
+    def run(self, rounds: int = 5) -> None:
+        """Let the loop see what there is."""
+
+        async def a_few_rounds() -> None:
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+
+        self.loop.run_until_complete(a_few_rounds())
+
+    def receive(self, client: socket.socket, size: int, *, step: int = 1 << 20) -> bytes:
+        """So many bytes, taken in steps, with the loop running in between."""
+        found = b""
+        for _ in range(100_000):
+            if len(found) >= size:
+                return found
+            self.run(2)
+            try:
+                part = client.recv(min(step, size - len(found)))
+            except BlockingIOError:
+                continue
+            assert part, f"the broker hung up after {len(found)} of {size} bytes"
+            found += part
+        raise AssertionError(f"only {len(found)} of {size} bytes came")
+
+    def is_hung_up(self, client: socket.socket) -> bool:
+        self.run()
+        try:
+            return client.recv(1 << 16) == b""
+        except BlockingIOError:
+            return False
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+        self.run()
+        self.server.close()
+        self.loop.close()
+
+
+@pytest.fixture
+def rim() -> Iterator[Rim]:
+    rim = Rim()
+    yield rim
+    rim.close()
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+# --- in --------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_comes_in_any_pieces(rim: Rim) -> None:
+    client = rim.client()
+    for byte in framed(b"hello"):
+        client.send(bytes([byte]))
+        rim.run()
+    assert rim.broker.frames == [(1, b"hello")]
+    assert rim.receive(client, 7) == b"<hello>"
+
+
+def test_a_pipeline_is_answered_in_order(rim: Rim) -> None:
+    client = rim.client()
+    client.send(b"".join(framed(b"%03d" % number) for number in range(100)))
+    assert rim.receive(client, 500) == b"".join(b"<%03d>" % number for number in range(100))
+
+
+def test_small_answers_to_a_pipeline_go_out_together(rim: Rim) -> None:
+    client = rim.client()
+    client.send(b"".join(framed(b"x") for _ in range(50)))
+    rim.run(3)
+    assert client.recv(1 << 16) == b"<x>" * 50, "in one piece"
+
+
+def test_the_next_request_waits_for_a_parked_one(rim: Rim) -> None:
+    client = rim.client()
+    rim.broker.answer = lambda connection, frame: None
+    client.send(framed(b"parked") + framed(b"next"))
+    rim.run()
+    assert [frame for _, frame in rim.broker.frames] == [b"parked"]
+    rim.broker.answer = rim.broker.echo
+    rim.broker.echo(1, b"parked")
+    rim.server.carry_out()
+    assert rim.receive(client, 14) == b"<parked><next>"
+
+
+def test_one_that_waits_does_not_hold_up_another(rim: Rim) -> None:
+    first, second = rim.client(1), rim.client(2)
+    rim.broker.answer = lambda connection, frame: None if connection == 1 else rim.broker.echo(connection, frame)
+    first.send(framed(b"a"))
+    second.send(framed(b"b"))
+    assert rim.receive(second, 3) == b"<b>"
+
+
+def test_no_answer_lets_the_next_request_in(rim: Rim) -> None:
+    client = rim.client()
+    rim.broker.answer = lambda connection, frame: (
+        rim.broker.outbox.sends.append((connection, ())) if frame == b"quiet" else rim.broker.echo(connection, frame)
+    )
+    client.send(framed(b"quiet") + framed(b"quiet") + framed(b"loud"))
+    assert rim.receive(client, 6) == b"<loud>"
+
+
+def test_what_a_client_sends_before_it_takes_its_answers_stays_in_the_kernel(rim: Rim) -> None:
+    """A client that writes and never reads is not read either: its requests do not pile up in the broker."""
+    client = rim.client(buffer_bytes=4096)
+    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append((connection, (bytes(50_000),)))
+    request = framed(bytes(1000))
+    sent = 0
+    for _ in range(2000):
+        rim.run(2)
+        try:
+            sent += client.send(request)
+        except BlockingIOError:
+            pass
+    handled = len(rim.broker.frames)
+    assert handled < 5
+    assert rim.receive(client, 50_000 * (sent // len(request)), step=65536) == bytes(50_000 * (sent // len(request)))
+
+
+# --- out ---------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_large_answer_goes_out_as_the_client_takes_it(rim: Rim) -> None:
+    client = rim.client(buffer_bytes=4096)
+    body = bytes(range(256)) * 4000
+    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append((connection, (body,)))
+    client.send(framed(b"x"))
+    assert rim.receive(client, len(body), step=3000) == body
+
+
+def test_slices_of_files_and_bytes_between_them(rim: Rim, tmp_path: Path) -> None:
+    """A fetch's answer: header, records from a file, header, records from elsewhere in it; whatever the client takes at a time."""
+    file = OsDisk().open(str(tmp_path / "segment"), create=True)
+    content = bytes(number % 251 for number in range(3_000_000))
+    file.append(content)
+    pieces = (b"head", Slice(file, 100, 1_500_000), b"between", Slice(file, 2_000_000, 999), b"end")
+    expected = b"head" + content[100:1_500_100] + b"between" + content[2_000_000:2_000_999] + b"end"
+    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append((connection, pieces))
+    client = rim.client(buffer_bytes=8192)
+    client.send(framed(b"a") + framed(b"b"))
+    assert rim.receive(client, 2 * len(expected), step=50_000) == expected * 2
+    file.close()
+
+
+def test_a_small_answer_before_a_slice_keeps_its_place(rim: Rim, tmp_path: Path) -> None:
+    file = OsDisk().open(str(tmp_path / "segment"), create=True)
+    file.append(b"records")
+    answers = {b"a": (b"first.",), b"b": (b"head.", Slice(file, 0, 7)), b"c": (b".last",)}
+    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append((connection, answers[frame]))
+    client = rim.client()
+    client.send(framed(b"a") + framed(b"b") + framed(b"c"))
+    assert rim.receive(client, 23) == b"first.head.records.last"
+    file.close()
+
+
+def test_a_file_that_is_shorter_than_its_slice_ends_the_connection(rim: Rim, tmp_path: Path) -> None:
+    """Not an endless loop, and not bytes of something else."""
+    file = OsDisk().open(str(tmp_path / "segment"), create=True)
+    file.append(b"short")
+    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append((connection, (b"head", Slice(file, 0, 50))))
+    client = rim.client()
+    client.send(framed(b"a"))
+    rim.run()
+    assert rim.broker.gone == [1]
+    file.close()
+
+
+# --- ends ---------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_client_that_hangs_up(rim: Rim) -> None:
+    client = rim.client()
+    client.send(framed(b"a")[:3])
+    client.close()
+    rim.run()
+    assert rim.broker.gone == [1] and rim.server._connections == {}
+
+
+def test_a_client_that_hangs_up_while_its_answer_goes_out(rim: Rim) -> None:
+    client = rim.client(buffer_bytes=4096)
+    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append((connection, (bytes(1 << 20),)))
+    client.send(framed(b"a"))
+    rim.run()
+    client.close()
+    rim.run()
+    assert rim.broker.gone == [1]
+
+
+def test_an_answer_for_one_that_is_gone_is_dropped(rim: Rim) -> None:
+    client = rim.client()
+    rim.broker.answer = lambda connection, frame: None
+    client.send(framed(b"a"))
+    rim.run()
+    client.close()
+    rim.run()
+    rim.broker.echo(1, b"late")
+    rim.server.carry_out()
+    assert rim.broker.gone == [1]
+
+
+@pytest.mark.parametrize("size", [-1, 0, (1 << 20) + 1])
+def test_a_frame_of_a_wrong_size_ends_the_connection(rim: Rim, size: int) -> None:
+    client = rim.client()
+    client.send(struct.pack(">i", size))
+    assert rim.is_hung_up(client) and rim.broker.gone == [1]
+
+
+def test_answers_to_what_came_before_a_wrong_request_still_go_out(rim: Rim) -> None:
+    client = rim.client()
+
+    def answer(connection: int, frame: bytes) -> None:
+        if frame == b"wrong":
+            rim.broker.outbox.closes.append((connection, "wrong"))
+        else:
+            rim.broker.echo(connection, frame)
+
+    rim.broker.answer = answer
+    client.send(framed(b"good") + framed(b"wrong") + framed(b"after"))
+    assert rim.receive(client, 6) == b"<good>"
+    assert rim.is_hung_up(client)
+    assert [frame for _, frame in rim.broker.frames] == [b"good", b"wrong"]
+
+
+def raising(error: Exception) -> Answer:
+    def answer(connection: int, frame: bytes) -> None:
+        raise error
+
+    return answer
+
+
+def test_a_violation_of_the_protocol_ends_one_connection(rim: Rim) -> None:
+    bad, good = rim.client(1), rim.client(2)
+    rim.broker.answer = raising(ProtocolViolation("no"))
+    bad.send(framed(b"x"))
+    assert rim.is_hung_up(bad)
+    rim.broker.answer = rim.broker.echo
+    good.send(framed(b"y"))
+    assert rim.receive(good, 3) == b"<y>" and not rim.server.failed
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), AssertionError("an invariant")])
+def test_a_failed_disk_or_invariant_ends_all_answers(rim: Rim, error: Exception) -> None:
+    bad, other = rim.client(1), rim.client(2)
+    rim.broker.answer = raising(error)
+    bad.send(framed(b"x"))
+    rim.run()
+    assert rim.server.failure.result() is error
+    rim.broker.answer = rim.broker.echo
+    other.send(framed(b"y"))
+    rim.run()
+    with pytest.raises(BlockingIOError):
+        other.recv(10)
+
+
+def test_logs_are_not_closed_cleanly_after_a_failure(rim: Rim) -> None:
+    rim.server.fail(OSError(5, "Input/output error"))
+    rim.server.close()
+    assert not rim.broker.closed_logs
+    rim.server._flusher.stop = lambda: None  # type: ignore[method-assign]
+    rim.server.close = lambda: None  # type: ignore[method-assign]
+
+
+# --- flushes -------------------------------------------------------------------------------------------------------------------------------
+
+
+class SlowFile:
+    def __init__(self, error: OSError | None = None) -> None:
+        self.error = error
+        self.synced = 0
+
+    def fsync(self) -> None:
+        if self.error is not None:
+            raise self.error
+        self.synced += 1
+
+
+def flush(rim: Rim, *files: SlowFile) -> FlushJob:
+    job = FlushJob(1, ((cast(Any, object()), FlushToken(cast(Any, files), 1)),))
+    rim.broker.outbox.flushes.append(job)
+    rim.server.carry_out()
+    return job
+
+
+def test_a_flush_comes_back_when_all_files_are_synced(rim: Rim) -> None:
+    files = [SlowFile() for _ in range(5)]
+    job = flush(rim, *files)
+    for _ in range(10_000):
+        if rim.broker.flushed:
+            break
+        rim.run(1)
+    assert rim.broker.flushed == [job] and [file.synced for file in files] == [1] * 5
+
+
+def test_a_failed_flush_is_never_told_as_done(rim: Rim) -> None:
+    flush(rim, SlowFile(), SlowFile(OSError(5, "Input/output error")))
+    for _ in range(10_000):
+        if rim.server.failed:
+            break
+        rim.run(1)
+    assert rim.broker.flushed == [] and isinstance(rim.server.failure.result(), OSError)
