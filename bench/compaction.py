@@ -9,14 +9,21 @@ broker while its cleaner is at work in the other process, compared with that of 
 from __future__ import annotations
 
 import random
+import socket
+import struct
 import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+
+from barnabas import BrokerProcess
 from protocol.records import NewRecord, encode_batch
 from storage.clean_plan import assess, plan
 from storage.cleaner import CleanJob, clean
@@ -71,47 +78,51 @@ def measure(megabytes: int) -> None:
 
 
 def fetch_latency(megabytes: int) -> None:
-    """Fetches of 1 MB from another topic, at rest and while the cleaner works."""
-    from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-    from kafka.admin import KafkaAdminClient, NewTopic
-
-    from barnabas import BrokerProcess
-
-    settings = {"log.cleaner.backoff.ms": "100", "log.cleaner.min.cleanable.ratio": "0.9"}
+    """Fetches of 64 KB from another topic, one after the other: at rest, and from when the cleaner begins until it is done."""
+    settings = {"log.cleaner.backoff.ms": "100"}
     with BrokerProcess(settings=settings) as broker:
-        admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
-        compacted = {"cleanup.policy": "compact", "segment.bytes": str(32 << 20)}
-        admin.create_topics([NewTopic("read", 1, 1), NewTopic("cleaned", 1, 1, topic_configs=compacted)])
-        producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, linger_ms=5, batch_size=100_000)
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        compacted = {"cleanup.policy": "compact", "segment.bytes": str(32 << 20), "min.compaction.lag.ms": str(10**12)}
+        created = admin.create_topics([NewTopic("read", 1, 1), NewTopic("cleaned", 1, 1, config=compacted)])
+        for future in created.values():
+            future.result()
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000})
         for _ in range(20_000):
-            producer.send("read", b"x" * 500)
-        producer.flush()
-
-        def latencies(seconds: float) -> list[float]:
-            consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, fetch_max_wait_ms=1, max_partition_fetch_bytes=1 << 16)
-            partition = TopicPartition("read", 0)
-            consumer.assign([partition])
-            found = []
-            end = time.perf_counter() + seconds
-            while time.perf_counter() < end:
-                consumer.seek(partition, random.randrange(19_000))
-                began = time.perf_counter()
-                assert consumer.poll(timeout_ms=5000, max_records=1)
-                found.append(time.perf_counter() - began)
-            consumer.close()
-            return sorted(found)
-
-        at_rest = latencies(2)
+            producer.produce("read", b"x" * 500)
         rng = random.Random(1)
-        for _ in range(megabytes * 1_000_000 // 1000):
-            producer.send("cleaned", key=b"%d" % rng.randrange(megabytes * 200), value=b"y" * 980)
+        for number in range(megabytes * 1_000_000 // 1000):
+            producer.produce("cleaned", key=b"%d" % rng.randrange(megabytes * 200), value=b"y" * 980)
+            if number % 10_000 == 0:
+                producer.flush()
         producer.flush()
-        during = latencies(2)
-        producer.close()
-        admin.close()
-        for name, found in (("at rest", at_rest), ("while cleaning", during)):
-            middle, late = found[len(found) // 2], found[len(found) * 99 // 100]
-            print(f"fetch {name:15}: median {middle * 1e3:.2f} ms, 99% {late * 1e3:.2f} ms, most {found[-1] * 1e3:.2f} ms, {len(found)} fetches")
+        with socket.create_connection(("127.0.0.1", broker.port)) as sock:
+            _show("at rest", _latencies(sock, lambda: False, 2.0))
+            resource = ConfigResource(ConfigResource.Type.TOPIC, "cleaned", set_config=compacted | {"min.compaction.lag.ms": "0"})
+            for future in admin.alter_configs([resource]).values():
+                future.result()
+            began = time.perf_counter()
+            found = _latencies(sock, lambda: any("compacted up to" in line for line in broker.output), 60.0)
+            _show(f"while {megabytes} MB were cleaned in {time.perf_counter() - began:.2f} s", found)
+
+
+def _latencies(sock: socket.socket, is_over: Callable[[], bool], most_s: float) -> list[float]:
+    found: list[float] = []
+    end = time.perf_counter() + most_s
+    while time.perf_counter() < end and not is_over():
+        began = time.perf_counter()
+        topic = b"read"
+        body = struct.pack(">hhih", 1, 4, 7, -1) + struct.pack(">iiiibi", -1, 100, 1, 1 << 20, 0, 1)
+        body += struct.pack(">h4siiqi", len(topic), topic, 1, 0, random.randrange(19_000), 1 << 16)
+        sock.sendall(struct.pack(">i", len(body)) + body)
+        (size,) = struct.unpack(">i", sock.recv(4, socket.MSG_WAITALL))
+        assert len(sock.recv(size, socket.MSG_WAITALL)) == size > 1 << 15
+        found.append(time.perf_counter() - began)
+    return sorted(found)
+
+
+def _show(when: str, found: list[float]) -> None:
+    middle, late = found[len(found) // 2] * 1e3, found[len(found) * 99 // 100] * 1e3
+    print(f"fetch {when}: median {middle:.2f} ms, 99% {late:.2f} ms, most {found[-1] * 1e3:.2f} ms, of {len(found)}")
 
 
 if __name__ == "__main__":

@@ -202,7 +202,10 @@ class LogManager:
             raise LogDirectoryError(f"{path} cannot be read ({error}): restore it, or remove it to have it written anew") from error
         node_id = properties.get("node.id", str(self.config.node_id))
         if node_id != str(self.config.node_id):
-            raise LogDirectoryError(f"{path} says that this is the directory of node {node_id}, not of node {self.config.node_id}")
+            raise LogDirectoryError(
+                f"{path} says that this is the directory of node {node_id}, not of node {self.config.node_id}: "
+                f"set node.id to that, or restore the file, or give another log.dirs"
+            )
         cluster_id = properties.get("cluster.id", self.config.cluster_id)
         directory_id = properties.get("directory.id", self.config.directory_id)
         self.cluster_id = cluster_id

@@ -323,6 +323,8 @@ def check_batches(damage: Damage, before: Original, broker: Broker, copy: Path, 
             if found == content:
                 continue
             touched = is_touched(damage, name, position, len(content))
+            if name == damage.name and is_in_a_base_offset(damage, before):
+                continue  # no checksum covers a base offset: one that is off by a little hides its neighbours, with Apache Kafka too
             if touched and damage.kind == "flip" and (found is not None or base < log.log_end_offset):
                 continue  # a reader gets it as it stands there, and its checksum says that it is wrong; or an error that names the file
             assert touched or content in aside or (found is None and damage.name.startswith(f"{topic}-{index}/")), (
@@ -337,6 +339,12 @@ def check_batches(damage: Damage, before: Original, broker: Broker, copy: Path, 
     ):  # after a kill nothing tells that a whole batch, or the last file, was there
         assert complaints.texts, f"batches are gone, and nothing is said of {damage}"
     return lost
+
+
+def is_in_a_base_offset(damage: Damage, before: Original) -> bool:
+    """Whether a batch's first eight bytes are what was changed."""
+    positions = [row[3] for batches in before.batches.values() for row in batches if row[2] == damage.name and row[3] <= damage.at]
+    return damage.kind == "flip" and bool(positions) and damage.at - max(positions) < 8
 
 
 def original_start(key: tuple[str, int]) -> int:
@@ -371,6 +379,8 @@ def check_knowledge(damage: Damage, before: Original, broker: Broker, complaints
         assert broker.metadata.next_producer_id == before.next_producer_id
     if damage.name == BOOT_ID_NAME and damage.way == "killed":
         return  # without it any stop that was not clean counts as a power loss, which fences every transactional producer once
+    if is_in_a_base_offset(damage, before):
+        return  # what is known of a group has the offset of its record beside it
     if not (lost and damage.name.startswith(TRANSACTIONS_TOPIC)):
         assert broker.txns.snapshot() == before.transactions
     if not (lost and damage.name.startswith((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))):

@@ -1,9 +1,9 @@
 """Connections as TCP has them: bytes keep their order and arrive late; a connection breaks, and what was under way then arrives or does not.
 
 So a request is never doubled or overtaken within one connection. Across connections it is: one that was under way when its connection broke
-may reach the broker long after the client has sent it again on the next one. (That is allowed to the requests that the protocol makes safe
-against it: see `LINGERING`. The first version of the transaction protocol has no defence for a late EndTxn or TxnOffsetCommit, which KIP-890
-gives as its reason.)
+may reach the broker long after the client has sent it again on the next one: see `LINGERING`. (The first version of the transaction protocol
+has no defence of its own for a late EndTxn or TxnOffsetCommit, which KIP-890 gives as its reason; the broker closes a connection that its
+producer has given up, see `ShardHost.check_connection`.)
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sim.loop import Future
 if TYPE_CHECKING:
     from sim.world import World
 
-LINGERING = frozenset({"Produce", "Fetch", "Heartbeat", "InitProducerId", "OffsetFetch"})
+LINGERING = frozenset({"Produce", "Fetch", "Heartbeat", "InitProducerId", "OffsetFetch", "EndTxn", "TxnOffsetCommit"})
 REQUEST_TIMEOUT_MS = 1500
 
 

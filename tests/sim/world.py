@@ -94,7 +94,8 @@ class World:
             self.history.incident("refused", str(refusal))
 
     def on_broker_closes(self, reason: str) -> None:
-        self.history.incident("refused", f"the broker closed a connection: {reason}")
+        if "has given up since" not in reason:  # what was delayed there came too late, and that is well
+            self.history.incident("refused", f"the broker closed a connection: {reason}")
 
     def on_crash(self) -> None:
         """The disk's fuse blew in the midst of something."""
