@@ -315,9 +315,11 @@ class _Loader:
             position = 0
         else:
             at, position, state = begun
+        end_before: dict[int, int] = {}
         while at < len(self.segments):
             segment = self.segments[at]
             at += 1
+            end_before[segment.base_offset] = state.end_offset
             if position == 0 and segment.base_offset < state.end_offset:
                 raise segment.corrupt(0, f"the segment before it reaches to offset {state.end_offset}")
             if position == 0 and segment.base_offset > state.end_offset:
@@ -327,6 +329,12 @@ class _Loader:
                     break
             self._check(segment, position, state)
             position = 0
+        while len(self.segments) > 1 and self.segments[-1].size == 0:  # all that was in it was cut, and perhaps what is before it is gone
+            end_offset = end_before.get(self.segments[-1].base_offset, self.segments[-1].base_offset)
+            if end_offset == self.segments[-1].base_offset or end_offset < self.recovery_point:
+                break
+            self._end_with(self.segments[-2], end_offset)
+            state.end_offset = end_offset
         self._say_what_is_missing(state.end_offset)
         return state
 

@@ -91,7 +91,9 @@ class Fetched(NamedTuple):
 
 
 class PitfallBroker:
-    """broker: the one that runs; another one after `kill`, `lose_power` or `stop`. disk: what they have in common."""
+    """broker: the one that runs; another one after `kill`, `lose_power` or `stop`. disk: what they have in common.
+    closed: the connections that the broker closed, and why.
+    """
 
     def __init__(self, *, seed: int | None = None, **settings: str) -> None:
         self.now_ms = NOW_MS
@@ -109,6 +111,7 @@ class PitfallBroker:
         self._next_connection = 1
         self._asked: dict[int, tuple[Any, int, int]] = {}
         self._answers: dict[int, Any] = {}
+        self.closed: dict[int, str] = {}
         self._correlation = 0
         self.broker: Broker
         self.open()
@@ -200,8 +203,12 @@ class PitfallBroker:
 
     def _take_answers(self) -> None:
         outbox = self.broker.outbox
-        assert outbox.closes == [], outbox.closes
         outbox.cleanings.clear()
+        for connection, reason in outbox.closes:
+            self.closed[connection] = reason
+            self._asked.pop(connection, None)
+            self.broker.on_closed(connection)
+        outbox.closes.clear()
         sends, outbox.sends = outbox.sends, []
         for connection, pieces in sends:
             request, version, correlation = self._asked.pop(connection)
@@ -241,8 +248,14 @@ class PitfallBroker:
         """The answer, which must come at once."""
         self.send(connection, request, version)
         answer = self.answer(connection)
-        assert answer is not None, f"{type(request).__name__} is not answered yet"
+        assert answer is not None, f"{type(request).__name__} is not answered: {self.closed.get(connection, 'not yet')}"
         return answer
+
+    def is_hung_up_on(self, connection: int, request: Any, version: int) -> bool:
+        """Whether the broker closes the connection over that request, without an answer."""
+        self.send(connection, request, version)
+        assert (self.answer(connection) is None) == (connection in self.closed)
+        return connection in self.closed
 
     def topic(self, name: str, partitions: int = 1, **configs: str) -> None:
         """A topic whose records, which are of any time, are kept."""
@@ -461,6 +474,10 @@ class Producer:
         code: int = self.b.call(self.end_request(commit), version, self.connection if connection is None else connection).error_code
         return code
 
+    def ends_over_a_lost_one(self, commit: bool, connection: int) -> bool:
+        """Whether a late EndTxn is heard; if not, its connection is closed."""
+        return not self.b.is_hung_up_on(connection, self.end_request(commit), 3)
+
     def start_end(self, commit: bool) -> None:
         """EndTxn, of which the answer is awaited: `ended`."""
         self.b.send(self.connection, self.end_request(commit), 3)
@@ -469,19 +486,21 @@ class Producer:
         answer = self.b.answer(self.connection)
         return None if answer is None else answer.error_code
 
-    def add_offsets(self, group: str, version: int = 3) -> int:
-        request = messages.AddOffsetsToTxnRequest(
+    def add_offsets_request(self, group: str) -> Any:
+        return messages.AddOffsetsToTxnRequest(
             transactional_id=self.txn, producer_id=self.pid, producer_epoch=self.epoch, group_id=group
         )
-        code: int = self.b.call(request, version, self.connection).error_code
+
+    def add_offsets(self, group: str, version: int = 3) -> int:
+        code: int = self.b.call(self.add_offsets_request(group), version, self.connection).error_code
         return code
 
-    def commit_offset(self, group: str, topic: str, offset: int, partition: int = 0) -> int:
+    def offset_request(self, group: str, topic: str, offset: int, partition: int = 0) -> Any:
         topic_class = messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
         row = topic_class.TxnOffsetCommitRequestPartition(
             partition_index=partition, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
         )
-        request = messages.TxnOffsetCommitRequest(
+        return messages.TxnOffsetCommitRequest(
             transactional_id=self.txn,
             group_id=group,
             producer_id=self.pid,
@@ -491,7 +510,9 @@ class Producer:
             group_instance_id=None,
             topics=[topic_class(name=topic, partitions=[row])],
         )
-        code: int = self.b.call(request, 3, self.connection).topics[0].partitions[0].error_code
+
+    def commit_offset(self, group: str, topic: str, offset: int) -> int:
+        code: int = self.b.call(self.offset_request(group, topic, offset), 3, self.connection).topics[0].partitions[0].error_code
         return code
 
     def send_offset(self, group: str, topic: str, offset: int) -> None:

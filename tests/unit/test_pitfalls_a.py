@@ -30,10 +30,10 @@ def retried_over_a_new_connection(p: Producer, commit: bool) -> int:
 
 
 def test_a1_a_delayed_commit_does_not_end_the_next_transaction(b: PitfallBroker) -> None:
-    """A1. TV1 cannot tell by the epoch; that the producer has given the connection up tells."""
+    """A1. TV1 cannot tell by the epoch; that the producer has given the connection up tells. It is closed, since nobody waits for an answer."""
     p = Producer(b, "txn")
     old = retried_over_a_new_connection(p, True)
-    assert p.end(True, connection=old) == 48
+    assert not p.ends_over_a_lost_one(True, old)
     assert b.state("txn")[0] == "Ongoing"
     assert b.read("t", committed=True) == [b"t1"]
     assert p.end(False) == 0
@@ -44,9 +44,11 @@ def test_a1_a_delayed_commit_of_an_earlier_session_is_fenced_by_its_epoch(b: Pit
     p = Producer(b, "txn")
     p.send("t", 0, b"t1")
     late = p.end_request(True)
+    p.reconnect()
     p.begin_session()
     p.send("t", 0, b"t2")
     assert b.call(late, 3, b.connect()).error_code == 90
+    assert b.call(late, 3, 1).error_code == 90, "over its old connection too: the words tell more than a closed connection"
     assert b.state("txn")[0] == "Ongoing"
     assert b.read("t", committed=True) == []
 
@@ -60,13 +62,32 @@ def test_a1_a_connection_that_never_added_anything_may_end_a_transaction(b: Pitf
     assert b.read("t", committed=True) == [b"1", b"2", b"3"]
 
 
-def test_a1_a_connection_that_is_taken_up_again_may_end_transactions_again(b: PitfallBroker) -> None:
+def test_a1_who_ends_over_an_older_connection_connects_again_and_is_heard(b: PitfallBroker) -> None:
+    """A coordinator that was connected before the workers whose transaction it ends: it is told apart from a late request by coming again."""
+    coordinator, p = b.connect(), Producer(b, "txn")
+    p.send("t", 0, b"a")
+    assert not p.ends_over_a_lost_one(True, coordinator)
+    assert b.state("txn")[0] == "Ongoing"
+    assert p.end(True, connection=b.connect()) == 0
+    assert b.read("t", committed=True) == [b"a"]
+
+
+@pytest.mark.parametrize("request_of", ["AddPartitions", "AddOffsets", "TxnOffsetCommit"])
+def test_a1_nor_does_anything_else_that_was_delayed_with_it_join_the_next_transaction(b: PitfallBroker, request_of: str) -> None:
     p = Producer(b, "txn")
+    p.send_offset("g", "t", 1)
     old = retried_over_a_new_connection(p, True)
-    p.connection = old
-    p.send("t", 1, b"t2b")
+    p.send_offset("g", "t", 2)
+    late, version = {
+        "AddPartitions": (p.add_request({"t": (1,)}), 3),
+        "AddOffsets": (p.add_offsets_request("another"), 3),
+        "TxnOffsetCommit": (p.offset_request("g", "t", 1), 3),
+    }[request_of]
+    assert b.is_hung_up_on(old, late, version)
+    assert p.produce("t", 1, b"x") == 48
     assert p.end(True) == 0
-    assert (b.read("t", 0, committed=True), b.read("t", 1, committed=True)) == ([b"t1", b"t2a"], [b"t2b"])
+    assert b.group_offset("g", "t") == (0, 2)
+    assert b.markers("t", 1) == []
 
 
 def test_a1_producers_that_share_connections_do_not_give_up_each_others(b: PitfallBroker) -> None:
@@ -95,7 +116,7 @@ def test_a2_a_delayed_abort_does_not_take_the_next_transactions_records(b: Pitfa
     """A2"""
     p = Producer(b, "txn")
     old = retried_over_a_new_connection(p, False)
-    assert p.end(False, connection=old) == 48
+    assert not p.ends_over_a_lost_one(False, old)
     assert b.state("txn")[0] == "Ongoing"
     assert p.end(True) == 0
     assert b.read("t", committed=True) == [b"t2a"]
@@ -107,7 +128,7 @@ def test_a3_a_delayed_end_between_two_writes_does_not_tear_the_next_transaction(
     """A3"""
     p = Producer(b, "txn")
     old = retried_over_a_new_connection(p, True)
-    assert p.end(late, connection=old) == 48
+    assert not p.ends_over_a_lost_one(late, old)
     p.send("t", 0, b"t2b")
     p.send("t", 1, b"t2c")
     assert p.end(commit) == 0

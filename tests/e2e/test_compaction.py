@@ -1,0 +1,154 @@
+"""Compaction in the real daemon: by a process of its own, while clients write and read, across kills of either."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from barnabas import BrokerProcess
+
+pytestmark = pytest.mark.e2e
+
+SETTINGS = {
+    "log.cleaner.backoff.ms": "100",
+    "log.segment.delete.delay.ms": "100",
+    "log.initial.task.delay.ms": "100",
+    "offsets.topic.segment.bytes": "2000",
+    "transaction.state.log.segment.bytes": "2000",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+}
+COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "4000", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "500"}
+PATIENCE_S = 30.0
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path / "data", settings=SETTINGS) as broker:
+        yield broker
+        assert not [line for line in broker.output if "Traceback" in line or " CRITICAL " in line], "".join(broker.output[-60:])
+
+
+def create(broker: BrokerProcess, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([NewTopic(name, 1, 1, config=COMPACTED)])[name].result(PATIENCE_S)
+
+
+def transactional(broker: BrokerProcess, name: str) -> Producer:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name})
+    producer.init_transactions(PATIENCE_S)
+    return producer
+
+
+def write(producer: Producer, topic: str, rounds: range) -> dict[bytes, bytes]:
+    """Each round is a transaction over five keys; every third is aborted. Gives what is committed of each key in the end."""
+    committed: dict[bytes, bytes] = {}
+    for turn in rounds:
+        producer.begin_transaction()
+        pairs = {b"k%d" % number: b"%d.%d" % (turn, number) for number in range(5)}
+        for key, value in pairs.items():
+            producer.produce(topic, value, key)
+        if turn % 3 == 1:
+            producer.flush(PATIENCE_S)
+            producer.abort_transaction(PATIENCE_S)
+        else:
+            producer.commit_transaction(PATIENCE_S)
+            committed |= pairs
+    return committed
+
+
+def read(broker: BrokerProcess, topic: str, isolation: str = "read_committed") -> list[tuple[bytes | None, bytes | None]]:
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "reads", "isolation.level": isolation, "enable.partition.eof": True}
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found = []
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        assert time.monotonic() < end, "the end of the log is not reached"
+        message = consumer.poll(1.0)
+        if message is not None and message.error() is None:
+            found.append((message.key(), message.value()))
+        elif message is not None:
+            break
+    consumer.close()
+    return found
+
+
+def children(process_id: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{process_id}/task/{process_id}/children").read_text().split()] + [
+        int(child)
+        for task in Path(f"/proc/{process_id}/task").iterdir()
+        if task.name != str(process_id)
+        for child in (task / "children").read_text().split()
+    ]
+
+
+def compactions(broker: BrokerProcess, name: str) -> int:
+    return sum(f"{name}: compacted up to" in line for line in broker.output)
+
+
+def wait_for_another(broker: BrokerProcess, name: str, before: int) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while compactions(broker, name) <= before:
+        assert time.monotonic() < end, "".join(broker.output[-30:])
+        time.sleep(0.05)
+
+
+def test_readers_see_the_last_committed_of_each_key_during_and_after(own: BrokerProcess) -> None:
+    create(own, "t")
+    producer = transactional(own, "writes")
+    committed: dict[bytes, bytes] = {}
+    for turn in range(6):
+        committed |= write(producer, "t", range(turn * 20, turn * 20 + 20))
+        assert dict(read(own, "t")) == committed
+    wait_for_another(own, "t-0", 0)
+    left = read(own, "t", "read_uncommitted")
+    assert len(left) < 200, "of 600 records written"
+    assert compactions(own, "__transaction_state-0") > 0
+    (child,) = children(own.pid)
+    assert own.stop() == 0
+    assert not Path(f"/proc/{child}").exists(), "the cleaner's process is left behind"
+    own.restart()
+    assert dict(read(own, "t")) == committed
+
+
+def test_the_broker_goes_on_when_the_cleaners_process_is_killed(own: BrokerProcess) -> None:
+    create(own, "t")
+    producer = transactional(own, "writes")
+    committed = write(producer, "t", range(30))
+    wait_for_another(own, "t-0", 0)
+    for turn in range(1, 4):
+        for child in children(own.pid):
+            os.kill(child, signal.SIGKILL)
+        committed |= write(producer, "t", range(turn * 30, turn * 30 + 30))
+        assert dict(read(own, "t")) == committed
+    assert any("cannot be compacted; tried again in" in line for line in own.output)
+    assert own.process is not None and own.process.poll() is None
+
+
+def test_the_broker_is_killed_again_and_again_while_it_cleans(own: BrokerProcess) -> None:
+    create(own, "t")
+    committed: dict[bytes, bytes] = {}
+    for turn in range(6):
+        producer = transactional(own, "writes")
+        committed |= write(producer, "t", range(turn * 25, turn * 25 + 25))
+        wait_for_another(own, "t-0", compactions(own, "t-0") - 1 if turn % 2 else 0)
+        cleaner = children(own.pid)
+        own.kill()
+        end = time.monotonic() + PATIENCE_S
+        while any(Path(f"/proc/{child}").exists() for child in cleaner):
+            assert time.monotonic() < end, "the cleaner's process outlives the broker"
+            time.sleep(0.01)
+        own.output.clear()
+        own.restart()
+        assert dict(read(own, "t")) == committed
+    names = {path.suffix for path in (Path(own.data_dir) / "t-0").iterdir()}
+    assert names <= {".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".manifest", ".metadata", ".deleted", ".cleaned", ".swap", ""}
