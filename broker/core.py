@@ -70,6 +70,8 @@ class Broker:
         self._partitions: dict[str, list[Log | None]] = {}
         self._parked: dict[int, Context] = {}
         self._waiting_fetches: dict[int, WaitingFetch] = {}
+        self._flush_due: dict[Log, int] = {}
+        self._next_flush_ms: int | None = None
         self._next_ticket = 1
         self._handlers: dict[int, Handler] = {}
         self._producer_ids = ProducerIdAllocator(
@@ -220,6 +222,12 @@ class Broker:
     def on_tick(self, now_ms: int) -> None:
         """Time passed. Cheap when nothing is due."""
         self.purgatory.on_tick(now_ms)
+        if self._next_flush_ms is not None and self._next_flush_ms <= now_ms:
+            due = [log for log, at in self._flush_due.items() if at <= now_ms]
+            for log in due:
+                del self._flush_due[log]
+            self._next_flush_ms = min(self._flush_due.values(), default=None)
+            self.flushes.wait(due, lambda _: None, now_ms)
         deadline = self.groups.next_deadline_ms()
         if deadline is not None and deadline <= now_ms:
             self.host.run_groups(self.groups.on_tick(now_ms), now_ms)
@@ -492,6 +500,13 @@ class Broker:
     def on_progress(self, log: Log, now_ms: int) -> None:
         """Something can be read of a log that could not before."""
         self.purgatory.on_progress(log, now_ms)
+
+    def flush_later(self, log: Log, due_ms: int) -> None:
+        """Something was appended that is to be on the disk by then (`flush.ms`)."""
+        if log not in self._flush_due:
+            self._flush_due[log] = due_ms
+            if self._next_flush_ms is None or due_ms < self._next_flush_ms:
+                self._next_flush_ms = due_ms
 
     def advertised(self, context: Context) -> tuple[str, int]:
         """The address that a client is told to come back to: what advertised.listeners says, else where it came in."""

@@ -11,6 +11,7 @@ from broker.shard_host import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from protocol.errors import Code, KafkaError
 from protocol.hot_responses import ProducedPartition, encode_produce
 from protocol.records import HEADER_SIZE, TRANSACTIONAL
+from storage.log_config import NEVER_MS
 
 if TYPE_CHECKING:
     from broker.core import Broker
@@ -28,7 +29,7 @@ def on_produce(broker: Broker, request: Any, context: Context) -> Any:
     """Append each partition's batch; one partition's error does not spoil its neighbours.
 
     acks 0: no answer, and an error closes the connection, since the client would not learn of it otherwise; acks 1 and -1: answered when the
-    operating system has the data (one replica), or with `flush.messages=1` on the topic when the disk has.
+    operating system has the data (one replica); with acks=-1 when the disk has, once `flush.messages` of the topic are not yet there.
     Errors: INVALID_REQUIRED_ACKS; TRANSACTIONAL_ID_AUTHORIZATION_FAILED for transactional batches in a request without transactional id;
     what `Log.append` and `TxnShard.verify` (KIP-890) refuse with.
     """
@@ -105,8 +106,11 @@ def _append(broker: Broker, request: Any, name: str, partition: Any, context: Co
         record_errors = [(batch_index, error.message) for batch_index in getattr(error, "record_errors", ())]
         return ProducedPartition(index, error.code, -1, -1, start, record_errors, error.message)
     broker.on_progress(log, context.now_ms)
-    if log.config.flush_messages == 1:
+    config = log.config
+    if log.log_end_offset - log.recovery_point >= config.flush_messages:
         unflushed.append(log)
+    elif config.flush_ms < NEVER_MS:
+        broker.flush_later(log, context.now_ms + config.flush_ms)
     return ProducedPartition(index, 0, info.first_offset, info.log_append_time_ms, log.log_start_offset)
 
 

@@ -139,6 +139,27 @@ def test_flush_messages_1_waits_for_the_disk(host: CoreHost) -> None:
     assert error_of(host.call(3, produce("t", acks=1), 9)) == 0, "acks=1 does not wait"
 
 
+def test_flush_messages_3_waits_with_the_third_that_is_not_on_the_disk(host: CoreHost) -> None:
+    (log,) = host.create("t", flush_messages="3")
+    assert [error_of(host.call(1, produce("t"), 9)) for _ in range(2)] == [0, 0] and not host.flushes
+    host.ask(1, produce("t"), 9)
+    assert host.answers[1] == []
+    host.flush()
+    assert len(host.answers[1]) == 1 and log.recovery_point == 3
+
+
+def test_flush_ms_brings_records_to_the_disk_in_time_and_nobody_waits(host: CoreHost) -> None:
+    (log,) = host.create("t", flush_ms="500")
+    began = host.now_ms
+    assert error_of(host.call(1, produce("t"), 9)) == 0 and not host.flushes
+    host.tick(400)
+    assert error_of(host.call(1, produce("t"), 9)) == 0
+    assert host.broker.next_deadline_ms() == began + 500, "by the first record that is not on the disk"
+    host.tick(100)
+    host.flush()
+    assert log.recovery_point == 2
+
+
 def test_a_producer_that_hung_up_while_its_flush_runs(host: CoreHost) -> None:
     host.create("t", flush_messages="1")
     host.ask(1, produce("t"), 9)
