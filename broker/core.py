@@ -247,6 +247,7 @@ class Broker:
             self.groups.next_deadline_ms(),
             self.txns.next_deadline_ms(),
             self.compaction.next_deadline_ms(),
+            self._next_flush_ms,
         ):
             if deadline is not None and (earliest is None or deadline < earliest):
                 earliest = deadline

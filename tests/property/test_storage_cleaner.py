@@ -57,6 +57,7 @@ class History:
     """A log, and what a naive reader of all that was ever written knows: each record, and which transactions were aborted."""
 
     def __init__(self, disk: SimDisk, config: LogConfig) -> None:
+        config = replace(config, producer_id_expiration_ms=2**60)  # a restart knows those again that had expired
         self.disk, self.config, self.now_ms = disk, config, NOW_MS
         self.manager = open_on(disk, config, NOW_MS)
         self.log = self.manager.create("t", 0, TOPIC_ID, config, NOW_MS)

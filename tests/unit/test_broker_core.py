@@ -141,7 +141,7 @@ def test_flush_messages_1_waits_for_the_disk(host: CoreHost) -> None:
 
 def test_flush_messages_3_waits_with_the_third_that_is_not_on_the_disk(host: CoreHost) -> None:
     (log,) = host.create("t", flush_messages="3")
-    assert [error_of(host.call(1, produce("t"), 9)) for _ in range(2)] == [0, 0] and not host.flushes
+    assert [error_of(host.call(2, produce("t"), 9)) for _ in range(2)] == [0, 0] and not host.flushes
     host.ask(1, produce("t"), 9)
     assert host.answers[1] == []
     host.flush()
