@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from barnabas import BrokerProcess
 
-FAMILIES = ("idempotence", "transactions", "groups", "reading", "topics", "framing")
+FAMILIES = ("idempotence", "transactions", "groups", "reading", "topics", "framing", "retention")
 SETTINGS = {
     "node.id": "1",
     "num.partitions": "1",
