@@ -38,7 +38,7 @@ class ShardHost:
         self._broker = broker
         self._flush_transactions = broker.config["barnabas.transaction.durability"] == "flush"
         self._completing: dict[str, list[Callable[[int], None]]] = {}
-        self._adding_connections: dict[str, int] = {}
+        self._adding_connections: dict[tuple[str, bool], int] = {}
 
     # --- results -------------------------------------------------------------------------------------------------------------------------
 
@@ -96,7 +96,9 @@ class ShardHost:
 
     # --- transactions ----------------------------------------------------------------------------------------------------------------------
 
-    def check_connection(self, transactional_id: str, producer: tuple[int, int], connection_id: int, *, adds: bool) -> None:
+    def check_connection(
+        self, transactional_id: str, producer: tuple[int, int], connection_id: int, *, adds: bool, offsets: bool = False
+    ) -> None:
         """Refuse what was delayed on a connection that the producer has given up: it is not meant for the transaction of now.
 
         The first version of the protocol does not tell a late EndTxn from a new one (KIP-890, "Motivation"): the client has sent it again
@@ -104,18 +106,21 @@ class ShardHost:
         accepted, so one is given up when the producer adds to its transaction over a later one. It is closed, not answered: a client that
         uses two at once, or a coordinator that ends what others began, connects again and is heard.
 
+        Takes:  adds, whether the request adds to the transaction: AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit. offsets: it is a
+                TxnOffsetCommit, which goes to the group's coordinator and may have connections of its own.
         Raises: ProtocolViolation.
         """
         known = self._broker.txns.metadata(transactional_id)
         if known is None or known.producer != producer:
             return
-        latest = self._adding_connections.get(transactional_id, 0)
+        key = (transactional_id, offsets)
+        latest = self._adding_connections.get(key, 0)
         if connection_id < latest:
             raise ProtocolViolation(
                 f"a request for the transactional id {transactional_id} comes over a connection that its producer has given up since"
             )
         if adds and connection_id > latest:
-            self._adding_connections[transactional_id] = connection_id
+            self._adding_connections[key] = connection_id
 
     def end_transaction(self, request: Any, context: Any, now_ms: int) -> None:
         """EndTxn: a commit is decided only when the transaction's data are on the disk."""

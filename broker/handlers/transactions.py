@@ -36,7 +36,7 @@ def on_txn_offset_commit(broker: Broker, request: Any, context: Context) -> Any:
     The first of a transaction is checked against the transaction coordinator, as a first batch is (KIP-890).
     """
     producer = (request.producer_id, request.producer_epoch)
-    broker.host.check_connection(request.transactional_id, producer, context.connection_id, adds=False)
+    broker.host.check_connection(request.transactional_id, producer, context.connection_id, adds=True, offsets=True)
     broker.ensure_internal_topic(OFFSETS_TOPIC, context.now_ms)
     index = partition_for(request.group_id, len(broker.partitions_of(OFFSETS_TOPIC)))
     log = broker.internal_log(OFFSETS_TOPIC, index, context.now_ms)

@@ -72,7 +72,6 @@ def test_a1_who_ends_over_an_older_connection_connects_again_and_is_heard(b: Pit
     assert b.read("t", committed=True) == [b"a"]
 
 
-@pytest.mark.xfail(strict=True, reason="TxnOffsetCommit is held against the connections that add: librdkafka loses one each time")
 def test_a1_offsets_may_come_over_the_connection_of_the_groups_coordinator(b: PitfallBroker) -> None:
     """Some clients have one connection for each coordinator, whichever they opened first; none of the two is given up."""
     to_group = b.connect()
