@@ -1,7 +1,7 @@
 """A broker in a process of its own, for tests and scripts.
 
-    with barnabas.BrokerProcess() as broker:
-        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+with barnabas.BrokerProcess() as broker:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ class BrokerProcess:
     Raises: RuntimeError with what the daemon said when it does not start.
     """
 
-    def __init__(
-        self, data_dir: str | os.PathLike[str] | None = None, *, settings: Mapping[str, str] | None = None, port: int = 0
-    ) -> None:
+    def __init__(self, data_dir: str | os.PathLike[str] | None = None, *, settings: Mapping[str, str] | None = None, port: int = 0) -> None:
         self._temporary = data_dir is None
         self.data_dir = tempfile.mkdtemp(prefix="barnabas-") if data_dir is None else os.fspath(data_dir)
         self.settings = dict(settings or {})

@@ -1,6 +1,6 @@
 """Runs a folder of golden transcripts (requests with the answers that Apache Kafka gave) against a broker started for it.
 
-    python bench/oracle.py FOLDER [FAMILY_OR_SCENARIO …]
+python bench/oracle.py FOLDER [FAMILY_OR_SCENARIO …]
 """
 
 from __future__ import annotations

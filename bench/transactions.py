@@ -84,9 +84,7 @@ def transact_plainly(port: int, count: int) -> list[float]:
             data = topic_class(name="bench", partition_data=[topic_class.PartitionProduceData(index=0, records=bytes(batch))])
             call(messages.ProduceRequest(transactional_id="plain", acks=-1, timeout_ms=1000, topic_data=[data]), 7)
             answer = call(
-                messages.EndTxnRequest(
-                    transactional_id="plain", producer_id=producer_id, producer_epoch=producer_epoch, committed=True
-                ),
+                messages.EndTxnRequest(transactional_id="plain", producer_id=producer_id, producer_epoch=producer_epoch, committed=True),
                 1,
             )
             assert answer[-2:] == b"\0\0", f"the commit was answered with {answer!r}"

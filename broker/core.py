@@ -116,9 +116,7 @@ class Broker:
         topic = self.metadata.topic(name)
         if topic is not None:
             return topic.partition_count
-        count: int = self.config[
-            "transaction.state.log.num.partitions" if name == TRANSACTIONS_TOPIC else "offsets.topic.num.partitions"
-        ]
+        count: int = self.config["transaction.state.log.num.partitions" if name == TRANSACTIONS_TOPIC else "offsets.topic.num.partitions"]
         return count
 
     def _replay(self, now_ms: int) -> None:
@@ -420,9 +418,7 @@ class Broker:
     def log_config(self, topic: Topic) -> LogConfig:
         return topic_log_config(self.config, topic.configs)
 
-    def create_topic(
-        self, name: str, partition_count: int, configs: dict[str, str], *, topic_id: Any = None, now_ms: int
-    ) -> Topic:
+    def create_topic(self, name: str, partition_count: int, configs: dict[str, str], *, topic_id: Any = None, now_ms: int) -> Topic:
         """Make a topic and its logs. The name is free and everything is valid: handlers see to that."""
         topic = self.metadata.create_topic(name, topic_id or self.ids.uuid(), partition_count, configs)
         self._partitions[name] = []

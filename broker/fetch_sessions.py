@@ -128,9 +128,7 @@ class FetchSessions:
         self._sessions[session_id] = self._sessions.pop(session_id)
         return Planned(list(known.targets.values()), known, incremental=True)
 
-    def _new_session(
-        self, targets: dict[tuple[TopicKey, int], FetchTarget], *, uses_topic_ids: bool, now_ms: int
-    ) -> FetchSession | None:
+    def _new_session(self, targets: dict[tuple[TopicKey, int], FetchTarget], *, uses_topic_ids: bool, now_ms: int) -> FetchSession | None:
         if len(self._sessions) >= self._slots:
             oldest = next(iter(self._sessions), None)
             if oldest is None or now_ms - self._sessions[oldest].last_used_ms < EVICTION_MS:

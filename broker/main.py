@@ -187,7 +187,9 @@ def _serve(broker: Any, sock: socket.socket, began: float, *, quiet: bool) -> in
 
             async def wait_for_failure() -> None:
                 nonlocal code
-                error = await asyncio.shield(server.failure)  # bare, its cancelling at a signal would cancel the future: a failure to `close`
+                error = await asyncio.shield(
+                    server.failure
+                )  # bare, its cancelling at a signal would cancel the future: a failure to `close`
                 logger.critical("stopping: %s", _explain(error, broker), exc_info=None if isinstance(error, OSError) else error)
                 code = 1
                 group.cancel_scope.cancel()

@@ -253,6 +253,4 @@ class ShardHost:
                 logger.warning(
                     "%s-%d: aborting the transaction of producer %d, which its coordinator does not know", topic, index, producer_id
                 )
-                self.append_marker(
-                    topic, index, producer_id, epoch, log.coordinator_epoch_of(producer_id), commit=False, now_ms=now_ms
-                )
+                self.append_marker(topic, index, producer_id, epoch, log.coordinator_epoch_of(producer_id), commit=False, now_ms=now_ms)

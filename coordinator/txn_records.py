@@ -60,9 +60,7 @@ def encode_value(metadata: TransactionMetadata) -> bytes:
     tags = _tags_of(metadata)
     compact = bool(tags)
     out = bytearray(
-        _FIXED.pack(
-            1 if compact else 0, metadata.producer_id, metadata.producer_epoch, metadata.timeout_ms, metadata.state.number
-        )
+        _FIXED.pack(1 if compact else 0, metadata.producer_id, metadata.producer_epoch, metadata.timeout_ms, metadata.state.number)
     )
     if metadata.state is TransactionState.EMPTY:
         assert not metadata.partitions, "an Empty transaction has partitions"

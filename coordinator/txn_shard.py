@@ -648,9 +648,7 @@ def _results_by_topic(topics: Iterable[Any], codes: Mapping[TopicPartition, Code
         _TopicResult(
             name=topic.name,
             results_by_partition=[
-                _PartitionResult(
-                    partition_index=partition, partition_error_code=codes.get((topic.name, partition), otherwise)
-                )
+                _PartitionResult(partition_index=partition, partition_error_code=codes.get((topic.name, partition), otherwise))
                 for partition in topic.partitions
             ],
         )

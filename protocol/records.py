@@ -206,9 +206,7 @@ def records_of(batch: Buffer) -> list[Record]:
     return list(decode_records(body, header.record_count, header.base_offset, header.base_timestamp, fixed_timestamp))
 
 
-def decode_records(
-    body: bytes, count: int, base_offset: int, base_timestamp: int, fixed_timestamp: int | None = None
-) -> Iterator[Record]:
+def decode_records(body: bytes, count: int, base_offset: int, base_timestamp: int, fixed_timestamp: int | None = None) -> Iterator[Record]:
     """The `count` records encoded in `body`, which must hold neither less nor more.
 
     Raises: KafkaError INVALID_RECORD.
@@ -353,18 +351,14 @@ def assemble_batch(
     return batch
 
 
-def encode_marker(
-    *, commit: bool, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp: int
-) -> bytearray:
+def encode_marker(*, commit: bool, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp: int) -> bytearray:
     """The control batch that ends a transaction on one partition (KIP-98, "Control messages")."""
     record = NewRecord(
         key=_CONTROL_KEY.pack(0, COMMIT if commit else ABORT),
         value=_CONTROL_VALUE.pack(0, coordinator_epoch),
         timestamp=timestamp,
     )
-    return encode_batch(
-        [record], producer_id=producer_id, producer_epoch=producer_epoch, transactional=True, control=True
-    )
+    return encode_batch([record], producer_id=producer_id, producer_epoch=producer_epoch, transactional=True, control=True)
 
 
 def decode_marker(batch: Buffer) -> EndTransactionMarker:

@@ -111,7 +111,9 @@ def _groups(log: Log, sources: list[Segment], end_offset: int) -> list[list[Segm
     """Neighbours that fit one segment: by their bytes, their indexes and their offsets."""
     most_bytes = log.config.segment_bytes
     entry_bytes = max(log.config.index_interval_bytes, _SMALLEST_BATCH) * log.config.segment_index_bytes
-    most_bytes = min(most_bytes, entry_bytes // max(INDEX_ENTRY_SIZE, TIME_ENTRY_SIZE))  # an entry comes after so many bytes at the earliest
+    most_bytes = min(
+        most_bytes, entry_bytes // max(INDEX_ENTRY_SIZE, TIME_ENTRY_SIZE)
+    )  # an entry comes after so many bytes at the earliest
     groups: list[list[Segment]] = []
     held = 0
     ends = [segment.base_offset for segment in sources[1:]] + [end_offset]

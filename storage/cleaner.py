@@ -404,9 +404,7 @@ class _Cleaner:
         output.aborted = aborted
         output.finish()
         self.written_bytes += output.size
-        return CleanedSegment(
-            base_offset, tuple(base for base, _ in group), output.size, output.max_timestamp, output.max_timestamp_offset
-        )
+        return CleanedSegment(base_offset, tuple(base for base, _ in group), output.size, output.max_timestamp, output.max_timestamp_offset)
 
     def _begin(self, base_offset: int) -> _Output:
         self.begun.append(base_offset)
@@ -554,5 +552,3 @@ class _Source:
 
     def corrupt(self, position: int, why: str) -> CorruptLog:
         return CorruptLog(self._path, position, why, "The log is not compacted until that is put right; restore the file from a copy")
-
-

@@ -245,9 +245,7 @@ class Log:
 
     # --- appending ------------------------------------------------------------------------------------------------------------
 
-    def append(
-        self, batch: memoryview | bytearray, *, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
-    ) -> AppendInfo:
+    def append(self, batch: memoryview | bytearray, *, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT) -> AppendInfo:
         """Check one batch, give it offsets, write it to the active segment.
 
         Takes:  batch, writable: of a client the records field of one partition, of a coordinator one batch that we made. The base offset
@@ -272,9 +270,7 @@ class Log:
         if producer_id >= 0:
             last_sequence = (sequence + last_delta) & MAX_SEQUENCE
             transactional = attributes & TRANSACTIONAL != 0
-            duplicate = self.producer_state.check_batch(
-                producer_id, epoch, sequence, last_sequence, transactional, self._remember
-            )
+            duplicate = self.producer_state.check_batch(producer_id, epoch, sequence, last_sequence, transactional, self._remember)
             if duplicate is not None:
                 return AppendInfo(duplicate.first_offset, duplicate.last_offset, duplicate.timestamp, True)
             first_offset, last_offset = self._write(view, size, last_delta, max_timestamp, now_ms)
@@ -346,9 +342,7 @@ class Log:
         self._advance(last_offset + 1)
         return AppendInfo(first_offset, last_offset, -1, False)
 
-    def _write(
-        self, view: memoryview | bytearray, size: int, last_delta: int, max_timestamp: int, now_ms: int
-    ) -> tuple[int, int]:
+    def _write(self, view: memoryview | bytearray, size: int, last_delta: int, max_timestamp: int, now_ms: int) -> tuple[int, int]:
         """Give the batch its offsets and write it; gives the first and the last. The caller takes it into the state and advances."""
         segment = self.active
         first_offset = self.log_end_offset
@@ -594,9 +588,7 @@ class Log:
         Source: KIP-98, "Fetch" (aborted transactions); KIP-74 (limits).
         """
         if offset > self.log_end_offset or offset < self.log_start_offset:
-            raise KafkaError(
-                Code.OFFSET_OUT_OF_RANGE, f"{offset} is not in [{self.log_start_offset}, {self.log_end_offset}]"
-            )
+            raise KafkaError(Code.OFFSET_OUT_OF_RANGE, f"{offset} is not in [{self.log_start_offset}, {self.log_end_offset}]")
         if max_bytes < 0:
             raise KafkaError(Code.UNKNOWN_SERVER_ERROR, f"max_bytes is {max_bytes}")
         committed = isolation == 1
@@ -957,14 +949,10 @@ class Log:
 
 
 def aborted_entry(completed: CompletedTxn) -> AbortedEntry:
-    return AbortedEntry(
-        completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable_offset
-    )
+    return AbortedEntry(completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable_offset)
 
 
-def replay_segment(
-    state: ProducerStateManager, segment: Segment, from_offset: int, to_offset: int, now_ms: int
-) -> list[CompletedTxn]:
+def replay_segment(state: ProducerStateManager, segment: Segment, from_offset: int, to_offset: int, now_ms: int) -> list[CompletedTxn]:
     """Take the batches of a segment from `from_offset` up to `to_offset` into the state; gives the transactions that ended there."""
     completed: list[CompletedTxn] = []
     place = segment.find(from_offset) if segment.size else None
@@ -1010,5 +998,3 @@ def replay_batch(
         now_ms,
     )
     return None
-
-

@@ -251,9 +251,7 @@ class LogManager:
         self.disk.write_atomic(f"{directory}/{PARTITION_METADATA_NAME}", encode_partition_metadata(topic_id), sync=False)
         epochs = LeaderEpochs(self.disk, directory, [])
         epochs.assign(0, 0)
-        segment = Segment.create(
-            self.disk, directory, 0, now_ms=now_ms, cache=self.cache, index_interval_bytes=config.index_interval_bytes
-        )
+        segment = Segment.create(self.disk, directory, 0, now_ms=now_ms, cache=self.cache, index_interval_bytes=config.index_interval_bytes)
         log = Log(
             self.disk,
             directory,
@@ -370,11 +368,7 @@ class LogManager:
         for key in self._start_changed:
             self.logs[key].checkpoint()  # the manifest has the start too, with a checksum
         self._start_changed.clear()
-        starts = {
-            key: log.log_start_offset
-            for key, log in self.logs.items()
-            if log.log_start_offset > log.segments[0].base_offset
-        }
+        starts = {key: log.log_start_offset for key, log in self.logs.items() if log.log_start_offset > log.segments[0].base_offset}
         self._write(LOG_START_NAME, encode_offsets(self._kept_starts | starts), False)
 
     def _write(self, name: str, data: bytes, force: bool) -> None:

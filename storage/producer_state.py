@@ -171,18 +171,14 @@ class ProducerStateManager:
                     f"producer {producer_id} sent the sequence {base_sequence}, its last was {last}",
                 )
         elif producer_epoch < epoch:
-            raise KafkaError(
-                Code.INVALID_PRODUCER_EPOCH, f"producer {producer_id} has the epoch {epoch}, the batch {producer_epoch}"
-            )
+            raise KafkaError(Code.INVALID_PRODUCER_EPOCH, f"producer {producer_id} has the epoch {epoch}, the batch {producer_epoch}")
         elif base_sequence != 0 and epoch != NO_PRODUCER_EPOCH:
             raise KafkaError(
                 Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {producer_id} begins its epoch {producer_epoch} with the sequence {base_sequence}",
             )
         if entry.txn_first_offset >= 0 and not transactional:
-            raise KafkaError(
-                Code.INVALID_TXN_STATE, f"producer {producer_id} has an open transaction, the batch is not of one"
-            )
+            raise KafkaError(Code.INVALID_TXN_STATE, f"producer {producer_id} has an open transaction, the batch is not of one")
         return None
 
     def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
@@ -263,9 +259,7 @@ class ProducerStateManager:
         entry.txn_first_offset = NO_OFFSET
         del self.open_txns[producer_id]
         still_open = self.first_open_offset()
-        return CompletedTxn(
-            producer_id, first_offset, offset, not commit, offset + 1 if still_open is None else still_open
-        )
+        return CompletedTxn(producer_id, first_offset, offset, not commit, offset + 1 if still_open is None else still_open)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers that wrote nothing for that long and have no transaction open. Gives how many."""
@@ -320,9 +314,7 @@ class ProducerStateManager:
             entry = ProducerEntry(producer_id, epoch, now_ms)
             if last_offset >= 0:
                 first_sequence = NO_SEQUENCE if last_sequence < 0 else (last_sequence - delta) & MAX_SEQUENCE
-                entry.batches.append(
-                    BatchMeta(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp)
-                )
+                entry.batches.append(BatchMeta(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp))
                 entry.window_known = False
             entry.last_timestamp = timestamp
             entry.coordinator_epoch = coordinator_epoch
@@ -334,7 +326,5 @@ class ProducerStateManager:
     def _take(self, entries: Iterable[ProducerEntry]) -> None:
         for entry in entries:
             self.producers[entry.producer_id] = entry
-        still_open = sorted(
-            (entry.txn_first_offset, entry.producer_id) for entry in self.producers.values() if entry.txn_first_offset >= 0
-        )
+        still_open = sorted((entry.txn_first_offset, entry.producer_id) for entry in self.producers.values() if entry.txn_first_offset >= 0)
         self.open_txns = {producer_id: offset for offset, producer_id in still_open}

@@ -209,9 +209,7 @@ def _segments(
                 )
     if not bases:
         base = manifest.log_end_offset if manifest is not None else log_start_offset
-        return [
-            Segment.create(disk, directory, base, now_ms=now_ms, cache=cache, index_interval_bytes=interval)
-        ]
+        return [Segment.create(disk, directory, base, now_ms=now_ms, cache=cache, index_interval_bytes=interval)]
     segments = []
     for base in bases:
         segment = Segment(
@@ -240,7 +238,9 @@ def _say_what_shrank(directory: str, manifest: Manifest, sizes: dict[int, int]) 
         size = sizes.get(base_offset, 0)
         if size < note.size and base_offset != last:
             path = f"{directory}/{offset_name(base_offset)}{LOG_SUFFIX}"
-            logger.error("%s has %d bytes, and had %d at the last stop: restore it from a copy, what is missing is not read", path, size, note.size)
+            logger.error(
+                "%s has %d bytes, and had %d at the last stop: restore it from a copy, what is missing is not read", path, size, note.size
+            )
 
 
 def _is_exact(manifest: Manifest, segments: list[Segment]) -> bool:
@@ -467,9 +467,7 @@ class _Loader:
         """Compaction leaves gaps in the offsets, though never in the last segment; there one is a wrong offset, which no CRC covers."""
         return self.is_compacted or segment is not self.segments[-1]
 
-    def _take(
-        self, segment: Segment, position: int, header: BatchHeader, whole: memoryview, state: ProducerStateManager
-    ) -> None:
+    def _take(self, segment: Segment, position: int, header: BatchHeader, whole: memoryview, state: ProducerStateManager) -> None:
         if header.producer_id >= 0:
             ended = replay_batch(state, header, lambda: whole, self.now_ms)
             if ended is not None and ended.aborted:

@@ -175,13 +175,9 @@ class Segment:
         self._txn_index: TxnIndex | None = None
 
     @classmethod
-    def create(
-        cls, disk: Disk, directory: str, base_offset: int, *, now_ms: int, cache: IndexCache, index_interval_bytes: int
-    ) -> Segment:
+    def create(cls, disk: Disk, directory: str, base_offset: int, *, now_ms: int, cache: IndexCache, index_interval_bytes: int) -> Segment:
         """A new, empty segment, open for appends."""
-        segment = cls(
-            disk, directory, base_offset, size=0, created_ms=now_ms, cache=cache, index_interval_bytes=index_interval_bytes
-        )
+        segment = cls(disk, directory, base_offset, size=0, created_ms=now_ms, cache=cache, index_interval_bytes=index_interval_bytes)
         segment._file = disk.open(segment.path(LOG_SUFFIX), create=True)
         for suffix in (INDEX_SUFFIX, TIME_SUFFIX):
             disk.open(segment.path(suffix), create=True).close()

@@ -60,9 +60,7 @@ class AppendRefused(KafkaError):
     record_errors: the index of each record that is to blame, for the answer's record_errors.
     """
 
-    def __init__(
-        self, code: Code, message: str, *, knows_log_start: bool = True, record_errors: tuple[int, ...] = ()
-    ) -> None:
+    def __init__(self, code: Code, message: str, *, knows_log_start: bool = True, record_errors: tuple[int, ...] = ()) -> None:
         super().__init__(code, message)
         self.knows_log_start = knows_log_start
         self.record_errors = record_errors
@@ -149,9 +147,7 @@ def check_client_batch(view: memoryview, rules: Rules, now_ms: int) -> Checked:
         view = memoryview(_rebuilt(view, compress(rules.codec, plain), attributes))
         size = len(view)
         if size > rules.max_bytes:
-            raise AppendRefused(
-                Code.MESSAGE_TOO_LARGE, f"{size} bytes in the topic's codec, over {rules.max_bytes}", knows_log_start=False
-            )
+            raise AppendRefused(Code.MESSAGE_TOO_LARGE, f"{size} bytes in the topic's codec, over {rules.max_bytes}", knows_log_start=False)
     if rules.log_append_time:
         attributes |= LOG_APPEND_TIME
         max_timestamp = now_ms
@@ -310,9 +306,7 @@ def _opens(body: memoryview | bytes, position: int, end: int) -> bool:
     return position == end
 
 
-def _open_records(
-    body: memoryview | bytes, start: int, count: int, base_timestamp: int, rules: Rules, now_ms: int
-) -> None:
+def _open_records(body: memoryview | bytes, start: int, count: int, base_timestamp: int, rules: Rules, now_ms: int) -> None:
     """Look into each record: its key, where the topic needs one, and its time, where the topic bounds it."""
     if not lengths_agree(body, start, count):
         raise AppendRefused(Code.INVALID_RECORD, f"the batch does not hold the {count} records that it says")
@@ -328,18 +322,12 @@ def _open_records(
             timestamp = base_timestamp + delta
             if rules.needs_keys and key_size < 0:
                 keyless.append(index)
-            elif timestamp != NO_TIMESTAMP and (
-                now_ms - timestamp > rules.oldest_ms or timestamp - now_ms > rules.newest_ms
-            ):
+            elif timestamp != NO_TIMESTAMP and (now_ms - timestamp > rules.oldest_ms or timestamp - now_ms > rules.newest_ms):
                 untimely.append(index)
             position = following
     except IndexError as error:
         raise AppendRefused(Code.INVALID_RECORD, "a record is cut off") from error
     if untimely:
-        raise AppendRefused(
-            Code.INVALID_TIMESTAMP, "timestamps out of the topic's bounds", record_errors=tuple(sorted(keyless + untimely))
-        )
+        raise AppendRefused(Code.INVALID_TIMESTAMP, "timestamps out of the topic's bounds", record_errors=tuple(sorted(keyless + untimely)))
     if keyless:
-        raise AppendRefused(
-            Code.INVALID_RECORD, "records of a compacted topic need a key", record_errors=tuple(keyless)
-        )
+        raise AppendRefused(Code.INVALID_RECORD, "records of a compacted topic need a key", record_errors=tuple(keyless))

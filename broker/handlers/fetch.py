@@ -142,9 +142,7 @@ def on_fetch(broker: Broker, request: Any, context: Context) -> Any:
     if context.api_version < SESSIONS_SINCE:
         request.session_id, request.session_epoch = 0, -1
     try:
-        plan = broker.fetch_sessions.plan(
-            request, uses_topic_ids=context.api_version >= FETCH_TOPIC_IDS, now_ms=context.now_ms
-        )
+        plan = broker.fetch_sessions.plan(request, uses_topic_ids=context.api_version >= FETCH_TOPIC_IDS, now_ms=context.now_ms)
     except KafkaError as error:
         return Encoded(encode_fetch(context.correlation_id, context.api_version, (), error_code=error.code))
     fetch = _Fetch(broker, request, context, plan)

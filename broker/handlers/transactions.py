@@ -123,9 +123,7 @@ def on_describe_producers(broker: Broker, request: Any, context: Context) -> Any
             log = broker.partition(topic.name, index)
             code = broker.missing_code(topic.name, index) if log is None else Code.NONE
             producers = [] if log is None else [partition_class.ProducerState(**vars_of(p)) for p in log.active_producers()]
-            rows.append(
-                partition_class(partition_index=index, error_code=int(code), error_message=None, active_producers=producers)
-            )
+            rows.append(partition_class(partition_index=index, error_code=int(code), error_message=None, active_producers=producers))
         topics.append(topic_class(name=topic.name, partitions=rows))
     return response_class(throttle_time_ms=0, topics=topics)
 

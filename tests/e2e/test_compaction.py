@@ -151,4 +151,16 @@ def test_the_broker_is_killed_again_and_again_while_it_cleans(own: BrokerProcess
         own.restart()
         assert dict(read(own, "t")) == committed
     names = {path.suffix for path in (Path(own.data_dir) / "t-0").iterdir()}
-    assert names <= {".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".manifest", ".metadata", ".deleted", ".cleaned", ".swap", ""}
+    assert names <= {
+        ".log",
+        ".index",
+        ".timeindex",
+        ".txnindex",
+        ".snapshot",
+        ".manifest",
+        ".metadata",
+        ".deleted",
+        ".cleaned",
+        ".swap",
+        "",
+    }

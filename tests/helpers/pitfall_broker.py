@@ -487,9 +487,7 @@ class Producer:
         return None if answer is None else answer.error_code
 
     def add_offsets_request(self, group: str) -> Any:
-        return messages.AddOffsetsToTxnRequest(
-            transactional_id=self.txn, producer_id=self.pid, producer_epoch=self.epoch, group_id=group
-        )
+        return messages.AddOffsetsToTxnRequest(transactional_id=self.txn, producer_id=self.pid, producer_epoch=self.epoch, group_id=group)
 
     def add_offsets(self, group: str, version: int = 3) -> int:
         code: int = self.b.call(self.add_offsets_request(group), version, self.connection).error_code

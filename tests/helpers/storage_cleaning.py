@@ -32,7 +32,13 @@ def job_of(log: Log, cleaned_to: int | None = None, now_ms: int = NOW_MS, map_by
 
 
 def compact(
-    manager: LogManager, log: Log, cleaned_to: int | None = None, now_ms: int = NOW_MS, *, map_bytes: int = 1 << 20, disk: Disk | None = None
+    manager: LogManager,
+    log: Log,
+    cleaned_to: int | None = None,
+    now_ms: int = NOW_MS,
+    *,
+    map_bytes: int = 1 << 20,
+    disk: Disk | None = None,
 ) -> int | None:
     """One round; gives the offset up to which the log is clean then."""
     log.flush()

@@ -38,9 +38,7 @@ def batch(
     keys = keys if keys is not None else [None] * len(values)
     times = times if times is not None else [timestamp] * len(values)
     records = [NewRecord(key, value, time, headers) for key, value, time in zip(keys, values, times, strict=True)]
-    return encode_batch(
-        records, codec=codec, producer_id=pid, producer_epoch=epoch, base_sequence=seq, transactional=transactional
-    )
+    return encode_batch(records, codec=codec, producer_id=pid, producer_epoch=epoch, base_sequence=seq, transactional=transactional)
 
 
 def broken(

@@ -211,9 +211,7 @@ class TxnHost:
         return states
 
     def list(self, *, states: tuple[str, ...] = (), pids: tuple[int, ...] = (), open_ms: int = -1, version: int = 1) -> Any:
-        request = messages.ListTransactionsRequest(
-            state_filters=list(states), producer_id_filters=list(pids), duration_filter=open_ms
-        )
+        request = messages.ListTransactionsRequest(state_filters=list(states), producer_id_filters=list(pids), duration_filter=open_ms)
         return self.call(request, version)
 
     @property
@@ -230,8 +228,4 @@ class TxnHost:
 
 
 def codes_of(topics: Any) -> dict[tuple[str, int], int]:
-    return {
-        (topic.name, result.partition_index): result.partition_error_code
-        for topic in topics
-        for result in topic.results_by_partition
-    }
+    return {(topic.name, result.partition_index): result.partition_error_code for topic in topics for result in topic.results_by_partition}

@@ -16,8 +16,18 @@ topics = st.dictionaries(names, st.lists(int32, min_size=1, max_size=5, unique=T
 @settings(deadline=None)
 @given(names, int64, int16, int32, st.sampled_from(TransactionState), topics, int64, int64, int64, int16, int64, int16)
 def test_what_is_written_is_read(
-    name: str, pid: int, epoch: int, timeout_ms: int, state: TransactionState, partitions: dict[str, list[int]], updated_ms: int,
-    started_ms: int, previous: int, last_epoch: int, following: int, version: int,
+    name: str,
+    pid: int,
+    epoch: int,
+    timeout_ms: int,
+    state: TransactionState,
+    partitions: dict[str, list[int]],
+    updated_ms: int,
+    started_ms: int,
+    previous: int,
+    last_epoch: int,
+    following: int,
+    version: int,
 ) -> None:
     pairs = {} if state is TransactionState.EMPTY else {(topic, index): None for topic, indexes in partitions.items() for index in indexes}
     metadata = TransactionMetadata(

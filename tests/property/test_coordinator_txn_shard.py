@@ -42,9 +42,7 @@ class TxnShardMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.host = TxnHost(
-            settings=TxnSettings(transactional_id_expiration_ms=5_000), writes_markers=False, flushes=False
-        )
+        self.host = TxnHost(settings=TxnSettings(transactional_id_expiration_ms=5_000), writes_markers=False, flushes=False)
         self.granted: dict[str, list[Producer]] = {txn: [] for txn in TXNS}
         self.checks: dict[int, Callable[[Any], None]] = {}
         self.partitions_of: dict[int, int] = {}
@@ -111,9 +109,7 @@ class TxnShardMachine(RuleBasedStateMachine):
         pid, epoch = asked_by or (-1, -1)
         before = len(self.host.log)
         self.sent(
-            messages.InitProducerIdRequest(
-                transactional_id=txn, transaction_timeout_ms=timeout_ms, producer_id=pid, producer_epoch=epoch
-            ),
+            messages.InitProducerIdRequest(transactional_id=txn, transaction_timeout_ms=timeout_ms, producer_id=pid, producer_epoch=epoch),
             4,
             check,
         )
@@ -168,9 +164,7 @@ class TxnShardMachine(RuleBasedStateMachine):
                 self.check_added(txn, producer, [(OFFSETS_TOPIC, partition_for("group", 2))])
 
         self.sent(
-            messages.AddOffsetsToTxnRequest(
-                transactional_id=txn, producer_id=producer[0], producer_epoch=producer[1], group_id="group"
-            ),
+            messages.AddOffsetsToTxnRequest(transactional_id=txn, producer_id=producer[0], producer_epoch=producer[1], group_id="group"),
             3,
             check,
         )

@@ -91,9 +91,7 @@ class History:
         if bump:
             self.epochs[pid] += 1
             self.sequences[pid] = 0
-        self.log.append_marker(
-            producer_id=pid, producer_epoch=self.epochs[pid], coordinator_epoch=0, commit=commit, now_ms=self.now_ms
-        )
+        self.log.append_marker(producer_id=pid, producer_epoch=self.epochs[pid], coordinator_epoch=0, commit=commit, now_ms=self.now_ms)
         ended = self.open.pop(pid, [])
         if not commit:
             self.aborted.update(ended)
@@ -187,8 +185,12 @@ def run(history: History, script: list[tuple[object, ...]]) -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(steps, max_size=40), st.sampled_from([400, 800, 2000]), st.sampled_from([0, 200, 4096]), st.sampled_from([0, 1000, 2 * DAY_MS]))
-@example([("transactional", 1, [(b"a", b"1")], 0), ("end", 1, False, False), ("plain", [(b"a", None)], 0), ("clean", 1 << 20)] * 5, 400, 0, 0)
+@given(
+    st.lists(steps, max_size=40), st.sampled_from([400, 800, 2000]), st.sampled_from([0, 200, 4096]), st.sampled_from([0, 1000, 2 * DAY_MS])
+)
+@example(
+    [("transactional", 1, [(b"a", b"1")], 0), ("end", 1, False, False), ("plain", [(b"a", None)], 0), ("clean", 1 << 20)] * 5, 400, 0, 0
+)
 def test_a_cleaned_log_is_what_a_naive_reader_makes_of_its_history(
     script: list[tuple[object, ...]], segment_bytes: int, interval: int, retention_ms: int
 ) -> None:
@@ -209,7 +211,9 @@ def test_a_cleaned_log_is_what_a_naive_reader_makes_of_its_history(
 @settings(max_examples=60, deadline=None)
 @given(st.lists(steps, max_size=30), st.sampled_from([400, 900]))
 def test_cleaning_what_is_clean_changes_nothing(script: list[tuple[object, ...]], segment_bytes: int) -> None:
-    history = History(SimDisk(random.Random(0), lambda: NOW_MS), replace(COMPACTED, segment_bytes=segment_bytes, delete_retention_ms=DAY_MS))
+    history = History(
+        SimDisk(random.Random(0), lambda: NOW_MS), replace(COMPACTED, segment_bytes=segment_bytes, delete_retention_ms=DAY_MS)
+    )
     run(history, script)
     history.append([(b"last", b".")])
     history.append([(b"last", b".")])

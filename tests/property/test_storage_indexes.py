@@ -36,9 +36,7 @@ def test_the_offset_index_is_a_linear_scan(steps: list[tuple[int, int]], offset:
         assert each.lookup(offset) == max((entry for entry in entries if entry[0] <= offset), default=NO_ENTRY)
         assert each.first_at_or_after(position) == min((entry for entry in entries if entry[1] >= position), default=None)
     again.truncate(position)
-    assert again.encode() == b"".join(
-        o.to_bytes(4, "big") + p.to_bytes(4, "big") for o, p in entries if p < position
-    )
+    assert again.encode() == b"".join(o.to_bytes(4, "big") + p.to_bytes(4, "big") for o, p in entries if p < position)
 
 
 @given(STEPS, st.integers(-1, 3000))
@@ -69,9 +67,7 @@ def test_no_bytes_break_an_index(data: bytes, size: int) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 30), st.integers(1, 30)), max_size=20), st.integers(0, 200), st.integers(0, 60))
-def test_the_aborted_index_finds_what_a_scan_finds(
-    rows: list[tuple[int, int, int]], fetch_offset: int, length: int
-) -> None:
+def test_the_aborted_index_finds_what_a_scan_finds(rows: list[tuple[int, int, int]], fetch_offset: int, length: int) -> None:
     """Each transaction ends at a marker; the last stable offset as of it is the first offset of the earliest still open."""
     entries, end = [], 0
     for pid, back, ahead in rows:
@@ -115,9 +111,7 @@ def test_snapshots_hold_the_last_batch_of_each_producer(rows: list[tuple[int, in
     assert again.encode_snapshot() == state.encode_snapshot()
 
 
-@given(
-    st.lists(st.tuples(st.integers(1, 2), st.integers(0, 2), st.integers(0, 12), st.integers(1, 3), st.booleans()), max_size=40)
-)
+@given(st.lists(st.tuples(st.integers(1, 2), st.integers(0, 2), st.integers(0, 12), st.integers(1, 3), st.booleans()), max_size=40))
 def test_sequences_are_checked_as_a_naive_model_does(rows: list[tuple[int, int, int, int, bool]]) -> None:
     """The model keeps every batch; what it answers is written out from KIP-98's rules."""
     state, end = ProducerStateManager(), 0

@@ -70,9 +70,7 @@ class LogMachine(RuleBasedStateMachine):
     def produce(self, pid: int, count: int, transactional: bool) -> None:
         producer = self.producers[pid]
         values = self._values(count)
-        data = batch(
-            values, pid=pid, epoch=producer.epoch, seq=producer.next_sequence, transactional=transactional
-        )
+        data = batch(values, pid=pid, epoch=producer.epoch, seq=producer.next_sequence, transactional=transactional)
         if producer.open_from is not None and not transactional:
             with pytest.raises(KafkaError) as refused:
                 self.log.append(data, now_ms=NOW_MS)
@@ -111,9 +109,7 @@ class LogMachine(RuleBasedStateMachine):
     def end_txn(self, pid: int, commit: bool, bump: bool) -> None:
         producer = self.producers[pid]
         producer.epoch += bump
-        info = self.log.append_marker(
-            producer_id=pid, producer_epoch=producer.epoch, coordinator_epoch=0, commit=commit, now_ms=NOW_MS
-        )
+        info = self.log.append_marker(producer_id=pid, producer_epoch=producer.epoch, coordinator_epoch=0, commit=commit, now_ms=NOW_MS)
         assert info.first_offset == self.end
         self.end += 1
         if bump:
@@ -189,9 +185,7 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLog = LogMachine.TestCase
-TestLog.settings = settings(
-    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+TestLog.settings = settings(max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def test_the_directory_opens_once_more_after_all(tmp_path: object) -> None:

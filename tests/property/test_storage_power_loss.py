@@ -50,9 +50,7 @@ def live(rng: random.Random, disk: SimDisk, power: bool) -> None:
                 log.append(batch([rng.randbytes(size)], pid=1, epoch=0, seq=sequence, transactional=True), now_ms=now_ms)
                 sequence += 1
                 if rng.random() < 0.3:
-                    log.append_marker(
-                        producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=rng.random() < 0.5, now_ms=now_ms
-                    )
+                    log.append_marker(producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=rng.random() < 0.5, now_ms=now_ms)
                 if rng.random() < 0.3:
                     log.flush()
                     durable = values_of(log)

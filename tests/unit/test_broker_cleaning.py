@@ -74,7 +74,9 @@ def test_a_job_and_its_result_come_through_the_pipe_as_they_are(job: CleanJob) -
     assert _unpack_answer(_pack_result(result)) == (result, "")
 
 
-def test_jobs_are_done_in_a_process_of_low_priority(job: CleanJob, process: CleanerProcess, done: queue.SimpleQueue[Done], tmp_path: Path) -> None:
+def test_jobs_are_done_in_a_process_of_low_priority(
+    job: CleanJob, process: CleanerProcess, done: queue.SimpleQueue[Done], tmp_path: Path
+) -> None:
     process.submit(job)
     ended, result, error = done.get(timeout=PATIENCE_S)
     assert (ended, error) == (job, "")

@@ -63,14 +63,37 @@ def test_a_value_of_version_1_has_compact_fields_and_tags() -> None:
         "0003"  # producer_epoch
         "0000ea60"  # timeout_ms
         "01"  # Ongoing
-        "02" "0374" "78" "0300000000" "00000002" "00"  # one topic "tx", partitions 0 and 2, no tags
+        "02"
+        "0374"
+        "78"
+        "0300000000"
+        "00000002"
+        "00"  # one topic "tx", partitions 0 and 2, no tags
         "0000000000000010"  # last_update_ms
         "0000000000000008"  # start_ms
-        "03" "00" "08" "0000000000000004" "01" "08" "0000000000000006" "02" "02" "0002"  # the three tags of Kafka
+        "03"
+        "00"
+        "08"
+        "0000000000000004"
+        "01"
+        "08"
+        "0000000000000006"
+        "02"
+        "02"
+        "0002"  # the three tags of Kafka
     )
     metadata = TransactionMetadata(
-        "id", 5, 3, 60_000, TransactionState.ONGOING, {("tx", 0): None, ("tx", 2): None}, 16, 8,
-        previous_producer_id=4, next_producer_id=6, client_transaction_version=2,
+        "id",
+        5,
+        3,
+        60_000,
+        TransactionState.ONGOING,
+        {("tx", 0): None, ("tx", 2): None},
+        16,
+        8,
+        previous_producer_id=4,
+        next_producer_id=6,
+        client_transaction_version=2,
     )
     assert decode_value("id", value) == metadata
     assert encode_value(metadata) == value

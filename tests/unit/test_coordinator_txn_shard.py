@@ -211,8 +211,14 @@ def test_looking_into_transactions(host: TxnHost) -> None:
     assert described() == ("CompleteCommit", began_ms, 60_000, [])
     (unknown,) = host.describe("unknown")
     assert unknown.to_dict() == {
-        "error_code": 105, "transactional_id": "unknown", "transaction_state": "", "transaction_timeout_ms": 0,
-        "transaction_start_time_ms": 0, "producer_id": 0, "producer_epoch": 0, "topics": [],
+        "error_code": 105,
+        "transactional_id": "unknown",
+        "transaction_state": "",
+        "transaction_timeout_ms": 0,
+        "transaction_start_time_ms": 0,
+        "producer_id": 0,
+        "producer_epoch": 0,
+        "topics": [],
     }
 
 
@@ -606,8 +612,14 @@ def test_compaction_takes_nothing_away(host: TxnHost) -> None:
 
 def test_numbers_and_names_are_kafkas() -> None:
     assert [(state.number, state.value) for state in TransactionState] == [
-        (0, "Empty"), (1, "Ongoing"), (2, "PrepareCommit"), (3, "PrepareAbort"), (4, "CompleteCommit"), (5, "CompleteAbort"),
-        (6, "Dead"), (7, "PrepareEpochFence"),
+        (0, "Empty"),
+        (1, "Ongoing"),
+        (2, "PrepareCommit"),
+        (3, "PrepareAbort"),
+        (4, "CompleteCommit"),
+        (5, "CompleteAbort"),
+        (6, "Dead"),
+        (7, "PrepareEpochFence"),
     ]
 
 

@@ -117,7 +117,9 @@ def test_d7_a_reader_gets_through_a_long_run_of_aborted_data_with_any_buffer(max
     while offset < b.end_offset("t"):
         one = b.fetch("t", offset, committed=True, max_bytes=max_bytes)
         assert len(one.data) <= max(max_bytes, 200)
-        assert len(one.data) <= max_bytes or one.next_offset(offset) == b.fetch("t", offset, committed=True, max_bytes=1).next_offset(offset)
+        assert len(one.data) <= max_bytes or one.next_offset(offset) == b.fetch("t", offset, committed=True, max_bytes=1).next_offset(
+            offset
+        )
         offset = one.next_offset(offset)
 
 

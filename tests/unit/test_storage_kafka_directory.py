@@ -73,9 +73,7 @@ def consumed(log: Log, isolation: Isolation) -> list[list[object]]:
         ("txn", "txn read_committed", Isolation.READ_COMMITTED),
     ],
 )
-def test_consumers_read_what_they_read_from_kafka(
-    manager: LogManager, topic: str, section: str, isolation: Isolation
-) -> None:
+def test_consumers_read_what_they_read_from_kafka(manager: LogManager, topic: str, section: str, isolation: Isolation) -> None:
     for partition, expected in EXPECTED[section].items():
         log = manager.logs[topic, int(partition)]
         assert consumed(log, isolation) == expected["records"]
@@ -160,8 +158,7 @@ def test_snapshots_built_anew_hold_what_kafkas_hold(tmp_path: Path) -> None:
         name = f"{topic}-{partition}/{log.log_end_offset:020d}.snapshot"
         if (KAFKA / name).exists():
             ours, kafkas = [
-                ProducerStateManager.decode_snapshot((root / name).read_bytes(), log.log_end_offset, 0)
-                for root in (tmp_path, KAFKA)
+                ProducerStateManager.decode_snapshot((root / name).read_bytes(), log.log_end_offset, 0) for root in (tmp_path, KAFKA)
             ]
             rows = [
                 {

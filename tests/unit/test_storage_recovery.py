@@ -90,9 +90,7 @@ def test_a_segment_begun_behind_a_torn_one_goes(tmp_path: Path) -> None:
     assert values_of(log) == {0: b"0", 1: b"1"}
 
 
-def test_a_snapshot_that_is_corrupt_falls_back_to_the_older_one_then_to_a_scan(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_snapshot_that_is_corrupt_falls_back_to_the_older_one_then_to_a_scan(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     manager, log = new_log(tmp_path, segment_bytes=200)
     fill(log, 7)
     manager.close(NOW_MS)
