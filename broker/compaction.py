@@ -1,8 +1,8 @@
 """When compacted logs are cleaned: one at a time, the dirtiest first; the cleaning itself is done elsewhere (`Outbox.cleanings`).
 
 The order of effects: the log is brought to the disk up to where it is cleaned -> a job goes out -> `on_cleaned` -> the recovery point is
-written down -> the new segments are swapped in -> the cleaner's checkpoint is written. What fails is logged and tried again later; it never
-harms the log, which is as it was.
+written down -> the new segments are swapped in, a few at each tick -> the cleaner's checkpoint is written. What fails is logged and tried
+again later; it never harms the log, which is as it was.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from broker.outbox import Outbox
 from storage.checkpoints import CLEANER_NAME, CorruptCheckpoint, Offsets, decode_offsets, encode_offsets
 from storage.clean_plan import Dirt, assess, is_due, plan
-from storage.cleaner import CleanJob, CleanResult
+from storage.cleaner import CleanedSegment, CleanJob, CleanResult
 from storage.segment import CorruptLog
 from storage.segment_swap import discard_result, swap_in
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.compaction")
 
 FIRST_RETRY_MS, LAST_RETRY_MS = 15_000, 3_600_000
+SWAPPED_AT_ONCE = 16  # segments; a dozen names change for each, and nobody is served meanwhile
 
 Key = tuple[str, int]
 
@@ -38,18 +39,25 @@ class Compaction:
         self._cleaned_to = self._load()
         self._under_way: Log | None = None
         self._job: CleanJob | None = None
+        self._result: CleanResult | None = None
+        self._rest: tuple[CleanedSegment, ...] = ()
         self._next_job_id = 1
         self._next_ms = now_ms + config["log.cleaner.backoff.ms"]
         self._failures: dict[Key, tuple[int, int]] = {}
 
     def next_deadline_ms(self) -> int | None:
         """When to look again; None: while a job is under way, or for ever."""
-        return self._next_ms if self._under_way is None and self._config["log.cleaner.enable"] else None
+        if self._under_way is not None:
+            return None if self._result is None else self._next_ms
+        return self._next_ms if self._config["log.cleaner.enable"] else None
 
     def on_tick(self, now_ms: int) -> None:
         """Begin with the dirtiest log, if one is dirty enough."""
         deadline = self.next_deadline_ms()
         if deadline is None or now_ms < deadline:
+            return
+        if self._result is not None:
+            self._swap(now_ms)
             return
         self._next_ms = now_ms + self._config["log.cleaner.backoff.ms"]
         found = self._dirtiest(now_ms)
@@ -66,22 +74,44 @@ class Compaction:
         """A job ended. Takes: result, None where it failed: then the error says why."""
         log = self._under_way
         assert log is not None and job is self._job, "a cleaning ended that was not under way"
-        self._under_way = self._job = None
         key = log.topic, log.partition
-        is_wanted = self._logs.logs.get(key) is log and log.config.is_compacted
         if result is None:
-            if is_wanted:
+            self._end(now_ms)
+            if self._is_wanted(log):
                 self._note_failure(key, error, now_ms)
             return
-        if not is_wanted:
-            discard_result(log, result)
-            return
         self._failures.pop(key, None)
+        self._result, self._rest = result, result.segments
+        self._swap(now_ms)
+
+    def _swap(self, now_ms: int) -> None:
+        """Take in a few of the segments that are ready; with the last, the cleaning is over."""
+        log, job, result = self._under_way, self._job, self._result
+        assert log is not None and job is not None and result is not None
+        if not self._is_wanted(log):
+            discard_result(log, self._rest)
+            self._end(now_ms)
+            return
         self._logs.write_recovery_point(log, job.end_offset)
-        if swap_in(log, result, now_ms):
-            self._cleaned_to[key] = result.next_dirty_offset
+        first, self._rest = self._rest[:SWAPPED_AT_ONCE], self._rest[SWAPPED_AT_ONCE:]
+        complete = swap_in(log, first, now_ms)
+        if complete and self._rest:
+            self._next_ms = now_ms
+            return
+        if complete:
+            self._cleaned_to[log.topic, log.partition] = result.next_dirty_offset
             self._write()
+        else:
+            discard_result(log, self._rest)
         logger.info("%r: compacted up to offset %d: %s", log, result.next_dirty_offset, _sizes(result))
+        self._end(now_ms)
+
+    def _is_wanted(self, log: Log) -> bool:
+        return self._logs.logs.get((log.topic, log.partition)) is log and log.config.is_compacted
+
+    def _end(self, now_ms: int) -> None:
+        self._under_way = self._job = self._result = None
+        self._rest = ()
         self._next_ms = now_ms  # another may wait
 
     def forget(self, topic: str, partition: int) -> None:

@@ -130,7 +130,9 @@ class Broker:
                         raise _internal_log_is_damaged(name, index, error) from error
         self._producer_ids.skip_used(self._highest_producer_id() + 1)
         self.host.run_groups(self.groups.on_loaded(now_ms), now_ms)
+        self.host.is_recovering = True
         self.host.run_transactions(self.txns.on_loaded(now_ms), now_ms)
+        self.host.is_recovering = False
         self.host.abort_hanging_transactions(now_ms)
         if self.logs.lost_power:
             self.host.run_transactions(self.txns.on_power_loss(now_ms), now_ms)

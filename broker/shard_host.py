@@ -38,6 +38,7 @@ class ShardHost:
         self._broker = broker
         self._flush_transactions = broker.config["barnabas.transaction.durability"] == "flush"
         self._completing: dict[str, list[Callable[[int], None]]] = {}
+        self.is_recovering = False
         self._adding_connections: dict[tuple[str, bool], int] = {}
 
     # --- results -------------------------------------------------------------------------------------------------------------------------
@@ -170,7 +171,7 @@ class ShardHost:
         """
         log = self._broker.partition(topic, index)
         commit = effect.commit
-        if log is not None and commit and log.ended_before_open_transaction(effect.producer_id, effect.decided_ms):
+        if self.is_recovering and log is not None and commit and log.ended_before_open_transaction(effect.producer_id, effect.decided_ms):
             logger.warning("%s-%d: aborting a transaction of producer %d that a power loss left open", topic, index, effect.producer_id)
             commit = False
         return self.append_marker(

@@ -98,7 +98,9 @@ def plan(log: Log, dirt: Dirt, *, job_id: int, map_bytes: int, now_ms: int) -> C
         end_offset=dirt.end_offset,
         aborted=tuple(_aborted(log, dirt.end_offset)),
         last_batches={
-            producer.producer_id: (producer.last_offset, producer.producer_epoch) for producer in log.producer_state.producers.values()
+            producer.producer_id: (last_offset, producer.producer_epoch)
+            for producer in log.producer_state.producers.values()
+            if (last_offset := producer.last_offset) < dirt.end_offset
         },
         now_ms=now_ms,
         delete_retention_ms=log.config.delete_retention_ms,

@@ -74,7 +74,8 @@ class CleanJob(NamedTuple):
 
     groups: (base offset, size) of each segment, from the log's first on without a gap; those of a group become one. first_dirty_offset:
     below it no key comes twice. end_offset: of the last group, exclusive. aborted: all entries that touch [0, end_offset), by their
-    markers' offsets. last_batches: producer id -> (offset of its last data, -1 where there are none; its epoch), of those remembered.
+    markers' offsets. last_batches: producer id -> (offset of its last data, -1 where there are none; its epoch), of those remembered whose
+    last data are not above all that.
     """
 
     job_id: int

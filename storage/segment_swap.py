@@ -23,7 +23,7 @@ from crc32c import crc32c
 
 from protocol.records import HEADER_SIZE, read_header
 from storage.checkpoints import MANIFEST_NAME, CorruptCheckpoint, Manifest, SegmentNote
-from storage.cleaner import CleanedSegment, CleanResult, cleaned_path, discard
+from storage.cleaner import CleanedSegment, cleaned_path, discard
 from storage.segment import (
     INDEX_SUFFIXES,
     LOG_SUFFIX,
@@ -46,18 +46,18 @@ _LOG_LAST = (*INDEX_SUFFIXES, LOG_SUFFIX)
 logger = logging.getLogger(__name__)
 
 
-def swap_in(log: Log, result: CleanResult, now_ms: int) -> bool:
+def swap_in(log: Log, segments: Sequence[CleanedSegment], now_ms: int) -> bool:
     """Put the new segments in the places of the old.
 
-    Takes:  result, of a job of this very log. Segments may have been rolled or let go since.
-    Gives:  whether all of it was taken: only then is the log clean up to the result's next_dirty_offset. A group that lost segments in the
-            meantime is dropped, and with it all later ones; one that is gone altogether is not missed.
+    Takes:  segments, of a job of this very log, all or the next few. Old ones may have been rolled or let go since.
+    Gives:  whether all were taken, else the rest of the job is not to be: a group that lost segments in the meantime is dropped, and with it
+            all later ones; one that is gone altogether is not missed.
     Raises: OSError, which is fatal.
     """
     present = {segment.base_offset: segment for segment in log.segments[:-1]}
     taken: list[CleanedSegment] = []
     complete = True
-    for cleaned in result.segments:
+    for cleaned in segments:
         left = sum(base_offset in present for base_offset in cleaned.replaces)
         complete = complete and left in (0, len(cleaned.replaces))
         if complete and left:
@@ -74,10 +74,10 @@ def swap_in(log: Log, result: CleanResult, now_ms: int) -> bool:
     return complete
 
 
-def discard_result(log: Log, result: CleanResult) -> None:
+def discard_result(log: Log, segments: Sequence[CleanedSegment]) -> None:
     """Drop what a job made: its log is gone, or is no longer to be compacted."""
     if log.disk.is_dir(log.directory):
-        for cleaned in result.segments:
+        for cleaned in segments:
             discard(log.disk, log.directory, cleaned.base_offset)
 
 

@@ -47,7 +47,7 @@ def compact(
         return cleaned_to
     result: CleanResult = clean(disk or manager.disk, job)
     manager.write_recovery_point(log, job.end_offset)
-    return result.next_dirty_offset if swap_in(log, result, now_ms) else cleaned_to
+    return result.next_dirty_offset if swap_in(log, result.segments, now_ms) else cleaned_to
 
 
 def batches_of(log: Log) -> list[tuple[BatchHeader, bytes]]:

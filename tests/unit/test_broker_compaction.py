@@ -11,7 +11,7 @@ import pytest
 from helpers.storage_cleaning import COMPACTED, entries, put
 from helpers.storage_logs import NOW_MS, TOPIC_ID, open_manager
 
-from broker.compaction import FIRST_RETRY_MS, Compaction
+from broker.compaction import FIRST_RETRY_MS, SWAPPED_AT_ONCE, Compaction
 from broker.config import BrokerConfig
 from broker.flush_queue import FlushQueue
 from broker.outbox import Outbox
@@ -59,6 +59,8 @@ class Host:
         self.outbox.cleanings.clear()
         result: CleanResult | None = None if error else clean(OsDisk(), job)
         self.compaction.on_cleaned(job, result, error, self.now_ms)
+        while self.compaction._result is not None:
+            self.tick()
         return Path(job.directory).name
 
     def checkpoint(self) -> dict[tuple[str, int], int]:
@@ -222,3 +224,34 @@ def test_without_log_cleaner_enable_nothing_is_cleaned(tmp_path: Path) -> None:
     assert host.compaction.next_deadline_ms() is None
     host.compaction.on_tick(NOW_MS + 10 * BACKOFF_MS)
     assert not host.outbox.flushes and not host.outbox.cleanings
+
+
+def test_many_segments_are_swapped_in_a_few_at_a_time(tmp_path: Path) -> None:
+    """And what happens between: the log goes on, loses its oldest segments, or is deleted."""
+    for meanwhile in ("nothing", "append", "delete the oldest", "delete the topic"):
+        host = Host(tmp_path / meanwhile)
+        log = host.log()
+        fill(log, 41)
+        host.tick()
+        (job,) = host.outbox.cleanings
+        host.outbox.cleanings.clear()
+        host.compaction.on_cleaned(job, clean(OsDisk(), job), "", host.now_ms)
+        left = [entry[0] for entry in entries(log)]
+        assert left == list(range(SWAPPED_AT_ONCE, 41))
+        assert host.compaction.next_deadline_ms() == host.now_ms  # at once, but others come first
+        assert not (host.path / "cleaner-offset-checkpoint").exists()
+        if meanwhile == "append":
+            fill(log, 1)
+        elif meanwhile == "delete the oldest":
+            log.delete_records_before(20)
+            log.delete_old_segments(host.now_ms)
+        elif meanwhile == "delete the topic":
+            host.logs.delete("t", 0, host.now_ms)
+        host.compaction.on_tick(host.now_ms)
+        host.compaction.on_tick(host.now_ms)
+        if meanwhile != "delete the topic":
+            assert [entry[0] for entry in entries(log)] == ([39, 40, 41] if meanwhile == "append" else [39, 40])
+            assert host.checkpoint() == {("t", 0): 40}
+            assert log.log_start_offset == (20 if meanwhile == "delete the oldest" else 0)
+        assert not list(host.path.glob("t-0*/*.cleaned")) or meanwhile == "delete the topic"
+        assert (host.compaction._result is None and host.compaction._under_way is None) or host.outbox.cleanings

@@ -557,7 +557,7 @@ def test_segments_may_be_rolled_while_others_are_cleaned(tmp_path: Path) -> None
     result = clean(manager.disk, job)
     for _ in range(3):
         put(log, b"k", b"w")
-    assert swap_in(log, result, NOW_MS)
+    assert swap_in(log, result.segments, NOW_MS)
     assert offsets(log) == [2, 3, 4, 5, 6]
 
 
@@ -574,7 +574,7 @@ def test_segments_that_were_let_go_meanwhile_do_not_come_back(tmp_path: Path, st
     log.delete_records_before(start)
     log.delete_old_segments(NOW_MS)
     before = values_of(log)
-    complete = swap_in(log, result, NOW_MS)
+    complete = swap_in(log, result.segments, NOW_MS)
     left = values_of(log)
     assert left.items() <= before.items()
     assert log.log_start_offset == start
