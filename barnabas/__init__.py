@@ -1,4 +1,4 @@
-"""Barnabas: a Kafka-compatible broker with transactions, in pure Python, and an exactly-once Spark pipeline on top of it."""
+"""Barnabas: a Kafka-compatible broker with transactions, in pure Python, and a Spark connector that reads what was committed."""
 
 from barnabas.process import BrokerProcess
 from barnabas.version import __version__

@@ -137,7 +137,7 @@ def test_the_broker_goes_on_when_the_cleaners_process_is_killed(own: BrokerProce
 def test_the_broker_is_killed_again_and_again_while_it_cleans(own: BrokerProcess) -> None:
     create(own, "t")
     committed: dict[bytes, bytes] = {}
-    for turn in range(6):
+    for turn in range(4):
         producer = transactional(own, "writes")
         committed |= write(producer, "t", range(turn * 25, turn * 25 + 25))
         wait_for_another(own, "t-0", compactions(own, "t-0") - 1 if turn % 2 else 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -702,3 +703,29 @@ def test_settings_that_make_small_indexes_bound_what_is_merged(tmp_path: Path) -
     assert all(len(segment.offset_index()) <= 60 // 8 for segment in log.segments)
     assert offsets(log) == list(range(20))
     assert LogConfig().roll_ms == LogConfig().segment_ms
+
+
+def test_directories_that_kafka_wrote_are_compacted(tmp_path: Path) -> None:
+    """Its batches, markers, aborted indexes and snapshots; of each key the last committed value stays, and what is open stays open."""
+    shutil.copytree(Path(__file__).parent.parent / "fixtures" / "kafka-logdir" / "data", tmp_path / "data")
+    for path in (tmp_path / "data").rglob("*"):
+        path.chmod(0o755)
+    config = replace(COMPACTED, segment_bytes=1 << 20, delete_retention_ms=DAY_MS)
+    manager = open_manager(tmp_path / "data", config)
+    removed = 0
+    for log in manager.logs.values():
+        log.config = replace(config, segment_ms=1)
+        log.maybe_roll(NOW_MS + 10**12)
+        log.append(batch(keys=[b"one more"]), now_ms=NOW_MS)
+        before, latest, ends = len(entries(log)), last_committed(log), (log.log_start_offset, log.last_stable_offset, log.log_end_offset)
+        compact(manager, log)
+        assert last_committed(log) == latest, log
+        assert (log.log_start_offset, log.last_stable_offset, log.log_end_offset) == ends
+        removed += before - len(entries(log))
+    assert removed > 100
+
+
+def last_committed(log: Log) -> dict[bytes | None, tuple[int, bytes | None]]:
+    committed = committed_values(log)
+    found = {key: (offset, value) for offset, key, value in entries(log) if offset in committed and key is not None}
+    return {key: held for key, held in found.items() if held[1] is not None}
