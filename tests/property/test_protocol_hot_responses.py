@@ -27,6 +27,7 @@ fetched = st.builds(
     int64,
     st.none() | st.lists(st.tuples(int64, int64), max_size=3),
     st.none() | st.binary(min_size=1, max_size=300),
+    diverging=st.none(),
 )
 diverging = st.builds(lambda p, epoch, end: p._replace(diverging=(epoch, end)), fetched, int32, int64)
 
