@@ -21,6 +21,8 @@ from functools import partial
 from typing import NamedTuple
 from zlib import crc32
 
+from crc32c import crc32c
+
 from protocol.errors import Code, KafkaError
 from protocol.records import (
     CONTROL,
@@ -34,7 +36,7 @@ from protocol.records import (
     encode_marker,
     records_of,
 )
-from storage.checkpoints import MANIFEST_NAME, Manifest, SegmentNote
+from storage.checkpoints import LEADER_EPOCH_NAME, MANIFEST_NAME, Manifest, SegmentNote, encode_epochs
 from storage.disk import Disk, File, Syncable
 from storage.leader_epochs import LeaderEpochs
 from storage.log_config import LogConfig
@@ -925,6 +927,8 @@ class Log:
     def write_manifest(self, *, closing: bool = False) -> None:
         """Note what the files are; of the active segment, which goes on growing, what they are so far."""
         manifest = Manifest(self.topic_id, self.log_start_offset, self.log_end_offset)
+        epochs = encode_epochs(self.epochs.entries)  # its form has no checksum of its own
+        manifest.files[LEADER_EPOCH_NAME] = (len(epochs), crc32c(epochs))
         for segment in self.segments:
             base, known = segment.base_offset, segment.manifest
             end_offset = self._end_of(segment)

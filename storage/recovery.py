@@ -24,12 +24,14 @@ from crc32c import crc32c
 from protocol.errors import KafkaError
 from protocol.records import CRC_START, HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, read_header
 from storage.checkpoints import (
+    LEADER_EPOCH_NAME,
     MANIFEST_NAME,
     NO_TOPIC_ID,
     PARTITION_METADATA_NAME,
     CorruptCheckpoint,
     Manifest,
     decode_partition_metadata,
+    encode_epochs,
     encode_partition_metadata,
 )
 from storage.disk import Disk
@@ -110,7 +112,7 @@ def load_log(
         _say_what_shrank(directory, manifest, sizes)
     end_offset = state.end_offset
     snapshots = _usable_snapshots(disk, directory, files.snapshots, end_offset)
-    epochs = _load_epochs(disk, directory, segments, end_offset)
+    epochs = _load_epochs(disk, directory, segments, end_offset, manifest)
     log = Log(
         disk,
         directory,
@@ -258,9 +260,12 @@ def _usable_snapshots(disk: Disk, directory: str, snapshots: list[int], end_offs
     return [offset for offset in snapshots if offset <= end_offset]
 
 
-def _load_epochs(disk: Disk, directory: str, segments: list[Segment], end_offset: int) -> LeaderEpochs:
+def _load_epochs(disk: Disk, directory: str, segments: list[Segment], end_offset: int, manifest: Manifest | None) -> LeaderEpochs:
     try:
         epochs = LeaderEpochs.load(disk, directory)
+        noted = manifest is not None and LEADER_EPOCH_NAME in manifest.files
+        if noted and manifest is not None and not manifest.knows(LEADER_EPOCH_NAME, encode_epochs(epochs.entries)):
+            raise CorruptCheckpoint("they are not as they were noted")
         epochs.truncate_from_end(end_offset)
         return epochs
     except (FileNotFoundError, CorruptCheckpoint) as error:

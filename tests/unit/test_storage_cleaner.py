@@ -707,7 +707,7 @@ def test_settings_that_make_small_indexes_bound_what_is_merged(tmp_path: Path) -
 
 def test_directories_that_kafka_wrote_are_compacted(tmp_path: Path) -> None:
     """Its batches, markers, aborted indexes and snapshots; of each key the last committed value stays, and what is open stays open."""
-    shutil.copytree(Path(__file__).parent.parent / "fixtures" / "kafka-logdir" / "data", tmp_path / "data")
+    shutil.copytree(Path(__file__).parent.parent / "fixtures" / "kafka-logdir" / "logdir", tmp_path / "data")
     for path in (tmp_path / "data").rglob("*"):
         path.chmod(0o755)
     config = replace(COMPACTED, segment_bytes=1 << 20, delete_retention_ms=DAY_MS)
