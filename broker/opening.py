@@ -29,17 +29,17 @@ JOURNAL = "barnabas-metadata.journal"
 def open_broker(config: BrokerConfig, ids: Ids, *, disk: Disk | None = None, now_ms: int | None = None) -> Broker:
     """Open the data directory that the configuration names, and whatever is in it.
 
-    Raises: storage.errors.StorageError, with one line that says which file is wrong and what to do; OSError of the disk.
+    Raises: LogDirectoryError, with one line that says which file is wrong and what to do; OSError of the disk.
     """
     disk = OsDisk() if disk is None else disk
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    config_path = f"{config.data_dir}/{JOURNAL}"
+    journal_path = f"{config.data_dir}/{JOURNAL}"
     logs = LogManager(disk, config.data_dir, config=_log_manager_config(config, ids), now_ms=now_ms)
 
     @functools.cache
     def metadata() -> ClusterMetadata:
         """Read once the directory is ours: the log manager locks it before it asks for any topic's settings."""
-        opened = ClusterMetadata(disk, config_path)
+        opened = ClusterMetadata(disk, journal_path)
         config.set_dynamic(opened.broker_configs)
         return opened
 
