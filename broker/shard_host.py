@@ -39,7 +39,7 @@ class ShardHost:
         self._flush_transactions = broker.config["barnabas.transaction.durability"] == "flush"
         self._completing: dict[str, list[Callable[[int], None]]] = {}
         self.is_recovering = False
-        self._adding_connections: dict[tuple[str, bool], int] = {}
+        self._adding_connections: dict[tuple[str, bool], tuple[tuple[int, int], int]] = {}
 
     # --- results -------------------------------------------------------------------------------------------------------------------------
 
@@ -115,13 +115,15 @@ class ShardHost:
         if known is None or known.producer != producer:
             return
         key = (transactional_id, offsets)
-        latest = self._adding_connections.get(key, 0)
+        of_producer, latest = self._adding_connections.get(key, (producer, 0))
+        if of_producer != producer:
+            latest = 0  # InitProducerId came between, over whichever connection: what is late from before bears the epoch of before
         if connection_id < latest:
             raise ProtocolViolation(
                 f"a request for the transactional id {transactional_id} comes over a connection that its producer has given up since"
             )
         if adds and connection_id > latest:
-            self._adding_connections[key] = connection_id
+            self._adding_connections[key] = (producer, connection_id)
 
     def end_transaction(self, request: Any, context: Any, now_ms: int) -> None:
         """EndTxn: a commit is decided only when the transaction's data are on the disk."""
@@ -141,12 +143,17 @@ class ShardHost:
         broker.flushes.wait(logs, decide, now_ms)
 
     def write_markers(self, effect: WriteMarkers, now_ms: int) -> None:
-        """Append the marker to every partition of the transaction, then let the coordinator complete it."""
+        """Append the marker to every partition of the transaction, then let the coordinator complete it.
+
+        Readers are told when all markers are there: one that waits for several of the partitions gets the transaction with one answer.
+        """
         logs = []
         for topic, index in effect.partitions:
             log = self._end_on_partition(topic, index, effect, now_ms)
             if log is not None:
                 logs.append(log)
+        for log in logs:
+            self._broker.on_progress(log, now_ms)
 
         txns = self._broker.txns
         identity = (effect.transactional_id, effect.producer_id, effect.producer_epoch)
@@ -210,7 +217,7 @@ class ShardHost:
     ) -> Log | None:
         """One marker of a coordinator's own decision; None where the partition is no more, or has seen a later epoch.
 
-        Markers of internal offsets also materialise (or drop) the group offsets that waited for them.
+        Markers of internal offsets also materialise (or drop) the group offsets that waited for them. The caller tells those who read.
         """
         log = self._broker.partition(topic, index)
         if log is None:
@@ -231,7 +238,6 @@ class ShardHost:
             return None
         if topic == OFFSETS_TOPIC:
             self._broker.groups.replay_marker(index, info.first_offset, producer_id, producer_epoch, commit)
-        self._broker.on_progress(log, now_ms)
         return log
 
     def abort_hanging_transactions(self, now_ms: int) -> None:

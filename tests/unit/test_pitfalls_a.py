@@ -72,6 +72,19 @@ def test_a1_who_ends_over_an_older_connection_connects_again_and_is_heard(b: Pit
     assert b.read("t", committed=True) == [b"a"]
 
 
+def test_a1_a_new_session_may_come_over_any_connection(b: PitfallBroker) -> None:
+    """Two processes of one id take turns over connections that they keep: each turn begins with InitProducerId and has its own epoch."""
+    first, second = Producer(b, "txn"), Producer(b, "txn")
+    assert first.connection < second.connection
+    second.send("t", 0, b"second")
+    assert second.end(True) == 0
+    first.begin_session()
+    first.send("t", 0, b"first")
+    assert first.end(True) == 0
+    assert second.end(True) == 90
+    assert b.read("t", committed=True) == [b"second", b"first"]
+
+
 def test_a1_offsets_may_come_over_the_connection_of_the_groups_coordinator(b: PitfallBroker) -> None:
     """Some clients have one connection for each coordinator, whichever they opened first; none of the two is given up."""
     to_group = b.connect()
