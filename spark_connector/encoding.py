@@ -1,0 +1,598 @@
+"""Arrow rows -> record batches by topic and partition, without a Python step per record.
+
+Rows are collected until enough of them fill batches, then all are encoded in one round:
+
+1. *Place.* Each row has a number that stands for its topic and partition; a stable sort by it brings together what belongs together, in the
+   order of the rows. Where a batch ends follows from the running sum of the records' sizes.
+2. *Small parts.* All that stands in a record besides key, value and headers is varints. They are written for all records at once, one byte of one
+   field at a time, into an array with a row of fixed width for each record.
+3. *Gathering.* That array, the keys, the values and the headers are laid behind each other as one Arrow array of byte strings, and one `take`
+   with the indices (small part, key, small part, value, …) of record after record brings them out sorted and joined: the bytes of its
+   result are the records.
+
+From there on it is a step per batch: slice, compress, header, checksum.
+
+    a record: varint length | int8 attributes 0 | varint timestamp_delta | varint offset_delta | varint key length, key
+              | varint value length, value | varint header count | per header: varint length, key, varint length, value
+
+Lengths are zigzag-encoded: twice the length, and 1 for null.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from protocol.compression import Codec, compress
+from protocol.records import (
+    HEADER_SIZE,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    TRANSACTIONAL,
+    assemble_batch,
+)
+from spark_connector.partitioner import partitions_of, strings_of
+from spark_connector.spool import EncodedBatch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+    Unsigned = NDArray[Any]  # uint32 or uint64
+
+BATCH_BYTES = 512 * 1024
+ROUND_BYTES = 4 << 20  # of full batches are encoded at once: enough that a round's fixed cost does not show
+LIMIT_BYTES = 64 << 20  # of rows are held at most, besides those that are being added
+PART_BYTES = 4 << 20  # of records are gathered at once
+SLICE_BYTES = 16 << 20  # of added rows are looked at once: Arrow's offsets are 32 bits wide
+LARGEST_ROW_BYTES = 1 << 30
+ROW_COST = 64  # bytes of arrays that a row needs besides its content
+NULL = 1  # the length -1, zigzag-encoded
+SMALLEST_RECORD = 7
+
+HEADERS_TYPE = "array<struct<key:string,value:binary>>"
+ACCEPTED_TYPES = {
+    "key": ("string", "binary"),
+    "value": ("string", "binary"),
+    "headers": (HEADERS_TYPE,),
+    "topic": ("string",),
+    "partition": ("int",),
+    "timestamp": ("timestamp",),
+}
+PER_MILLISECOND = {"ms": 1, "us": 1_000, "ns": 1_000_000}
+
+
+class EncodingError(ValueError):
+    """A row or a column cannot become a record: the message names the column and says what to do."""
+
+
+def check_schema(fields: Sequence[tuple[str, str]], topic: str | None) -> None:
+    """Whether rows with such columns can be written.
+
+    Takes:  fields, names and types (Spark's simpleString); topic, the option, which goes before the column of that name.
+    Raises: EncodingError naming the column.
+    """
+    names = [name for name, _ in fields]
+    for name, kind in fields:
+        if name not in ACCEPTED_TYPES:
+            raise EncodingError(_unknown_column(name))
+        if names.count(name) > 1:
+            raise EncodingError(f"Column '{name}' is there {names.count(name)} times; a record has one.")
+        accepted = ACCEPTED_TYPES[name]
+        if kind.partition(" collate ")[0] not in accepted:
+            raise EncodingError(f"Column '{name}' has the type {kind}, but has to be {' or '.join(accepted)}: cast it.")
+    if "value" not in names:
+        raise EncodingError(
+            "There is no column 'value' (string or binary), which is what a record holds: name one so, or make one with to_json."
+        )
+    if topic is None and "topic" not in names:
+        raise EncodingError("It is not said where to write: set the option 'topic', or add a column 'topic' (string).")
+
+
+def _unknown_column(name: str) -> str:
+    near = difflib.get_close_matches(name.lower(), ACCEPTED_TYPES, 1)
+    hint = f"is '{near[0]}' meant?" if near else f"leave it out with drop('{name}'), or make it a part of 'value'."
+    return f"Column '{name}' has no place in a record, which takes {', '.join(ACCEPTED_TYPES)}: {hint}"
+
+
+class _Topic(NamedTuple):
+    """A topic that rows were for: its partitions have the numbers from `first_place` on."""
+
+    name: str
+    first_place: int
+    partition_count: int
+
+
+class _Rows(NamedTuple):
+    """Collected rows. Lengths are zigzag-encoded; `headers` holds each row's headers as they stand in a record, None where no row has any."""
+
+    places: NDArray[np.int32]
+    timestamps: Ints
+    key_lengths: Unsigned
+    value_lengths: Unsigned
+    key: list[pa.Array]
+    value: list[pa.Array]
+    headers: list[pa.Array] | None
+
+
+class Encoder:
+    """Makes batches of the rows of one task.
+
+    Tracks the rows that are in no batch yet, and how many bytes there are for each partition. A round of encoding comes when full batches of
+    ROUND_BYTES are there, and more than would be left over, so that no row is carried along for long; or when LIMIT_BYTES are reached: then the
+    fullest partitions are encoded too, until half of it is left.
+    """
+
+    def __init__(
+        self,
+        *,
+        topic: str | None,
+        partition_counts: Callable[[str], int],
+        compression: Codec,
+        now_ms: Callable[[], int],
+        batch_bytes: int = BATCH_BYTES,
+        task: int = 0,
+        round_bytes: int = ROUND_BYTES,
+        limit_bytes: int = LIMIT_BYTES,
+    ) -> None:
+        """Takes: topic, for all rows, or None for the column's; partition_counts, asked once for each topic, 0 where there is none;
+        batch_bytes, the size of a batch before compression, which only a single record may exceed; task, where rows without key begin.
+        """
+        self._topic = topic
+        self._partition_counts = partition_counts
+        self._codec = compression
+        self._now_ms = now_ms
+        self._batch_bytes = batch_bytes
+        self._turn = task
+        self._round_bytes = round_bytes
+        self._limit_bytes = limit_bytes
+        self._topics: dict[str, _Topic] = {}
+        self._names_by_place: list[tuple[str, int]] = []
+        self._rows: list[_Rows] = []
+        self._bytes_by_place = np.zeros(0, np.int64)
+        self._held_bytes = 0
+
+    def add(self, rows: pa.RecordBatch) -> list[EncodedBatch]:
+        """Collect rows, with columns as `check_schema` allows.
+
+        Gives:  the batches that are encoded by now; those of one partition are in the order of their rows, over all calls.
+        Raises: EncodingError where a row has no topic, a partition that isn't there, or a header without key.
+        """
+        batches: list[EncodedBatch] = []
+        now_ms = self._now_ms()
+        for part in _slices(_columns(rows, with_topic=self._topic is None)):
+            self._collect(part, now_ms)
+            full = self._bytes_by_place // self._batch_bytes * self._batch_bytes
+            full_bytes, all_bytes = int(full.sum()), int(self._bytes_by_place.sum())
+            if self._held_bytes >= self._limit_bytes or full_bytes >= max(self._round_bytes, all_bytes - full_bytes):
+                batches += self._encode(keep_bytes=self._limit_bytes // 2)
+        return batches
+
+    def finish(self) -> list[EncodedBatch]:
+        """The batches of all rows that are left."""
+        return self._encode(keep_bytes=0) if self._rows else []
+
+    # --- collecting
+
+    def _collect(self, rows: dict[str, pa.Array], now_ms: int) -> None:
+        key, value = rows["key"], rows["value"]
+        headers = _encoded_headers(rows["headers"]) if "headers" in rows else None
+        places = self._places(rows)
+        collected = _Rows(
+            places,
+            _timestamps(rows.get("timestamp"), len(value), now_ms),
+            _zigzag_lengths(key),
+            _zigzag_lengths(value),
+            [key],
+            [value],
+            None if headers is None else [headers],
+        )
+        self._rows.append(collected)
+        self._count(collected)
+
+    def _count(self, rows: _Rows) -> None:
+        sizes = _content_sizes(rows)
+        if len(self._bytes_by_place) < len(self._names_by_place):
+            self._bytes_by_place = np.append(
+                self._bytes_by_place, np.zeros(len(self._names_by_place) - len(self._bytes_by_place), np.int64)
+            )
+        self._bytes_by_place += np.bincount(rows.places, sizes, len(self._bytes_by_place)).astype(np.int64)
+        self._held_bytes += int(sizes.sum()) + ROW_COST * len(sizes)
+
+    def _places(self, rows: dict[str, pa.Array]) -> NDArray[np.int32]:
+        """For each row the number that stands for its topic and partition."""
+        first_places: int | Ints
+        counts: int | Ints
+        if self._topic is not None:
+            topic = self._topic_named(self._topic, "option 'topic'")
+            topics, which = [topic], None
+            first_places, counts = topic.first_place, topic.partition_count
+        else:
+            topics, which = self._topics_of(rows["topic"])
+            first_places = np.array([topic.first_place for topic in topics])[which]
+            counts = np.array([topic.partition_count for topic in topics])[which]
+        partitions = self._partitions(rows, counts)
+        outside = (partitions < 0) | (partitions >= counts)
+        if outside.any():
+            row = int(np.argmax(outside))
+            topic = topics[0 if which is None else which[row]]
+            raise EncodingError(
+                f"Column 'partition' has {partitions[row]} in a row for topic '{topic.name}', whose partitions are 0 to "
+                f"{topic.partition_count - 1}: correct it, or leave it null for the key to decide."
+            )
+        return (first_places + partitions).astype(np.int32)
+
+    def _topics_of(self, column: pa.Array) -> tuple[list[_Topic], Ints]:
+        """The topics of some rows, and which of them each row is for."""
+        if column.null_count:
+            raise EncodingError("Column 'topic' is null in a row: fill it in, or set the option 'topic', which counts for all rows.")
+        encoded = column.dictionary_encode()
+        topics = [self._topic_named(name.decode(), "column 'topic'") for name in encoded.dictionary.to_pylist()]
+        return topics, encoded.indices.to_numpy().astype(np.int64)
+
+    def _topic_named(self, name: str, origin: str) -> _Topic:
+        topic = self._topics.get(name)
+        if topic is None:
+            count = self._partition_counts(name)
+            if count <= 0:
+                raise EncodingError(f"Topic '{name}', which the {origin} names, does not exist: create it, or correct the name.")
+            topic = self._topics[name] = _Topic(name, len(self._names_by_place), count)
+            self._names_by_place += ((name, partition) for partition in range(count))
+        return topic
+
+    def _partitions(self, rows: dict[str, pa.Array], counts: int | Ints) -> Ints:
+        """The partition that each row asks for, else that of its key, else the one whose turn it is."""
+        wanted, key = rows.get("partition"), rows["key"]
+        if wanted is not None and not wanted.null_count:
+            return _int64s(wanted)
+        if key.null_count == len(key):
+            partitions = np.empty(len(key), np.int64)
+            partitions[:] = self._turn % counts
+            self._turn += 1
+        else:
+            partitions = partitions_of(key, counts)
+            if key.null_count:
+                np.copyto(partitions, self._turn % counts, where=_nulls(key))
+                self._turn += 1
+        if wanted is not None:
+            np.copyto(partitions, _int64s(wanted.fill_null(0)), where=~_nulls(wanted))
+        return partitions
+
+    # --- encoding
+
+    def _encode(self, keep_bytes: int) -> list[EncodedBatch]:
+        """Encode all full batches, and of the others the largest, until no more than `keep_bytes` are left."""
+        rows = _together(self._rows)
+        order = np.argsort(rows.places.astype(np.uint16) if len(self._names_by_place) <= 1 << 16 else rows.places, kind="stable")
+        places = rows.places[order]
+        sizes = _largest_sizes(rows, self._batch_bytes)[order]
+        ends, is_last = _cut(places, sizes, self._batch_bytes - HEADER_SIZE)
+        counts = np.diff(ends, prepend=0)
+        chosen = ~is_last | _largest(np.add.reduceat(sizes, ends - counts) + ROW_COST * counts, is_last, keep_bytes)
+        in_chosen = np.repeat(chosen, counts)
+        encoded = list(self._batches(rows, order[in_chosen], places[(ends - counts)[chosen]], counts[chosen]))
+        self._rows, self._held_bytes = [], 0
+        self._bytes_by_place[:] = 0
+        if not chosen.all():
+            left = _rows_at(rows, np.sort(order[~in_chosen]))
+            self._rows.append(left)
+            self._count(left)
+        return encoded
+
+    def _batches(self, rows: _Rows, order: Ints, places: NDArray[np.int32], counts: Ints) -> Iterator[EncodedBatch]:
+        """Batches of so many rows each, in that order."""
+        starts = np.cumsum(counts) - counts
+        timestamps = rows.timestamps[order]
+        base_timestamps = timestamps[starts]
+        max_timestamps = np.maximum.reduceat(timestamps, starts)
+        timestamp_deltas = timestamps - np.repeat(base_timestamps, counts)
+        offset_deltas = np.arange(len(order)) - np.repeat(starts, counts)
+        bodies = _bodies(rows, order, timestamp_deltas, offset_deltas, counts)
+        for place, count, base_timestamp, max_timestamp in zip(
+            places.tolist(), counts.tolist(), base_timestamps.tolist(), max_timestamps.tolist(), strict=True
+        ):
+            body = next(bodies)
+            data = assemble_batch(
+                body if self._codec == Codec.NONE else compress(self._codec, bytes(body)),
+                base_offset=0,
+                leader_epoch=NO_LEADER_EPOCH,
+                attributes=TRANSACTIONAL | self._codec,
+                last_offset_delta=count - 1,
+                base_timestamp=base_timestamp,
+                max_timestamp=max_timestamp,
+                producer_id=NO_PRODUCER_ID,
+                producer_epoch=NO_PRODUCER_EPOCH,
+                base_sequence=NO_SEQUENCE,
+                record_count=count,
+            )
+            topic, partition = self._names_by_place[place]
+            yield EncodedBatch(topic, partition, count, data)
+
+
+# --- from Arrow's columns to plain ones
+
+
+def _columns(rows: pa.RecordBatch, *, with_topic: bool) -> pa.RecordBatch:
+    """The columns that count, with types that can be sliced and measured."""
+    columns = {}
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        if name in ACCEPTED_TYPES and (name != "topic" or with_topic):
+            # Views share buffers, so that what a slice of them holds cannot be told.
+            columns[name] = column.cast(pa.large_binary()) if column.type in (pa.string_view(), pa.binary_view()) else column
+    if "key" not in columns:
+        columns["key"] = pa.nulls(rows.num_rows, pa.binary())
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _slices(rows: pa.RecordBatch) -> Iterator[dict[str, pa.Array]]:
+    """The rows in order, so many at a time that their bytes fit into arrays with 32-bit offsets."""
+    if not rows.num_rows:
+        return
+    if rows.nbytes > SLICE_BYTES and rows.num_rows > 1:
+        middle = rows.num_rows // 2
+        yield from _slices(rows.slice(0, middle))
+        yield from _slices(rows.slice(middle))
+        return
+    if rows.nbytes > LARGEST_ROW_BYTES:
+        raise EncodingError(
+            f"A row holds {rows.nbytes:,} bytes in 'key', 'value' and 'headers'; a record cannot have more than a gigabyte."
+        )
+    columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+    yield {name: column.cast(pa.binary()) if name in ("key", "value", "topic") else column for name, column in columns.items()}
+
+
+def _nulls(array: pa.Array) -> Flags:
+    nulls: Flags = array.is_null().to_numpy(zero_copy_only=False)
+    return nulls
+
+
+def _int64s(array: pa.Array) -> Ints:
+    numbers: Ints = array.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _timestamps(column: pa.Array | None, count: int, now_ms: int) -> Ints:
+    """Milliseconds since 1970, rounded down; `now_ms` where there is none."""
+    if column is None or column.null_count == count:
+        return np.full(count, now_ms)
+    if column.type.unit == "s":
+        column = column.cast(pa.timestamp("ms", column.type.tz))
+    milliseconds = _int64s(column.cast(pa.int64()).fill_null(0)) // PER_MILLISECOND[column.type.unit]
+    if column.null_count:
+        milliseconds[_nulls(column)] = now_ms
+    return milliseconds
+
+
+def _zigzag_lengths(array: pa.Array) -> Unsigned:
+    """What stands in front of each byte string."""
+    lengths = np.diff(strings_of(array).edges).astype(np.uint32)
+    lengths <<= 1
+    if array.null_count:
+        lengths[_nulls(array)] = NULL
+    return lengths
+
+
+def _encoded_headers(column: pa.Array) -> pa.Array | None:
+    """Count and headers of each row as they stand in a record; None where no row has any."""
+    counts = _int64s(pc.list_value_length(column).fill_null(0))
+    if not counts.any():
+        return None
+    key, value = (array.cast(pa.binary()) for array in pc.list_flatten(column).flatten())
+    if key.null_count:
+        raise EncodingError(
+            "Column 'headers' has a header whose key is null; every header of a record has a key: give it one, or leave it out."
+        )
+    lengths = _pieces(len(key), [[_zigzag_lengths(key)], [_zigzag_lengths(value)]])
+    pool = _Pool([_pieces(len(column), [[(counts * 2).astype(np.uint64)]]), lengths, key, value])
+    # A row's pieces are its count, then four for each of its headers.
+    first_header = np.cumsum(counts) - counts
+    row_at = np.arange(len(column)) + 4 * first_header
+    header = np.arange(len(key))
+    header_at = 4 * header + np.repeat(np.arange(len(column)), counts) + 1
+    indices = np.empty(len(column) + 4 * len(key), np.int32)
+    indices[row_at] = pool.starts[0] + 2 * np.arange(len(column))
+    for nth, piece in enumerate(
+        (pool.starts[1] + 4 * header, pool.starts[2] + header, pool.starts[1] + 4 * header + 2, pool.starts[3] + header)
+    ):
+        indices[header_at + nth] = piece
+    edges, data = pool.gathered(indices)
+    return pa.Array.from_buffers(pa.binary(), len(column), [None, pa.py_buffer(np.append(edges[row_at], edges[-1])), data])
+
+
+# --- from collected rows to records
+
+
+def _together(parts: Sequence[_Rows]) -> _Rows:
+    """All rows as one; their strings stay where they are."""
+    headers = None
+    if any(part.headers is not None for part in parts):
+        headers = [array for part in parts for array in part.headers or [pa.repeat(b"\0", len(part.places))]]
+    return _Rows(
+        np.concatenate([part.places for part in parts]),
+        np.concatenate([part.timestamps for part in parts]),
+        np.concatenate([part.key_lengths for part in parts]),
+        np.concatenate([part.value_lengths for part in parts]),
+        [array for part in parts for array in part.key],
+        [array for part in parts for array in part.value],
+        headers,
+    )
+
+
+def _rows_at(rows: _Rows, which: Ints) -> _Rows:
+    """A copy of those rows, so that the others' memory is free."""
+    key, value, headers = (None if arrays is None else [pa.concat_arrays(arrays).take(pa.array(which))] for arrays in rows[4:])
+    assert key is not None and value is not None
+    return _Rows(rows.places[which], rows.timestamps[which], rows.key_lengths[which], rows.value_lengths[which], key, value, headers)
+
+
+def _header_sizes(rows: _Rows) -> Ints | int:
+    if rows.headers is None:
+        return 1
+    return np.concatenate([np.diff(strings_of(array).edges) for array in rows.headers]).astype(np.int64)
+
+
+def _content_sizes(rows: _Rows) -> Ints:
+    """Bytes of each record besides its own length and the two deltas, which depend on its batch."""
+    sizes: Ints = (rows.key_lengths >> 1).astype(np.int64) + (rows.value_lengths >> 1) + 1
+    sizes += _varint_sizes(rows.key_lengths)
+    sizes += _varint_sizes(rows.value_lengths)
+    sizes += _header_sizes(rows)
+    return sizes
+
+
+def _largest_sizes(rows: _Rows, batch_bytes: int) -> Ints:
+    """What each record takes at most, in whichever batch it comes."""
+    span = int(rows.timestamps.max()) - int(rows.timestamps.min())
+    most_records = min(len(rows.places), batch_bytes // SMALLEST_RECORD + 1)
+    sizes = _content_sizes(rows) + _varint_size(2 * span) + _varint_size(2 * most_records)
+    sizes += _varint_sizes((sizes << 1).astype(np.uint64))
+    return sizes
+
+
+def _cut(places: NDArray[np.int32], sizes: Ints, capacity: int) -> tuple[Ints, Flags]:
+    """Where batches of sorted rows end; and which of them are their partition's last, and may become fuller."""
+    filled = np.cumsum(sizes)
+    ends, is_last = [], []
+    start = 0
+    for group_end in [*(np.flatnonzero(np.diff(places)) + 1).tolist(), len(places)]:
+        while start < group_end:
+            room_to = capacity + (int(filled[start - 1]) if start else 0)
+            end = group_end if filled[group_end - 1] <= room_to else max(start + 1, int(np.searchsorted(filled, room_to, "right")))
+            ends.append(end)
+            is_last.append(end == group_end)
+            start = end
+    return np.array(ends), np.array(is_last)
+
+
+def _largest(sizes: Ints, which: Flags, keep_bytes: int) -> Flags:
+    """Those of `which` that go, the largest first, so that `keep_bytes` at most are left."""
+    candidates = np.flatnonzero(which)
+    candidates = candidates[np.argsort(sizes[candidates], kind="stable")]
+    goes = np.zeros(len(sizes), np.bool_)
+    goes[candidates[np.cumsum(sizes[candidates]) > keep_bytes]] = True
+    return goes
+
+
+def _bodies(rows: _Rows, order: Ints, timestamp_deltas: Ints, offset_deltas: Ints, counts: Ints) -> Iterator[memoryview]:
+    """The encoded records of each batch, one after the other; each is good until the next is asked for."""
+    key_lengths, value_lengths = rows.key_lengths[order], rows.value_lengths[order]
+    timestamp_zigzag = _narrow(((timestamp_deltas << 1) ^ (timestamp_deltas >> 63)).view(np.uint64))
+    offset_zigzag = _narrow((offset_deltas << 1).view(np.uint64))
+    sizes = _content_sizes(rows)[order]
+    sizes += _varint_sizes(timestamp_zigzag)
+    sizes += _varint_sizes(offset_zigzag)
+    length_zigzag = _narrow((sizes << 1).view(np.uint64))
+    # Without headers a record ends in a zero, the count. It is written as the first byte of what follows, and every batch is cut one byte later,
+    # which saves one piece for each record.
+    shift = 1 if rows.headers is None else 0
+    small_parts = _pieces(
+        len(order), [[*[None] * shift, length_zigzag, None, timestamp_zigzag, offset_zigzag, key_lengths], [value_lengths]]
+    )
+    pool = _Pool([small_parts, rows.key, rows.value, rows.headers or [pa.array([b"\0"])]])
+    row = np.arange(len(order), dtype=np.int32)
+    origin = order.astype(np.int32)
+    columns: list[NDArray[np.int32]] = [4 * row, origin + pool.starts[1], 4 * row + 2, origin + pool.starts[2]]
+    if rows.headers is not None:
+        columns.append(origin + pool.starts[3])
+    indices = np.stack(columns, axis=1)
+    tail = np.full(shift, pool.starts[3], np.int32)
+    ends = np.cumsum(counts)
+    for first, last in _parts(np.add.reduceat(sizes, ends - counts)):
+        start, end = int(ends[first] - counts[first]), int(ends[last])
+        edges, data = pool.gathered(np.append(indices[start:end].reshape(-1), tail))
+        view = memoryview(data)
+        bounds = edges[:: len(columns)][np.append(ends[first : last + 1] - counts[first : last + 1], end) - start] + shift
+        for body_start, body_end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            yield view[body_start:body_end]
+
+
+def _parts(sizes: Ints) -> Iterator[tuple[int, int]]:
+    """First and last of the batches that are gathered together."""
+    first, total = 0, 0
+    for index, size in enumerate(sizes.tolist()):
+        total += size
+        if total >= PART_BYTES or index == len(sizes) - 1:
+            yield first, index
+            first, total = index + 1, 0
+
+
+class _Pool:
+    """Arrays of byte strings as one, out of which records are gathered; `starts` says where each of them begins in it."""
+
+    def __init__(self, arrays: Sequence[pa.Array | list[pa.Array]]) -> None:
+        groups = [array if isinstance(array, list) else [array] for array in arrays]
+        self._strings = pa.concat_arrays([array for group in groups for array in group])
+        sizes = [sum(map(len, group)) for group in groups]
+        self.starts = [sum(sizes[:index]) for index in range(len(sizes))]
+
+    def gathered(self, indices: NDArray[np.int32]) -> tuple[NDArray[np.int32], pa.Buffer]:
+        """The strings at the indices: where each begins and the last ends, and their bytes. Nulls have none."""
+        taken = pc.take(self._strings, pa.array(indices), boundscheck=False)
+        return strings_of(taken).edges, taken.buffers()[2]
+
+
+# --- varints
+
+
+def _narrow(numbers: Unsigned) -> Unsigned:
+    """In 32 bits where they fit: half the memory for the steps that follow."""
+    return numbers.astype(np.uint32) if not len(numbers) or int(numbers.max()) < 1 << 32 else numbers
+
+
+def _varint_size(number: int) -> int:
+    return max(1, (number.bit_length() + 6) // 7)
+
+
+def _varint_sizes(numbers: Unsigned) -> NDArray[np.int64] | int:
+    """How many bytes each varint has; one number where all have the same."""
+    smallest, largest = _varint_size(int(numbers.min())), _varint_size(int(numbers.max()))
+    if smallest == largest:
+        return smallest
+    sizes = np.full(len(numbers), smallest, np.int64)
+    for size in range(smallest, largest):
+        sizes += numbers >= 1 << 7 * size
+    return sizes
+
+
+def _pieces(count: int, groups: Sequence[Sequence[Unsigned | None]]) -> pa.Array:
+    """Varints of `count` rows as byte strings: piece g of row r, which is string 2 * (len(groups) * r + g), has the varints of group g.
+
+    None is a zero byte. A row has as much room as the widest needs; the gaps are the strings between the pieces.
+    """
+    widths = [sum(1 if field is None else _varint_size(int(field.max())) for field in group) for group in groups]
+    width = sum(widths)
+    flat = np.zeros(count * width, np.uint8)
+    edges = np.empty(count * len(groups) * 2 + 1, np.int32)
+    row_start = np.arange(0, count * width, width, dtype=np.int64)
+    for nth, group in enumerate(groups):
+        position = row_start + sum(widths[:nth])
+        edges[2 * nth : -1 : 2 * len(groups)] = position
+        for field in group:
+            position = position + 1 if field is None else _put_varints(flat, position, field)
+        edges[2 * nth + 1 : -1 : 2 * len(groups)] = position
+    edges[-1] = len(flat)
+    return pa.Array.from_buffers(pa.binary(), len(edges) - 1, [None, pa.py_buffer(edges), pa.py_buffer(flat)])
+
+
+def _put_varints(flat: NDArray[np.uint8], position: Ints, numbers: Unsigned) -> Ints:
+    """Write a varint at each position, and give the positions after them.
+
+    All are written as wide as the widest, filled up with zeros, which the next field writes over or which lie outside of the piece.
+    """
+    after = position + 1
+    for nth in range(_varint_size(int(numbers.max()))):
+        byte = (numbers & 0x7F).astype(np.uint8)
+        numbers = numbers >> 7
+        more = numbers != 0
+        byte |= more.view(np.uint8) << 7
+        flat[position + nth] = byte
+        after += more
+    return after

@@ -1,0 +1,155 @@
+"""Which partition a key belongs to: murmur2 as the Java client's default partitioner has it, over whole Arrow columns.
+
+A row with a key goes to (murmur2(key) & 0x7fffffff) % count, so that rows written from Spark lie where any other Kafka client puts the same key.
+All keys of a column are hashed in step, four bytes at a time. Source: Apache Kafka, `Utils.murmur2` and `BuiltInPartitioner`.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    Bytes = NDArray[np.uint8]
+    Ints = NDArray[np.int64]
+    Words = NDArray[np.uint32]
+
+SEED = 0x9747B28C
+MULTIPLIER = 0x5BD1E995
+SHIFT = 24
+POSITIVE = 0x7FFFFFFF
+MASK = 0xFFFFFFFF
+
+_WORD = struct.Struct("<I")
+
+FEW_KEYS = 24  # with no more than so many, a step over arrays costs more than a loop in Python
+
+
+class Strings(NamedTuple):
+    """Byte strings in one stretch of bytes: string i is data[edges[i]:edges[i + 1]]."""
+
+    data: Bytes
+    edges: NDArray[np.int32]
+
+
+def strings_of(array: pa.Array) -> Strings:
+    """The strings of an Arrow binary array, without a copy. What lies under nulls is undefined, and not left out."""
+    _, edges, data = array.buffers()
+    if not len(array):
+        return Strings(np.empty(0, np.uint8), np.zeros(1, np.int32))
+    where = np.frombuffer(edges, np.int32, len(array) + 1, array.offset * 4)
+    return Strings(np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8), where)
+
+
+def partitions_of(keys: pa.Array, counts: int | Ints) -> Ints:
+    """Each key's partition, of that many partitions; what is given for null keys means nothing."""
+    positive: Ints = (murmur2(keys) & POSITIVE).astype(np.int64)
+    partition: Ints = positive % counts
+    return partition
+
+
+def murmur2(keys: pa.Array) -> Words:
+    """The hash of each key of a binary array, as an unsigned number."""
+    data, edges = strings_of(keys)
+    lengths = np.diff(edges)
+    if not len(lengths):
+        return np.empty(0, np.uint32)
+    if (lengths == lengths[0]).all():
+        return _murmur2_of_same_length(data, edges[:-1], int(lengths[0]))
+    # By falling length, the keys that still have bytes are always the first ones.
+    order = np.argsort(-lengths, kind="stable")
+    hashes = np.empty(len(lengths), np.uint32)
+    hashes[order] = _murmur2_by_length(data, edges[order], lengths[order])
+    return hashes
+
+
+def murmur2_of(key: bytes) -> int:
+    """The hash of one key, as an unsigned number."""
+    return _hashed_further((SEED ^ len(key)) & MASK, key)
+
+
+def _murmur2_of_same_length(data: Bytes, starts: NDArray[np.int32], length: int) -> Words:
+    if len(starts) <= FEW_KEYS:
+        return np.array([murmur2_of(data[start : start + length].tobytes()) for start in starts.tolist()], np.uint32)
+    rows = data[int(starts[0]) : int(starts[0]) + len(starts) * length].reshape(len(starts), length)
+    word_count = length // 4
+    words = np.ascontiguousarray(rows[:, : word_count * 4]).view("<u4").astype(np.uint32, copy=False)
+    hashes = np.full(len(starts), (SEED ^ length) & MASK, np.uint32)
+    for index in range(word_count):
+        _mix(hashes, words[:, index])
+    tail = rows[:, word_count * 4 :]
+    for index in range(length % 4):
+        hashes ^= tail[:, index].astype(np.uint32) << np.uint32(8 * index)
+    if length % 4:
+        hashes *= np.uint32(MULTIPLIER)
+    return _finished(hashes)
+
+
+def _murmur2_by_length(data: Bytes, starts: NDArray[np.int32], lengths: NDArray[np.int32]) -> Words:
+    """As above, where the keys are of different lengths, the longest first."""
+    hashes = np.uint32(SEED) ^ lengths.astype(np.uint32)
+    word_counts = lengths >> 2
+    # How many keys have more than `index` words, for every index.
+    active_by_index = len(lengths) - np.searchsorted(word_counts[::-1], np.arange(int(word_counts[0])), side="right")
+    few, index = 0, 0
+    for index, active in enumerate(active_by_index.tolist()):
+        if active <= FEW_KEYS:
+            few = active
+            break
+        _mix(hashes[:active], _words_at(data, starts[:active] + 4 * index))
+    for row in range(few):
+        rest = data[starts[row] + 4 * index : starts[row] + lengths[row]].tobytes()
+        hashes[row] = _hashed_further(int(hashes[row]), rest)
+    _add_tails(data, starts[few:], lengths[few:], hashes[few:])
+    hashes[few:] = _finished(hashes[few:])
+    return hashes
+
+
+def _words_at(data: Bytes, positions: NDArray[np.int32]) -> Words:
+    """The little-endian words at any positions."""
+    word = data.take(positions).astype(np.uint32)
+    for index in range(1, 4):
+        word |= data.take(positions + index).astype(np.uint32) << np.uint32(8 * index)
+    return word
+
+
+def _add_tails(data: Bytes, starts: NDArray[np.int32], lengths: NDArray[np.int32], hashes: Words) -> None:
+    """The last one to three bytes of each key."""
+    tail_sizes, tails = lengths & 3, starts + (lengths & ~3)
+    for index in range(3):
+        which = np.flatnonzero(tail_sizes > index)
+        hashes[which] ^= data.take(tails[which] + index).astype(np.uint32) << np.uint32(8 * index)
+    hashes[tail_sizes > 0] *= np.uint32(MULTIPLIER)
+
+
+def _mix(hashes: Words, words: Words) -> None:
+    mixed = words * np.uint32(MULTIPLIER)
+    mixed ^= mixed >> np.uint32(SHIFT)
+    mixed *= np.uint32(MULTIPLIER)
+    hashes *= np.uint32(MULTIPLIER)
+    hashes ^= mixed
+
+
+def _finished(hashes: Words) -> Words:
+    hashes ^= hashes >> np.uint32(13)
+    hashes *= np.uint32(MULTIPLIER)
+    hashes ^= hashes >> np.uint32(15)
+    return hashes
+
+
+def _hashed_further(state: int, rest: bytes) -> int:
+    """The hash of a key, from the state before its last bytes `rest`, of which all but the end are whole words."""
+    whole = len(rest) & ~3
+    for (word,) in _WORD.iter_unpack(memoryview(rest)[:whole]):
+        word = (word * MULTIPLIER) & MASK
+        word = ((word ^ (word >> SHIFT)) * MULTIPLIER) & MASK
+        state = ((state * MULTIPLIER) & MASK) ^ word
+    if len(rest) > whole:
+        state = ((state ^ int.from_bytes(rest[whole:], "little")) * MULTIPLIER) & MASK
+    state = ((state ^ (state >> 13)) * MULTIPLIER) & MASK
+    return state ^ (state >> 15)
