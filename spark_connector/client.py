@@ -7,11 +7,7 @@ the first request: a client that was just made can be pickled.
 
 from __future__ import annotations
 
-import itertools
-import math
-import os
 import re
-import socket
 import struct
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -19,68 +15,37 @@ from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, ListOffsetsResponse
-from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
 
 from protocol.errors import Code
 from spark_connector.batches import AbortedTransaction
+from spark_connector.connection import (
+    UNKNOWN_TOPIC_PATIENCE_MS,
+    ClientError,
+    Connection,
+    Connections,
+    PassingError,
+    RefusedError,
+    Spoken,
+    Vocabulary,
+    check,
+    metadata,
+    spoken,
+)
 from spark_connector.offsets import PartitionName
 from spark_connector.options import ClientOptions
+
+__all__ = ["Client", "ClientError", "Fetched", "RefusedError", "decode_fetch"]
 
 T = TypeVar("T")
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
-UNKNOWN_TOPIC_PATIENCE_MS = (
-    3000  # a topic that was just made may be unknown to the other brokers for a moment; one with a wrong name for ever
-)
-MAX_RESPONSE_BYTES = (1 << 31) - 1
 CONSUMER = -1  # as replica_id
 
-# The lowest and highest version of each request that is used here, and what decodes its answer. All are of the time before KIP-482, so that
-# the header of an answer is its correlation_id alone. ListOffsets and Fetch have the isolation level since 2 and 4.
-_SPOKEN: dict[type, tuple[int, int, Callable[[memoryview, int], Any]]] = {
-    ApiVersionsRequest: (0, 2, lambda body, version: ApiVersionsResponse.decode(body, version=version)),
-    MetadataRequest: (1, 8, lambda body, version: MetadataResponse.decode(body, version=version)),
-    ListOffsetsRequest: (2, 5, lambda body, version: ListOffsetsResponse.decode(body, version=version)),
-    FetchRequest: (4, 11, lambda body, version: decode_fetch(body, version)),  # noqa: PLW0108 (it is defined further down)
+# ListOffsets and Fetch have the isolation level since 2 and 4. Later versions bring nothing to this reader.
+_SPOKEN: Vocabulary = {
+    ListOffsetsRequest: spoken(2, 5, ListOffsetsResponse),
+    FetchRequest: Spoken(4, 11, lambda body, version: decode_fetch(body, version)),  # noqa: PLW0108 (it is defined further down)
 }
-
-_PASSING = frozenset(
-    {
-        Code.UNKNOWN_TOPIC_OR_PARTITION,
-        Code.LEADER_NOT_AVAILABLE,
-        Code.NOT_LEADER_OR_FOLLOWER,
-        Code.REQUEST_TIMED_OUT,
-        Code.BROKER_NOT_AVAILABLE,
-        Code.REPLICA_NOT_AVAILABLE,
-        Code.NETWORK_EXCEPTION,
-        Code.KAFKA_STORAGE_ERROR,
-        Code.FENCED_LEADER_EPOCH,
-        Code.UNKNOWN_LEADER_EPOCH,
-        Code.OFFSET_NOT_AVAILABLE,
-        Code.LISTENER_NOT_FOUND,
-        Code.COORDINATOR_LOAD_IN_PROGRESS,
-    }
-)
-
-
-class ClientError(Exception):
-    """A broker cannot be reached, or refuses for good; the message says which and what may be done."""
-
-
-class RefusedError(ClientError):
-    """A broker answered with an error code."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class PassingError(ClientError):
-    """Worth another try, for `patience_ms` at most. Never leaves this module: in the end it becomes a ClientError."""
-
-    def __init__(self, message: str, patience_ms: float = math.inf) -> None:
-        super().__init__(message)
-        self.patience_ms = patience_ms
 
 
 class Fetched(NamedTuple):
@@ -138,103 +103,13 @@ def _int(kind: str, body: memoryview, position: int) -> tuple[int, int]:
     return struct.unpack_from(kind, body, position)[0], position + struct.calcsize(kind)
 
 
-class Connection:
-    """A socket to one broker, with the versions both sides speak. Requests are answered in order."""
-
-    def __init__(self, host: str, port: int, options: ClientOptions) -> None:
-        self.address = f"{host}:{port}"
-        self._options = options
-        self._correlation_ids = itertools.count(1)
-        self._expected: list[tuple[int, Callable[[memoryview, int], Any], int]] = []
-        self._buffer = bytearray(64 * 1024)
-        try:
-            self._socket = socket.create_connection((host, port), options.connect_timeout_ms / 1000)
-        except OSError as error:
-            raise PassingError(f"{self.address}: {_reason(error)}") from error
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket.settimeout(options.request_timeout_ms / 1000)
-        self._versions: dict[int, tuple[int, int]] = {}
-        try:
-            answer = self.request(ApiVersionsRequest())
-        except BaseException:
-            self.close()
-            raise
-        if answer.error_code:
-            self.close()
-            raise ClientError(f"{self.address} refuses ApiVersions with {_code_name(answer.error_code)}")
-        self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
-
-    def version_of(self, request: Any) -> int:
-        """The highest version that both sides speak. Raises ClientError where there is none."""
-        if isinstance(request, ApiVersionsRequest):
-            return 0
-        low, high, _ = _SPOKEN[type(request)]
-        lowest, highest = self._versions.get(request.API_KEY, (0, -1))
-        if min(high, highest) < max(low, lowest):
-            raise ClientError(f"{self.address} has {request.name} in versions {lowest} to {highest}; this reader speaks {low} to {high}")
-        return min(high, highest)
-
-    def request(self, request: Any) -> Any:
-        """Send and wait for the answer."""
-        assert not self._expected, "the answer to another request is still to be received"
-        self.send(request)
-        return self.receive()
-
-    def send(self, request: Any) -> None:
-        """Send without waiting; `receive` gives the answers in the same order."""
-        version = self.version_of(request)
-        correlation_id = next(self._correlation_ids)
-        request.with_header(correlation_id=correlation_id, client_id=self._options.client_id)
-        try:
-            self._socket.sendall(request.encode(version=version, header=True, framed=True))
-        except OSError as error:
-            raise PassingError(f"{self.address}: {_reason(error)}") from error
-        self._expected.append((correlation_id, _SPOKEN[type(request)][2], version))
-
-    def receive(self) -> Any:
-        """The answer to the oldest request that has none yet."""
-        correlation_id, decode, version = self._expected.pop(0)
-        (size,) = struct.unpack(">i", self._read(4))
-        if not 4 <= size <= MAX_RESPONSE_BYTES:
-            raise ClientError(f"{self.address} does not speak Kafka's protocol (or speaks TLS): an answer of {size} bytes")
-        frame = self._read(size)
-        (answered,) = struct.unpack_from(">i", frame)
-        if answered != correlation_id:
-            raise ClientError(f"{self.address} answers request {answered} instead of {correlation_id}")
-        try:
-            return decode(frame[4:], version)
-        except (struct.error, IndexError, UnicodeDecodeError) as error:
-            raise ClientError(f"{self.address} sent an answer that cannot be decoded ({error})") from error
-
-    def _read(self, size: int) -> memoryview:
-        """The next bytes, in the buffer that is used again for the next answer: fresh memory for each costs more than to receive into it."""
-        if size > len(self._buffer):
-            self._buffer = bytearray(size)
-        view, have = memoryview(self._buffer)[:size], 0
-        while have < size:
-            try:
-                count = self._socket.recv_into(view[have:])
-            except OSError as error:
-                raise PassingError(f"{self.address}: {_reason(error)}") from error
-            if not count:
-                raise PassingError(f"{self.address}: the connection was closed")
-            have += count
-        return view
-
-    def close(self) -> None:
-        """Close the socket; harmless when it is closed."""
-        self._socket.close()
-
-
 class Client:
     """Requests to whichever broker answers them. Use as a context manager, or close it."""
 
     def __init__(self, options: ClientOptions) -> None:
         self.options = options
-        self._brokers: dict[int, tuple[str, int]] = {}
         self._leaders: dict[PartitionName, int] = {}
-        self._connections: dict[tuple[str, int], Connection] = {}
-        self._pid = os.getpid()
+        self._connections = Connections(options, _SPOKEN)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"options": self.options}
@@ -250,18 +125,21 @@ class Client:
 
     def close(self) -> None:
         """Close all connections; the client can be used again."""
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
+        self._connections.close()
 
     # --- what there is
 
-    def partitions_of(self, topics: Iterable[str]) -> list[PartitionName]:
-        """All partitions of the topics, in order. Raises ClientError naming a topic that does not exist."""
+    def partitions_of(self, topics: Iterable[str], *, missing_ok: bool = False, create: bool = False) -> list[PartitionName]:
+        """All partitions of the topics, in order. Raises ClientError naming a topic that does not exist, where missing_ok is not set.
+
+        With `create` the broker is asked to make what is missing, as producers do; it may be configured not to (auto.create.topics.enable).
+        """
         names = sorted(set(topics))
 
         def ask() -> list[PartitionName]:
-            return [partition for topic in self._metadata(names) for partition in _partitions_in(topic)]
+            return [
+                partition for topic in self._metadata(names, missing_ok=missing_ok, create=create) for partition in _partitions_in(topic)
+            ]
 
         return self._retrying(ask, "looking for " + ", ".join(names))
 
@@ -273,23 +151,15 @@ class Client:
 
         return self._retrying(ask, "listing topics")
 
-    def _metadata(self, topics: list[str] | None) -> list[Any]:
-        wanted = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
-        answer = self._any_broker().request(
-            MetadataRequest(
-                topics=wanted,
-                allow_auto_topic_creation=False,
-                include_cluster_authorized_operations=False,
-                include_topic_authorized_operations=False,
-            )
-        )
-        self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+    def _metadata(self, topics: list[str] | None, *, missing_ok: bool = False, create: bool = False) -> list[Any]:
+        answer = metadata(self._connections, topics, create=create)
         for topic in answer.topics:
             for partition in topic.partitions:
                 self._leaders[PartitionName(topic.name, partition.partition_index)] = partition.leader_id
         if topics is not None:
             for topic in answer.topics:
-                _check(topic.error_code, f"topic {topic.name!r}")
+                if not (missing_ok and topic.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION):
+                    _check(topic.error_code, f"topic {topic.name!r}")
         return list(answer.topics)
 
     # --- offsets
@@ -315,7 +185,7 @@ class Client:
                 partition_index=name.partition, current_leader_epoch=-1, timestamp=timestamp
             )
             topics.setdefault(name.topic, []).append(partition)
-        answer = self._broker(node).request(
+        answer = self._connections.of_node(node).request(
             ListOffsetsRequest(
                 replica_id=CONSUMER,
                 isolation_level=READ_COMMITTED if committed else READ_UNCOMMITTED,
@@ -358,7 +228,7 @@ class Client:
         isolation = READ_COMMITTED if read_committed else READ_UNCOMMITTED
 
         def send() -> Connection:
-            connection = self._broker(self._by_leader([name]).popitem()[0])
+            connection = self._connections.of_node(self._by_leader([name]).popitem()[0])
             partition = FetchRequest.FetchTopic.FetchPartition(
                 partition=name.partition,
                 current_leader_epoch=-1,
@@ -395,31 +265,7 @@ class Client:
 
         return lambda: self._retrying(finish, f"reading {name} from offset {offset}")
 
-    # --- connections
-
-    def _any_broker(self) -> Connection:
-        """One that is connected, else the first that lets us connect. Raises PassingError with what each one said."""
-        for connection in self._connections.values():
-            return connection
-        failures = []
-        for address in dict.fromkeys((*self._brokers.values(), *self.options.bootstrap_servers)):
-            try:
-                return self._connect(address)
-            except PassingError as error:
-                failures.append(str(error))
-        raise PassingError("; ".join(failures))
-
-    def _broker(self, node: int) -> Connection:
-        if node not in self._brokers:
-            raise PassingError(f"broker {node} is not in the metadata")
-        address = self._brokers[node]
-        return self._connections.get(address) or self._connect(address)
-
-    def _connect(self, address: tuple[str, int]) -> Connection:
-        assert self._pid == os.getpid(), "a client does not survive a fork"
-        connection = Connection(*address, self.options)
-        self._connections[address] = connection
-        return connection
+    # --- retries
 
     def _retrying(self, action: Callable[[], T], doing: str) -> T:
         """Run it until it passes or time is up. After a failure connections and leaders are forgotten: whatever was known may be stale."""
@@ -432,16 +278,11 @@ class Client:
                 self._leaders.clear()
                 spent = time.monotonic() - start
                 if spent >= min(self.options.retry_timeout_ms, error.patience_ms) / 1000:
-                    raise ClientError(f"{doing} failed, for {spent:.1f} s by now: {self._advice(error)}") from error
+                    raise ClientError(f"{doing} failed, for {spent:.1f} s by now: {self._connections.advice(error)}") from error
             except BaseException:
                 self.close()  # an answer may still be under way on it
                 raise
             time.sleep(self.options.retry_backoff_ms / 1000)
-
-    def _advice(self, error: PassingError) -> str:
-        if self._brokers:
-            return str(error)
-        return f"no broker of kafka.bootstrap.servers can be reached ({error}); is one running there?"
 
 
 def _fetched(answer: tuple[int, list[Fetched]], name: PartitionName) -> Fetched:
@@ -459,22 +300,4 @@ def _partitions_in(topic: Any) -> list[PartitionName]:
 
 
 def _check(code: int, what: str) -> None:
-    if code in _PASSING:
-        if code == Code.UNKNOWN_TOPIC_OR_PARTITION:
-            raise PassingError(f"{what} does not exist", UNKNOWN_TOPIC_PATIENCE_MS)
-        raise PassingError(f"{what}: {_code_name(code)}")
-    if code:
-        raise RefusedError(code, f"{what}: {_code_name(code)}")
-
-
-def _code_name(code: int) -> str:
-    try:
-        return Code(code).name
-    except ValueError:
-        return f"error code {code}"
-
-
-def _reason(error: OSError) -> str:
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    return error.strerror or str(error)
+    check(code, what, UNKNOWN_TOPIC_PATIENCE_MS)

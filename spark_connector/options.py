@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_connector.offsets import EARLIEST, LATEST, OffsetSpec, PartitionName
+from spark_connector.security import UNPROTECTED, SecurityError, SecurityOptions, parse_security
 
 DEFAULT_PORT = 9092
 MEBIBYTE = 1 << 20
+UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class OptionError(ValueError):
@@ -37,6 +39,7 @@ class ClientOptions:
     fetch_max_wait_ms: int = 500
     fetch_max_bytes: int = 16 * MEBIBYTE
     check_crcs: bool = True
+    security: SecurityOptions = UNPROTECTED
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,23 @@ class Subscription:
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     partitions: tuple[PartitionName, ...] = ()
+
+
+@dataclass(frozen=True)
+class OpenTransactions:
+    """What to do where a range goes on beyond an open transaction."""
+
+    wait: bool = True  # else the range ends there
+    timeout_ms: int = 20 * 60_000
+
+
+@dataclass(frozen=True)
+class TriggerOptions:
+    """How much a micro-batch of a stream takes."""
+
+    max_offsets: int | None = None
+    min_offsets: int | None = None  # a batch waits until so many are there
+    max_delay_ms: int = 15 * 60_000  # but not longer than this after the one before it
 
 
 @dataclass(frozen=True)
@@ -61,6 +81,10 @@ class SourceOptions:
     fail_on_data_loss: bool = True
     include_headers: bool = False
     read_committed: bool = True
+    open_transactions: OpenTransactions = OpenTransactions()
+    push_down_filters: bool = False
+    trigger: TriggerOptions = TriggerOptions()
+    metadata_max_age_ms: int = 30_000  # after which a stream looks for new topics and partitions
 
 
 # As documented for Spark's source. Those with None mean nothing here (they tune the Java client and Spark's cache of it) and are accepted.
@@ -79,8 +103,12 @@ KNOWN = (
     "maxRecordsPerPartition",
     "failOnDataLoss",
     "includeHeaders",
+    "onOpenTransaction",
+    "openTransactionTimeout",
+    "pushDownFilters",
 )
-STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")  # refused in a stream, as Spark does
+STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")  # passed over in a batch read, as Spark does
 MEANINGLESS = (
     "groupIdPrefix",
     "kafkaConsumer.pollTimeoutMs",
@@ -100,29 +128,38 @@ REFUSED_KAFKA = {
 }
 
 
-def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
-    """Check all options of a batch read. Raises OptionError."""
-    given = _Options(options)
+def parse_source_options(options: Mapping[str, str], *, streaming: bool = False) -> SourceOptions:
+    """Check all options of a batch read, or of a stream. Raises OptionError."""
+    given = OptionValues(options)
     _refuse_unknown(given)
+    if streaming:
+        _refuse_batch_only(given)
     return SourceOptions(
-        client=_client_options(given),
+        client=client_options(given),
         subscription=_subscription(given),
-        starting=_offsets(given, "starting"),
-        ending=_offsets(given, "ending"),
+        starting=_offsets(given, "starting", streaming=streaming),
+        ending=_offsets(given, "ending", streaming=streaming),
         min_partitions=given.integer("minPartitions", None, minimum=1),
         max_records_per_partition=given.integer("maxRecordsPerPartition", None, minimum=1),
         fail_on_data_loss=given.boolean("failOnDataLoss", True),
         include_headers=given.boolean("includeHeaders", False),
         read_committed=given.choice("kafka.isolation.level", ("read_committed", "read_uncommitted")) == "read_committed",
+        open_transactions=OpenTransactions(
+            wait=given.choice("onOpenTransaction", ("wait", "end")) == "wait",
+            timeout_ms=given.duration_ms("openTransactionTimeout", OpenTransactions.timeout_ms),
+        ),
+        push_down_filters=given.boolean("pushDownFilters", False),
+        trigger=_trigger(given) if streaming else TriggerOptions(),
+        metadata_max_age_ms=given.number("kafka.metadata.max.age.ms", SourceOptions.metadata_max_age_ms),
     )
 
 
 def includes_headers(options: Mapping[str, str]) -> bool:
     """Whether the schema has the column `headers`; needed before the other options are."""
-    return _Options(options).boolean("includeHeaders", False)
+    return OptionValues(options).boolean("includeHeaders", False)
 
 
-class _Options:
+class OptionValues:
     """Case-insensitive, typed look-ups that name the option when its value is wrong."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -148,6 +185,16 @@ class _Options:
         value = self.integer(name, default, minimum=minimum)
         assert value is not None
         return value
+
+    def duration_ms(self, name: str, default: int) -> int:
+        """As Spark writes them: 500ms, 30s, 15m, 1h, or a number of ms."""
+        text = self.text(name)
+        if text is None:
+            return default
+        found = re.fullmatch(r"(\d{1,15})\s*([a-z]*)", text.lower())
+        if not found or found.group(2) not in UNITS_MS:
+            raise OptionError(f"option {name}={text!r}: give a duration like 500ms, 30s, 15m or 1h")
+        return int(found.group(1)) * UNITS_MS[found.group(2)]
 
     def boolean(self, name: str, default: bool) -> bool:
         text = self.text(name)
@@ -179,7 +226,21 @@ class _Options:
         return value
 
 
-def _refuse_unknown(given: _Options) -> None:
+def _refuse_batch_only(given: OptionValues) -> None:
+    for name in BATCH_ONLY:
+        if given.text(name) is not None:
+            raise OptionError(f"option {name} is for batch reads: a stream goes on; leave it out, or stop with .trigger(availableNow=True)")
+
+
+def _trigger(given: OptionValues) -> TriggerOptions:
+    least = given.integer("minOffsetsPerTrigger", None, minimum=1)
+    most = given.integer("maxOffsetsPerTrigger", None, minimum=1)
+    if least is not None and most is not None and least > most:
+        raise OptionError(f"option minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}")
+    return TriggerOptions(most, least, given.duration_ms("maxTriggerDelay", TriggerOptions.max_delay_ms))
+
+
+def _refuse_unknown(given: OptionValues) -> None:
     known = {name.lower(): name for name in (*KNOWN, *STREAM_ONLY, *MEANINGLESS, "kafka.bootstrap.servers")}
     for name in given.values:
         if name in known or name.startswith(("kafka.", "kafkaconsumer.")):
@@ -190,12 +251,13 @@ def _refuse_unknown(given: _Options) -> None:
     for name, why in REFUSED_KAFKA.items():
         if given.text(f"kafka.{name}") is not None:
             raise OptionError(f"option kafka.{name} cannot be set: {why}")
-    protocol = given.text("kafka.security.protocol")
-    if protocol is not None and protocol.upper() != "PLAINTEXT":
-        raise OptionError(f"option kafka.security.protocol={protocol!r}: only PLAINTEXT is spoken so far")
 
 
-def _client_options(given: _Options) -> ClientOptions:
+def client_options(given: OptionValues) -> ClientOptions:
+    try:
+        security = parse_security(given.text)
+    except SecurityError as error:
+        raise OptionError(str(error)) from error
     return ClientOptions(
         bootstrap_servers=_bootstrap_servers(given.text("kafka.bootstrap.servers")),
         client_id=given.text("kafka.client.id") or ClientOptions.client_id,
@@ -210,6 +272,7 @@ def _client_options(given: _Options) -> ClientOptions:
             given.number("kafka.fetch.max.bytes", 50 * MEBIBYTE, minimum=1),
         ),
         check_crcs=given.boolean("kafka.check.crcs", True),
+        security=security,
     )
 
 
@@ -227,7 +290,7 @@ def _bootstrap_servers(text: str | None) -> tuple[tuple[str, int], ...]:
     return tuple(servers)
 
 
-def _subscription(given: _Options) -> Subscription:
+def _subscription(given: OptionValues) -> Subscription:
     names = ("subscribe", "subscribePattern", "assign")
     used = [name for name in names if given.text(name) is not None]
     if len(used) != 1:
@@ -263,7 +326,7 @@ def _is_integer(value: object, *, minimum: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
 
 
-def _offsets(given: _Options, side: str) -> OffsetSpec:
+def _offsets(given: OptionValues, side: str, *, streaming: bool) -> OffsetSpec:
     """Where to begin or to end. As in Spark, a timestamp for all goes before timestamps by partition, and those before offsets."""
     strategy = given.choice("startingOffsetsByTimestampStrategy", ("error", "latest"))
     or_latest = side == "ending" or strategy == "latest"
@@ -278,19 +341,21 @@ def _offsets(given: _Options, side: str) -> OffsetSpec:
     default, other = (EARLIEST, LATEST) if side == "starting" else (LATEST, EARLIEST)
     words = {"earliest": EARLIEST, "latest": LATEST}
     if text is None or text.lower() in words:
-        everywhere = default if text is None else words[text.lower()]
-        if everywhere == other:
+        if text is None:
+            return OffsetSpec(name, everywhere=LATEST if streaming else default)
+        everywhere = words[text.lower()]
+        if everywhere == other and not streaming:
             raise OptionError(f"option {name}={text}: a batch read would be empty; leave it out, or give offsets as JSON")
         return OffsetSpec(name, everywhere=everywhere)
     offsets = _by_partition(given, name, minimum=EARLIEST)
     for partition, offset in offsets.items():
-        if offset == other:
+        if offset == other and not streaming:
             word = "latest" if other == LATEST else "earliest"
             raise OptionError(f"option {name}: {offset} ({word}) for {partition} cannot be used in a batch read")
     return OffsetSpec(name, offsets=offsets)
 
 
-def _by_partition(given: _Options, name: str, *, minimum: int) -> dict[PartitionName, int]:
+def _by_partition(given: OptionValues, name: str, *, minimum: int) -> dict[PartitionName, int]:
     example = '{"topic": {"0": 23, "1": 42}}'
     wrong = OptionError(f"option {name}={given.text(name)!r}: give JSON like {example}")
     found: dict[PartitionName, int] = {}

@@ -1,8 +1,10 @@
-"""A server that answers ApiVersions, Metadata, ListOffsets and Fetch from logs that a test wrote down.
+"""Servers for what a real broker does not do on demand: gaps of compaction, batches cut off, connections that end in the middle, errors that
+pass, several nodes, versions of other brokers.
 
-It exists for what a real broker does not do on demand: gaps of compaction, batches cut off, connections that end in the middle, errors that
-pass. `FakeLog.batches` are encoded batches in offset order; a fetch brings those that begin before the isolation level's end, up to max_bytes
-but at least one.
+`FakeBroker` answers ApiVersions, Metadata, ListOffsets and Fetch from logs that a test wrote down. `FakeLog.batches` are encoded batches in
+offset order; a fetch brings those that begin before the isolation level's end, up to max_bytes but at least one.
+
+`FakeCluster` takes transactions: several nodes that share one state, each the leader of some partitions, and coordinators on different nodes.
 """
 
 from __future__ import annotations
@@ -11,15 +13,44 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
-from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
+from kafka.protocol.consumer import (
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from kafka.protocol.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from kafka.protocol.producer import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
 
 from protocol.errors import Code
-from protocol.records import read_header
+from protocol.records import Record, add_sequence, computed_crc, read_header, records_of
 
 SPEAKS = {
     FetchRequest.API_KEY: (FetchRequest, 4, 11),
@@ -28,6 +59,60 @@ SPEAKS = {
     ApiVersionsRequest.API_KEY: (ApiVersionsRequest, 0, 2),
 }
 PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
+
+
+HANG_UP = -2
+
+
+class FrameServer:
+    """Accepts connections and answers each request with what `handle` gives, None to hang up. Threads: one for each connection."""
+
+    def __init__(self, speaks: dict[int, tuple[Any, int, int]], handle: Callable[[Any], Any | None]) -> None:
+        self._speaks, self._handle = speaks, handle
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._accepting.join(5)
+        for connection in self._sockets:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(5)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self._sockets.append(connection)
+            thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with suppress(OSError), connection, connection.makefile("rb") as incoming:  # clients may hang up at any time
+            while len(prefix := incoming.read(4)) == 4:
+                frame = incoming.read(struct.unpack(">i", prefix)[0])
+                api_key, version, correlation_id, client_id_size = struct.unpack_from(">hhih", frame)
+                kind, low, high = self._speaks[api_key]
+                assert low <= version <= high, f"{kind.__name__} v{version}"
+                flexible = kind.flexible_version_q(version)
+                start = 10 + client_id_size
+                assert not flexible or frame[start] == 0, "a flexible request's header ends in tagged fields"
+                answer = self._handle(kind.decode(frame[start + flexible :], version=version))
+                if answer is None:
+                    connection.shutdown(socket.SHUT_RDWR)
+                    return
+                body = b"\0" * (flexible and api_key != ApiVersionsRequest.API_KEY) + answer.encode(version=version)
+                connection.sendall(struct.pack(">ii", 4 + len(body), correlation_id) + body)
 
 
 @dataclass
@@ -60,66 +145,28 @@ class FakeBroker:
     disturb: Callable[[Any], int | None] = lambda request: None
     requests: list[Any] = field(default_factory=list)
 
-    HANG_UP = -2
+    HANG_UP = HANG_UP
 
     def __enter__(self) -> FakeBroker:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        self._sockets: list[socket.socket] = []
-        self._threads: list[threading.Thread] = []
-        self._accepting = threading.Thread(target=self._accept, daemon=True)
-        self._accepting.start()
+        self._server = FrameServer(SPEAKS, self._handle)
+        self.port = self._server.port
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._accepting.join(5)
-        for connection in self._sockets:
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-        for thread in self._threads:
-            thread.join(5)
+        self._server.close()
 
     @property
     def bootstrap_servers(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            self._sockets.append(connection)
-            thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
-            self._threads.append(thread)
-            thread.start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        with connection, connection.makefile("rb") as incoming:
-            while len(prefix := incoming.read(4)) == 4:
-                frame = incoming.read(struct.unpack(">i", prefix)[0])
-                api_key, version, correlation_id, client_id_size = struct.unpack_from(">hhih", frame)
-                kind, low, high = SPEAKS[api_key]
-                assert low <= version <= high, f"{kind.__name__} v{version}"
-                request = kind.decode(frame[10 + client_id_size :], version=version)
-                self.requests.append(request)
-                code = self.disturb(request)
-                if code == self.HANG_UP:
-                    connection.shutdown(socket.SHUT_RDWR)
-                    return
-                body = self._answer(request, code or 0).encode(version=version)
-                connection.sendall(struct.pack(">ii", 4 + len(body), correlation_id) + body)
+    def _handle(self, request: Any) -> Any | None:
+        self.requests.append(request)
+        code = self.disturb(request)
+        return None if code == self.HANG_UP else self._answer(request, code or 0)
 
     def _answer(self, request: Any, code: int) -> Any:
         if isinstance(request, ApiVersionsRequest):
-            keys = [
-                ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high) for key, (_, low, high) in SPEAKS.items()
-            ]
-            return ApiVersionsResponse(error_code=code, api_keys=keys, throttle_time_ms=0)
+            return _versions(SPEAKS, code)
         if isinstance(request, MetadataRequest):
             return self._metadata(request, code)
         return self._offsets(request, code) if isinstance(request, ListOffsetsRequest) else self._fetch(request, code)
@@ -147,7 +194,18 @@ class FakeBroker:
         for topic in request.topics:
             partitions = []
             for each in topic.partitions:
-                log = self.logs[topic.name, each.partition_index]
+                log = self.logs.get((topic.name, each.partition_index))
+                if log is None:
+                    partitions.append(
+                        topic_kind.ListOffsetsPartitionResponse(
+                            partition_index=each.partition_index,
+                            error_code=Code.UNKNOWN_TOPIC_OR_PARTITION,
+                            timestamp=-1,
+                            offset=-1,
+                            leader_epoch=-1,
+                        )
+                    )
+                    continue
                 end = log.stable if request.isolation_level else log.end
                 offset = {-1: end, -2: log.start_offset}.get(each.timestamp)
                 if offset is None:
@@ -196,3 +254,240 @@ class FakeBroker:
         )
         responses = [FetchResponse.FetchableTopicResponse(topic=topic.topic, partitions=[part])]
         return FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=responses)
+
+
+def _versions(speaks: dict[int, tuple[Any, int, int]], code: int) -> Any:
+    keys = [ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high) for key, (_, low, high) in speaks.items()]
+    return ApiVersionsResponse(error_code=code, api_keys=keys, throttle_time_ms=0)
+
+
+# What producers need, in the versions of Apache Kafka 2.5, and in those of 4.0 up to where this connector's own end.
+_PRODUCER_KINDS: tuple[tuple[Any, tuple[int, int], tuple[int, int]], ...] = (
+    (ApiVersionsRequest, (0, 3), (0, 4)),
+    (MetadataRequest, (0, 9), (0, 12)),
+    (FindCoordinatorRequest, (0, 3), (0, 6)),
+    (InitProducerIdRequest, (0, 3), (0, 5)),
+    (AddPartitionsToTxnRequest, (0, 1), (0, 5)),
+    (AddOffsetsToTxnRequest, (0, 1), (0, 4)),
+    (TxnOffsetCommitRequest, (0, 3), (0, 5)),
+    (EndTxnRequest, (0, 1), (0, 5)),
+    (OffsetFetchRequest, (0, 7), (1, 9)),
+    (ProduceRequest, (0, 8), (3, 12)),
+)
+KAFKA_2_5 = {kind.API_KEY: (kind, *versions) for kind, versions, _ in _PRODUCER_KINDS}
+KAFKA_4_0 = {kind.API_KEY: (kind, *versions) for kind, _, versions in _PRODUCER_KINDS}
+
+
+@dataclass
+class FakeTransaction:
+    """What the coordinator knows of one transactional id."""
+
+    producer_id: int
+    epoch: int = 0
+    partitions: set[tuple[str, int]] = field(default_factory=set)
+    written: dict[tuple[str, int], list[Record]] = field(default_factory=dict)
+    offset: int | None = None
+
+
+@dataclass
+class FakeCluster:
+    """Nodes 1 to `nodes`; node 1 + partition % nodes leads a partition, node 1 coordinates transactions, the last one groups.
+
+    It keeps to the protocol of transactions strictly: epochs, sequences, partitions that were not added, and checksums are assertions or
+    the errors of a real broker. `disturb` sees every request with the number of the node before it is answered, and may give an error code
+    for it, or HANG_UP.
+    """
+
+    partitions: dict[str, int]
+    nodes: int = 2
+    speaks: dict[int, tuple[Any, int, int]] = field(default_factory=lambda: KAFKA_4_0)
+    disturb: Callable[[int, Any], int | None] = lambda node, request: None
+    requests: list[tuple[int, Any]] = field(default_factory=list)
+    committed: dict[tuple[str, int], list[Record]] = field(default_factory=dict)
+    offsets: dict[str, int] = field(default_factory=dict)  # by group, its highest
+    aborted: int = 0  # how many transactions with something in them
+    creates: bool = True  # topics that are missing, with one partition
+
+    def __enter__(self) -> FakeCluster:
+        self._lock = threading.Lock()
+        self._transactions: dict[str, FakeTransaction] = {}
+        self._servers = [
+            FrameServer(self.speaks, lambda request, node=node: self._handle(node, request)) for node in range(1, self.nodes + 1)
+        ]
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for server in self._servers:
+            server.close()
+
+    @property
+    def port(self) -> int:
+        """Of node 1."""
+        return self._servers[0].port
+
+    def values(self, topic: str, partition: int = 0) -> list[bytes | None]:
+        """What was committed, in order."""
+        return [record.value for record in self.committed.get((topic, partition), [])]
+
+    def asked(self, kind: Any) -> int:
+        """How many requests of a kind came."""
+        return sum(isinstance(request, kind) for _, request in self.requests)
+
+    def _handle(self, node: int, request: Any) -> Any | None:
+        with self._lock:
+            self.requests.append((node, request))
+            code = self.disturb(node, request)
+            if code == HANG_UP:
+                return None
+            answers: dict[Any, Callable[[int, Any, int], Any]] = {
+                ApiVersionsRequest: lambda node, request, code: _versions(self.speaks, code),
+                MetadataRequest: self._metadata,
+                FindCoordinatorRequest: self._find_coordinator,
+                InitProducerIdRequest: self._init,
+                AddPartitionsToTxnRequest: self._add_partitions,
+                AddOffsetsToTxnRequest: self._add_offsets,
+                TxnOffsetCommitRequest: self._commit_offset,
+                EndTxnRequest: self._end,
+                OffsetFetchRequest: self._fetch_offsets,
+                ProduceRequest: self._produce,
+            }
+            return answers[type(request)](node, request, code or 0)
+
+    def _metadata(self, node: int, request: Any, code: int) -> Any:
+        kind = MetadataResponse.MetadataResponseTopic
+        topics = []
+        for topic in request.topics:
+            if topic.name not in self.partitions and request.allow_auto_topic_creation and self.creates and not code:
+                self.partitions[topic.name] = 1
+            there = topic.name in self.partitions and not code
+            parts = [
+                kind.MetadataResponsePartition(
+                    error_code=0, partition_index=index, leader_id=1 + index % self.nodes, leader_epoch=0, replica_nodes=[1], isr_nodes=[1],
+                    offline_replicas=[],
+                )
+                for index in range(self.partitions[topic.name] if there else 0)
+            ]  # fmt: skip
+            error = code or (0 if there else Code.UNKNOWN_TOPIC_OR_PARTITION)
+            topics.append(kind(error_code=error, name=topic.name, is_internal=False, partitions=parts))
+        brokers = [
+            MetadataResponse.MetadataResponseBroker(node_id=1 + index, host="127.0.0.1", port=server.port, rack=None)
+            for index, server in enumerate(self._servers)
+        ]
+        return MetadataResponse(throttle_time_ms=0, brokers=brokers, cluster_id="fake", controller_id=1, topics=topics)
+
+    def _find_coordinator(self, node: int, request: Any, code: int) -> Any:
+        found = 1 if request.key_type == 1 else self.nodes
+        return FindCoordinatorResponse(
+            throttle_time_ms=0, error_code=code, error_message=None, node_id=found, host="127.0.0.1", port=self._servers[found - 1].port
+        )
+
+    def _init(self, node: int, request: Any, code: int) -> Any:
+        assert node == 1
+        state = self._transactions.setdefault(request.transactional_id, FakeTransaction(7000 + len(self._transactions), -1))
+        if not code:
+            self._finish(request.transactional_id, state, commit=False)
+            state.epoch += 1
+        return InitProducerIdResponse(
+            throttle_time_ms=0, error_code=code, producer_id=-1 if code else state.producer_id, producer_epoch=-1 if code else state.epoch
+        )
+
+    def _state(self, name: str, producer_id: int, epoch: int) -> tuple[FakeTransaction, int]:
+        state = self._transactions[name]
+        assert producer_id == state.producer_id
+        return state, 0 if epoch == state.epoch else Code.PRODUCER_FENCED
+
+    def _add_partitions(self, node: int, request: Any, code: int) -> Any:
+        assert node == 1
+        name, producer_id = request.v3_and_below_transactional_id, request.v3_and_below_producer_id
+        state, fenced = self._state(name, producer_id, request.v3_and_below_producer_epoch)
+        kind = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+        topics = []
+        for topic in request.v3_and_below_topics:
+            parts = []
+            for index in topic.partitions:
+                if not (code or fenced):
+                    assert (topic.name, index) not in state.partitions, "added twice"
+                    state.partitions.add((topic.name, index))
+                parts.append(kind.AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code or fenced))
+            topics.append(kind(name=topic.name, results_by_partition=parts))
+        return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=topics)
+
+    def _produce(self, node: int, request: Any, code: int) -> Any:
+        assert request.acks == -1
+        kind = ProduceResponse.TopicProduceResponse
+        topics = []
+        for topic in request.topic_data:
+            parts = []
+            for part in topic.partition_data:
+                error = code or self._append(node, request.transactional_id, topic.name, part.index, bytes(part.records))
+                parts.append(
+                    kind.PartitionProduceResponse(
+                        index=part.index, error_code=error, base_offset=0, log_append_time_ms=-1, log_start_offset=0, record_errors=[],
+                        error_message="as the test wants it" if code else None,
+                    )
+                )  # fmt: skip
+            topics.append(kind(name=topic.name, partition_responses=parts))
+        return ProduceResponse(responses=topics, throttle_time_ms=0)
+
+    def _append(self, node: int, name: str, topic: str, partition: int, batch: bytes) -> int:
+        if node != 1 + partition % self.nodes:
+            return Code.NOT_LEADER_OR_FOLLOWER
+        header = read_header(batch)
+        assert header.size_bytes == len(batch), "one batch for each partition"
+        assert header.crc == computed_crc(batch) and header.is_transactional and header.base_offset == 0
+        state, fenced = self._state(name, header.producer_id, header.producer_epoch)
+        if fenced:
+            return Code.INVALID_PRODUCER_EPOCH
+        if (topic, partition) not in state.partitions:
+            return Code.INVALID_TXN_STATE
+        written = state.written.setdefault((topic, partition), [])
+        if header.base_sequence != add_sequence(0, len(written)):
+            return Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+        written += records_of(batch)
+        return 0
+
+    def _add_offsets(self, node: int, request: Any, code: int) -> Any:
+        assert node == 1
+        _, fenced = self._state(request.transactional_id, request.producer_id, request.producer_epoch)
+        return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=code or fenced)
+
+    def _commit_offset(self, node: int, request: Any, code: int) -> Any:
+        assert node == self.nodes
+        state, fenced = self._state(request.transactional_id, request.producer_id, request.producer_epoch)
+        (topic,) = request.topics
+        (part,) = topic.partitions
+        if not (code or fenced):
+            assert request.group_id == request.transactional_id, "tests use one name for both"
+            state.offset = part.committed_offset
+        kind = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+        answered = kind.TxnOffsetCommitResponsePartition(partition_index=part.partition_index, error_code=code or fenced)
+        return TxnOffsetCommitResponse(throttle_time_ms=0, topics=[kind(name=topic.name, partitions=[answered])])
+
+    def _end(self, node: int, request: Any, code: int) -> Any:
+        assert node == 1
+        state, fenced = self._state(request.transactional_id, request.producer_id, request.producer_epoch)
+        if not (code or fenced):
+            self._finish(request.transactional_id, state, commit=request.committed)
+        return EndTxnResponse(throttle_time_ms=0, error_code=code or fenced)
+
+    def _finish(self, name: str, state: FakeTransaction, *, commit: bool) -> None:
+        if commit:
+            for partition, records in state.written.items():
+                self.committed.setdefault(partition, []).extend(records)
+            if state.offset is not None:
+                self.offsets[name] = state.offset
+        elif state.partitions:
+            self.aborted += 1
+        state.partitions, state.written, state.offset = set(), {}, None
+
+    def _fetch_offsets(self, node: int, request: Any, code: int) -> Any:
+        assert node == self.nodes and request.topics is None and request.require_stable
+        kind = OffsetFetchResponse.OffsetFetchResponseTopic
+        topics = []
+        if request.group_id in self.offsets:
+            part = kind.OffsetFetchResponsePartition(
+                partition_index=0, committed_offset=self.offsets[request.group_id], committed_leader_epoch=-1, metadata="",
+                error_code=code if code == Code.UNSTABLE_OFFSET_COMMIT else 0,
+            )  # fmt: skip
+            topics = [kind(name="t", partitions=[part])]
+        return OffsetFetchResponse(throttle_time_ms=0, error_code=0 if code == Code.UNSTABLE_OFFSET_COMMIT else code, topics=topics)

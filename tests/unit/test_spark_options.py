@@ -7,7 +7,14 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from spark_connector.offsets import EARLIEST, LATEST, PartitionName
-from spark_connector.options import OptionError, SourceOptions, includes_headers, parse_source_options
+from spark_connector.options import (
+    OpenTransactions,
+    OptionError,
+    SourceOptions,
+    TriggerOptions,
+    includes_headers,
+    parse_source_options,
+)
 
 REQUIRED = {"kafka.bootstrap.servers": "one:9092, [::1]:9093", "subscribe": "a"}
 
@@ -95,7 +102,7 @@ def test_kafka_options_that_are_used_and_those_that_are_passed_over() -> None:
         ({"kafka.bootstrap.servers": "host:99999"}, "is not host:port"),
         ({"kafka.bootstrap.servers": ","}, "give at least one host:port"),
         ({"kafka.auto.offset.reset": "latest"}, "kafka.auto.offset.reset cannot be set: use startingOffsets"),
-        ({"kafka.security.protocol": "SASL_SSL"}, "kafka.security.protocol='SASL_SSL': only PLAINTEXT"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "option kafka.sasl.mechanism is missing: give PLAIN"),
     ],
 )
 def test_errors_name_the_option_and_what_to_do(given: dict[str, str], says: str) -> None:
@@ -122,3 +129,51 @@ def test_what_to_read_has_to_be_said_once_and_well(given: dict[str, str], says: 
 def test_the_brokers_have_to_be_named() -> None:
     with pytest.raises(OptionError, match=r"option kafka.bootstrap.servers is missing"):
         without("kafka.bootstrap.servers")
+
+
+def stream(**options: str) -> SourceOptions:
+    return parse_source_options(REQUIRED | {name.replace("__", "."): value for name, value in options.items()}, streaming=True)
+
+
+def test_a_stream_begins_at_the_end_and_may_begin_anywhere() -> None:
+    assert stream().starting.everywhere == LATEST
+    assert stream(startingOffsets="earliest").starting.everywhere == EARLIEST
+    mixed = stream(startingOffsets='{"a": {"0": -1, "1": -2, "2": 7}}').starting.offsets
+    assert sorted(mixed.values()) == [EARLIEST, LATEST, 7]
+    assert stream(startingTimestamp="5").starting.timestamp_ms == 5
+
+
+def test_limits_of_a_stream() -> None:
+    assert stream().trigger == TriggerOptions(None, None, 900_000)
+    assert stream(maxOffsetsPerTrigger="9", minOffsetsPerTrigger="3", maxTriggerDelay="90s").trigger == TriggerOptions(9, 3, 90_000)
+    assert parse(maxOffsetsPerTrigger="9").trigger == TriggerOptions(), "passed over in a batch read, as Spark does"
+    assert stream(kafka__metadata__max__age__ms="100").metadata_max_age_ms == 100
+
+
+def test_open_transactions_and_filters() -> None:
+    assert parse().open_transactions == OpenTransactions(wait=True, timeout_ms=1_200_000)
+    assert parse(onOpenTransaction="END", openTransactionTimeout="2 min").open_transactions == OpenTransactions(
+        wait=False, timeout_ms=120_000
+    )
+    assert stream(openTransactionTimeout="1500").open_transactions.timeout_ms == 1500
+    assert parse(pushDownFilters="true").push_down_filters and not parse().push_down_filters
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (
+            {"endingOffsets": "latest"},
+            r"option endingOffsets is for batch reads: a stream goes on; leave it out, or stop with .*availableNow",
+        ),
+        ({"endingTimestamp": "5"}, "option endingTimestamp is for batch reads"),
+        ({"endingOffsetsByTimestamp": "{}"}, "option endingOffsetsByTimestamp is for batch reads"),
+        ({"maxOffsetsPerTrigger": "0"}, "option maxOffsetsPerTrigger='0': give a whole number of at least 1"),
+        ({"maxOffsetsPerTrigger": "1", "minOffsetsPerTrigger": "2"}, "option minOffsetsPerTrigger=2 is more than maxOffsetsPerTrigger=1"),
+        ({"maxTriggerDelay": "soon"}, "option maxTriggerDelay='soon': give a duration like 500ms, 30s, 15m or 1h"),
+        ({"onOpenTransaction": "skip"}, "option onOpenTransaction='skip': give wait or end"),
+    ],
+)
+def test_errors_of_streams(given: dict[str, str], says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        stream(**given)

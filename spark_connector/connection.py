@@ -1,0 +1,456 @@
+"""A socket to one broker: TLS and login, versions agreed, requests framed, answers received in order into one buffer that is used again.
+
+`Connections` keeps one to each address, and a second one where `purpose` is given: a broker answers the requests of a connection one after
+the other, so what must not wait behind megabytes of records goes over a connection of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import select
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
+
+from protocol.errors import Code
+from spark_connector.options import ClientOptions
+from spark_connector.security import AuthenticationError, SecurityError, exchange, ssl_context
+
+MAX_RESPONSE_BYTES = (1 << 31) - 1
+MAX_FIRST_RESPONSE_BYTES = 1 << 20  # of ApiVersions; what is larger is another protocol's
+SESSION_USED = 0.85  # of a login's lifetime; then a new connection takes its place
+UNKNOWN_TOPIC_PATIENCE_MS = (
+    3000  # a topic that was just made may be unknown to the other brokers for a moment; one with a wrong name for ever
+)
+PIECES_AT_ONCE = 512  # sendmsg takes at most IOV_MAX of them, 1024 on Linux and macOS
+
+Buffer = bytes | bytearray | memoryview
+Address = tuple[str, int]
+
+PASSING = frozenset(
+    {
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        Code.LEADER_NOT_AVAILABLE,
+        Code.NOT_LEADER_OR_FOLLOWER,
+        Code.REQUEST_TIMED_OUT,
+        Code.BROKER_NOT_AVAILABLE,
+        Code.REPLICA_NOT_AVAILABLE,
+        Code.NETWORK_EXCEPTION,
+        Code.KAFKA_STORAGE_ERROR,
+        Code.FENCED_LEADER_EPOCH,
+        Code.UNKNOWN_LEADER_EPOCH,
+        Code.OFFSET_NOT_AVAILABLE,
+        Code.LISTENER_NOT_FOUND,
+        Code.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+
+
+class ClientError(Exception):
+    """A broker cannot be reached, or refuses for good; the message says which and what may be done."""
+
+
+class RefusedError(ClientError):
+    """A broker answered with an error code."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class PassingError(ClientError):
+    """Worth another try, for `patience_ms` at most. Never leaves the client: in the end it becomes a ClientError."""
+
+    def __init__(self, message: str, patience_ms: float = math.inf) -> None:
+        super().__init__(message)
+        self.patience_ms = patience_ms
+
+
+class Spoken(NamedTuple):
+    """Of one kind of request: the versions that are used here, and what decodes the body of its answer."""
+
+    lowest: int
+    highest: int
+    decode: Callable[[memoryview, int], Any]
+
+
+def spoken(lowest: int, highest: int, answer: Any) -> Spoken:
+    """The row of a request that is answered with one of kafka-python's classes."""
+    return Spoken(lowest, highest, lambda body, version: answer.decode(body, version=version))
+
+
+Vocabulary = dict[type, Spoken]
+COMMON: Vocabulary = {
+    ApiVersionsRequest: spoken(0, 0, ApiVersionsResponse),
+    MetadataRequest: spoken(1, 8, MetadataResponse),
+}
+
+
+class Connection:
+    """A socket to one broker, with the versions both sides speak. Requests are answered in order."""
+
+    def __init__(self, address: Address, options: ClientOptions, vocabulary: Vocabulary, context: ssl.SSLContext | None) -> None:
+        self.address = f"{address[0]}:{address[1]}"
+        self._options = options
+        self._vocabulary = vocabulary
+        self._correlation_ids = itertools.count(1)
+        self._expected: list[tuple[int, Callable[[memoryview, int], Any], int, bool]] = []
+        self._buffer = bytearray(64 * 1024)
+        self._versions: dict[int, tuple[int, int]] = {}
+        self._is_proven = False  # something was answered that a broker answers only to those who come the right way
+        self._session_end_s = math.inf
+        self._socket = self._connect(address, context)
+        try:
+            self._agree()
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self, address: Address, context: ssl.SSLContext | None) -> socket.socket:
+        try:
+            connected = socket.create_connection(address, self._options.connect_timeout_ms / 1000)
+        except OSError as error:
+            raise PassingError(f"{self.address}: {reason(error)}") from error
+        try:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if context is not None:
+                connected = context.wrap_socket(connected, server_hostname=address[0])
+            connected.settimeout(self._options.request_timeout_ms / 1000)
+        except OSError as error:
+            connected.close()
+            raise self._failure(error) from error
+        except BaseException:
+            connected.close()
+            raise
+        return connected
+
+    def _agree(self) -> None:
+        """Versions, and who we are."""
+        answer = self.request(ApiVersionsRequest())
+        if answer.error_code:
+            raise ClientError(f"{self.address} refuses ApiVersions with {code_name(answer.error_code)}")
+        self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        if self._options.security.uses_sasl:
+            self._log_in()
+        self._is_proven = False  # this much a broker answers to everybody
+
+    def _log_in(self) -> None:
+        """SaslHandshake and SaslAuthenticate. Source: KIP-152; KIP-368 (session lifetime)."""
+        from kafka.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest, SaslHandshakeResponse
+
+        self._vocabulary = {
+            **self._vocabulary,
+            SaslHandshakeRequest: spoken(1, 1, SaslHandshakeResponse),
+            SaslAuthenticateRequest: spoken(0, 2, SaslAuthenticateResponse),
+        }
+        security = self._options.security
+        if SaslHandshakeRequest.API_KEY not in self._versions:
+            raise ClientError(f"{self.address} asks for no login there: give kafka.security.protocol without SASL_, or another port")
+        shaken = self.request(SaslHandshakeRequest(mechanism=security.mechanism))
+        if shaken.error_code == Code.UNSUPPORTED_SASL_MECHANISM:
+            has = ", ".join(shaken.mechanisms) or "none"
+            raise ClientError(f"{self.address} does not have kafka.sasl.mechanism={security.mechanism}; it has {has}")
+        if shaken.error_code:
+            raise ClientError(f"{self.address} refuses a login with {code_name(shaken.error_code)}: does this port ask for one?")
+        login = exchange(security)
+        message: bytes | None = login.first()
+        try:
+            while message is not None:
+                answer = self.request(SaslAuthenticateRequest(auth_bytes=message))
+                if answer.error_code:
+                    raise AuthenticationError(answer.error_message or code_name(answer.error_code))
+                if getattr(answer, "session_lifetime_ms", 0) > 0:
+                    self._session_end_s = time.monotonic() + SESSION_USED * answer.session_lifetime_ms / 1000
+                message = login.answer(bytes(answer.auth_bytes))
+        except AuthenticationError as error:
+            raise ClientError(f"{self.address} does not let user {security.username!r} in by {security.mechanism}: {error}") from error
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether the login is about to end: the broker would hang up."""
+        return time.monotonic() >= self._session_end_s
+
+    def _failure(self, error: OSError) -> ClientError:
+        """What a failure of the socket means: another try, or a setting that is wrong."""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            if "ostname mismatch" in error.verify_message or "IP address mismatch" in error.verify_message:
+                return ClientError(
+                    f"{self.address}: the certificate is for another host ({error.verify_message}); use its name in kafka.bootstrap.servers and "
+                    "advertised.listeners, or set kafka.ssl.endpoint.identification.algorithm to an empty text"
+                )
+            return ClientError(
+                f"{self.address}: the broker's certificate is not trusted ({error.verify_message}); "
+                "give the authority that signed it in kafka.ssl.truststore.location (PEM)"
+            )
+        if isinstance(error, ssl.SSLError):
+            why = error.reason or ""
+            if why in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"):
+                return ClientError(f"{self.address} does not speak TLS ({why}): is kafka.security.protocol right for this port?")
+            if "ALERT" in why:
+                return ClientError(
+                    f"{self.address} refuses TLS ({why}): it may ask for a certificate of ours, which kafka.ssl.keystore.location (PEM) gives"
+                )
+        ended = isinstance(error, ConnectionResetError | ssl.SSLEOFError)
+        return PassingError(f"{self.address}: {reason(error)}{self._hint() if ended else ''}")
+
+    def _hint(self) -> str:
+        """What it may mean that a connection ends."""
+        return "" if self._is_proven else "; is kafka.security.protocol right for this port?"
+
+    def version_of(self, kind: Any) -> int:
+        """The highest version of a kind of request that both sides speak. Raises ClientError where there is none."""
+        if kind is ApiVersionsRequest:
+            return 0
+        low, high, _ = self._vocabulary[kind]
+        lowest, highest = self._versions.get(kind.API_KEY, (0, -1))
+        if min(high, highest) < max(low, lowest):
+            has = f"has {kind.name} in versions {lowest} to {highest}" if highest >= 0 else f"does not have {kind.name}"
+            raise ClientError(f"{self.address} {has}; versions {low} to {high} are spoken here")
+        return min(high, highest)
+
+    @property
+    def unanswered(self) -> int:
+        """How many requests were sent whose answers were not yet received."""
+        return len(self._expected)
+
+    def is_stale(self) -> bool:
+        """Whether the broker hung up (or says what nobody asked) while nothing was under way."""
+        if self._expected:
+            return False
+        try:
+            return bool(select.select([self._socket], [], [], 0)[0])
+        except (OSError, ValueError):
+            return True
+
+    def request(self, request: Any) -> Any:
+        """Send and wait for the answer."""
+        assert not self._expected, "the answer to another request is still to be received"
+        self.send(request)
+        return self.receive()
+
+    def send(self, request: Any) -> None:
+        """Send without waiting; `receive` gives the answers in the same order."""
+        version = self.version_of(type(request))
+        correlation_id = next(self._correlation_ids)
+        request.with_header(correlation_id=correlation_id, client_id=self._options.client_id)
+        self._send_all([request.encode(version=version, header=True, framed=True)])
+        self._expect(type(request), correlation_id, version)
+
+    def send_encoded(self, kind: Any, version: int, body: Sequence[Buffer]) -> None:
+        """Send a request whose body was encoded elsewhere, in pieces that are not put together: records are not copied.
+
+        int32 size, int16 api_key, int16 api_version, int32 correlation_id, nullable string client_id | flexible: no tagged fields
+        """
+        correlation_id = next(self._correlation_ids)
+        client_id = self._options.client_id.encode()
+        header = struct.pack(">hhih", kind.API_KEY, version, correlation_id, len(client_id)) + client_id
+        if kind.flexible_version_q(version):
+            header += b"\0"
+        size = len(header) + sum(map(len, body))
+        self._send_all([struct.pack(">i", size) + header, *body])
+        self._expect(kind, correlation_id, version)
+
+    def _expect(self, kind: Any, correlation_id: int, version: int) -> None:
+        # The answer to ApiVersions has no tagged fields in its header, so that any client can read it (KIP-511).
+        tagged = kind is not ApiVersionsRequest and bool(kind.flexible_version_q(version))
+        self._expected.append((correlation_id, self._vocabulary[kind].decode, version, tagged))
+
+    def _send_all(self, pieces: Sequence[Buffer]) -> None:
+        try:
+            if len(pieces) == 1 or isinstance(self._socket, ssl.SSLSocket):
+                self._socket.sendall(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+                return
+            left = [memoryview(piece) for piece in pieces if len(piece)]
+            while left:
+                sent = self._socket.sendmsg(left[:PIECES_AT_ONCE])
+                done = 0
+                while done < len(left) and sent >= len(left[done]):
+                    sent -= len(left[done])
+                    done += 1
+                del left[:done]
+                if sent:
+                    left[0] = left[0][sent:]
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def receive(self) -> Any:
+        """The answer to the oldest request that has none yet."""
+        correlation_id, decode, version, tagged = self._expected.pop(0)
+        (size,) = struct.unpack(">i", self._read(4))
+        if not 4 <= size <= (MAX_RESPONSE_BYTES if self._versions else MAX_FIRST_RESPONSE_BYTES):
+            raise ClientError(
+                f"{self.address} does not speak Kafka's protocol, or speaks it over TLS (kafka.security.protocol): an answer of {size} bytes"
+            )
+        frame = self._read(size)
+        (answered,) = struct.unpack_from(">i", frame)
+        if answered != correlation_id:
+            raise ClientError(f"{self.address} answers request {answered} instead of {correlation_id}")
+        self._is_proven = True
+        try:
+            return decode(frame[_after_tagged_fields(frame, 4) if tagged else 4 :], version)
+        except (struct.error, IndexError, UnicodeDecodeError) as error:
+            raise ClientError(f"{self.address} sent an answer that cannot be decoded ({error})") from error
+
+    def _read(self, size: int) -> memoryview:
+        """The next bytes, in the buffer that is used again for the next answer: fresh memory for each costs more than to receive into it."""
+        if size > len(self._buffer):
+            self._buffer = bytearray(size)
+        view, have = memoryview(self._buffer)[:size], 0
+        while have < size:
+            try:
+                count = self._socket.recv_into(view[have:])
+            except OSError as error:
+                raise self._failure(error) from error
+            if not count:
+                raise PassingError(f"{self.address}: the connection was closed{self._hint()}")
+            have += count
+        return view
+
+    def close(self) -> None:
+        """Close the socket; harmless when it is closed."""
+        self._socket.close()
+
+
+def _after_tagged_fields(frame: memoryview, position: int) -> int:
+    """Where the body begins. uvarint count | [ uvarint tag, uvarint size, bytes ]"""
+    count, position = _uvarint(frame, position)
+    for _ in range(count):
+        _, position = _uvarint(frame, position)
+        size, position = _uvarint(frame, position)
+        position += size
+    return position
+
+
+def _uvarint(frame: memoryview, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = frame[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+
+
+class Connections:
+    """One connection to each broker and purpose, opened when it is first asked for. Belongs to one thread of one process."""
+
+    def __init__(self, options: ClientOptions, vocabulary: Vocabulary) -> None:
+        self.options = options
+        self.nodes: dict[int, Address] = {}  # as the last Metadata told
+        self._vocabulary = {**COMMON, **vocabulary}
+        self._open: dict[tuple[Address, str], Connection] = {}
+        self._context: ssl.SSLContext | None = None
+        self._pid = os.getpid()
+
+    def close(self) -> None:
+        """Close all; they are opened again when they are asked for."""
+        for connection in self._open.values():
+            connection.close()
+        self._open.clear()
+
+    def after_fork(self) -> None:
+        """Let go of what belongs to the parent process, if this is a child: closing a copy of a socket does not end the connection."""
+        if self._pid != os.getpid():
+            self.close()
+            self._pid = os.getpid()
+
+    def close_stale(self) -> None:
+        """Let go of connections that the broker closed while they were idle."""
+        for key, connection in list(self._open.items()):
+            if connection.is_stale():
+                connection.close()
+                del self._open[key]
+
+    def any(self, purpose: str = "") -> Connection:
+        """One that is connected, else the first that lets us connect. Raises PassingError with what each one said."""
+        for address, opened_for in self._open:
+            if opened_for == purpose:
+                return self.at(address, purpose)
+        failures = []
+        for address in dict.fromkeys((*self.nodes.values(), *self.options.bootstrap_servers)):
+            try:
+                return self.at(address, purpose)
+            except PassingError as error:
+                failures.append(str(error))
+        raise PassingError("; ".join(failures))
+
+    def of_node(self, node: int, purpose: str = "") -> Connection:
+        """To a broker that Metadata named."""
+        if node not in self.nodes:
+            raise PassingError(f"broker {node} is not in the metadata")
+        return self.at(self.nodes[node], purpose)
+
+    def at(self, address: Address, purpose: str = "") -> Connection:
+        """To an address."""
+        assert self._pid == os.getpid(), "a client does not survive a fork"
+        found = self._open.get((address, purpose))
+        if found is not None and found.is_expired and not found.unanswered:
+            found.close()
+            found = None
+        if found is None:
+            found = self._open[address, purpose] = Connection(address, self.options, self._vocabulary, self._tls())
+        return found
+
+    def _tls(self) -> ssl.SSLContext | None:
+        if self._context is None and self.options.security.uses_tls:
+            try:
+                self._context = ssl_context(self.options.security)
+            except SecurityError as error:
+                raise ClientError(str(error)) from error
+        return self._context
+
+    def advice(self, error: Exception) -> str:
+        """The error, and what it may mean when no broker ever answered."""
+        if self.nodes:
+            return str(error)
+        return f"no broker of kafka.bootstrap.servers can be reached ({error}); is one running there?"
+
+
+def metadata(connections: Connections, topics: Sequence[str] | None, *, create: bool = False, purpose: str = "") -> Any:
+    """Ask any broker; `connections.nodes` is as the answer says. None is all topics; `create` makes them where the broker allows it."""
+    wanted = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+    answer = connections.any(purpose).request(
+        MetadataRequest(
+            topics=wanted,
+            allow_auto_topic_creation=create,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        )
+    )
+    connections.nodes = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+    return answer
+
+
+def check(code: int, what: str, unknown_topic_patience_ms: float = UNKNOWN_TOPIC_PATIENCE_MS) -> None:
+    """Raise PassingError or RefusedError where a code is an error."""
+    if code in PASSING:
+        if code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+            raise PassingError(f"{what} does not exist", unknown_topic_patience_ms)
+        raise PassingError(f"{what}: {code_name(code)}")
+    if code:
+        raise RefusedError(code, f"{what}: {code_name(code)}")
+
+
+def code_name(code: int) -> str:
+    """The name of an error code."""
+    try:
+        return Code(code).name
+    except ValueError:
+        return f"error code {code}"
+
+
+def reason(error: OSError) -> str:
+    """What went wrong on a socket, in a few words."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, ssl.SSLEOFError):
+        return "the connection was closed"
+    return error.strerror or str(error)

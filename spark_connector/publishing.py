@@ -1,0 +1,154 @@
+"""Publishing a micro-batch: all of it and its number in one transaction, once, however often it is tried and by however many drivers.
+
+An attempt takes the transactional id, which ends whatever an earlier attempt or another driver had begun; then it asks the group for the
+number of the last batch that was committed, and returns if this one is among them; then it produces everything, commits `batch_id + 1` as
+the group's offset in the same transaction, and ends it. Whatever fails for a reason that passes, also an end of which nobody knows whether
+it took place, is followed by another attempt from the start: the committed offset says what happened. Source: KIP-98, KIP-447.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from spark_connector.connection import ClientError, PassingError
+from spark_connector.options import ClientOptions
+from spark_connector.spool import EncodedBatch
+from spark_connector.transactions import FencedError, PublishError, PublishSettings, TransactionalProducer
+
+__all__ = ["Publication", "PublishError", "PublishSettings", "Publisher", "publish"]
+
+MAX_BACKOFF_MS = 1000
+Batches = Callable[[], Iterable[EncodedBatch]]
+
+
+class Publication(NamedTuple):
+    """What publishing came to. Of a batch that was there already the counts are 0."""
+
+    already: bool  # an earlier attempt had committed it, perhaps one of another driver
+    record_count: int
+    byte_count: int
+    attempts: int
+
+
+def publish(
+    options: ClientOptions,
+    *,
+    transactional_id: str,
+    group_id: str,
+    batch_id: int,
+    metadata: str,
+    batches: Batches,
+    settings: PublishSettings,
+) -> Publication:
+    """Publish one batch over connections of its own. See `Publisher.publish`."""
+    with Publisher(options, settings) as publisher:
+        return publisher.publish(
+            transactional_id=transactional_id, group_id=group_id, batch_id=batch_id, metadata=metadata, batches=batches
+        )
+
+
+class Publisher:
+    """Publishes one batch after the other over connections that are kept. Belongs to one thread; survives a fork and a broker's restart."""
+
+    def __init__(self, options: ClientOptions, settings: PublishSettings | None = None) -> None:
+        self.options = options
+        self.settings = settings or PublishSettings()
+        self._producer: TransactionalProducer | None = None
+        self._names = ("", "")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"options": self.options, "settings": self.settings}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["options"], state["settings"])  # type: ignore[misc]
+
+    def __enter__(self) -> Publisher:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections; the publisher can be used again."""
+        if self._producer is not None:
+            self._producer.forget_connections()
+
+    def publish(self, *, transactional_id: str, group_id: str, batch_id: int, metadata: str, batches: Batches) -> Publication:
+        """Commit the batch, unless it is committed.
+
+        Takes:  batches, called anew for each attempt and consumed as requests go out; with none at all nothing is sent, not even the number.
+        Gives:  when the batch can be read by read_committed readers, or will be as soon as the broker has written its markers.
+        Raises: ClientError (PublishError and others) with what to do; whatever `batches` raises. Then nothing of the batch is ever visible,
+                except where the message says that the outcome is not known; a repetition is safe in each case.
+        """
+        if not _any(batches()):
+            return Publication(already=False, record_count=0, byte_count=0, attempts=0)
+        producer = self._producer_for(transactional_id, group_id)
+        deadline: float | None = None  # counted from the first failure: how long an attempt takes that works is nobody's business
+        what = f"publishing batch {batch_id} as {transactional_id!r}"
+        attempts = fenced = 0
+        backoff_ms = self.options.retry_backoff_ms
+        while True:
+            attempts += 1
+            try:
+                return self._attempt(producer, batch_id, metadata, batches)._replace(attempts=attempts)
+            except FencedError as error:
+                producer.forget_connections()
+                fenced += 1
+                if fenced > 1:
+                    raise PublishError(
+                        f"{what} was ended from outside twice, at last with {error}: another driver publishes under the same id (stop one of "
+                        "them), or the transaction takes longer than kafka.transaction.timeout.ms (raise it, or make batches smaller)"
+                    ) from error
+            except PassingError as error:
+                producer.forget_connections()
+                deadline = time.monotonic() + self.settings.delivery_timeout_ms / 1000 if deadline is None else deadline
+                if time.monotonic() >= deadline:
+                    _abort(producer)
+                    raise PublishError(
+                        f"{what} failed {attempts} times, for {self.settings.delivery_timeout_ms / 1000:.0f} s and more: {producer.advice(error)}. "
+                        "Whether the last attempt was committed may not be known; publishing it again is safe."
+                    ) from error
+                time.sleep(backoff_ms / 1000)
+                backoff_ms = min(2 * backoff_ms, max(MAX_BACKOFF_MS, self.options.retry_backoff_ms))
+            except Exception:
+                _abort(producer)
+                raise
+            except BaseException:  # Ctrl-C may have come in the middle of an answer
+                producer.forget_connections()
+                _abort(producer)
+                raise
+
+    def _attempt(self, producer: TransactionalProducer, batch_id: int, metadata: str, batches: Batches) -> Publication:
+        producer.begin()
+        if producer.committed() > batch_id:
+            return Publication(already=True, record_count=0, byte_count=0, attempts=0)
+        topic = ""
+        for batch in batches():
+            topic = topic or batch.topic
+            producer.send(batch)
+        counts = producer.record_count, producer.byte_count
+        producer.commit(topic, batch_id + 1, metadata)
+        return Publication(False, *counts, attempts=0)
+
+    def _producer_for(self, transactional_id: str, group_id: str) -> TransactionalProducer:
+        if self._producer is None or self._names != (transactional_id, group_id):
+            self.close()
+            self._producer = TransactionalProducer(self.options, self.settings, transactional_id, group_id)
+            self._names = (transactional_id, group_id)
+        return self._producer
+
+
+def _any(batches: Iterable[EncodedBatch]) -> bool:
+    return next(iter(batches), None) is not None
+
+
+def _abort(producer: TransactionalProducer) -> None:
+    """Best effort: what is not aborted now is, when the transaction times out; until then readers of the partitions wait."""
+    try:
+        producer.abort()
+    except ClientError:
+        producer.forget_connections()

@@ -1,0 +1,531 @@
+"""The requests of one transactional id: what a producer asks of its coordinator, its group's coordinator and the leaders of partitions.
+
+`TransactionalProducer` does one transaction after the other, and each failure ends its transaction: there is no retry of a single request.
+Order of use:
+
+    begin()      InitProducerId: fences whoever had the id before, aborts what was left open, gives a new epoch
+    committed()  what the group has committed; waits for nothing that is still open (KIP-447, require_stable)
+    send(batch)  AddPartitionsToTxn where the partition is new, Produce, as soon as a request is full; waits when enough are under way
+    commit(...)  AddOffsetsToTxn, TxnOffsetCommit, the answers that are still to come, EndTxn
+    abort()      instead of commit
+
+Versions are those that Apache Kafka 2.5 to 4 has in common: before KIP-890's second part, that is with AddPartitionsToTxn and without an
+epoch in the answer to EndTxn. Source: KIP-98, KIP-360, KIP-447, KIP-890.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from crc32c import crc32c
+from kafka.protocol.consumer import OffsetFetchRequest, OffsetFetchResponse
+from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
+from kafka.protocol.producer import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+
+from protocol.errors import Code
+from protocol.records import CRC_START, HEADER, HEADER_SIZE, MAGIC, add_sequence, read_header
+from spark_connector.connection import (
+    PASSING,
+    UNKNOWN_TOPIC_PATIENCE_MS,
+    Address,
+    Buffer,
+    ClientError,
+    Connection,
+    Connections,
+    PassingError,
+    Vocabulary,
+    code_name,
+    metadata,
+    spoken,
+)
+from spark_connector.offsets import PartitionName
+from spark_connector.options import ClientOptions
+from spark_connector.spool import EncodedBatch
+
+ALL_REPLICAS = -1  # as acks
+GROUP, TRANSACTION = 0, 1  # kinds of coordinators
+CONTROL = "control"  # the purpose of connections that must not wait behind Produce
+SMALL_BYTES = 8 * 1024  # records up to this size are copied into a piece with others: cheaper than a piece of their own
+
+SPOKEN: Vocabulary = {
+    FindCoordinatorRequest: spoken(1, 3, FindCoordinatorResponse),
+    InitProducerIdRequest: spoken(1, 5, InitProducerIdResponse),
+    AddPartitionsToTxnRequest: spoken(1, 3, AddPartitionsToTxnResponse),
+    AddOffsetsToTxnRequest: spoken(1, 4, AddOffsetsToTxnResponse),
+    TxnOffsetCommitRequest: spoken(2, 4, TxnOffsetCommitResponse),
+    EndTxnRequest: spoken(1, 4, EndTxnResponse),
+    OffsetFetchRequest: spoken(7, 7, OffsetFetchResponse),
+    ProduceRequest: spoken(3, 11, ProduceResponse),
+}
+
+# Worth a new transaction. That of the sequences cannot be ours with a new epoch each time, unless the broker forgot what it had answered.
+_PASSING = PASSING | {
+    Code.COORDINATOR_NOT_AVAILABLE,
+    Code.NOT_COORDINATOR,
+    Code.CONCURRENT_TRANSACTIONS,
+    Code.NOT_ENOUGH_REPLICAS,
+    Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    Code.UNSTABLE_OFFSET_COMMIT,
+    Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    Code.DUPLICATE_SEQUENCE_NUMBER,
+    Code.UNKNOWN_PRODUCER_ID,
+    Code.INVALID_PRODUCER_ID_MAPPING,
+    Code.TRANSACTION_ABORTABLE,
+    Code.TRANSACTION_COORDINATOR_FENCED,
+    Code.THROTTLING_QUOTA_EXCEEDED,
+    Code.CORRUPT_MESSAGE,  # our checksum was right when it left
+}
+_FENCED = frozenset({Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH, Code.INVALID_TXN_STATE})
+
+_ADVICE: dict[int, str] = {
+    Code.MESSAGE_TOO_LARGE: "raise max.message.bytes of the topic, or write smaller rows or batches",
+    Code.RECORD_LIST_TOO_LARGE: "raise segment.bytes of the topic, or write smaller rows or batches",
+    Code.INVALID_RECORD: "the topic does not take such records; a compacted topic needs a key in each",
+    Code.INVALID_TIMESTAMP: "the topic's message.timestamp.*.max.ms refuses timestamps this far from now",
+    Code.UNSUPPORTED_COMPRESSION_TYPE: "choose another compression",
+    Code.INVALID_TOPIC_EXCEPTION: "no topic can have this name, or none may be written under it",
+    Code.TOPIC_AUTHORIZATION_FAILED: "the user needs the right to WRITE and to READ the topic (READ since the batch id is committed with it)",
+    Code.GROUP_AUTHORIZATION_FAILED: "the user needs the right to READ the group",
+    Code.CLUSTER_AUTHORIZATION_FAILED: "the user needs the right to write (IDEMPOTENT_WRITE on the cluster)",
+    Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the user needs the right to WRITE and DESCRIBE the transactional id",
+    Code.INVALID_TRANSACTION_TIMEOUT: "lower kafka.transaction.timeout.ms, or raise transaction.max.timeout.ms of the broker",
+    Code.OFFSET_METADATA_TOO_LARGE: "raise offset.metadata.max.bytes of the broker",
+    Code.INVALID_REQUIRED_ACKS: "the broker does not know acks=all",
+    Code.POLICY_VIOLATION: "a policy of the broker forbids it",
+}
+
+
+class PublishError(ClientError):
+    """A batch cannot be published; the message names topic and partition where it is about one, and says what to do."""
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class FencedError(ClientError):
+    """Another producer has begun with the same transactional id, or the broker ended the transaction since it took too long."""
+
+
+@dataclass(frozen=True)
+class PublishSettings:
+    """How a batch is published.
+
+    `delivery_timeout_ms` is how long failures that pass are answered with another attempt; an attempt that makes progress is not cut short.
+    """
+
+    transaction_timeout_ms: int = 60_000
+    delivery_timeout_ms: int = 120_000
+    max_request_bytes: int = 1 << 20  # more only where one batch is larger
+    in_flight: int = 5  # requests to one broker that are not yet answered
+
+
+class Producer(NamedTuple):
+    """Who writes: what InitProducerId gave."""
+
+    producer_id: int
+    epoch: int
+
+
+def checked_header(batch: EncodedBatch) -> Any:
+    """The header of a batch that is whole, undamaged and made for a transaction. Raises PublishError."""
+    name = PartitionName(batch.topic, batch.partition)
+    if len(batch.data) < HEADER_SIZE:
+        raise PublishError(f"a batch for {name} is damaged: it has {len(batch.data)} bytes")
+    header = read_header(batch.data)
+    if header.magic != MAGIC or header.size_bytes != len(batch.data) or header.record_count != batch.record_count:
+        raise PublishError(
+            f"a batch for {name} is damaged: its header does not fit its {len(batch.data)} bytes and {batch.record_count} records"
+        )
+    if crc32c(memoryview(batch.data)[CRC_START:]) != header.crc:
+        raise PublishError(f"a batch for {name} is damaged: its checksum is wrong")
+    if not header.is_transactional or header.is_control or header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
+        raise PublishError(f"a batch for {name} is not made for a transaction")
+    return header
+
+
+def stamped(batch: EncodedBatch, producer: Producer, base_sequence: int) -> bytes:
+    """The header of the batch with its producer, its place in the producer's sequence, and the CRC of all that; the records stay as they are.
+
+    Raises: PublishError where the batch is damaged, so that damage on the way here is never given a good checksum.
+    """
+    header = checked_header(batch)._replace(
+        producer_id=producer.producer_id, producer_epoch=producer.epoch, base_sequence=base_sequence, base_offset=0
+    )
+    fresh = HEADER.pack(*header)
+    crc = crc32c(memoryview(batch.data)[HEADER_SIZE:], crc32c(fresh[CRC_START:]))
+    return HEADER.pack(*header._replace(crc=crc))
+
+
+class Stamped(NamedTuple):
+    """A batch as it goes into a request."""
+
+    partition: PartitionName
+    header: bytes
+    records: memoryview
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.header) + len(self.records)
+
+
+def encode_produce(version: int, transactional_id: str, timeout_ms: int, batches: Sequence[Stamped]) -> list[Buffer]:
+    """The body of a ProduceRequest of version 3 to 11, in pieces: records of any size are views of where they lie.
+
+    nullable string transactional_id, int16 acks, int32 timeout_ms, [ string topic | [ int32 partition, bytes records ] ]; flexible from 9 on:
+    sizes are uvarints and one larger, and each struct ends in tagged fields.
+    """
+    flexible = version >= 9
+    pieces: list[Buffer] = []
+    piece = bytearray()
+    topics: dict[str, list[Stamped]] = {}
+    for batch in batches:
+        topics.setdefault(batch.partition.topic, []).append(batch)
+    piece += _string(transactional_id, flexible) + struct.pack(">hi", ALL_REPLICAS, timeout_ms) + _size(len(topics), ">i", flexible)
+    for topic, parts in topics.items():
+        piece += _string(topic, flexible) + _size(len(parts), ">i", flexible)
+        for part in parts:
+            piece += struct.pack(">i", part.partition.partition) + _size(part.size_bytes, ">i", flexible) + part.header
+            if len(part.records) <= SMALL_BYTES:
+                piece += part.records
+            else:
+                pieces += [piece, part.records]
+                piece = bytearray()
+            piece += b"\0" * flexible
+        piece += b"\0" * flexible
+    piece += b"\0" * flexible
+    pieces.append(piece)
+    return pieces
+
+
+def _string(text: str, flexible: bool) -> bytes:
+    data = text.encode()
+    return _size(len(data), ">h", flexible) + data
+
+
+def _size(size: int, kind: str, flexible: bool) -> bytes:
+    if not flexible:
+        return struct.pack(kind, size)
+    size += 1
+    out = bytearray()
+    while size > 0x7F:
+        out.append(size & 0x7F | 0x80)
+        size >>= 7
+    out.append(size)
+    return bytes(out)
+
+
+@dataclass
+class _Leader:
+    """What is on its way to one broker. `sent` are the partitions of each request that has no answer yet."""
+
+    batches: dict[PartitionName, Stamped] = field(default_factory=dict)
+    size_bytes: int = 0
+    sent: deque[list[PartitionName]] = field(default_factory=deque)
+
+
+class TransactionalProducer:
+    """One transaction at a time, over connections that are kept from one to the next. Belongs to one thread."""
+
+    def __init__(self, options: ClientOptions, settings: PublishSettings, transactional_id: str, group_id: str) -> None:
+        self._options, self._settings = options, settings
+        self._transactional_id, self._group_id = transactional_id, group_id
+        self._connections = Connections(options, SPOKEN)
+        self._coordinators: dict[int, Address] = {}
+        self._leaders: dict[PartitionName, int] = {}
+        self._forget_transaction()
+
+    def _forget_transaction(self) -> None:
+        self._producer = Producer(-1, -1)
+        self._sequences: dict[PartitionName, int] = {}
+        self._added: set[PartitionName] = set()
+        self._under_way: dict[int, _Leader] = {}
+        self.record_count = self.byte_count = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the transaction may have something that has to be ended: a partition was added, or may have been."""
+        return bool(self._added)
+
+    # --- the steps
+
+    def begin(self) -> None:
+        """Take the transactional id, with a new epoch. The transaction is empty. Raises PassingError while an earlier one is being ended."""
+        self._forget_transaction()
+        self._connections.after_fork()
+        self._connections.close_stale()
+        answer = self._coordinator(TRANSACTION).request(
+            InitProducerIdRequest(
+                transactional_id=self._transactional_id,
+                transaction_timeout_ms=self._settings.transaction_timeout_ms,
+                producer_id=-1,
+                producer_epoch=-1,
+            )
+        )
+        code = answer.error_code
+        if code in (Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH):
+            raise PassingError(f"transactional id {self._transactional_id!r}: {code_name(code)}")  # somebody else is beginning right now
+        self._check(code, f"transactional id {self._transactional_id!r}")
+        self._producer = Producer(answer.producer_id, answer.producer_epoch)
+
+    def committed(self) -> int:
+        """The highest offset that the group has committed on any partition, -1 for none. Raises PassingError while one is being committed."""
+        answer = self._coordinator(GROUP).request(OffsetFetchRequest(group_id=self._group_id, topics=None, require_stable=True))
+        what = f"group {self._group_id!r}"
+        self._check(answer.error_code, what)
+        highest = -1
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                self._check(partition.error_code, what)
+                highest = max(highest, partition.committed_offset)
+        return highest
+
+    def send(self, batch: EncodedBatch) -> None:
+        """Put the batch into its leader's next request. Its bytes are used until they are sent, which `commit` sees to at the latest."""
+        name = PartitionName(batch.topic, batch.partition)
+        node = self._leader_of(name)
+        leader = self._under_way.setdefault(node, _Leader())
+        if name in leader.batches or leader.size_bytes + len(batch.data) > self._settings.max_request_bytes:
+            self._send_out(node, leader)
+        sequence = self._sequences.get(name, 0)
+        header = stamped(batch, self._producer, sequence)
+        leader.batches[name] = Stamped(name, header, memoryview(batch.data)[HEADER_SIZE:])
+        leader.size_bytes += len(batch.data)
+        self._sequences[name] = add_sequence(sequence, batch.record_count)
+        self.record_count += batch.record_count
+        self.byte_count += len(batch.data)
+
+    def commit(self, topic: str, offset: int, metadata_text: str) -> None:
+        """Commit all that was sent, together with `offset` as the group's on the topic's partition 0.
+
+        Raises: PassingError also where the answer is lost: then only `committed` can say whether it happened.
+        """
+        for node, leader in self._under_way.items():
+            self._send_out(node, leader)
+        self._commit_offset(topic, offset, metadata_text)
+        for node, leader in self._under_way.items():
+            while leader.sent:
+                self._receive(node, leader)
+        self._end(commit=True)
+        self._forget_transaction()
+
+    def abort(self) -> None:
+        """End the transaction without it. Raises ClientError where that fails: then the transaction's timeout does it.
+
+        A Produce that is still under way must not come after the marker: it could open the transaction again. So either all answers are
+        there, or the end comes with a new epoch, to which late requests of the old one are fenced.
+        """
+        if not self.is_open:
+            return
+        try:
+            self._await_answers()
+            self._end(commit=False)
+        except FencedError:
+            pass  # it is ended
+        except ClientError:
+            self.forget_connections()
+            self.begin()
+        self._forget_transaction()
+
+    def _await_answers(self) -> None:
+        """Take all answers to Produce, whatever they say."""
+        for node, leader in self._under_way.items():
+            if leader.sent:
+                connection = self._connections.of_node(node)
+                if connection.unanswered != len(leader.sent):
+                    raise PassingError(f"{connection.address}: an answer was lost")
+                while leader.sent:
+                    leader.sent.popleft()
+                    connection.receive()
+
+    # --- parts of them
+
+    def _commit_offset(self, topic: str, offset: int, metadata_text: str) -> None:
+        what = f"group {self._group_id!r}"
+        added = self._coordinator(TRANSACTION).request(
+            AddOffsetsToTxnRequest(
+                transactional_id=self._transactional_id,
+                producer_id=self._producer.producer_id,
+                producer_epoch=self._producer.epoch,
+                group_id=self._group_id,
+            )
+        )
+        self._check(added.error_code, what)
+        topic_kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+        partition = topic_kind.TxnOffsetCommitRequestPartition(
+            partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=metadata_text
+        )
+        answer = self._coordinator(GROUP).request(
+            TxnOffsetCommitRequest(
+                transactional_id=self._transactional_id,
+                group_id=self._group_id,
+                producer_id=self._producer.producer_id,
+                producer_epoch=self._producer.epoch,
+                generation_id=-1,
+                member_id="",
+                group_instance_id=None,
+                topics=[topic_kind(name=topic, partitions=[partition])],
+            )
+        )
+        for each in answer.topics:
+            for part in each.partitions:
+                self._check(part.error_code, f"{what}, topic {each.name!r}")
+
+    def _end(self, *, commit: bool) -> None:
+        answer = self._coordinator(TRANSACTION).request(
+            EndTxnRequest(
+                transactional_id=self._transactional_id,
+                producer_id=self._producer.producer_id,
+                producer_epoch=self._producer.epoch,
+                committed=commit,
+            )
+        )
+        self._check(answer.error_code, f"the end of a transaction of {self._transactional_id!r}")
+
+    def _send_out(self, node: int, leader: _Leader) -> None:
+        """Send what waits for a leader, when few enough requests are under way to it."""
+        batches = list(leader.batches.values())
+        if not batches:
+            return
+        leader.batches, leader.size_bytes = {}, 0
+        self._add_partitions([batch.partition for batch in batches if batch.partition not in self._added])
+        while len(leader.sent) >= self._settings.in_flight:
+            self._receive(node, leader)
+        while leader.sent and self._connections.of_node(node).is_expired:
+            self._receive(node, leader)
+        connection = self._connections.of_node(node)
+        version = connection.version_of(ProduceRequest)
+        body = encode_produce(version, self._transactional_id, self._options.request_timeout_ms, batches)
+        connection.send_encoded(ProduceRequest, version, body)
+        leader.sent.append([batch.partition for batch in batches])
+
+    def _add_partitions(self, names: Iterable[PartitionName]) -> None:
+        topics: dict[str, list[int]] = {}
+        for name in names:
+            topics.setdefault(name.topic, []).append(name.partition)
+            self._added.add(name)  # before it is sure: an answer may be lost
+        if not topics:
+            return
+        kind = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+        answer = self._coordinator(TRANSACTION).request(
+            AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=self._transactional_id,
+                v3_and_below_producer_id=self._producer.producer_id,
+                v3_and_below_producer_epoch=self._producer.epoch,
+                v3_and_below_topics=[kind(name=topic, partitions=partitions) for topic, partitions in topics.items()],
+            )
+        )
+        codes = {
+            PartitionName(topic.name, partition.partition_index): partition.partition_error_code
+            for topic in answer.results_by_topic_v3_and_below
+            for partition in topic.results_by_partition
+        }
+        for name, code in codes.items():
+            if code != Code.OPERATION_NOT_ATTEMPTED:  # it says that another partition of the request was refused
+                self._check(code, f"partition {name}")
+
+    def _receive(self, node: int, leader: _Leader) -> None:
+        """Take the answer to the oldest Produce."""
+        asked = set(leader.sent.popleft())
+        answer = self._connections.of_node(node).receive()
+        for topic in answer.responses:
+            for part in topic.partition_responses:
+                name = PartitionName(topic.name, part.index)
+                asked.discard(name)
+                self._check(part.error_code, f"partition {name}", _broker_says(part))
+        if asked:
+            raise PassingError(f"an answer to Produce says nothing of {min(asked)}")
+
+    # --- who answers
+
+    def _coordinator(self, kind: int) -> Connection:
+        """A connection to the transaction's or to the group's coordinator."""
+        if kind not in self._coordinators:
+            key = self._transactional_id if kind == TRANSACTION else self._group_id
+            answer = self._connections.any(CONTROL).request(FindCoordinatorRequest(key=key, key_type=kind))
+            what = f"transactional id {key!r}" if kind == TRANSACTION else f"group {key!r}"
+            self._check(answer.error_code, f"looking for the coordinator of {what}", answer.error_message or "")
+            self._coordinators[kind] = (answer.host, answer.port)
+        return self._connections.at(self._coordinators[kind], CONTROL)
+
+    def _leader_of(self, name: PartitionName) -> int:
+        """The node that leads a partition. Metadata is asked again and again for a while: a topic that was just made has no leader yet."""
+        if name in self._leaders:
+            return self._leaders[name]
+        start = time.monotonic()
+        while True:
+            answer = metadata(self._connections, [name.topic], create=True, purpose=CONTROL)
+            (topic,) = answer.topics
+            for partition in topic.partitions:
+                if partition.leader_id >= 0:
+                    self._leaders[PartitionName(name.topic, partition.partition_index)] = partition.leader_id
+            if name in self._leaders:
+                return self._leaders[name]
+            what = f"topic {name.topic!r}"
+            if topic.error_code not in _PASSING:
+                self._check(topic.error_code, what)
+            if (time.monotonic() - start) * 1000 >= UNKNOWN_TOPIC_PATIENCE_MS:
+                raise self._no_leader(name, topic)
+            time.sleep(self._options.retry_backoff_ms / 1000)
+
+    def _no_leader(self, name: PartitionName, topic: Any) -> ClientError:
+        if topic.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+            return PublishError(
+                f"topic {name.topic!r} does not exist, and the broker does not make it (auto.create.topics.enable): create it first",
+                Code.UNKNOWN_TOPIC_OR_PARTITION,
+            )
+        if topic.error_code:
+            return PassingError(f"topic {name.topic!r}: {code_name(topic.error_code)}")
+        indexes = [partition.partition_index for partition in topic.partitions]
+        if name.partition in indexes:
+            return PassingError(f"partition {name} has no leader")
+        return PublishError(
+            f"partition {name} does not exist: topic {name.topic!r} has {len(indexes)} partitions", Code.UNKNOWN_TOPIC_OR_PARTITION
+        )
+
+    def _check(self, code: int, what: str, says: str = "") -> None:
+        if not code:
+            return
+        told = f"{what}: {code_name(code)}" + (f" ({says})" if says else "")
+        if code in _PASSING:
+            raise PassingError(told)
+        if code in _FENCED:
+            raise FencedError(told)
+        advice = _ADVICE.get(code)
+        raise PublishError(f"{told}: {advice}" if advice else told, code)
+
+    # --- connections
+
+    def forget_connections(self) -> None:
+        """Close all, and ask anew who leads and who coordinates: after a failure whatever was known may be stale."""
+        self._connections.close()
+        self._coordinators.clear()
+        self._leaders.clear()
+
+    def advice(self, error: Exception) -> str:
+        """The error, and what it may mean."""
+        return self._connections.advice(error)
+
+
+def _broker_says(part: Any) -> str:
+    """What the answer to Produce tells beside the code, of the batch or of its first bad record."""
+    records = [each.batch_index_error_message for each in part.record_errors or () if each.batch_index_error_message]
+    return part.error_message or (records[0] if records else "")

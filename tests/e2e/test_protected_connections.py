@@ -1,0 +1,188 @@
+"""Reading and publishing through TLS and logins, in front of the real daemon."""
+
+from __future__ import annotations
+
+import pickle
+import ssl
+import time
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from helpers.e2e_clients import unique
+from helpers.guarded_listener import TLS_FILES, GuardedListener, SaslServer, server_context
+
+from barnabas import BrokerProcess
+from protocol.records import NewRecord, encode_batch
+from spark_connector.client import Client, ClientError
+from spark_connector.options import ClientOptions, parse_source_options
+from spark_connector.planning import plan
+from spark_connector.publishing import Publisher, PublishSettings
+from spark_connector.reading import read_range
+from spark_connector.spool import EncodedBatch
+
+pytestmark = pytest.mark.e2e
+
+CA, CLIENT = str(TLS_FILES / "ca.pem"), str(TLS_FILES / "client.pem")
+PASSWORD = "p4ss, w=rd"
+TLS = {"security.protocol": "SSL", "ssl.truststore.location": CA, "ssl.truststore.type": "PEM"}
+
+
+def login(mechanism: str, password: str = PASSWORD, protocol: str = "SASL_PLAINTEXT") -> dict[str, str]:
+    module = "plain.Plain" if mechanism == "PLAIN" else "scram.Scram"
+    line = f'org.apache.kafka.common.security.{module}LoginModule required username="alice" password="{password}";'
+    return {"security.protocol": protocol, "sasl.mechanism": mechanism, "sasl.jaas.config": line}
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@pytest.fixture(scope="module")
+def listener() -> Iterator[GuardedListener]:
+    """In front of a broker that sends all clients to it; each test sets what it asks for."""
+    with (
+        GuardedListener() as listening,
+        BrokerProcess(settings={"advertised.listeners": f"PLAINTEXT://127.0.0.1:{listening.port}"}) as broker,
+    ):
+        listening.broker_port = broker.port
+        yield listening
+
+
+def guard(listener: GuardedListener, *, tls: ssl.SSLContext | None = None, sasl: SaslServer | None = None) -> None:
+    listener.tls, listener.sasl = tls, sasl
+
+
+def client_options(port: int, given: dict[str, str], topic: str = "t", host: str = "127.0.0.1") -> ClientOptions:
+    options = {f"kafka.{name}": value for name, value in given.items()}
+    quick = {"kafka.default.api.timeout.ms": "200", "kafka.retry.backoff.ms": "20"}
+    return parse_source_options({"kafka.bootstrap.servers": f"{host}:{port}", "subscribe": topic, **quick, **options}).client
+
+
+def write_and_read(listener: GuardedListener, given: dict[str, str], batches: int = 3) -> None:
+    topic, name = unique("protected"), unique("query")
+    options = pickle.loads(pickle.dumps(client_options(listener.port, given, topic)))
+    values = [b"%d" % index * 2000 for index in range(10)]
+
+    def batch(number: int) -> EncodedBatch:
+        records = [NewRecord(None, b"%d:" % number + value, now_ms()) for value in values]
+        return EncodedBatch(topic, 0, len(records), encode_batch(records, transactional=True))
+
+    with Publisher(options, PublishSettings(delivery_timeout_ms=5000)) as publisher:
+        for number in range(batches):
+            publisher.publish(
+                transactional_id=name, group_id=name, batch_id=number, metadata="", batches=lambda number=number: [batch(number)]
+            )
+    expected = [b"%d:" % number + value for number in range(batches) for value in values]
+    parsed = parse_source_options(
+        {"kafka.bootstrap.servers": f"127.0.0.1:{listener.port}", "subscribe": topic, **{f"kafka.{k}": v for k, v in given.items()}}
+    )
+    with Client(parsed.client) as client:
+        ranges = plan(client, parsed)
+        found = [
+            value
+            for wanted in ranges
+            for part in read_range(client, wanted, ["value"], read_committed=True, fail_on_data_loss=True)
+            for value in part.column(0).to_pylist()
+        ]
+    assert found == expected
+
+
+def refused(port: int, given: dict[str, str], says: str, host: str = "127.0.0.1") -> None:
+    with Client(client_options(port, given, host=host)) as client, pytest.raises(ClientError, match=says) as raised:
+        client.partitions_of(["t"])
+    assert PASSWORD not in str(raised.value)
+
+
+def test_tls(listener: GuardedListener) -> None:
+    guard(listener, tls=server_context("server.pem"))
+    write_and_read(listener, TLS)
+    write_and_read(listener, {"security.protocol": "SSL", "ssl.ca.location": CA})
+
+
+def test_tls_with_certificates_on_both_sides(listener: GuardedListener) -> None:
+    guard(listener, tls=server_context("server.pem", ask_for_certificate=True))
+    write_and_read(listener, {**TLS, "ssl.keystore.location": CLIENT, "ssl.keystore.type": "PEM"})
+    pem = (TLS_FILES / "client-certificate.pem").read_text(), (TLS_FILES / "client-key-encrypted.pem").read_text()
+    inline = {"ssl.keystore.certificate.chain": pem[0], "ssl.keystore.key": pem[1], "ssl.key.password": "secret"}
+    write_and_read(listener, {**TLS, **inline})
+    refused(listener.port, TLS, r"refuses TLS .*kafka.ssl.keystore.location \(PEM\) gives|connection was closed|reset")
+
+
+def test_a_server_that_is_not_trusted_or_is_another_one(listener: GuardedListener) -> None:
+    guard(listener, tls=server_context("server.pem"))
+    refused(listener.port, {"security.protocol": "SSL"}, r"certificate is not trusted .*kafka.ssl.truststore.location \(PEM\)")
+    guard(listener, tls=server_context("elsewhere.pem"))
+    refused(listener.port, TLS, r"certificate is for another host .*kafka.ssl.endpoint.identification.algorithm")
+    refused(listener.port, TLS, r"certificate is for another host .*kafka.ssl.endpoint.identification.algorithm", host="localhost")
+    unchecked = {**TLS, "ssl.endpoint.identification.algorithm": ""}
+    with Client(client_options(listener.port, unchecked)) as client:
+        assert client.topics_matching("nothing") == []
+
+
+def test_the_wrong_protocol_for_a_port(listener: GuardedListener) -> None:
+    hint = "kafka.security.protocol"
+    hinted = rf"(closed|reset by peer); is {hint} right for this port"
+    guard(listener)
+    refused(listener.port, TLS, hinted)
+    refused(listener.port, login("PLAIN"), rf"asks for no login there: give {hint} without SASL_")
+    guard(listener, tls=server_context("server.pem"))
+    refused(listener.port, {}, rf"speaks it over TLS \({hint}\)|{hinted}")
+    guard(listener, sasl=SaslServer("PLAIN", {"alice": PASSWORD}))
+    refused(listener.port, {}, hinted)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_logins(listener: GuardedListener, mechanism: str) -> None:
+    sasl = SaslServer(mechanism, {"alice": PASSWORD})
+    guard(listener, sasl=sasl)
+    write_and_read(listener, login(mechanism))
+    assert set(sasl.logins) == {"alice"}
+    before = len(sasl.logins)
+    refused(listener.port, login(mechanism, "wrong"), rf"does not let user 'alice' in by {mechanism}: Authentication failed: invalid")
+    other = "PLAIN" if mechanism != "PLAIN" else "SCRAM-SHA-512"
+    refused(listener.port, login(other), rf"does not have kafka.sasl.mechanism={other}; it has {mechanism}")
+    assert len(sasl.logins) == before
+
+
+def test_logins_over_tls(listener: GuardedListener) -> None:
+    sasl = SaslServer("SCRAM-SHA-512", {"alice": PASSWORD})
+    guard(listener, tls=server_context("server.pem"), sasl=sasl)
+    write_and_read(listener, {**TLS, **login("SCRAM-SHA-512", protocol="SASL_SSL")})
+
+
+def test_an_impostor_that_lets_everybody_in(listener: GuardedListener) -> None:
+    guard(listener, sasl=SaslServer("SCRAM-SHA-256", {}, knows_passwords=False))
+    refused(listener.port, login("SCRAM-SHA-256"), "does not know the password: it may be another one that takes its place")
+
+
+def test_publishing_with_a_wrong_password_fails_at_once(listener: GuardedListener) -> None:
+    guard(listener, sasl=SaslServer("PLAIN", {"alice": PASSWORD}))
+    options = client_options(listener.port, login("PLAIN", "wrong"))
+    batch = EncodedBatch("t", 0, 1, encode_batch([NewRecord(None, b"x", now_ms())], transactional=True))
+    with Publisher(options) as publisher, pytest.raises(ClientError, match="does not let user 'alice' in"):
+        publisher.publish(transactional_id="q", group_id="q", batch_id=0, metadata="", batches=lambda: [batch])
+
+
+def test_connections_are_changed_before_their_login_ends(listener: GuardedListener) -> None:
+    """The listener ends what is used after the lifetime."""
+    sasl = SaslServer("PLAIN", {"alice": PASSWORD}, session_lifetime_ms=1000)
+    guard(listener, sasl=sasl)
+    topic, name = unique("relogin"), unique("query")
+    options = client_options(listener.port, login("PLAIN"), topic)
+
+    def batches() -> Iterator[EncodedBatch]:
+        start = len(sasl.logins)
+        number = 0
+        while len(sasl.logins) < start + 2:  # the producer's connections are changed while it publishes
+            records = [NewRecord(None, b"%d" % number, now_ms())]
+            yield EncodedBatch(topic, 0, 1, encode_batch(records, transactional=True))
+            number += 1
+
+    with Publisher(options, PublishSettings(max_request_bytes=1)) as publisher:
+        for number in range(2):
+            done = publisher.publish(transactional_id=name, group_id=name, batch_id=number, metadata="", batches=batches)
+            assert done.attempts == 1
+    assert listener.expired == 0

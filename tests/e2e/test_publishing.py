@@ -1,0 +1,458 @@
+"""Publishing batches to the real daemon: each batch is there once and whole, whatever fails on the way."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+import time
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from helpers.e2e_clients import (
+    committed_offset,
+    create_topic,
+    eventually,
+    producer,
+    read_all,
+    transact,
+    unique,
+    values_of,
+    wait_until_ready,
+)
+from helpers.kafka_proxy import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    CUT,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    METADATA,
+    OFFSET_FETCH,
+    PASS_THEN_CUT,
+    PRODUCE,
+    SWALLOW,
+    TXN_OFFSET_COMMIT,
+    KafkaProxy,
+    broker_behind_proxy,
+    hold,
+    once,
+)
+
+from barnabas import BrokerProcess
+from protocol.errors import Code
+from protocol.records import NewRecord, encode_batch
+from spark_connector.connection import ClientError
+from spark_connector.options import ClientOptions
+from spark_connector.publishing import Publication, Publisher, PublishError, PublishSettings, publish
+from spark_connector.spool import EncodedBatch
+
+pytestmark = pytest.mark.e2e
+
+SETTINGS = PublishSettings(delivery_timeout_ms=30_000)
+
+
+def encoded(topic: str, partition: int, *values: bytes, key: bytes | None = b"k") -> EncodedBatch:
+    now_ms = time.time_ns() // 1_000_000  # what is older than retention.ms may go at any time
+    records = [NewRecord(key, value, now_ms) for value in values]
+    return EncodedBatch(topic, partition, len(values), encode_batch(records, transactional=True))
+
+
+def options_of(port: int, **given: Any) -> ClientOptions:
+    return ClientOptions((("127.0.0.1", port),), **{"retry_backoff_ms": 20, **given})
+
+
+def publish_to(port: int, name: str, batch_id: int, *batches: EncodedBatch, settings: PublishSettings = SETTINGS) -> Publication:
+    return publish(
+        options_of(port),
+        transactional_id=name,
+        group_id=name,
+        batch_id=batch_id,
+        metadata=f"batch {batch_id}",
+        batches=lambda: batches,
+        settings=settings,
+    )
+
+
+@pytest.fixture(scope="module")
+def behind() -> Iterator[tuple[BrokerProcess, KafkaProxy]]:
+    """One broker behind one proxy for the tests that need to fail at an exact point."""
+    with broker_behind_proxy() as pair:
+        yield pair
+
+
+@pytest.fixture
+def proxied(behind: tuple[BrokerProcess, KafkaProxy]) -> Iterator[tuple[BrokerProcess, KafkaProxy]]:
+    yield behind
+    behind[1].clear()
+
+
+def test_a_batch_is_published_once(broker: BrokerProcess, servers: str) -> None:
+    topic, name = create_topic(servers, "published", 3), unique("query")
+    batches = [encoded(topic, 0, b"a", b"b"), encoded(topic, 2, b"c"), encoded(topic, 0, b"d")]
+    size = sum(len(batch.data) for batch in batches)
+    assert publish_to(broker.port, name, 0, *batches) == Publication(already=False, record_count=4, byte_count=size, attempts=1)
+    assert publish_to(broker.port, name, 0, *batches) == Publication(already=True, record_count=0, byte_count=0, attempts=1)
+    assert values_of(servers, topic) == [b"a", b"b", b"d", b"c"]
+    assert committed_offset(servers, name, topic) == 1
+    assert not publish_to(broker.port, name, 1, encoded(topic, 1, b"e")).already
+    assert publish_to(broker.port, name, 0, *batches).already, "an older batch came again after a newer one"
+    assert values_of(servers, topic) == [b"a", b"b", b"d", b"e", b"c"]
+
+
+def test_the_number_is_remembered_although_later_batches_go_to_other_topics(broker: BrokerProcess, servers: str) -> None:
+    first, second, name = create_topic(servers, "first"), create_topic(servers, "second"), unique("query")
+    publish_to(broker.port, name, 0, encoded(first, 0, b"a"))
+    publish_to(broker.port, name, 1, encoded(second, 0, b"b"))
+    assert publish_to(broker.port, name, 1, encoded(first, 0, b"b")).already
+    assert not publish_to(broker.port, name, 2, encoded(first, 0, b"c")).already
+    assert values_of(servers, first) == [b"a", b"c"]
+
+
+def test_nothing_is_sent_for_no_batches(servers: str) -> None:
+    with Publisher(options_of(1), SETTINGS) as publisher:  # nobody listens there
+        done = publisher.publish(transactional_id="x", group_id="x", batch_id=0, metadata="", batches=lambda: ())
+    assert done == Publication(already=False, record_count=0, byte_count=0, attempts=0)
+
+
+def test_a_topic_is_made_as_for_any_producer(broker: BrokerProcess, servers: str) -> None:
+    topic = unique("new")
+    publish_to(broker.port, unique("query"), 0, encoded(topic, 0, b"a"))
+    assert values_of(servers, topic) == [b"a"]
+
+
+def test_where_topics_are_not_made_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark_connector.transactions.UNKNOWN_TOPIC_PATIENCE_MS", 200)
+    with BrokerProcess(settings={"auto.create.topics.enable": "false"}) as broker:
+        topic = create_topic(broker.bootstrap_servers, "there")
+        name = unique("query")
+        with pytest.raises(PublishError, match=r"topic 'missing' does not exist, and the broker does not make it .*create it first"):
+            publish_to(broker.port, name, 0, encoded(topic, 0, b"a"), encoded("missing", 0, b"b"))
+        with pytest.raises(PublishError, match=rf"partition {topic}-7 does not exist: topic '{topic}' has 1 partitions"):
+            publish_to(broker.port, name, 0, encoded(topic, 0, b"a"), encoded(topic, 7, b"b"))
+        assert values_of(broker.bootstrap_servers, topic) == []
+        publish_to(broker.port, name, 0, encoded(topic, 0, b"c"))
+        assert values_of(broker.bootstrap_servers, topic) == [b"c"]
+
+
+def _final(settings: dict[str, str], wrong: list[EncodedBatch], says: str, broker: BrokerProcess, servers: str, code: Code) -> None:
+    good, bad, name = create_topic(servers, "good"), create_topic(servers, "bad", **settings), unique("query")
+    wrong = [batch._replace(topic=bad) for batch in wrong]
+    with pytest.raises(PublishError, match=rf"partition {bad}-0: {code.name}.*{says}") as raised:
+        publish_to(broker.port, name, 0, encoded(good, 0, b"a"), *wrong)
+    assert raised.value.code == code
+    # The transaction is over, and not only when it times out: a reader gets to the end.
+    transact_one(servers, good, b"later")
+    assert values_of(servers, good) == [b"later"] and values_of(servers, bad) == []
+    assert values_of(servers, good, committed=False) in ([b"a", b"later"], [b"later"])
+    assert committed_offset(servers, name, good) == committed_offset(servers, name, bad) == -1001
+
+
+def transact_one(servers: str, topic: str, value: bytes) -> None:
+    client = producer(servers, transactional_id=unique("other"))
+    client.init_transactions(20)
+    transact(client, topic, [value])
+
+
+def test_a_batch_that_is_too_large_is_refused_whole(broker: BrokerProcess, servers: str) -> None:
+    _final({"max_message_bytes": "1000"}, [encoded("", 0, bytes(2000))], "raise max.message.bytes", broker, servers, Code.MESSAGE_TOO_LARGE)
+
+
+def test_records_that_a_topic_does_not_take_are_refused_whole(broker: BrokerProcess, servers: str) -> None:
+    wrong = [encoded("", 0, b"x", key=None)]
+    _final({"cleanup_policy": "compact"}, wrong, "a compacted topic needs a key", broker, servers, Code.INVALID_RECORD)
+
+
+def test_a_transaction_timeout_that_the_broker_refuses(broker: BrokerProcess, servers: str) -> None:
+    topic = create_topic(servers, "timeout")
+    settings = PublishSettings(transaction_timeout_ms=2**31 - 1)
+    with pytest.raises(PublishError, match=r"INVALID_TRANSACTION_TIMEOUT: lower kafka.transaction.timeout.ms"):
+        publish_to(broker.port, unique("query"), 0, encoded(topic, 0, b"a"), settings=settings)
+
+
+def test_damage_on_the_way_is_found_and_nothing_is_visible(broker: BrokerProcess, servers: str) -> None:
+    topic, name = create_topic(servers, "damaged", 2), unique("query")
+    bad = bytearray(encoded(topic, 1, b"x").data)
+    bad[-1] ^= 1
+    with pytest.raises(PublishError, match=rf"a batch for {topic}-1 is damaged: its checksum is wrong"):
+        publish_to(broker.port, name, 0, encoded(topic, 0, b"a"), EncodedBatch(topic, 1, 1, bad))
+    transact_one(servers, topic, b"later")
+    assert values_of(servers, topic) == [b"later"]
+
+
+def test_what_the_batches_raise_comes_through_after_an_abort(broker: BrokerProcess, servers: str) -> None:
+    topic, name = create_topic(servers, "raising"), unique("query")
+
+    def batches() -> Iterator[EncodedBatch]:
+        yield encoded(topic, 0, b"a")
+        yield encoded(topic, 0, b"b")
+        raise FileNotFoundError("gone")
+
+    with Publisher(options_of(broker.port), SETTINGS) as publisher:
+        with pytest.raises(FileNotFoundError, match="gone"):
+            publisher.publish(transactional_id=name, group_id=name, batch_id=0, metadata="", batches=batches)
+        transact_one(servers, topic, b"later")
+        assert values_of(servers, topic) == [b"later"]
+        again = publisher.publish(transactional_id=name, group_id=name, batch_id=0, metadata="", batches=lambda: [encoded(topic, 0, b"c")])
+    assert not again.already
+    assert values_of(servers, topic) == [b"later", b"c"]
+
+
+@pytest.mark.parametrize(
+    "api_key", [INIT_PRODUCER_ID, OFFSET_FETCH, METADATA, ADD_PARTITIONS_TO_TXN, PRODUCE, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT, END_TXN]
+)
+@pytest.mark.parametrize("when", ["lost", "worked on", "answer lost"])
+def test_a_connection_that_ends_at_any_request(proxied: tuple[BrokerProcess, KafkaProxy], api_key: int, when: str) -> None:
+    broker, proxy = proxied
+    topic, name = create_topic(broker.bootstrap_servers, "cut", 2), unique("query")
+    publish_to(proxy.port, name, 0, encoded(topic, 0, b"a"))
+    if when == "answer lost":
+        proxy.on_response(api_key, once(CUT))
+    else:
+        proxy.on_request(api_key, once(CUT if when == "lost" else PASS_THEN_CUT))
+    done = publish_to(proxy.port, name, 1, encoded(topic, 0, b"b"), encoded(topic, 1, b"c"))
+    assert done.attempts == 2
+    if api_key == END_TXN and when == "answer lost":
+        assert done.already
+    assert values_of(broker.bootstrap_servers, topic) == [b"a", b"b", b"c"]
+    assert committed_offset(broker.bootstrap_servers, name, topic) == 2
+
+
+def test_an_answer_that_never_comes(proxied: tuple[BrokerProcess, KafkaProxy]) -> None:
+    broker, proxy = proxied
+    topic, name = create_topic(broker.bootstrap_servers, "silent"), unique("query")
+    publish_to(proxy.port, name, 0, encoded(topic, 0, b"a"))
+    proxy.on_response(END_TXN, once(SWALLOW))
+    with Publisher(options_of(proxy.port, request_timeout_ms=1000), SETTINGS) as publisher:
+        batches = [encoded(topic, 0, b"b")]
+        done = publisher.publish(transactional_id=name, group_id=name, batch_id=1, metadata="", batches=lambda: batches)
+    assert done.already and done.attempts >= 2
+    assert values_of(broker.bootstrap_servers, topic) == [b"a", b"b"]
+
+
+def test_the_end_of_a_transaction_that_comes_when_another_driver_has_taken_over(proxied: tuple[BrokerProcess, KafkaProxy]) -> None:
+    broker, proxy = proxied
+    topic, name = create_topic(broker.bootstrap_servers, "late"), unique("query")
+    release, reached = threading.Event(), threading.Event()
+    proxy.on_request(END_TXN, once(hold(release, reached)))
+    outcomes: list[Publication] = []
+    batches = [encoded(topic, 0, b"a"), encoded(topic, 0, b"b")]
+    zombie = threading.Thread(target=lambda: outcomes.append(publish_to(proxy.port, name, 0, *batches)))
+    zombie.start()
+    assert reached.wait(30)
+    assert not publish_to(proxy.port, name, 0, *batches).already
+    assert not publish_to(proxy.port, name, 1, encoded(topic, 0, b"c")).already
+    release.set()
+    zombie.join(60)
+    assert [outcome.already for outcome in outcomes] == [True]
+    assert values_of(broker.bootstrap_servers, topic) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("api_key", [PRODUCE, END_TXN])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_the_broker_is_killed_and_comes_back(api_key: int, when: str) -> None:
+    with broker_behind_proxy() as (broker, proxy):
+        topic, name = create_topic(broker.bootstrap_servers, "killed"), unique("query")
+        publish_to(proxy.port, name, 0, encoded(topic, 0, b"a"))
+
+        def crash(frame: object) -> None:
+            broker.kill()
+            broker.restart()
+
+        (proxy.on_request if when == "before" else proxy.on_response)(api_key, once(crash))
+        done = publish_to(proxy.port, name, 1, encoded(topic, 0, b"b"))
+        assert done.attempts >= 2 or when == "after"
+        assert publish_to(proxy.port, name, 1, encoded(topic, 0, b"b")).already
+        wait_until_ready(broker.bootstrap_servers)
+        assert values_of(broker.bootstrap_servers, topic) == [b"a", b"b"]
+
+
+def test_a_publisher_lives_through_a_restart_in_mid_publish_and_one_between_batches() -> None:
+    with BrokerProcess() as broker:
+        topic, name = create_topic(broker.bootstrap_servers, "restarted"), unique("query")
+        crashes = 1
+
+        def batches() -> Iterator[EncodedBatch]:
+            nonlocal crashes
+            yield encoded(topic, 0, b"a")
+            yield encoded(topic, 0, b"b")
+            if crashes:
+                crashes -= 1
+                broker.kill()
+                broker.restart()
+            yield encoded(topic, 0, b"c")
+
+        with Publisher(options_of(broker.port), SETTINGS) as publisher:
+            done = publisher.publish(transactional_id=name, group_id=name, batch_id=0, metadata="", batches=batches)
+            assert done.attempts == 2 and done.record_count == 3
+            broker.kill()
+            broker.restart()
+            again = publisher.publish(
+                transactional_id=name, group_id=name, batch_id=1, metadata="", batches=lambda: [encoded(topic, 0, b"d")]
+            )
+            assert again.attempts == 1, "connections that the broker closed while they were idle are not used again"
+        assert values_of(broker.bootstrap_servers, topic) == [b"a", b"b", b"c", b"d"]
+
+
+def test_nobody_comes_back() -> None:
+    with BrokerProcess() as broker:
+        port = broker.port
+        topic = create_topic(broker.bootstrap_servers, "gone")
+        publish_to(port, "gone", 0, encoded(topic, 0, b"a"))
+    with pytest.raises(
+        ClientError, match=r"publishing batch 1 as 'gone' failed .* times.*no broker of kafka.bootstrap.servers can be reached"
+    ):
+        publish_to(port, "gone", 1, encoded(topic, 0, b"b"), settings=PublishSettings(delivery_timeout_ms=200))
+
+
+@pytest.mark.parametrize("same_batch", [True, False])
+def test_fenced_by_another_publisher_in_mid_publish(broker: BrokerProcess, servers: str, same_batch: bool) -> None:
+    topic, name = create_topic(servers, "fenced"), unique("query")
+    others = 1
+
+    def batches() -> Iterator[EncodedBatch]:
+        nonlocal others
+        yield encoded(topic, 0, b"a")
+        yield encoded(topic, 0, b"b")
+        if others:
+            others -= 1
+            publish_to(broker.port, name, 0, encoded(topic, 0, b"a", b"b", b"c"))
+            if not same_batch:
+                publish_to(broker.port, name, 1, encoded(topic, 0, b"d"))
+        yield encoded(topic, 0, b"c")
+
+    with Publisher(options_of(broker.port), SETTINGS) as publisher:
+        done = publisher.publish(transactional_id=name, group_id=name, batch_id=0, metadata="", batches=batches)
+    assert done == Publication(already=True, record_count=0, byte_count=0, attempts=2)
+    assert values_of(servers, topic) == [b"a", b"b", b"c"] + [b"d"] * (not same_batch)
+
+
+def test_fenced_again_and_again(broker: BrokerProcess, servers: str) -> None:
+    topic, name = create_topic(servers, "duel"), unique("query")
+
+    def batches() -> Iterator[EncodedBatch]:
+        yield encoded(topic, 0, b"a")
+        producer(servers, transactional_id=name).init_transactions(20)
+        yield encoded(topic, 0, b"b")
+
+    with (
+        Publisher(options_of(broker.port), SETTINGS) as publisher,
+        pytest.raises(PublishError, match=r"ended from outside twice.*another driver publishes.*stop one.*kafka.transaction.timeout.ms"),
+    ):
+        publisher.publish(transactional_id=name, group_id=name, batch_id=0, metadata="", batches=batches)
+    assert values_of(servers, topic) == []
+
+
+def test_a_transaction_that_times_out_is_begun_anew(broker: BrokerProcess, servers: str) -> None:
+    topic, name = create_topic(servers, "slow"), unique("query")
+    slow = 1
+
+    def batches() -> Iterator[EncodedBatch]:
+        nonlocal slow
+        yield encoded(topic, 0, b"a")
+        yield encoded(topic, 0, b"b")
+        if slow:
+            slow -= 1
+            assert eventually(lambda: values_of(servers, topic, committed=False), what="the first batch is in the log")
+            transact_one(servers, topic, b"x")  # it is read when the transaction before it is over
+            assert eventually(lambda: values_of(servers, topic), what="the broker ends the transaction")
+        yield encoded(topic, 0, b"c")
+
+    with Publisher(options_of(broker.port), PublishSettings(transaction_timeout_ms=300)) as publisher:
+        done = publisher.publish(transactional_id=name, group_id=name, batch_id=0, metadata="", batches=batches)
+    assert (done.already, done.attempts) == (False, 2)
+    assert values_of(servers, topic) == [b"x", b"a", b"b", b"c"]
+
+
+def test_two_drivers_of_one_query_race(broker: BrokerProcess, servers: str) -> None:
+    topic, name = create_topic(servers, "race", 4), unique("query")
+    start = threading.Barrier(3)
+    outcomes: list[Publication | Exception] = []
+
+    def drive() -> None:
+        batches = [encoded(topic, index % 4, b"%d" % index) for index in range(40)]
+        start.wait(20)
+        with Publisher(options_of(broker.port), SETTINGS) as publisher:
+            for batch_id in range(5):
+                try:
+                    outcomes.append(
+                        publisher.publish(transactional_id=name, group_id=name, batch_id=batch_id, metadata="", batches=lambda: batches)
+                    )
+                except PublishError as error:
+                    outcomes.append(error)
+                    return
+
+    threads = [threading.Thread(target=drive) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    published = [outcome for outcome in outcomes if isinstance(outcome, Publication) and not outcome.already]
+    assert all("another driver" in str(outcome) for outcome in outcomes if isinstance(outcome, Exception))
+    batches_there = committed_offset(servers, name, topic)
+    assert len(read_all(servers, topic)) == 40 * batches_there and batches_there >= len(published)
+    assert batches_there == 5, outcomes
+
+
+def test_a_thousand_partitions_in_one_publish() -> None:
+    with BrokerProcess() as wide:
+        topic, name = create_topic(wide.bootstrap_servers, "wide", 1000), unique("query")
+        done = publish_to(wide.port, name, 0, *(encoded(topic, index, b"%d" % index) for index in range(1000)))
+        assert (done.record_count, done.attempts) == (1000, 1)
+        assert values_of(wide.bootstrap_servers, topic) == [b"%d" % index for index in range(1000)]
+        wide.kill()  # a clean end of so many partitions takes its time
+
+
+def test_two_hundred_megabytes_need_little_memory(broker: BrokerProcess, servers: str) -> None:
+    topic, name = create_topic(servers, "large", 4), unique("query")
+    template = encoded(topic, 0, *[bytes(1000)] * 512).data
+
+    def batches() -> Iterator[EncodedBatch]:
+        for index in range(400):
+            yield EncodedBatch(topic, index % 4, 512, bytearray(template))
+
+    with Publisher(options_of(broker.port), SETTINGS) as publisher:
+        tracemalloc.start()
+        try:
+            done = publisher.publish(transactional_id=name, group_id=name, batch_id=0, metadata="", batches=batches)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert done.byte_count > 200_000_000 and done.attempts == 1
+    assert peak < 8 << 20, f"{peak} bytes at once"
+    assert counted(servers, topic) == dict.fromkeys(range(4), 100 * 512)
+
+
+def counted(servers: str, topic: str) -> dict[int, int]:
+    """How many committed records there are by partition, without keeping them."""
+    counts: dict[int, int] = {}
+    for seen in read_all(servers, topic, timeout_s=120):
+        counts[seen.partition] = counts.get(seen.partition, 0) + 1
+    return counts
+
+
+def test_a_publisher_travels_without_its_connections_and_survives_a_fork(broker: BrokerProcess, servers: str) -> None:
+    topic, name = create_topic(servers, "forked"), unique("query")
+
+    def publish_with(publisher: Publisher, batch_id: int) -> Publication:
+        batch = encoded(topic, 0, b"%d" % batch_id)
+        return publisher.publish(transactional_id=name, group_id=name, batch_id=batch_id, metadata="", batches=lambda: [batch])
+
+    with Publisher(options_of(broker.port), SETTINGS) as publisher:
+        publish_with(publisher, 0)
+        with pickle.loads(pickle.dumps(publisher)) as copy:
+            publish_with(copy, 1)
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                code = 0 if publish_with(publisher, 2).attempts == 1 else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert not publish_with(publisher, 3).already  # this broker may end connections that another one took the transactional id from
+    assert values_of(servers, topic) == [b"0", b"1", b"2", b"3"]

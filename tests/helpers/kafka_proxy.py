@@ -1,0 +1,240 @@
+"""A proxy between clients and a broker that knows where requests and answers begin and end, so that a test can fail at an exact point.
+
+    with broker_behind_proxy() as (broker, proxy):
+        proxy.on_response(END_TXN, once(CUT))                    # the broker ends the transaction, and the client never hears of it
+        proxy.on_request(PRODUCE, once(lambda frame: broker.kill()))  # the broker dies before the first Produce reaches it
+        servers = proxy.bootstrap_servers
+
+A hook is called with each `Frame` of its api_key (None: of all) in the thread that carries that direction of that connection: a hook that
+blocks holds back what comes after in this direction, and nothing else. What it returns is done with the frame:
+
+    PASS or None     hand it on
+    CUT              end the connection, the frame is lost
+    PASS_THEN_CUT    hand it on, then end the connection: for a request, the broker works on it and its answer is lost
+    SWALLOW          lose the frame, keep the connection
+    bytes            hand on these instead (a whole frame without its size)
+
+Of several hooks for one frame the first that returns something else than PASS or None decides. Hooks may be added and cleared at any time.
+Clients come to the proxy alone where the broker advertises the proxy's address, as `broker_behind_proxy` sees to.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from enum import Enum
+from types import TracebackType
+from typing import NamedTuple
+
+from barnabas import BrokerProcess
+
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH, FIND_COORDINATOR, API_VERSIONS = 0, 1, 2, 3, 9, 10, 18
+INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 22, 24, 25, 26, 28
+
+
+class Action(Enum):
+    """What is done with a frame."""
+
+    PASS = "pass"
+    CUT = "cut"
+    PASS_THEN_CUT = "pass then cut"
+    SWALLOW = "swallow"
+
+
+PASS, CUT, PASS_THEN_CUT, SWALLOW = Action.PASS, Action.CUT, Action.PASS_THEN_CUT, Action.SWALLOW
+
+
+class Frame(NamedTuple):
+    """A request, or the answer to one. `data` is without the size that goes before it."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    connection: int  # counted from 0 in the order in which clients came
+    data: bytes
+
+
+Hook = Callable[[Frame], Action | bytes | None]
+
+
+def once(action: Action | bytes | Hook, *, after: int = 0) -> Hook:
+    """A hook that does something to one frame: to the first, or to the one that comes after so many others. May be shared by threads."""
+    lock, seen = threading.Lock(), 0
+
+    def hook(frame: Frame) -> Action | bytes | None:
+        nonlocal seen
+        with lock:
+            seen += 1
+            if seen != after + 1:
+                return PASS
+        return action(frame) if callable(action) else action
+
+    return hook
+
+
+def hold(release: threading.Event, reached: threading.Event | None = None, *, timeout_s: float = 30) -> Hook:
+    """A hook that says it was `reached` and hands the frame on when `release` is set."""
+
+    def hook(frame: Frame) -> Action:
+        if reached is not None:
+            reached.set()
+        assert release.wait(timeout_s), "nobody released the frame"
+        return PASS
+
+    return hook
+
+
+class KafkaProxy:
+    """Listens on a free port of 127.0.0.1 while the context lasts, and hands everything on to `broker_port`, which may be set later."""
+
+    def __init__(self, broker_port: int = 0) -> None:
+        self.broker_port = broker_port
+        self.port = 0
+        self.requests: list[int] = []  # the api_key of each request, in the order in which they came
+        self._hooks: dict[bool, list[tuple[int | None, Hook]]] = {False: [], True: []}
+        self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """For a client's `bootstrap.servers`."""
+        return f"127.0.0.1:{self.port}"
+
+    def on_request(self, api_key: int | None, hook: Hook | Action) -> KafkaProxy:
+        """Call the hook with each request of this kind before the broker gets it."""
+        return self._add(False, api_key, hook)
+
+    def on_response(self, api_key: int | None, hook: Hook | Action) -> KafkaProxy:
+        """Call the hook with the answer to each request of this kind before the client gets it."""
+        return self._add(True, api_key, hook)
+
+    def _add(self, response: bool, api_key: int | None, hook: Hook | Action) -> KafkaProxy:
+        called: Hook = (lambda frame: hook) if isinstance(hook, Action) else hook
+        self._hooks[response] = [*self._hooks[response], (api_key, called)]
+        return self
+
+    def clear(self) -> None:
+        """Forget all hooks."""
+        self._hooks = {False: [], True: []}
+
+    def cut_all(self) -> None:
+        """End all connections that are open; new ones are accepted."""
+        with self._lock:
+            for each in self._sockets:
+                _end(each)
+
+    def __enter__(self) -> KafkaProxy:
+        self._start(self._accept)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut_all()
+        for thread in list(self._threads):
+            thread.join(35)
+        with self._lock:
+            for each in self._sockets:
+                each.close()
+
+    def _start(self, target: Callable[..., None], *arguments: object) -> None:
+        thread = threading.Thread(target=target, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        number = 0
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                broker = socket.create_connection(("127.0.0.1", self.broker_port), 10)
+            except OSError:
+                client.close()
+                continue
+            broker.settimeout(None)
+            for each in (client, broker):
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._lock:
+                self._sockets += [client, broker]
+            asked: dict[int, tuple[int, int]] = {}
+            self._start(self._carry, client, broker, False, number, asked)
+            self._start(self._carry, broker, client, True, number, asked)
+            number += 1
+
+    def _carry(self, source: socket.socket, target: socket.socket, response: bool, number: int, asked: dict[int, tuple[int, int]]) -> None:
+        """Hand on one direction of one connection until one side ends it or a hook does."""
+        try:
+            while (data := _read_frame(source)) is not None:
+                frame = self._frame(data, response, number, asked)
+                action = self._decide(response, frame)
+                if action is CUT:
+                    return
+                if action is not SWALLOW:
+                    handed_on = action if isinstance(action, bytes) else data
+                    target.sendall(struct.pack(">i", len(handed_on)) + handed_on)
+                if action is PASS_THEN_CUT:
+                    return
+        except OSError:
+            pass
+        finally:
+            _end(source)
+            _end(target)
+
+    def _frame(self, data: bytes, response: bool, number: int, asked: dict[int, tuple[int, int]]) -> Frame:
+        if response:
+            (correlation_id,) = struct.unpack_from(">i", data)
+            api_key, api_version = asked.pop(correlation_id, (-1, -1))
+        else:
+            api_key, api_version, correlation_id = struct.unpack_from(">hhi", data)
+            asked[correlation_id] = api_key, api_version
+            self.requests.append(api_key)
+        return Frame(api_key, api_version, correlation_id, number, data)
+
+    def _decide(self, response: bool, frame: Frame) -> Action | bytes:
+        for api_key, hook in self._hooks[response]:
+            if api_key is None or api_key == frame.api_key:
+                action = hook(frame)
+                if action is not None and action is not PASS:
+                    return action
+        return PASS
+
+
+@contextmanager
+def broker_behind_proxy(settings: Mapping[str, str] | None = None) -> Iterator[tuple[BrokerProcess, KafkaProxy]]:
+    """A broker that tells clients to come to the proxy; killed and restarted it stays behind it."""
+    with KafkaProxy() as proxy:
+        advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
+        with BrokerProcess(settings={**(settings or {}), **advertised}) as broker:
+            proxy.broker_port = broker.port
+            yield broker, proxy
+
+
+def _read_frame(source: socket.socket) -> bytes | None:
+    """A whole frame, None where the connection ends before there is one."""
+    prefix = _read(source, 4)
+    return None if prefix is None else _read(source, struct.unpack(">i", prefix)[0])
+
+
+def _read(source: socket.socket, size: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < size:
+        part = source.recv(min(size - len(data), 1 << 20))
+        if not part:
+            return None
+        data += part
+    return bytes(data)
+
+
+def _end(each: socket.socket) -> None:
+    with suppress(OSError):
+        each.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,126 @@
+"""Connections: what a port that is no broker, or one that asks for something else, is answered with."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from helpers.fake_broker import FakeBroker, FakeCluster, FakeLog
+from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorRequest, FindCoordinatorResponse, MetadataRequest
+
+from spark_connector.client import Client, ClientError
+from spark_connector.connection import Connections, PassingError, spoken
+from spark_connector.offsets import PartitionName
+from spark_connector.options import ClientOptions
+
+VOCABULARY = {FindCoordinatorRequest: spoken(1, 3, FindCoordinatorResponse)}
+
+
+@contextmanager
+def answering(*answers: bytes | Callable[[bytes], bytes]) -> Iterator[int]:
+    """A port that answers what comes with these bytes, one after the other, and then hangs up."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                for answer in answers:
+                    request = connection.recv(65536)
+                    if not request:
+                        break
+                    connection.sendall(answer(request) if callable(answer) else answer)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join(10)
+
+
+def options_of(port: int) -> ClientOptions:
+    return ClientOptions((("127.0.0.1", port),), retry_timeout_ms=50, retry_backoff_ms=5)
+
+
+def versions(request: bytes) -> bytes:
+    kinds = [ApiVersionsResponse.ApiVersion(api_key=key, min_version=0, max_version=6) for key in (FindCoordinatorRequest.API_KEY, 3, 18)]
+    return answered(request, ApiVersionsResponse(error_code=0, api_keys=kinds, throttle_time_ms=0).encode(version=0))
+
+
+def answered(request: bytes, body: bytes) -> bytes:
+    return struct.pack(">i", 4 + len(body)) + request[8:12] + body
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", r"does not speak Kafka's protocol, or speaks it over TLS \(kafka.security.protocol\)"),
+        (b"\x15\x03\x01\x00\x02\x02\x46", r"does not speak Kafka's protocol, or speaks it over TLS"),
+        (lambda request: struct.pack(">iih", 6, 4711, 0), "answers request 4711 instead of 1"),
+        (lambda request: answered(request, b"\0\0\0\0\0\7"), "an answer that cannot be decoded"),
+        (lambda request: answered(request, struct.pack(">hi", 35, 0)), "refuses ApiVersions with UNSUPPORTED_VERSION"),
+    ],
+)
+def test_what_is_no_broker(answer: bytes, says: str) -> None:
+    with answering(answer) as port, Client(options_of(port)) as client, pytest.raises(ClientError, match=says):
+        client.partitions_of(["t"])
+
+
+def test_a_port_that_hangs_up_on_the_first_real_request() -> None:
+    says = r"the connection was closed; is kafka.security.protocol right for this port\?"
+    with answering(versions, b"") as port, Client(options_of(port)) as client, pytest.raises(ClientError, match=says):
+        client.partitions_of(["t"])
+
+
+def test_answers_of_flexible_versions_with_tagged_fields_in_their_header() -> None:
+    coordinator = FindCoordinatorResponse(throttle_time_ms=0, error_code=0, error_message=None, node_id=5, host="h", port=9).encode(
+        version=3
+    )
+    tags = bytes([2, 0, 1, 255, 0x81, 1, 130, 1]) + bytes(130)  # tag 0 with a byte, tag 129 with 130 of them
+    with answering(versions, lambda request: answered(request, tags + coordinator)) as port:
+        connections = Connections(options_of(port), VOCABULARY)
+        answer = connections.any().request(FindCoordinatorRequest(key="k", key_type=1))
+        assert (answer.node_id, answer.host, answer.port) == (5, "h", 9)
+        connections.close()
+
+
+def test_a_request_that_the_broker_does_not_have() -> None:
+    with FakeBroker({("t", 0): FakeLog()}) as broker:
+        connections = Connections(options_of(broker.port), VOCABULARY)
+        with pytest.raises(ClientError, match=r"does not have FindCoordinatorRequest; versions 1 to 3 are spoken here"):
+            connections.any().request(FindCoordinatorRequest(key="k", key_type=1))
+        connections.close()
+
+
+def test_connections_that_were_closed_while_idle_are_let_go_of() -> None:
+    with FakeBroker({("t", 0): FakeLog()}) as broker:
+        connections = Connections(options_of(broker.port), {})
+        idle = connections.any()
+        connections.close_stale()
+        assert connections.any() is idle and connections.any("other") is not idle
+    connections.close_stale()
+    with pytest.raises(PassingError, match="refused"):
+        connections.any()
+
+
+def test_missing_topics_may_be_made_or_left_out() -> None:
+    with FakeCluster({"t": 2}, nodes=1) as cluster, Client(options_of(cluster.port)) as client:
+        there = [PartitionName("t", 0), PartitionName("t", 1)]
+        assert client.partitions_of(["t", "missing"], missing_ok=True) == there
+        assert client.partitions_of(["new"], create=True) == [PartitionName("new", 0)]
+        assert client.partitions_of(["new", "t"]) == [PartitionName("new", 0), *there]
+        asked = [request.allow_auto_topic_creation for _, request in cluster.requests if isinstance(request, MetadataRequest)]
+        assert asked == [False, True, False]

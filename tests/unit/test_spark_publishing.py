@@ -1,0 +1,247 @@
+"""Publishing against a cluster of several nodes that fails on demand: what is tried again, what is final, what is aborted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from helpers.fake_broker import HANG_UP, KAFKA_2_5, KAFKA_4_0, FakeCluster
+from kafka.protocol.consumer import OffsetFetchRequest
+from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
+from kafka.protocol.producer import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ProduceRequest,
+    TxnOffsetCommitRequest,
+)
+
+from protocol.errors import Code
+from protocol.records import NewRecord, encode_batch
+from spark_connector.connection import ClientError
+from spark_connector.options import ClientOptions
+from spark_connector.publishing import Publication, Publisher, PublishError, PublishSettings
+from spark_connector.spool import EncodedBatch
+
+TOPIC, NAME = "t", "query"
+
+
+def encoded(partition: int, *values: bytes, topic: str = TOPIC) -> EncodedBatch:
+    return EncodedBatch(topic, partition, len(values), encode_batch([NewRecord(None, value, 1) for value in values], transactional=True))
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster({TOPIC: 4}) as running:
+        yield running
+
+
+def publisher_for(cluster: FakeCluster, **settings: Any) -> Publisher:
+    options = ClientOptions((("127.0.0.1", cluster.port),), retry_backoff_ms=1, request_timeout_ms=5000)
+    return Publisher(options, PublishSettings(**{"delivery_timeout_ms": 5000, **settings}))
+
+
+def publish(cluster: FakeCluster, batch_id: int, *batches: EncodedBatch, **settings: Any) -> Publication:
+    with publisher_for(cluster, **settings) as publisher:
+        return publisher.publish(transactional_id=NAME, group_id=NAME, batch_id=batch_id, metadata="m", batches=lambda: batches)
+
+
+def once(kind: Any, code: int) -> Callable[[int, Any], int | None]:
+    """Disturb the first request of a kind."""
+    left = [code]
+    return lambda node, request: left.pop() if isinstance(request, kind) and left else None
+
+
+def always(kind: Any, code: int) -> Callable[[int, Any], int | None]:
+    return lambda node, request: code if isinstance(request, kind) else None
+
+
+@pytest.mark.parametrize("speaks", [KAFKA_2_5, KAFKA_4_0], ids=["2.5", "4.0"])
+def test_versions_of_old_and_new_brokers(speaks: dict[int, Any]) -> None:
+    with FakeCluster({TOPIC: 4}, speaks=speaks) as cluster:
+        assert publish(cluster, 7, encoded(0, b"a"), encoded(1, b"b"), encoded(0, b"c")).attempts == 1
+        assert cluster.values(TOPIC, 0) == [b"a", b"c"] and cluster.values(TOPIC, 1) == [b"b"]
+        assert cluster.offsets == {NAME: 8}
+        assert publish(cluster, 7, encoded(0, b"a")).already
+
+
+def test_a_broker_that_is_too_old_is_named() -> None:
+    others = {key: value for key, value in KAFKA_2_5.items() if key != OffsetFetchRequest.API_KEY}
+    old = others | {OffsetFetchRequest.API_KEY: (OffsetFetchRequest, 0, 6)}
+    for speaks, says in (
+        (old, r"has OffsetFetchRequest in versions 0 to 6; versions 7 to 7 are spoken here"),
+        (others, r"does not have OffsetFetchRequest; versions 7 to 7 are spoken here"),
+    ):
+        with FakeCluster({TOPIC: 1}, speaks=speaks) as cluster, pytest.raises(ClientError, match=says):
+            publish(cluster, 0, encoded(0, b"a"))
+
+
+def test_batches_of_one_partition_go_one_to_a_request_and_in_order(cluster: FakeCluster) -> None:
+    batches = [encoded(index % 4, b"%d" % index, b"%d'" % index) for index in range(40)]
+    done = publish(cluster, 0, *batches)
+    assert done == Publication(False, 80, sum(len(batch.data) for batch in batches), 1)
+    for partition in range(4):
+        expected = [value for index in range(partition, 40, 4) for value in (b"%d" % index, b"%d'" % index)]
+        assert cluster.values(TOPIC, partition) == expected
+    assert cluster.asked(ProduceRequest) == 20, "two partitions in each"
+    assert cluster.asked(AddPartitionsToTxnRequest) == 2, "one for each leader's first request"
+
+
+@pytest.mark.parametrize(("max_request_bytes", "requests"), [(1, 4), (250, 2), (1 << 20, 1)])
+def test_requests_are_as_large_as_they_may_be(max_request_bytes: int, requests: int) -> None:
+    with FakeCluster({TOPIC: 4}, nodes=1) as cluster:
+        batches = [encoded(index, b"x" * 50) for index in range(4)]
+        publish(cluster, 0, *batches, max_request_bytes=max_request_bytes)
+        assert cluster.asked(ProduceRequest) == requests
+        assert [len(cluster.values(TOPIC, index)) for index in range(4)] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (ApiVersionsRequest, HANG_UP),
+        (FindCoordinatorRequest, Code.COORDINATOR_NOT_AVAILABLE),
+        (InitProducerIdRequest, Code.CONCURRENT_TRANSACTIONS),
+        (InitProducerIdRequest, Code.COORDINATOR_LOAD_IN_PROGRESS),
+        (InitProducerIdRequest, Code.NOT_COORDINATOR),
+        (InitProducerIdRequest, Code.PRODUCER_FENCED),
+        (OffsetFetchRequest, Code.NOT_COORDINATOR),
+        (AddPartitionsToTxnRequest, Code.CONCURRENT_TRANSACTIONS),
+        (AddPartitionsToTxnRequest, HANG_UP),
+        (ProduceRequest, Code.NOT_LEADER_OR_FOLLOWER),
+        (ProduceRequest, Code.NOT_ENOUGH_REPLICAS),
+        (ProduceRequest, Code.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (ProduceRequest, Code.TRANSACTION_ABORTABLE),
+        (ProduceRequest, Code.INVALID_PRODUCER_EPOCH),
+        (ProduceRequest, HANG_UP),
+        (AddOffsetsToTxnRequest, Code.COORDINATOR_NOT_AVAILABLE),
+        (TxnOffsetCommitRequest, Code.COORDINATOR_LOAD_IN_PROGRESS),
+        (EndTxnRequest, Code.NOT_COORDINATOR),
+        (EndTxnRequest, Code.PRODUCER_FENCED),
+        (EndTxnRequest, Code.INVALID_TXN_STATE),
+        (EndTxnRequest, HANG_UP),
+    ],
+)
+def test_what_passes_is_tried_again_from_the_start(cluster: FakeCluster, kind: Any, code: int) -> None:
+    cluster.disturb = once(kind, code)
+    done = publish(cluster, 0, encoded(0, b"a"), encoded(1, b"b"), encoded(0, b"c"))
+    assert (done.already, done.record_count, done.attempts) == (False, 3, 2)
+    assert (cluster.values(TOPIC, 0), cluster.values(TOPIC, 1)) == ([b"a", b"c"], [b"b"])
+
+
+def test_an_unstable_offset_is_waited_for(cluster: FakeCluster) -> None:
+    cluster.offsets[NAME] = 0
+    cluster.disturb = once(OffsetFetchRequest, Code.UNSTABLE_OFFSET_COMMIT)
+    assert publish(cluster, 0, encoded(0, b"a")).attempts == 2
+
+
+def test_a_topic_that_gets_its_leader_late_is_waited_for_without_a_new_attempt(cluster: FakeCluster) -> None:
+    left = [Code.LEADER_NOT_AVAILABLE, Code.UNKNOWN_TOPIC_OR_PARTITION, Code.LEADER_NOT_AVAILABLE]
+    cluster.disturb = lambda node, request: left.pop() if isinstance(request, MetadataRequest) and left else None
+    assert publish(cluster, 0, encoded(0, b"a", topic="new")).attempts == 1
+    assert cluster.values("new") == [b"a"]
+
+
+def test_a_topic_that_nobody_makes(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark_connector.transactions.UNKNOWN_TOPIC_PATIENCE_MS", 20)
+    cluster.creates = False
+    with pytest.raises(PublishError, match="topic 'new' does not exist, and the broker does not make it"):
+        publish(cluster, 0, encoded(0, b"a"), encoded(0, b"a", topic="new"))
+    with pytest.raises(PublishError, match="partition t-4 does not exist: topic 't' has 4 partitions"):
+        publish(cluster, 0, encoded(0, b"a"), encoded(0, b"b"), encoded(4, b"c"))
+    assert cluster.aborted == 1 and not cluster.committed and not cluster.offsets
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "says"),
+    [
+        (ProduceRequest, Code.MESSAGE_TOO_LARGE, r"partition t-0: MESSAGE_TOO_LARGE \(as the test wants it\): raise max.message.bytes"),
+        (ProduceRequest, Code.INVALID_RECORD, "partition t-0: INVALID_RECORD .*a compacted topic needs a key"),
+        (
+            AddPartitionsToTxnRequest,
+            Code.TOPIC_AUTHORIZATION_FAILED,
+            "partition t-0: TOPIC_AUTHORIZATION_FAILED: .*WRITE and to READ the topic",
+        ),
+        (MetadataRequest, Code.TOPIC_AUTHORIZATION_FAILED, "topic 't': TOPIC_AUTHORIZATION_FAILED"),
+        (
+            InitProducerIdRequest,
+            Code.INVALID_TRANSACTION_TIMEOUT,
+            "'query': INVALID_TRANSACTION_TIMEOUT: lower kafka.transaction.timeout.ms",
+        ),
+        (InitProducerIdRequest, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "'query': .*WRITE and DESCRIBE the transactional id"),
+        (FindCoordinatorRequest, Code.GROUP_AUTHORIZATION_FAILED, "GROUP_AUTHORIZATION_FAILED: the user needs the right to READ the group"),
+        (
+            OffsetFetchRequest,
+            Code.GROUP_AUTHORIZATION_FAILED,
+            "group 'query': GROUP_AUTHORIZATION_FAILED: the user needs the right to READ",
+        ),
+        (TxnOffsetCommitRequest, Code.OFFSET_METADATA_TOO_LARGE, "group 'query', topic 't': OFFSET_METADATA_TOO_LARGE"),
+        (EndTxnRequest, 777, "the end of a transaction of 'query': error code 777$"),
+    ],
+)
+def test_what_is_final_is_aborted_and_told(cluster: FakeCluster, kind: Any, code: int, says: str) -> None:
+    cluster.disturb = once(kind, code)
+    with pytest.raises(PublishError, match=says) as raised:
+        publish(cluster, 0, encoded(0, b"a"), encoded(1, b"b"), encoded(0, b"c"))
+    assert raised.value.code == code
+    assert not cluster.committed and not cluster.offsets
+    begun = kind in (ProduceRequest, TxnOffsetCommitRequest, EndTxnRequest)
+    assert cluster.aborted == begun, "a transaction that has begun does not wait for its timeout"
+    assert cluster.asked(InitProducerIdRequest) == (kind is not FindCoordinatorRequest)
+
+
+def test_an_abort_whose_answers_are_lost_takes_a_new_epoch(cluster: FakeCluster) -> None:
+    def disturb(node: int, request: Any) -> int | None:
+        if isinstance(request, ProduceRequest):
+            return Code.MESSAGE_TOO_LARGE if node == 1 else HANG_UP
+        return None
+
+    cluster.disturb = disturb
+    with pytest.raises(PublishError, match="MESSAGE_TOO_LARGE"):
+        publish(cluster, 0, encoded(0, b"a"), encoded(1, b"b"), max_request_bytes=1)
+    assert (cluster.asked(EndTxnRequest), cluster.asked(InitProducerIdRequest), cluster.aborted) == (0, 2, 1)
+
+
+def test_fenced_twice_is_told_and_nothing_is_ended(cluster: FakeCluster) -> None:
+    cluster.disturb = always(EndTxnRequest, Code.PRODUCER_FENCED)
+    with pytest.raises(PublishError, match=r"batch 3 as 'query' was ended from outside twice.*PRODUCER_FENCED: another driver"):
+        publish(cluster, 3, encoded(0, b"a"))
+    assert cluster.asked(InitProducerIdRequest) == 2 and not cluster.committed
+
+
+def test_time_is_up_and_what_was_begun_is_aborted(cluster: FakeCluster) -> None:
+    cluster.disturb = always(ProduceRequest, Code.NOT_ENOUGH_REPLICAS)
+    with pytest.raises(
+        PublishError, match=r"publishing batch 3 as 'query' failed \d+ times.*NOT_ENOUGH_REPLICAS.*publishing it again is safe"
+    ):
+        publish(cluster, 3, encoded(0, b"a"), delivery_timeout_ms=30)
+    assert cluster.aborted == cluster.asked(ProduceRequest), "the last attempt's transaction, too"
+
+
+def test_what_the_batches_raise(cluster: FakeCluster) -> None:
+    def batches() -> Iterator[EncodedBatch]:
+        yield encoded(0, b"a")
+        yield encoded(0, b"b")
+        raise KeyboardInterrupt
+
+    with publisher_for(cluster) as publisher:
+        with pytest.raises(KeyboardInterrupt):
+            publisher.publish(transactional_id=NAME, group_id=NAME, batch_id=0, metadata="", batches=batches)
+        assert cluster.aborted == 1 and not cluster.committed
+        assert (
+            publisher.publish(transactional_id=NAME, group_id=NAME, batch_id=0, metadata="", batches=lambda: [encoded(0, b"c")]).attempts
+            == 1
+        )
+    assert cluster.values(TOPIC) == [b"c"]
+
+
+def test_one_publisher_for_several_names(cluster: FakeCluster) -> None:
+    with publisher_for(cluster) as publisher:
+        for name in ("one", "two", "one"):
+            done = publisher.publish(transactional_id=name, group_id=name, batch_id=0, metadata="", batches=lambda: [encoded(0, b"a")])
+    assert done.already and cluster.offsets == {"one": 1, "two": 1}

@@ -1,0 +1,89 @@
+"""Producing encoded batches: what is stamped into them, and the bytes of the requests, against kafka-python's encoder."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from kafka.protocol.producer import ProduceRequest
+
+from protocol.records import NewRecord, computed_crc, encode_batch, read_header, records_of
+from spark_connector.offsets import PartitionName
+from spark_connector.spool import EncodedBatch
+from spark_connector.transactions import HEADER_SIZE, SMALL_BYTES, Producer, PublishError, Stamped, encode_produce, stamped
+
+WRITER = Producer(2**40 + 7, 321)
+
+
+def batch_of(*values: bytes, transactional: bool = True, control: bool = False) -> EncodedBatch:
+    records = [NewRecord(b"key", value, 1_700_000_000_000, (("h", b"v"),)) for value in values]
+    return EncodedBatch("t", 3, len(values), encode_batch(records, transactional=transactional, control=control))
+
+
+def put_together(header: bytes, batch: EncodedBatch) -> bytes:
+    return header + bytes(batch.data[HEADER_SIZE:])
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+@pytest.mark.parametrize("base_sequence", [0, 5, 2**31 - 1])
+def test_a_stamped_batch_is_the_same_but_for_its_producer(kind: type, base_sequence: int) -> None:
+    batch = batch_of(b"a", b"b" * 1000)
+    batch = batch._replace(data=kind(batch.data))
+    before = bytes(batch.data)
+    whole = put_together(stamped(batch, WRITER, base_sequence), batch)
+    expected = read_header(before)._replace(producer_id=2**40 + 7, producer_epoch=321, base_sequence=base_sequence, crc=computed_crc(whole))
+    assert read_header(whole) == expected
+    assert records_of(whole) == records_of(before)
+    assert bytes(batch.data) == before, "an attempt that fails leaves the batch as it was for the next one"
+
+
+@pytest.mark.parametrize("position", [16, 17, 21, 23, 57, 61, -1])
+def test_a_flipped_bit_is_never_given_a_good_checksum(position: int) -> None:
+    batch = batch_of(b"a", b"b")
+    data = bytearray(batch.data)
+    data[position] ^= 1
+    with pytest.raises(PublishError, match="a batch for t-3 is damaged"):
+        stamped(batch._replace(data=data), WRITER, 0)
+
+
+@pytest.mark.parametrize("size", [0, 60, -1])
+def test_a_batch_that_is_cut_off(size: int) -> None:
+    batch = batch_of(b"a", b"b")
+    with pytest.raises(PublishError, match="a batch for t-3 is damaged"):
+        stamped(batch._replace(data=batch.data[:size]), WRITER, 0)
+
+
+def test_only_batches_for_transactions_are_taken() -> None:
+    for wrong in (batch_of(b"a", transactional=False), batch_of(b"a", control=True)):
+        with pytest.raises(PublishError, match="not made for a transaction"):
+            stamped(wrong, WRITER, 0)
+    with pytest.raises(PublishError, match="its header does not fit"):
+        stamped(batch_of(b"a", b"b")._replace(record_count=3), WRITER, 0)
+
+
+@pytest.mark.parametrize("version", range(3, 12))
+def test_produce_requests_of_all_versions(version: int) -> None:
+    """Against kafka-python's encoder; sizes of several uvarint lengths, and records on both sides of what is copied."""
+    names = [PartitionName("t", 0), PartitionName("u" * 200, 5), PartitionName("t", 7), PartitionName("t", 8)]
+    sizes = [10, SMALL_BYTES, SMALL_BYTES + 1, 2**21]
+    batches = [
+        Stamped(name, bytes([size % 251]) * HEADER_SIZE, memoryview(bytes([size % 241]) * size))
+        for name, size in zip(names, sizes, strict=True)
+    ]
+    topic_kind = ProduceRequest.TopicProduceData
+    topics = [
+        topic_kind(
+            name=topic,
+            partition_data=[
+                topic_kind.PartitionProduceData(index=each.partition.partition, records=each.header + bytes(each.records))
+                for each in batches
+                if each.partition.topic == topic
+            ],
+        )
+        for topic in ("t", "u" * 200)
+    ]
+    expected = ProduceRequest(transactional_id="query", acks=-1, timeout_ms=30_000, topic_data=topics).encode(version=version)
+    pieces = encode_produce(version, "query", 30_000, batches)
+    assert b"".join(pieces) == expected
+    assert sum(isinstance(piece, memoryview) for piece in pieces) == 2
