@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 LATEST, EARLIEST = -1, -2  # as offsets in Spark's JSON, and as timestamps in Kafka's ListOffsets
 
@@ -58,12 +58,39 @@ class OffsetSpec:
         return set(self.offsets or self.timestamps_ms)
 
 
-def dump_offsets(offsets: Mapping[PartitionName, int]) -> str:
-    """Offsets as JSON in the form of the options, always in the same order: Spark compares them as strings."""
+Offsets = dict[PartitionName, int]
+
+
+def offsets_as_json(offsets: Mapping[PartitionName, int]) -> dict[str, dict[str, int]]:
+    """Offsets in the form of the options, always in the same order: Spark compares a stream's offsets as strings."""
     topics: dict[str, dict[str, int]] = {}
     for name in sorted(offsets):
         topics.setdefault(name.topic, {})[str(name.partition)] = offsets[name]
-    return json.dumps(topics, separators=(",", ":"))
+    return topics
+
+
+def offsets_of_json(topics: Mapping[str, Any]) -> Offsets:
+    """What `offsets_as_json` made. Raises ValueError where it is something else."""
+    try:
+        return {PartitionName(topic, int(number)): int(offset) for topic, numbers in topics.items() for number, offset in numbers.items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f'offsets look like {{"topic": {{"0": 23}}}}, not like {topics!r}') from error
+
+
+def dump_offsets(offsets: Mapping[PartitionName, int]) -> str:
+    """Offsets as JSON text in the form of the options."""
+    return json.dumps(offsets_as_json(offsets), separators=(",", ":"))
+
+
+def share_of_limit(sizes: Mapping[PartitionName, int], limit: int) -> Offsets:
+    """How many offsets each partition gets when `limit` of all that are there are to be read: in proportion to what it has.
+
+    A partition that has anything gets one at least, even beyond the limit: else a small one beside large ones would never be read.
+    """
+    total = sum(sizes.values())
+    if total <= limit:
+        return dict(sizes)
+    return {name: min(size, max(1, limit * size // total)) if size else 0 for name, size in sizes.items()}
 
 
 def divide(ranges: Iterable[OffsetRange], *, min_partitions: int | None = None, max_records: int | None = None) -> list[OffsetRange]:

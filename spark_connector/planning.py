@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from spark_connector.client import Client
-from spark_connector.offsets import EARLIEST, LATEST, OffsetRange, OffsetSpec, PartitionName, divide
-from spark_connector.options import OptionError, SourceOptions, Subscription
+from spark_connector.filters import Narrowing
+from spark_connector.offsets import EARLIEST, LATEST, OffsetRange, Offsets, OffsetSpec, PartitionName, divide
+from spark_connector.options import OpenTransactions, OptionError, SourceOptions, Subscription
+from spark_connector.waiting import Beyond, Patience
+
+EVERYTHING = Narrowing()
 
 
-def plan(client: Client, options: SourceOptions) -> list[OffsetRange]:
-    """One range for each task of a batch read. Raises OptionError, ClientError."""
+def plan(client: Client, options: SourceOptions, narrowing: Narrowing = EVERYTHING) -> list[OffsetRange]:
+    """One range for each task of a batch read, without what filters leave out. Raises OptionError, OpenTransactionError, ClientError."""
     partitions = partitions_to_read(client, options.subscription)
     starts = resolve(client, options.starting, partitions, read_committed=options.read_committed)
-    ends = resolve(client, options.ending, partitions, read_committed=options.read_committed)
-    ranges = [OffsetRange(*name, starts[name], ends[name]) for name in partitions]
+    ends = resolve_ends(client, options, partitions)
+    ranges = [narrowing.cut(OffsetRange(*name, starts[name], ends[name])) for name in partitions if narrowing.keeps(name)]
+    ranges = [each for each in ranges if each.size > 0]
+    if options.read_committed and options.ending.everywhere is None:
+        decided = wait_for_open_transactions(client, {each.name: each.end_offset for each in ranges}, options.open_transactions)
+        ranges = [each._replace(end_offset=decided[each.name]) for each in ranges]
+    if narrowing.from_timestamp_ms is not None:
+        ranges = _from_timestamp(client, ranges, narrowing.from_timestamp_ms)
     return divide(ranges, min_partitions=options.min_partitions, max_records=options.max_records_per_partition)
+
+
+def _from_timestamp(client: Client, ranges: list[OffsetRange], timestamp_ms: int) -> list[OffsetRange]:
+    """The ranges from the first record on that is at least that late; nothing of a log that has none."""
+    # Asked for first: what is written between the two questions may be late enough, and is not passed over then.
+    marks = client.offsets_at({each.name: LATEST for each in ranges}, read_committed=False)
+    found = client.offsets_at({each.name: timestamp_ms for each in ranges}, read_committed=False)
+    narrowed = []
+    for each in ranges:
+        first = found[each.name]
+        start = marks[each.name] or 0 if first is None else first
+        narrowed.append(each._replace(start_offset=min(max(each.start_offset, start), each.end_offset)))
+    return narrowed
 
 
 def partitions_to_read(client: Client, subscription: Subscription) -> list[PartitionName]:
@@ -54,6 +79,39 @@ def resolve(client: Client, spec: OffsetSpec, partitions: list[PartitionName], *
         )
     found.update(client.offsets_at(dict.fromkeys(too_late, LATEST), read_committed=read_committed))
     return {name: found[name] or 0 for name in partitions}
+
+
+def resolve_ends(client: Client, options: SourceOptions, partitions: list[PartitionName]) -> Offsets:
+    """Where a batch read ends. By timestamp that may be beyond the last stable offset: the first record so late may be of an open transaction.
+
+    Where there is none, it is the last stable offset, as it is for `latest`.
+    """
+    ends = resolve(client, options.ending, partitions, read_committed=options.read_committed)
+    if options.ending.everywhere is None and not options.ending.offsets:
+        asked = options.ending.timestamps_ms or dict.fromkeys(partitions, options.ending.timestamp_ms or 0)
+        found = client.offsets_at(asked, read_committed=False)
+        ends.update({name: offset for name, offset in found.items() if offset is not None})
+    return ends
+
+
+def wait_for_open_transactions(client: Client, ends: Mapping[PartitionName, int], policy: OpenTransactions) -> Offsets:
+    """The ends, once all before them is decided; where the policy is not to wait, the last stable offset instead of an end beyond it.
+
+    An end beyond the whole log is no matter of transactions, and is left as it is.
+    """
+    found = dict(ends)
+    patience = Patience(policy)
+    while True:
+        stable = client.offsets_at(dict.fromkeys(found, LATEST), read_committed=True)
+        beyond = {name: stable[name] or 0 for name, end in found.items() if end > (stable[name] or 0)}
+        if not beyond:
+            return found
+        marks = client.offsets_at(dict.fromkeys(beyond, LATEST), read_committed=False)
+        waiting = {name: Beyond(found[name], open_from) for name, open_from in beyond.items() if (marks[name] or 0) > open_from}
+        if not waiting:
+            return found
+        if not patience.look_again(waiting):
+            return found | {name: open_from for name, (_, open_from) in waiting.items()}
 
 
 def _difference(named: set[PartitionName], partitions: list[PartitionName]) -> str:

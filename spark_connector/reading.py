@@ -12,6 +12,8 @@ from spark_connector.batches import Selection, first_batch_size, select_batches
 from spark_connector.client import Client, ClientError, Fetched, RefusedError
 from spark_connector.decoding import HEADERS_TYPE, Columns, decode
 from spark_connector.offsets import EARLIEST, OffsetRange
+from spark_connector.options import OpenTransactions
+from spark_connector.waiting import Beyond, Patience, logger
 
 EMPTY_ANSWERS = 20  # in a row, below the end of the log, before a reader gives up
 
@@ -32,17 +34,24 @@ class DataLossError(Exception):
 
 
 def read_range(
-    client: Client, wanted: OffsetRange, columns: Sequence[str], *, read_committed: bool, fail_on_data_loss: bool
+    client: Client,
+    wanted: OffsetRange,
+    columns: Sequence[str],
+    *,
+    read_committed: bool,
+    fail_on_data_loss: bool,
+    open_transactions: OpenTransactions = OpenTransactions(),  # noqa: B008 (frozen)
 ) -> Iterator[pa.RecordBatch]:
     """The records of the range, in order; of aborted transactions none where read_committed.
 
     The end of the range is a position, not a record: a range that ends in control records, in aborted records or in a gap that compaction
     left is finished when the reader is past it.
-    Takes:  columns, names from COLUMNS in the order in which they are to come.
-    Raises: DataLossError; ClientError; KafkaError where a batch is damaged.
+    Takes:  columns, names from COLUMNS in the order in which they are to come; open_transactions, what to do where the range goes on beyond
+            one. Who plans a range sees to it that it does not; but the last stable offset can be lower after a broker lost power.
+    Raises: DataLossError; OpenTransactionError; ClientError; KafkaError where a batch is damaged.
     """
     schema = pa.schema([pa.field(name, COLUMNS[name]) for name in columns])
-    for fetched, selection, position in _selections(client, wanted, read_committed=read_committed, fail_on_data_loss=fail_on_data_loss):
+    for fetched, selection, position in _selections(client, wanted, read_committed, fail_on_data_loss, open_transactions):
         parts = decode(
             fetched.records,
             selection.batches,
@@ -57,11 +66,12 @@ def read_range(
 
 
 def _selections(
-    client: Client, wanted: OffsetRange, *, read_committed: bool, fail_on_data_loss: bool
+    client: Client, wanted: OffsetRange, read_committed: bool, fail_on_data_loss: bool, open_transactions: OpenTransactions
 ) -> Iterator[tuple[Fetched, Selection, int]]:
     """Each fetch with what was chosen of it, and the position it began at. The next one is under way while the caller has this one."""
     max_bytes = client.options.fetch_max_bytes
     empty_answers = 0
+    patience = Patience(open_transactions)
 
     def start(position: int) -> Callable[[], Fetched]:
         return client.start_fetch(wanted.name, position, read_committed=read_committed, max_bytes=max_bytes)
@@ -89,8 +99,14 @@ def _selections(
         began, position = position, selection.next_offset
         if not selection.whole_batches:
             end = fetched.last_stable_offset if read_committed else fetched.high_watermark
+            if read_committed and position >= end and fetched.high_watermark > end:
+                if not patience.look_again({wanted.name: Beyond(wanted.end_offset, end)}):
+                    return
+                pending = start(position)
+                continue
             if position >= end:
-                _lost(f"the log of {wanted.name} ends at {end}, before the end of the range", wanted, fail_on_data_loss)
+                what = f"the log of {wanted.name} ends at {end}, before the end of the range"
+                _lost(what, wanted, end, wanted.end_offset, fail_on_data_loss, beyond=True)
                 return
             empty_answers += 1
             if empty_answers > EMPTY_ANSWERS:
@@ -112,18 +128,27 @@ def _after_loss(client: Client, wanted: OffsetRange, position: int, fail_on_data
     """Where to go on when the log does not have the position any more (or not yet)."""
     earliest = client.offsets_at({wanted.name: EARLIEST}, read_committed=False)[wanted.name] or 0
     if earliest <= position:
-        _lost(f"the log of {wanted.name} does not reach offset {position}", wanted, fail_on_data_loss)
+        what = f"the log of {wanted.name} does not reach offset {position}, for the range"
+        _lost(what, wanted, position, wanted.end_offset, fail_on_data_loss, beyond=True)
         return wanted.end_offset
-    _lost(f"the log of {wanted.name} begins at {earliest} by now, not at {position}", wanted, fail_on_data_loss)
+    what = f"the log of {wanted.name} begins at {earliest} by now, not at {position}, for the range"
+    _lost(what, wanted, position, min(earliest, wanted.end_offset), fail_on_data_loss, beyond=False)
     return earliest
 
 
-def _lost(what: str, wanted: OffsetRange, fail_on_data_loss: bool) -> None:
+def not_read(what: str, why: str = "records were deleted or the topic was made anew") -> str:
+    """The sentence that failOnDataLoss promises."""
+    return f'{what}: {why}. Set .option("failOnDataLoss", "false") to read what is there.'
+
+
+def _lost(what: str, wanted: OffsetRange, first: int, end: int, fail_on_data_loss: bool, *, beyond: bool) -> None:
+    """Where `beyond`, offsets are missing at the end of the log, where there may never have been any."""
+    whole = f"{what} [{wanted.start_offset}, {wanted.end_offset})"
     if fail_on_data_loss:
         raise DataLossError(
-            f"{what} [{wanted.start_offset}, {wanted.end_offset}): records were deleted or the topic was made anew. "
-            'Set .option("failOnDataLoss", "false") to read what is there.'
+            not_read(whole, "the topic was made anew, or offsets were given that are not there yet") if beyond else not_read(whole)
         )
+    logger.warning("barnabas: %s: offsets [%d, %d) of %s are not read (failOnDataLoss=false)", whole, first, end, wanted.name)
 
 
 def _record_batch(part: Columns, wanted: OffsetRange, schema: pa.Schema) -> pa.RecordBatch:

@@ -58,6 +58,7 @@ def local_session(name: str = "barnabas", *, cores: int | str = "*", settings: d
         "spark.ui.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": "false",
+        "spark.sql.python.filterPushdown.enabled": "true",  # for the option pushDownFilters
     }
     for key, value in {**defaults, **(settings or {})}.items():
         builder = builder.config(key, value)

@@ -1,11 +1,26 @@
-"""PySpark's view of the reader: the data source `barnabas`, its schema, and the batch reader. (PySpark's classes are untyped for mypy.)"""
+"""PySpark's view of the reader: the data source `barnabas`, its schema, and the two readers. (PySpark's classes are untyped for mypy.)"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -18,10 +33,14 @@ from pyspark.sql.types import (
 )
 
 from spark_connector.client import Client
-from spark_connector.offsets import OffsetRange
+from spark_connector.filters import Condition, Narrowing, narrow
+from spark_connector.offsets import OffsetRange, offsets_as_json, offsets_of_json
 from spark_connector.options import OptionError, SourceOptions, includes_headers, parse_source_options
 from spark_connector.planning import plan
 from spark_connector.reading import read_range
+from spark_connector.sink import BatchWriter, StreamWriter
+from spark_connector.sink_options import parse_sink_options
+from spark_connector.streaming import StreamPlanner
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +63,7 @@ SCHEMA_WITH_HEADERS = StructType([*SCHEMA.fields, HEADERS])
 
 
 class BarnabasSource(DataSource):  # type: ignore[misc]
-    """`spark.read.format("barnabas")`."""
+    """`format("barnabas")` of read, readStream, write and writeStream."""
 
     @classmethod
     def name(cls) -> str:
@@ -54,7 +73,19 @@ class BarnabasSource(DataSource):  # type: ignore[misc]
         return SCHEMA_WITH_HEADERS if includes_headers(self.options) else SCHEMA
 
     def reader(self, schema: StructType) -> BatchReader:
-        return BatchReader(parse_source_options(self.options), schema)
+        options = parse_source_options(self.options)
+        return FilteringBatchReader(options, schema) if options.push_down_filters else BatchReader(options, schema)
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        return StreamReader(parse_source_options(self.options, streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        if overwrite:
+            raise OptionError('mode("overwrite") cannot be kept: a topic only grows; use mode("append"), or delete the topic first')
+        return BatchWriter(parse_sink_options(self.options, streaming=False), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        return StreamWriter(parse_sink_options(self.options, streaming=True), schema)
 
 
 class RangePartition(InputPartition):  # type: ignore[misc]
@@ -74,25 +105,113 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options = options
         self.columns = checked_columns(schema, options.include_headers)
+        self.narrowing = Narrowing()
 
     def partitions(self) -> list[InputPartition]:
         with Client(self.options.client) as client:
-            ranges = plan(client, self.options)
+            ranges = plan(client, self.options, self.narrowing)
         # Spark turns an empty list into one task without work; saying so ourselves keeps that out of `read`'s guesses.
         return [RangePartition(each) for each in ranges] or [RangePartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, RangePartition), f"not one of our partitions: {partition!r}"
-        if partition.wanted is None:
-            return
-        with Client(self.options.client) as client:
-            yield from read_range(
-                client,
-                partition.wanted,
-                self.columns,
-                read_committed=self.options.read_committed,
-                fail_on_data_loss=self.options.fail_on_data_loss,
-            )
+        return read_partition(partition, self.options, self.columns)
+
+
+class FilteringBatchReader(BatchReader):
+    """Reads only what filters on topic, partition, offset and timestamp leave.
+
+    A class of its own, since Spark fails every reader that has `pushFilters` while spark.sql.python.filterPushdown.enabled is false.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        for each in filters:
+            self.narrowing, exact = narrow(self.narrowing, condition_of(each))
+            if not exact:
+                yield each
+
+
+OPERATORS: dict[type[Filter], str] = {
+    EqualTo: "=",
+    EqualNullSafe: "=",
+    In: "in",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+    IsNotNull: "is not null",
+}
+
+
+def condition_of(each: Filter) -> Condition:
+    """A filter in words that need no PySpark; of those that cannot narrow anything, one on no column."""
+    if type(each) not in OPERATORS or len(each.attribute) != 1:
+        return Condition("", "", None)
+    return Condition(each.attribute[0], OPERATORS[type(each)], getattr(each, "value", None))
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """A streaming query's. One object lives in a process of the driver and plans; copies of it travel to the tasks and only read."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self.options = options
+        self.columns = checked_columns(schema, options.include_headers)
+        self._planner = StreamPlanner(options)
+
+    def initialOffset(self) -> dict[str, Any]:
+        return offsets_as_json(self._planner.initial())
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        trigger = self.options.trigger
+        if trigger.max_offsets is not None:
+            return ReadMaxRows(trigger.max_offsets)
+        return ReadAllAvailable() if trigger.min_offsets is None else ReadMinRows(trigger.min_offsets)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Spark knows no limit that is both a minimum and a maximum: what it hands over says whether limits hold, the options say which."""
+        trigger = self.options.trigger
+        limited = not isinstance(limit, ReadAllAvailable)
+        end = self._planner.latest(
+            offsets_of_json(start),
+            max_offsets=trigger.max_offsets if limited else None,
+            min_offsets=trigger.min_offsets if limited else None,
+        )
+        return offsets_as_json(end)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        newest = self._planner.newest
+        return None if newest is None else offsets_as_json(newest)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._planner.freeze()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        ranges = self._planner.ranges(offsets_of_json(start), offsets_of_json(end))
+        return [RangePartition(each) for each in ranges] or [RangePartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_partition(partition, self.options, self.columns)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Where a query stands is in its checkpoint and nowhere else."""
+
+    def stop(self) -> None:
+        self._planner.close()
+
+
+def read_partition(partition: InputPartition, options: SourceOptions, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    """What a task does."""
+    assert isinstance(partition, RangePartition), f"not one of our partitions: {partition!r}"
+    if partition.wanted is None:
+        return
+    with Client(options.client) as client:
+        yield from read_range(
+            client,
+            partition.wanted,
+            columns,
+            read_committed=options.read_committed,
+            fail_on_data_loss=options.fail_on_data_loss,
+            open_transactions=options.open_transactions,
+        )
 
 
 def checked_columns(schema: StructType, include_headers: bool) -> tuple[str, ...]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import datetime
 import itertools
 import json
+import threading
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from helpers.fake_broker import FakeBroker, FakeLog
+from helpers.spark_reading import publish
 
 from barnabas import BrokerProcess
 from protocol.compression import Codec
@@ -24,28 +27,6 @@ _numbers = itertools.count()
 @pytest.fixture
 def topic() -> str:
     return f"topic-{next(_numbers)}"
-
-
-def publish(broker: BrokerProcess, topic: str, transactions: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
-    """Each is (commit, abort or plain, records); a record is (partition, key, value[, timestamp[, headers]])."""
-    from confluent_kafka import Producer
-
-    config = {"bootstrap.servers": broker.bootstrap_servers, "log_level": 2}
-    transactional = Producer(config | {"transactional.id": topic})
-    transactional.init_transactions(30)
-    plain = Producer(config)
-    for end, records in transactions:
-        producer = plain if end == "plain" else transactional
-        if end != "plain":
-            producer.begin_transaction()
-        for partition, key, value, *rest in records:
-            timestamp, headers = (rest + [0, None][len(rest) :])[:2]
-            producer.produce(topic, value, key, partition, timestamp=timestamp, headers=headers)
-        producer.flush()
-        if end == "commit":
-            producer.commit_transaction(30)
-        elif end == "abort":
-            producer.abort_transaction(30)
 
 
 def frame(spark: SparkSession, broker: BrokerProcess | FakeBroker, topic: str, schema: str | None = None, **options: str) -> DataFrame:
@@ -118,6 +99,58 @@ def test_an_open_transaction_ends_the_range(spark: SparkSession, broker: BrokerP
     assert values(frame(spark, broker, topic)) == ["before"]
     producer.commit_transaction(30)
     assert values(frame(spark, broker, topic)) == ["after", "before", "open"]
+
+
+def test_given_offsets_beyond_an_open_transaction_wait_or_end(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:
+    from confluent_kafka import Producer
+    from pyspark.errors import PySparkException
+
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": topic + "-open", "log_level": 2})
+    producer.init_transactions(30)
+    publish(broker, topic, [("plain", [(0, None, b"before")])])
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=0)
+    producer.flush()
+    publish(broker, topic, [("plain", [(0, None, b"after")])])
+    beyond = {"endingOffsets": json.dumps({topic: {"0": 3, "1": -1}})}
+    assert values(frame(spark, broker, topic, **beyond, onOpenTransaction="end")) == ["before"]
+    with pytest.raises(PySparkException) as caught:
+        frame(spark, broker, topic, **beyond, openTransactionTimeout="100ms").count()
+    said = str(caught.value)
+    assert f"{topic}-0 is to be read up to offset 3, and from 1 on a transaction is open. No record was deleted" in said
+    assert "data loss" not in said.lower() and "failOnDataLoss" not in said
+    committing = threading.Timer(2, producer.commit_transaction)
+    committing.start()
+    assert values(frame(spark, broker, topic, **beyond)) == ["after", "before", "open"]
+    committing.join()
+
+
+@pytest.mark.parametrize(
+    ("condition", "tasks"),
+    [
+        ("partition = 1", 1),
+        ("partition in (0, 1) and offset >= 3", 2),
+        ("offset < 2 or offset > 3", 2),
+        ("timestamp >= timestamp_millis(1008)", 1),
+        ("timestamp > timestamp_millis(1003) and timestamp < timestamp_millis(1006) and value is not null", 2),
+        ("topic = 'another'", 1),
+        ("partition = 0 and offset between 1 and 2 and key = 'even'", 1),
+    ],
+)
+def test_filters_are_pushed_down(spark: SparkSession, broker: BrokerProcess, everything: DataFrame, condition: str, tasks: int) -> None:
+    pushed = frame(spark, broker, "filtered", pushDownFilters="true").where(condition)
+    assert values(pushed) == values(everything.where(condition))
+    assert pushed.rdd.getNumPartitions() == tasks
+
+
+@pytest.fixture(scope="module")
+def everything(spark: SparkSession, broker: BrokerProcess) -> Iterator[DataFrame]:
+    """Offsets and timestamps run as the values do, but for the last record, which is older than all. Read once, without filters."""
+    records: list[tuple[Any, ...]] = [(n % 2, b"odd" if n % 2 else b"even", b"%d" % n, 1000 + n) for n in range(9)]
+    publish(broker, "filtered", [("plain", [*records, (1, None, b"old", 999)])])
+    rows = frame(spark, broker, "filtered").cache()
+    yield rows
+    rows.unpersist()
 
 
 @pytest.mark.parametrize(

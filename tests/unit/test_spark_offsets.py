@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_connector.offsets import OffsetRange, PartitionName, divide, dump_offsets
+from spark_connector.offsets import OffsetRange, PartitionName, divide, dump_offsets, offsets_as_json, offsets_of_json, share_of_limit
 
 ranges = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 500)), max_size=6).map(
     lambda each: [OffsetRange("t", index, start, start + size) for index, (start, size) in enumerate(each)]
@@ -52,3 +55,33 @@ def test_json_has_one_order() -> None:
 def test_no_piece_is_empty_however_many_are_wanted() -> None:
     pieces = divide([OffsetRange("a", 0, 5, 7), OffsetRange("a", 1, 0, 1)], min_partitions=10)
     assert pieces == [OffsetRange("a", 0, 5, 6), OffsetRange("a", 0, 6, 7), OffsetRange("a", 1, 0, 1)]
+
+
+sizes = st.dictionaries(st.builds(PartitionName, st.sampled_from("ab"), st.integers(0, 20)), st.integers(0, 10**12))
+
+
+@given(sizes)
+def test_json_of_a_stream_is_the_same_text_after_every_round(offsets: dict[PartitionName, int]) -> None:
+    text = json.dumps(offsets_as_json(offsets))
+    again = offsets_of_json(json.loads(text))
+    assert again == offsets
+    assert json.dumps(offsets_as_json(dict(reversed(again.items())))) == text
+
+
+@pytest.mark.parametrize("wrong", [{"a": 1}, {"a": {"x": 1}}, {"a": {"0": None}}])
+def test_json_that_is_no_offsets(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="offsets look like"):
+        offsets_of_json(wrong)
+
+
+@given(sizes, st.integers(1, 10**13))
+def test_a_limit_is_shared_out_in_proportion(available: dict[PartitionName, int], limit: int) -> None:
+    shares = share_of_limit(available, limit)
+    total = sum(available.values())
+    assert all(0 <= shares[name] <= size for name, size in available.items())
+    assert all(shares[name] > 0 for name, size in available.items() if size), "nobody starves"
+    assert sum(shares.values()) <= limit + len(available)
+    if total <= limit:
+        assert shares == available
+    else:
+        assert all(abs(shares[name] - limit * size / total) <= 1 + size / 10**6 for name, size in available.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -221,6 +222,23 @@ def test_time_is_up_and_what_was_begun_is_aborted(cluster: FakeCluster) -> None:
     ):
         publish(cluster, 3, encoded(0, b"a"), delivery_timeout_ms=30)
     assert cluster.aborted == cluster.asked(ProduceRequest), "the last attempt's transaction, too"
+
+
+def test_an_attempt_may_take_longer_than_failures_are_borne(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large batch, or a driver that was suspended: the first failure comes late, and is not the last word."""
+    passed_s = 0.0
+    monkeypatch.setattr("spark_connector.publishing.time", SimpleNamespace(monotonic=lambda: passed_s, sleep=lambda seconds: None))
+
+    def batches() -> Iterator[EncodedBatch]:
+        nonlocal passed_s
+        yield encoded(0, b"a")
+        passed_s += 1000
+
+    cluster.disturb = once(ProduceRequest, Code.NOT_ENOUGH_REPLICAS)
+    with publisher_for(cluster) as publisher:
+        done = publisher.publish(transactional_id=NAME, group_id=NAME, batch_id=0, metadata="", batches=batches)
+    assert done.attempts == 2
+    assert cluster.values(TOPIC) == [b"a"]
 
 
 def test_what_the_batches_raise(cluster: FakeCluster) -> None:

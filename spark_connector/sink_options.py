@@ -1,0 +1,125 @@
+"""The options of `df.write.format("barnabas")` and `df.writeStream.format("barnabas")`.
+
+Names and meanings are those of Spark's own Kafka sink and of a Kafka producer where they have one. What would take back the promise (each
+micro-batch once, a batch write wholly or not at all) is refused with the reason, as is any name that is not known.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from protocol.compression import Codec
+from spark_connector.options import ClientOptions, OptionError, OptionValues, client_options
+from spark_connector.publishing import PublishSettings
+
+KIBIBYTE = 1 << 10
+
+KNOWN = ("topic", "writeId", "batchId", "spoolDirectory", "inlineBytes", "transactionalIdPrefix")
+MEANINGLESS = ("checkpointLocation", "queryName", "path", "includeHeaders", "truncate", "numRows")
+# Of Spark: `false` and absence are fine, anything else is a mode in which the checkpoint may run behind the sink by more than a batch.
+REFUSED_MODES = {
+    "asyncProgressTrackingEnabled": (
+        "Spark then writes its checkpoint some batches late, and after a crash begins several batches back with other borders; "
+        "leave it out, or use a sink that may write twice"
+    ),
+}
+REFUSED_KAFKA = {
+    "transactional.id": "it is made from the id of the query, so that a successor fences its predecessor; use transactionalIdPrefix",
+    "key.serializer": "the column key is written as it is; cast it to binary or string",
+    "value.serializer": "the column value is written as it is; cast it to binary or string",
+    "interceptor.classes": "there are no Java classes to call",
+    "partitioner.class": "the partition is that of the column partition, else murmur2 of the key as in the Java client",
+}
+CODECS = {"none": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """All options of the sink, checked.
+
+    topic: for rows that have no column `topic`. write_id: names a batch write, so that a repeated one is skipped. batch_id: numbers the writes
+    of one name, which come in this order (foreachBatch): one whose number was reached is skipped. spool_directory: where
+    tasks put what is too large for their message to the driver, None for the place beside the checkpoint. inline_bytes: what is not too
+    large, for one task.
+    """
+
+    client: ClientOptions
+    publish: PublishSettings
+    topic: str | None = None
+    write_id: str | None = None
+    batch_id: int = 0
+    spool_directory: str | None = None
+    checkpoint_location: str | None = None
+    query_name: str | None = None
+    inline_bytes: int = 256 * KIBIBYTE
+    transactional_id_prefix: str = "barnabas-spark"
+    compression: Codec = Codec.NONE
+    batch_bytes: int = 512 * KIBIBYTE
+
+
+def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
+    """Check all options of a write. Raises OptionError."""
+    given = OptionValues(options)
+    _refuse(given, streaming)
+    settings = PublishSettings(
+        transaction_timeout_ms=given.number("kafka.transaction.timeout.ms", PublishSettings.transaction_timeout_ms, minimum=1),
+        delivery_timeout_ms=given.number("kafka.delivery.timeout.ms", PublishSettings.delivery_timeout_ms, minimum=1),
+        max_request_bytes=given.number("kafka.max.request.size", PublishSettings.max_request_bytes, minimum=KIBIBYTE),
+        in_flight=min(5, given.number("kafka.max.in.flight.requests.per.connection", PublishSettings.in_flight, minimum=1)),
+    )
+    return SinkOptions(
+        client=client_options(given),
+        publish=settings,
+        topic=_topic(given.text("topic")),
+        write_id=_write_id(given.text("writeId")),
+        batch_id=given.number("batchId", SinkOptions.batch_id),
+        spool_directory=given.text("spoolDirectory"),
+        checkpoint_location=given.text("checkpointLocation"),
+        query_name=given.text("queryName"),
+        inline_bytes=given.number("inlineBytes", SinkOptions.inline_bytes),
+        transactional_id_prefix=given.text("transactionalIdPrefix") or SinkOptions.transactional_id_prefix,
+        compression=CODECS[given.choice("kafka.compression.type", tuple(CODECS))],
+        # A producer's batch.size is 16 KiB since its batches wait for records; here all records are there already.
+        batch_bytes=given.number("kafka.batch.size", SinkOptions.batch_bytes, minimum=KIBIBYTE),
+    )
+
+
+def _refuse(given: OptionValues, streaming: bool) -> None:
+    known = {name.lower(): name for name in (*KNOWN, *MEANINGLESS, *REFUSED_MODES, "kafka.bootstrap.servers")}
+    for name in given.values:
+        if name in known or name.startswith(("kafka.", "asyncprogresstracking")):
+            continue
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+        hint = f"did you mean {known[near[0]]}?" if near else "spark_connector/README.md lists all options"
+        raise OptionError(f"option {name} is not one of the sink: {hint}")
+    for name, why in REFUSED_MODES.items():
+        if given.boolean(name, False):
+            raise OptionError(f"option {name}: the sink cannot keep exactly-once in this mode: {why}")
+    for name, why in REFUSED_KAFKA.items():
+        if given.text(f"kafka.{name}") is not None:
+            raise OptionError(f"option kafka.{name} cannot be set: {why}")
+    acks = given.text("kafka.acks")
+    if acks is not None and acks not in ("all", "-1"):
+        raise OptionError(f"option kafka.acks={acks!r}: a transaction needs acks=all; leave it out")
+    if not given.boolean("kafka.enable.idempotence", True):
+        raise OptionError("option kafka.enable.idempotence=false: a transaction needs an idempotent producer; leave it out")
+    for name in ("writeId", "batchId"):
+        if streaming and given.text(name) is not None:
+            raise OptionError(f"option {name} is for batch writes; a streaming query is known by the id in its checkpoint")
+    if given.text("batchId") is not None and given.text("writeId") is None:
+        raise OptionError("option batchId numbers the writes of one name: give the name too, as writeId")
+
+
+def _topic(text: str | None) -> str | None:
+    if text is not None and not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", text):
+        raise OptionError(f"option topic={text!r} is no topic's name: letters, digits, '.', '_' and '-', 249 at most")
+    return text
+
+
+def _write_id(text: str | None) -> str | None:
+    if text is not None and not text:
+        raise OptionError("option writeId is empty: give a name for this write that no other has, or leave it out")
+    return text

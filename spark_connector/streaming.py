@@ -1,0 +1,205 @@
+"""Which offsets each micro-batch of a streaming query covers: what the driver's reader process decides. PySpark is not needed here.
+
+A batch's end is chosen once, written to the checkpoint by Spark, and from then on the batch is [start, end) of each partition for ever. Under
+read_committed no end is beyond the last stable offset, so that all of a batch is decided when it is planned, and a replay gives the same rows.
+
+The start of a query's first batch is not written to the checkpoint, only its end is. So where a query begins at the end of a partition's log,
+the first batch ends there too and has nothing of it: what comes later belongs to the second batch, also if the query stops in between.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from spark_connector.client import Client, ClientError
+from spark_connector.offsets import EARLIEST, LATEST, OffsetRange, Offsets, PartitionName, divide, share_of_limit
+from spark_connector.options import SourceOptions
+from spark_connector.planning import partitions_to_read, resolve, wait_for_open_transactions
+from spark_connector.reading import DataLossError, not_read
+from spark_connector.waiting import logger
+
+
+class StreamPlanner:
+    """One query's. Connections are opened at the first request and kept; what was not used yet can be pickled."""
+
+    def __init__(self, options: SourceOptions, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._options = options
+        self._clock = clock
+        self._client = Client(options.client)
+        self._partitions: list[PartitionName] = []
+        self._looked_at: float | None = None  # when partitions were last asked for
+        self._initial: Offsets | None = None
+        self._held: Offsets = {}  # where the first batch begins at the end of a log
+        self._newest: Offsets | None = None
+        self._target: Offsets | None = None  # with Trigger.AvailableNow
+        self._batch_at: float | None = None  # when an end was last chosen
+        self._told_missing: set[str] = set()
+        self._replays = True  # until the first batch was planned
+
+    def initial(self) -> Offsets:
+        """Where a query without checkpoint begins: the same offsets however often it is asked. Raises OptionError, ClientError."""
+        if self._initial is None:
+            options = self._options
+            self._partitions = partitions_to_read(self._client, options.subscription)
+            self._looked_at = self._clock()
+            # Asked for before the beginning is: a beginning at the end of a log is then never taken for one before it.
+            ends = self._ends(self._partitions) if self._target is None else self._target
+            found = resolve(self._client, options.starting, self._partitions, read_committed=options.read_committed)
+            if self._target is not None:  # what came after it was chosen is for the next run
+                found = {name: min(offset, ends[name]) for name, offset in found.items() if name in ends}
+            self._initial = found
+            self._held = {name: offset for name, offset in found.items() if offset >= ends[name]}
+        return self._initial
+
+    def latest(self, start: Offsets, *, max_offsets: int | None = None, min_offsets: int | None = None) -> Offsets:
+        """Where the next batch ends; `start` itself where there is nothing, or not yet enough.
+
+        Takes:  max_offsets, how many to take at most (one of each partition that has any, at least); min_offsets, how many have to be there
+                unless the last batch is trigger.max_delay_ms ago.
+        Raises: DataLossError where partitions are gone or their log ends before `start`, and failOnDataLoss is true; ClientError.
+        """
+        newest = dict(self._available(start) if self._target is None else self._aimed_at(start, self._target))
+        self._newest = dict(newest)
+        self._tell_of_lost(start, newest)
+        begins = start | self._begin_of_new(sorted(newest.keys() - start.keys()))
+        held, self._held = self._held, {}
+        newest.update({name: offset for name, offset in held.items() if start.get(name) == offset and name in newest})
+        sizes = {name: max(0, offset - begins[name]) for name, offset in newest.items()}
+        if min_offsets is not None and self._too_early(sum(sizes.values()), min_offsets):
+            return start
+        if max_offsets is not None:
+            shares = share_of_limit(sizes, max_offsets)
+            newest = {name: begins[name] + shares[name] if shares[name] else offset for name, offset in newest.items()}
+        if newest != start:
+            self._batch_at = self._clock()
+        return newest
+
+    def freeze(self) -> None:
+        """From now on nothing that comes later is read: Trigger.AvailableNow."""
+        self._target = self._available({})
+
+    @property
+    def newest(self) -> Offsets | None:
+        """The ends of all partitions as they were seen last, for progress reports."""
+        return self._newest
+
+    def ranges(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
+        """One range for each task of a batch: the same for the same offsets, whenever and wherever it is asked.
+
+        A partition that is not in `start` is a new one and begins at 0. The first batch of a process may be one that was planned before it: its
+        end is then made sure to be decided.
+        Raises: OpenTransactionError, ClientError.
+        """
+        options = self._options
+        if self._replays and options.read_committed and end:
+            replayed = {name: offset for name, offset in end.items() if offset > start.get(name, 0)}
+            end = end | wait_for_open_transactions(self._client, replayed, options.open_transactions)
+        self._replays = False
+        whole = [OffsetRange(*name, start.get(name, 0), end[name]) for name in sorted(end)]
+        return divide(whole, min_partitions=options.min_partitions, max_records=options.max_records_per_partition)
+
+    def close(self) -> None:
+        """Close connections."""
+        self._client.close()
+
+    # --- what there is
+
+    def _available(self, start: Offsets) -> Offsets:
+        """The end of every partition, as far as a reader sees. Partitions are looked for when that was long ago, or something fails."""
+        age_s = self._options.metadata_max_age_ms / 1000
+        if self._looked_at is None or self._clock() - self._looked_at >= age_s:
+            self._discover(start)
+        try:
+            return self._ends(self._partitions)
+        except ClientError:
+            before = self._partitions
+            self._discover(start)
+            if self._partitions == before:
+                raise
+            return self._ends(self._partitions)
+
+    def _aimed_at(self, start: Offsets, target: Offsets) -> Offsets:
+        """The target; with what it lacks of `start`, if a closer look finds that: it was chosen before anyone knew where the query stands."""
+        lacking = start.keys() - target.keys()
+        if lacking:
+            self._discover(start)
+            target.update(self._ends(name for name in self._partitions if name in lacking))
+        return target
+
+    def _ends(self, partitions: Iterable[PartitionName]) -> Offsets:
+        found = self._client.offsets_at(dict.fromkeys(partitions, LATEST), read_committed=self._options.read_committed)
+        return {name: offset or 0 for name, offset in found.items()}
+
+    def _discover(self, start: Offsets) -> None:
+        """A topic that was there is missed only when the brokers have not known it for some seconds: one that starts may not know it yet."""
+        found = self._existing()
+        missing = {name.topic for name in (*start, *self._partitions)} - {name.topic for name in found}
+        if missing:
+            try:
+                self._client.partitions_of(missing)
+            except ClientError as error:
+                logger.info("barnabas: %s", error)
+            found = self._existing()
+        self._partitions = found
+        self._looked_at = self._clock()
+
+    def _existing(self) -> list[PartitionName]:
+        subscription = self._options.subscription
+        if subscription.pattern is not None:
+            topics = self._client.topics_matching(subscription.pattern)
+            return self._client.partitions_of(topics, missing_ok=True) if topics else []
+        if subscription.topics:
+            partitions = self._client.partitions_of(subscription.topics, missing_ok=True)
+            self._tell_of_missing(set(subscription.topics) - {name.topic for name in partitions})
+            return partitions
+        existing = self._client.partitions_of({name.topic for name in subscription.partitions}, missing_ok=True)
+        return sorted(set(existing) & set(subscription.partitions))
+
+    def _tell_of_missing(self, topics: set[str]) -> None:
+        """Once for each: it may be a misspelled one that was added to a query with a checkpoint, or one that is yet to be made."""
+        for topic in sorted(topics - self._told_missing):
+            logger.warning("barnabas: topic %r does not exist: it is read from its beginning when it is there", topic)
+        self._told_missing = topics
+
+    def _begin_of_new(self, names: list[PartitionName]) -> Offsets:
+        """New partitions begin at 0; what was deleted before they were seen is lost."""
+        if not names:
+            return {}
+        found = self._client.offsets_at(dict.fromkeys(names, EARLIEST), read_committed=False)
+        for name in names:
+            if found[name]:
+                self._lost(f"{name} is new and begins at offset {found[name]}, not at 0", f"{name} [0, {found[name]})")
+        return {name: found[name] or 0 for name in names}
+
+    def _tell_of_lost(self, start: Offsets, newest: Offsets) -> None:
+        """Partitions that are gone, and logs that end before where the query stands. `newest` is set right where nothing is lost."""
+        gone = sorted(start.keys() - newest.keys())
+        if gone:
+            self._lost(f"{', '.join(map(str, gone))} is gone, and was read up to offset {', '.join(str(start[name]) for name in gone)}")
+        behind = [name for name in sorted(newest) if newest[name] < start.get(name, 0)]
+        if not behind:
+            return
+        marks = self._client.offsets_at(dict.fromkeys(behind, LATEST), read_committed=False)
+        for name in behind:
+            mark = marks[name] or 0
+            if mark < start[name]:
+                self._lost(f"the log of {name} ends at {mark}, before offset {start[name]} where the query stands")
+            else:
+                logger.warning(
+                    "barnabas: %s: the query stands at offset %d, and from %d on a transaction is open: it goes on when that is decided",
+                    name,
+                    start[name],
+                    newest[name],
+                )
+                newest[name] = start[name]
+
+    def _lost(self, what: str, where: str | None = None) -> None:
+        if self._options.fail_on_data_loss:
+            raise DataLossError(not_read(what))
+        logger.warning("barnabas: %s%s (failOnDataLoss=false: the query goes on)", what, f"; {where} is not read" if where else "")
+
+    def _too_early(self, available: int, wanted: int) -> bool:
+        if self._target is not None or available >= wanted or self._batch_at is None:
+            return False  # what AvailableNow does not take now it would never take
+        return self._clock() - self._batch_at < self._options.trigger.max_delay_ms / 1000

@@ -1,0 +1,107 @@
+"""What tests of the Spark source share: writing to topics, and running a query and keeping what each of its batches brought."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from barnabas import BrokerProcess
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+
+def publish(broker: BrokerProcess, topic: str, transactions: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
+    """Each is (commit, abort or plain, records); a record is (partition, key, value[, timestamp[, headers]])."""
+    from confluent_kafka import Producer
+
+    config = {"bootstrap.servers": broker.bootstrap_servers, "log_level": 2}
+    plain = Producer(config)
+    transactional = None
+    if any(end != "plain" for end, _ in transactions):
+        transactional = Producer(config | {"transactional.id": topic})
+        transactional.init_transactions(30)
+    for end, records in transactions:
+        producer = transactional if end != "plain" else plain
+        assert producer is not None
+        if end != "plain":
+            producer.begin_transaction()
+        for partition, key, value, *rest in records:
+            timestamp, headers = (rest + [0, None][len(rest) :])[:2]
+            producer.produce(topic, value, key, partition, timestamp=timestamp, headers=headers)
+        producer.flush()
+        if end == "commit":
+            producer.commit_transaction(30)
+        elif end == "abort":
+            producer.abort_transaction(30)
+
+
+class Query:
+    """A streaming query with one checkpoint, started as often as a test wants. `batches` has what each batch id brought, every time it ran."""
+
+    def __init__(self, spark: SparkSession, broker: BrokerProcess, checkpoint: Path, **options: str) -> None:
+        self.spark = spark
+        self.checkpoint = checkpoint
+        self.options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "startingOffsets": "earliest"} | options
+        self.batches: dict[int, list[list[str]]] = {}
+        self.on_batch: Callable[[int], None] = lambda batch_id: None
+
+    def run(self, **options: str) -> StreamingQuery:
+        """All that is there now; raises what the query fails with."""
+        return self._try_again(lambda: self._finished(self._start({"availableNow": True}, options)))
+
+    def begin(self, **options: str) -> StreamingQuery:
+        """Batch after batch until it is stopped; the first one is over."""
+        return self._try_again(lambda: self._begun(self._start({"processingTime": "0 seconds"}, options)))
+
+    def _start(self, trigger: dict[str, Any], options: dict[str, str]) -> StreamingQuery:
+        rows = self.spark.readStream.format("barnabas").options(**self.options | options).load()
+        writer = rows.select("value").writeStream.foreachBatch(self._take).option("checkpointLocation", str(self.checkpoint))
+        return writer.trigger(**trigger).start()
+
+    def _finished(self, query: StreamingQuery) -> StreamingQuery:
+        assert query.awaitTermination(180), "the query does not end"
+        return query
+
+    def _begun(self, query: StreamingQuery) -> StreamingQuery:
+        while not self.batches:
+            if not query.isActive:
+                query.awaitTermination()  # raises
+            time.sleep(0.05)
+        return query
+
+    def _try_again(self, attempt: Callable[[], StreamingQuery]) -> StreamingQuery:
+        """Spark gives a Python process ten seconds to start, which on a busy machine is not enough; the query has not done anything then."""
+        from pyspark.errors import StreamingQueryException
+
+        for _ in range(5):
+            try:
+                return attempt()
+            except StreamingQueryException as error:
+                if "Python worker failed to connect back" not in str(error):
+                    raise
+        return attempt()
+
+    def wait_for(self, *values: str, timeout_s: float = 60) -> None:
+        """Until a running query has brought all of them."""
+        deadline = time.monotonic() + timeout_s
+        while not set(values) <= set(self.values):
+            assert time.monotonic() < deadline, f"{sorted(set(values) - set(self.values))} did not come"
+            time.sleep(0.05)
+
+    @property
+    def values(self) -> list[str]:
+        return sorted(value for runs in self.batches.values() for rows in runs for value in rows)
+
+    def forget(self, batch_id: int) -> None:
+        """As if the driver had died before it wrote that the batch was done."""
+        for name in (f"commits/{batch_id}", f"commits/.{batch_id}.crc"):
+            (self.checkpoint / name).unlink()
+
+    def _take(self, rows: DataFrame, batch_id: int) -> None:
+        values = sorted(bytes(row.value).decode() for row in rows.collect())
+        self.batches.setdefault(batch_id, []).append(values)
+        self.on_batch(batch_id)

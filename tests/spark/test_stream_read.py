@@ -1,0 +1,159 @@
+"""`spark.readStream.format("barnabas")` on a local Spark and a real broker: batches, restarts, replay, transactions, partitions, deletion."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from helpers.spark_reading import Query, publish
+
+from barnabas import BrokerProcess
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+    from pyspark.sql import SparkSession
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"stream-{next(_numbers)}"
+
+
+def plain(first: int, end: int) -> list[tuple[str, list[tuple[Any, ...]]]]:
+    """Records whose values are their numbers, by turns to two partitions."""
+    return [("plain", [(number % 2, None, b"%03d" % number) for number in range(first, end)])]
+
+
+def numbers(first: int, end: int) -> list[str]:
+    return [f"{number:03}" for number in range(first, end)]
+
+
+def admin(broker: BrokerProcess) -> AdminClient:
+    from confluent_kafka.admin import AdminClient
+
+    return AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 2})
+
+
+def delete_before(broker: BrokerProcess, topic: str, partition: int, offset: int) -> None:
+    """What retention does, at once."""
+    from confluent_kafka import TopicPartition
+
+    client = admin(broker)
+    for future in client.delete_records([TopicPartition(topic, partition, offset)]).values():
+        future.result(30)
+
+
+def test_batches_restarts_and_replay(spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
+    publish(broker, topic, plain(0, 20))
+    query = Query(spark, broker, tmp_path, subscribe=topic, maxOffsetsPerTrigger="8", minPartitions="3")
+    progress = query.run().recentProgress
+    assert query.batches == {0: [numbers(0, 8)], 1: [numbers(8, 16)], 2: [numbers(16, 20)]}
+    last = progress[-1].sources[0]
+    ends = [json.loads(offset)[topic] for offset in (last.startOffset, last.endOffset, last.latestOffset)]
+    assert ends == [{"0": 8, "1": 8}, {"0": 10, "1": 10}, {"0": 10, "1": 10}]
+
+    publish(broker, topic, plain(20, 24))
+    query.run()
+    assert query.batches[3] == [numbers(20, 24)], "a restart goes on where the checkpoint is"
+
+    query.forget(3)
+    publish(broker, topic, plain(24, 30))
+    query.run()
+    assert query.batches[3] == [numbers(20, 24)] * 2, "the same rows, though there are more by now"
+    assert query.batches[4] == [numbers(24, 30)]
+
+
+def test_transactions(spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
+    """Aborted records are never seen, and a range of nothing else is finished; so is one that ends in control records."""
+    publish(broker, topic, [("commit", [(0, None, b"c1"), (1, None, b"c2")]), ("abort", [(0, None, b"a%d" % n) for n in range(9)])])
+    query = Query(spark, broker, tmp_path, subscribe=topic)
+    query.run()
+    assert query.batches == {0: [["c1", "c2"]]}
+    publish(broker, topic, [("abort", [(0, None, b"a")] * 3)])
+    query.run()
+    assert query.batches[1] == [[]]
+    publish(broker, topic, [("abort", [(1, None, b"a")]), ("commit", [(0, None, b"c3")])])
+    query.forget(1)
+    last = query.run().lastProgress
+    assert last is not None
+    assert query.batches == {0: [["c1", "c2"]], 1: [[], []], 2: [["c3"]]}
+    # one record or more and a marker for each transaction that wrote to the partition
+    assert json.loads(last.sources[0].endOffset) == {topic: {"0": 2 + 10 + 4 + 2, "1": 2 + 2}}
+
+
+def test_a_running_query(spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
+    """It begins at the end, stands still at an open transaction, finds new partitions and topics, and outlives the broker's restart."""
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import NewPartitions
+
+    with BrokerProcess(settings={"num.partitions": "2"}) as own:
+        publish(own, topic, plain(0, 4))
+        options = {"subscribePattern": f"{topic}(-new)?", "startingOffsets": "latest", "kafka.metadata.max.age.ms": "100"}
+        query = Query(spark, own, tmp_path, **options)
+        running = query.begin()
+        try:
+            publish(own, topic, plain(4, 6))
+            query.wait_for("004", "005")
+
+            producer = Producer({"bootstrap.servers": own.bootstrap_servers, "transactional.id": topic + "-open", "log_level": 2})
+            producer.init_transactions(30)
+            producer.begin_transaction()
+            producer.produce(topic, b"open", partition=0)
+            producer.flush()
+            publish(own, topic, [("plain", [(0, None, b"after"), (1, None, b"beside")])])
+            query.wait_for("beside")
+            assert query.values == ["004", "005", "beside"], "what is behind the open transaction waits"
+            producer.commit_transaction(30)
+            query.wait_for("open", "after")
+
+            client = admin(own)
+            for future in client.create_partitions([NewPartitions(topic, 3)]).values():
+                future.result(30)
+            publish(own, topic, [("plain", [(2, None, b"partition")])])
+            publish(own, topic + "-new", [("plain", [(1, None, b"topic")])])
+            query.wait_for("partition", "topic")
+
+            own.kill()
+            own.restart()
+            publish(own, topic, [("plain", [(2, None, b"restarted")])])
+            query.wait_for("restarted")
+        finally:
+            running.stop()
+    assert query.values == sorted(["004", "005", "beside", "open", "after", "partition", "topic", "restarted"]), "each once"
+
+
+def test_records_deleted_under_a_running_query(spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    publish(broker, topic, plain(0, 40))
+    query = Query(spark, broker, tmp_path, subscribe=topic, maxOffsetsPerTrigger="20")
+    query.on_batch = lambda batch_id: delete_before(broker, topic, 0, 15)  # while the first batch is under way
+    with pytest.raises(StreamingQueryException) as caught:
+        query.run()
+    said = str(caught.value)
+    assert f"the log of {topic}-0 begins at 15 by now, not at 10, for the range [10, 20): records were deleted" in said
+    assert 'Set .option("failOnDataLoss", "false") to read what is there.' in said
+    query.run(failOnDataLoss="false")
+    left = [number for number in range(20, 40) if number % 2 or number // 2 >= 15]
+    assert query.batches == {0: [numbers(0, 20)], 1: [[f"{number:03}" for number in left]]}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"endingOffsets": "latest"}, "option endingOffsets is for batch reads"),
+        ({"subscribe": "there-is-none"}, "topic 'there-is-none' does not exist"),
+    ],
+)
+def test_errors(spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path, options: dict[str, str], says: str) -> None:
+    from pyspark.errors import PySparkException
+
+    query = Query(spark, broker, tmp_path, **{"subscribe": topic} | options)
+    with pytest.raises(PySparkException) as caught:
+        query.run()
+    assert says in str(caught.value)

@@ -1,0 +1,454 @@
+"""What each micro-batch of a stream covers, planned against a server with canned logs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from helpers.fake_broker import FakeBroker, FakeLog
+from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from protocol.errors import Code
+from protocol.records import NewRecord, encode_batch
+from spark_connector.client import Client, ClientError
+from spark_connector.offsets import OffsetRange, Offsets, PartitionName
+from spark_connector.options import OpenTransactions, OptionError, parse_source_options
+from spark_connector.planning import plan
+from spark_connector.reading import DataLossError, read_range
+from spark_connector.streaming import StreamPlanner
+from spark_connector.waiting import Beyond, OpenTransactionError, Patience
+
+T0, T1, U0 = PartitionName("t", 0), PartitionName("t", 1), PartitionName("u", 0)
+
+
+class Clock:
+    """Seconds; stands still unless told or slept."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBroker]:
+    monkeypatch.setattr("spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 20)
+    with FakeBroker({("t", 0): FakeLog(end_offset=100), ("t", 1): FakeLog(end_offset=10)}) as running:
+        yield running
+
+
+@pytest.fixture
+def planner(broker: FakeBroker, clock: Clock) -> Iterator[Callable[..., StreamPlanner]]:
+    made: list[StreamPlanner] = []
+
+    def make(**options: str) -> StreamPlanner:
+        given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "kafka.retry.backoff.ms": "5", "subscribe": "t"}
+        given |= {name.replace("__", "."): value for name, value in options.items()}
+        if "subscribePattern" in given or "assign" in given:
+            del given["subscribe"]
+        made.append(StreamPlanner(parse_source_options(given, streaming=True), clock=clock))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def asked(broker: FakeBroker, kind: type) -> int:
+    return sum(isinstance(request, kind) for request in broker.requests)
+
+
+# --- where a query begins
+
+
+def test_a_query_begins_at_the_end_and_its_first_batch_ends_there(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+    stream = planner()
+    start = stream.initial()
+    assert start == {T0: 100, T1: 10}
+    broker.logs["t", 0].end_offset = 150
+    assert stream.initial() == start, "however often Spark asks"
+    assert stream.latest(start) == start
+    assert stream.latest(start) == {T0: 150, T1: 10}
+    assert stream.newest == {T0: 150, T1: 10}
+
+
+def test_a_first_batch_is_planned_again_after_a_restart_without_its_start(
+    broker: FakeBroker, planner: Callable[..., StreamPlanner]
+) -> None:
+    """Only the end of the first batch is in the checkpoint. Nothing is missed, though the log has grown in between."""
+    first = planner()
+    end = first.latest(first.initial())
+    broker.logs["t", 0].end_offset = 150
+    second = planner()
+    assert second.ranges(second.initial(), end) == []
+    assert second.latest(end) == {T0: 150, T1: 10}
+
+
+def test_a_log_that_grows_while_its_end_is_asked_for(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+    def grow(request: Any) -> None:
+        if isinstance(request, ListOffsetsRequest):
+            broker.logs["t", 0].end_offset = (broker.logs["t", 0].end_offset or 0) + 1
+
+    broker.disturb = grow
+    stream = planner()
+    start = stream.initial()
+    assert stream.latest(start)[T0] == start[T0]
+
+
+def test_a_query_that_begins_at_the_beginning_reads_in_its_first_batch(planner: Callable[..., StreamPlanner]) -> None:
+    stream = planner(startingOffsets="earliest")
+    assert stream.initial() == {T0: 0, T1: 0}
+    assert stream.latest(stream.initial()) == {T0: 100, T1: 10}
+
+
+def test_only_partitions_that_begin_at_the_end_are_held(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+    stream = planner(startingOffsets=json.dumps({"t": {"0": 7, "1": -1}}))
+    assert stream.initial() == {T0: 7, T1: 10}
+    broker.logs["t", 1].end_offset = 20
+    assert stream.latest({T0: 7, T1: 10}) == {T0: 100, T1: 10}
+    assert stream.latest({T0: 100, T1: 10}) == {T0: 100, T1: 20}
+
+
+def test_a_query_begins_at_a_timestamp(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+    batches = [bytes(encode_batch([NewRecord(None, b"v", at)], base_offset=place)) for place, at in enumerate((100, 200, 300))]
+    broker.logs = {("t", 0): FakeLog(batches), ("t", 1): FakeLog(batches[:1])}
+    with pytest.raises(OptionError, match="startingTimestamp: no record is that late in t-1"):
+        planner(startingTimestamp="150").initial()
+    stream = planner(startingTimestamp="150", startingOffsetsByTimestampStrategy="latest")
+    assert stream.initial() == {T0: 1, T1: 1}
+    broker.logs["t", 1].batches = batches[:2]
+    assert stream.latest({T0: 1, T1: 1}) == {T0: 3, T1: 1}, "that of t-1 is not stable: it is held"
+
+
+# --- limits
+
+
+def test_offsets_of_a_batch_are_shared_out(planner: Callable[..., StreamPlanner]) -> None:
+    stream = planner(startingOffsets="earliest")
+    seen = [stream.initial()]
+    while (end := stream.latest(seen[-1], max_offsets=22)) != seen[-1]:
+        seen.append(end)
+    assert seen[1] == {T0: 20, T1: 2}
+    assert seen[-1] == {T0: 100, T1: 10}
+    assert len(seen) == 6
+
+
+def test_a_batch_waits_for_enough_offsets_but_not_for_ever(broker: FakeBroker, clock: Clock, planner: Callable[..., StreamPlanner]) -> None:
+    stream = planner(startingOffsets="earliest", maxTriggerDelay="15m")
+    start = stream.latest(stream.initial(), min_offsets=1000)
+    assert start == {T0: 100, T1: 10}, "the first batch does not wait"
+    broker.logs["t", 0].end_offset = 109
+    assert stream.latest(start, min_offsets=10) == start
+    broker.logs["t", 0].end_offset = 110
+    assert stream.latest(start, min_offsets=10, max_offsets=5) == {T0: 105, T1: 10}
+    start = stream.latest(start)
+    broker.logs["t", 0].end_offset = 111
+    clock.now += 899
+    assert stream.latest(start, min_offsets=10) == start
+    clock.now += 1
+    assert stream.latest(start, min_offsets=10) == {T0: 111, T1: 10}
+
+
+def test_available_now_reads_what_was_there_and_all_of_it(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+    stream = planner(startingOffsets="earliest")
+    stream.freeze()
+    broker.logs["t", 0].end_offset = 500
+    broker.logs["t", 2] = FakeLog(end_offset=5)
+    assert stream.latest(stream.initial(), max_offsets=55) == {T0: 50, T1: 5}
+    assert stream.latest({T0: 99, T1: 10}, min_offsets=1000) == {T0: 100, T1: 10}, "it would wait for ever"
+    assert stream.latest({T0: 100, T1: 10}) == {T0: 100, T1: 10}
+
+
+def test_available_now_from_the_end(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+    """What comes between Spark's first two questions is neither read nor taken for lost."""
+    stream = planner()
+    stream.freeze()
+    broker.logs["t", 0].end_offset = 500
+    assert stream.initial() == {T0: 100, T1: 10}
+    assert stream.latest(stream.initial()) == stream.latest(stream.initial()) == {T0: 100, T1: 10}
+
+
+def test_available_now_beside_a_broker_that_does_not_know_a_topic_yet(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+    broker.logs["u", 0] = hidden = FakeLog(end_offset=7)
+    stream = planner(subscribe="t,u")
+    del broker.logs["u", 0]
+    stream.freeze()
+    broker.logs["u", 0] = hidden
+    assert stream.latest({T0: 90, T1: 10, U0: 5}) == {T0: 100, T1: 10, U0: 7}
+
+
+# --- what an idle trigger costs
+
+
+def test_an_idle_trigger_is_one_request(broker: FakeBroker, clock: Clock, planner: Callable[..., StreamPlanner]) -> None:
+    stream = planner(startingOffsets="earliest", kafka__metadata__max__age__ms="5000")
+    start = stream.latest(stream.initial())
+    broker.requests.clear()
+    for _ in range(5):
+        assert stream.latest(start) == start
+    assert (asked(broker, ListOffsetsRequest), len(broker.requests)) == (5, 5)
+    clock.now += 5
+    stream.latest(start)
+    stream.latest(start)
+    assert asked(broker, MetadataRequest) == 1
+
+
+def test_a_broker_that_comes_back_is_asked_again(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+    stream = planner(startingOffsets="earliest")
+    start = stream.latest(stream.initial())
+    failures = [FakeBroker.HANG_UP, Code.NOT_LEADER_OR_FOLLOWER, FakeBroker.HANG_UP]
+    broker.disturb = lambda request: failures.pop() if failures and isinstance(request, ListOffsetsRequest) else None
+    assert stream.latest(start) == start
+    assert not failures
+
+
+def test_a_broker_that_stays_away_is_told(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+    stream = planner(startingOffsets="earliest", kafka__default__api__timeout__ms="30")
+    start = stream.latest(stream.initial())
+    broker.disturb = lambda request: FakeBroker.HANG_UP
+    with pytest.raises(ClientError, match="the connection was closed"):
+        stream.latest(start)
+
+
+# --- partitions that come and go
+
+
+def test_new_partitions_and_topics_begin_at_their_beginning(
+    broker: FakeBroker, clock: Clock, planner: Callable[..., StreamPlanner]
+) -> None:
+    stream = planner(subscribePattern="[tu]")
+    start = stream.latest(stream.initial())
+    broker.logs["t", 2] = FakeLog(end_offset=5)
+    broker.logs["u", 0] = FakeLog(end_offset=6)
+    broker.logs["v", 0] = FakeLog(end_offset=7)
+    assert stream.latest(start) == start, "not looked for yet"
+    clock.now += 30
+    end = stream.latest(start)
+    assert end == start | {PartitionName("t", 2): 5, U0: 6}
+    assert stream.ranges(start, end) == [OffsetRange("t", 2, 0, 5), OffsetRange("u", 0, 0, 6)]
+
+
+def test_a_new_partition_that_lost_its_beginning(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture, planner: Callable[..., StreamPlanner]
+) -> None:
+    start = {T0: 100}
+    broker.logs["t", 1].start_offset = 4
+    with pytest.raises(DataLossError, match=r"t-1 is new and begins at offset 4, not at 0: records were deleted .*failOnDataLoss"):
+        planner().latest(start)
+    assert planner(failOnDataLoss="false").latest(start, max_offsets=3) == {T0: 100, T1: 7}
+    assert "t-1 [0, 4) is not read" in caplog.text
+
+
+@pytest.mark.parametrize("subscription", [{}, {"subscribe": "t,u"}, {"subscribePattern": "[tu]"}, {"assign": '{"t": [0, 1], "u": [0]}'}])
+def test_partitions_that_are_gone(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture, planner: Callable[..., StreamPlanner], subscription: dict[str, str]
+) -> None:
+    start = {T0: 100, T1: 10, U0: 7}
+    with pytest.raises(DataLossError, match=r"u-0 is gone, and was read up to offset 7: records were deleted .*failOnDataLoss"):
+        planner(**subscription).latest(start)
+    stream = planner(**subscription, failOnDataLoss="false")
+    assert stream.latest(start) == {T0: 100, T1: 10}
+    assert "u-0 is gone" in caplog.text
+    assert ("topic 'u' does not exist" in caplog.text) is (subscription == {"subscribe": "t,u"})
+    assert stream.ranges(start, {T0: 100, T1: 10}) == []
+
+
+def test_a_topic_that_vanishes_under_the_query_is_noticed_at_once(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+    broker.logs["u", 0] = FakeLog(end_offset=7)
+    stream = planner(subscribe="t,u", startingOffsets="earliest")
+    start = stream.latest(stream.initial())
+    del broker.logs["u", 0]
+    with pytest.raises(DataLossError, match="u-0 is gone"):
+        stream.latest(start)
+
+
+def test_a_topic_that_a_broker_does_not_know_yet_is_not_gone(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, planner: Callable[..., StreamPlanner]
+) -> None:
+    monkeypatch.setattr("spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 5000)
+    hidden = {key: broker.logs.pop(key) for key in [("t", 0), ("t", 1)]}
+
+    def disturb(request: Any) -> None:
+        if isinstance(request, MetadataRequest) and asked(broker, MetadataRequest) == 4:
+            broker.logs.update(hidden)
+
+    broker.disturb = disturb
+    assert planner().latest({T0: 100, T1: 10}) == {T0: 100, T1: 10}
+
+
+def test_logs_that_end_before_the_query_stands(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture, planner: Callable[..., StreamPlanner]
+) -> None:
+    start = {T0: 120, T1: 10}
+    with pytest.raises(DataLossError, match=r"the log of t-0 ends at 100, before offset 120 where the query stands: .*failOnDataLoss"):
+        planner().latest(start)
+    stream = planner(failOnDataLoss="false")
+    assert stream.latest(start) == {T0: 100, T1: 10}
+    assert "t-0 ends at 100" in caplog.text
+    assert stream.ranges(start, {T0: 100, T1: 10}) == []
+
+
+def test_a_query_beyond_an_open_transaction_stands_still(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture, planner: Callable[..., StreamPlanner]
+) -> None:
+    """The last stable offset can be lower than it was after a broker lost power. That is no loss."""
+    broker.logs["t", 0].stable_offset = 60
+    stream = planner()
+    assert stream.latest({T0: 80, T1: 5}) == {T0: 80, T1: 10}
+    assert "t-0: the query stands at offset 80, and from 60 on a transaction is open" in caplog.text
+    broker.logs["t", 0].stable_offset = None
+    assert stream.latest({T0: 80, T1: 10}) == {T0: 100, T1: 10}
+
+
+def test_read_uncommitted_goes_to_the_high_watermark(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+    broker.logs["t", 0].stable_offset = 60
+    stream = planner(kafka__isolation__level="read_uncommitted", startingOffsets="earliest")
+    assert stream.latest(stream.initial()) == {T0: 100, T1: 10}
+    assert stream.ranges({T0: 0, T1: 0}, {T0: 100, T1: 10})[0].end_offset == 100
+
+
+# --- ranges
+
+
+def test_ranges_are_the_same_for_the_same_offsets(planner: Callable[..., StreamPlanner]) -> None:
+    start: Offsets = {T1: 3, T0: 10}
+    end: Offsets = {T1: 10, T0: 100}
+    options = {"minPartitions": "5", "maxRecordsPerPartition": "40"}
+    one = planner(**options).ranges(start, end)
+    other = planner(**options).ranges(dict(reversed(start.items())), dict(reversed(end.items())))
+    assert one == other
+    assert sum(each.size for each in one) == 97
+    assert len(one) == 5
+
+
+def test_what_was_not_used_travels(planner: Callable[..., StreamPlanner]) -> None:
+    stream = StreamPlanner(planner(startingOffsets="earliest")._options)
+    copy = pickle.loads(pickle.dumps(stream))
+    assert copy.initial() == {T0: 0, T1: 0}
+    copy.close()
+
+
+# --- open transactions
+
+
+def test_a_replay_waits_for_a_transaction_that_is_open_again(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+    log = broker.logs["t", 0]
+    log.stable_offset = 60
+    looks: list[int] = []
+
+    def disturb(request: Any) -> None:
+        if isinstance(request, ListOffsetsRequest) and request.isolation_level:
+            looks.append(1)
+            if len(looks) == 2:
+                log.stable_offset = None
+
+    broker.disturb = disturb
+    assert planner().ranges({T0: 0, T1: 0}, {T0: 80, T1: 10}) == [OffsetRange("t", 0, 0, 80), OffsetRange("t", 1, 0, 10)]
+    assert len(looks) == 2
+
+
+def test_or_ends_there(broker: FakeBroker, caplog: pytest.LogCaptureFixture, planner: Callable[..., StreamPlanner]) -> None:
+    broker.logs["t", 0].stable_offset = 60
+    stream = planner(onOpenTransaction="end")
+    assert stream.ranges({T0: 0, T1: 0}, {T0: 80, T1: 10}) == [OffsetRange("t", 0, 0, 60), OffsetRange("t", 1, 0, 10)]
+    assert "t-0: offsets [60, 80) are not read: a transaction is open from 60 on" in caplog.text
+    assert "data loss" not in caplog.text.lower()
+
+
+def test_waiting_is_told_now_and_then_and_has_an_end(caplog: pytest.LogCaptureFixture, clock: Clock) -> None:
+    patience = Patience(OpenTransactions(timeout_ms=25_000), clock=clock, sleep=clock.sleep)
+    waiting = {T0: Beyond(80, 60)}
+
+    def wait() -> None:
+        while patience.look_again(waiting):
+            pass
+
+    with pytest.raises(OpenTransactionError) as caught:
+        wait()
+    said = str(caught.value)
+    assert "after 25 s a transaction is still open: t-0 is to be read up to offset 80, and from 60 on a transaction is open" in said
+    assert "No record was deleted" in said and "onOpenTransaction=end" in said and "data loss" not in said.lower()
+    messages = [record.getMessage() for record in caplog.records]
+    assert [message.split(":")[1].split(",")[1] for message in messages] == [f" for {spent} s of at most 25 s" for spent in (0, 10, 20)]
+    assert all(record.levelno == logging.WARNING for record in caplog.records)
+
+
+def batch_plan(broker: FakeBroker, **given: str) -> list[OffsetRange]:
+    parsed = parse_source_options({"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "t", **given})
+    with Client(parsed.client) as client:
+        return plan(client, parsed)
+
+
+def test_a_batch_read_up_to_given_offsets_beyond_an_open_transaction(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+    broker.logs["t", 0].stable_offset = 60
+    beyond = {"endingOffsets": json.dumps({"t": {"0": 80, "1": 10}})}
+    assert batch_plan(broker, **beyond, onOpenTransaction="end")[0] == OffsetRange("t", 0, 0, 60)
+    with pytest.raises(OpenTransactionError, match="t-0 is to be read up to offset 80"):
+        batch_plan(broker, **beyond, openTransactionTimeout="0")
+    assert batch_plan(broker)[0] == OffsetRange("t", 0, 0, 60), "latest is what is committed"
+    assert batch_plan(broker, **beyond, **{"kafka.isolation.level": "read_uncommitted"})[0] == OffsetRange("t", 0, 0, 80)
+    before = {"endingOffsets": json.dumps({"t": {"0": 60, "1": -1}})}
+    assert batch_plan(broker, **before)[0] == OffsetRange("t", 0, 0, 60)
+    caplog.clear()
+    too_far = {"endingOffsets": json.dumps({"t": {"0": 60, "1": 11}})}
+    assert batch_plan(broker, **too_far)[1] == OffsetRange("t", 1, 0, 11)
+    assert not caplog.text, "an end beyond the log is no matter of transactions"
+
+
+def test_a_batch_read_up_to_a_timestamp_beyond_an_open_transaction(broker: FakeBroker) -> None:
+    batches = [bytes(encode_batch([NewRecord(None, b"v", at)], base_offset=place)) for place, at in enumerate((100, 200, 300))]
+    broker.logs = {("t", 0): FakeLog(batches, stable_offset=1)}
+    with pytest.raises(OpenTransactionError, match="t-0 is to be read up to offset 2, and from 1 on"):
+        batch_plan(broker, endingTimestamp="300", openTransactionTimeout="0")
+    assert batch_plan(broker, endingTimestamp="200") == [OffsetRange("t", 0, 0, 1)]
+    assert batch_plan(broker, endingTimestamp="400") == [OffsetRange("t", 0, 0, 1)], "no record so late: as latest"
+    assert batch_plan(broker, endingTimestamp="300", onOpenTransaction="end") == [OffsetRange("t", 0, 0, 1)]
+
+
+def test_a_task_that_meets_an_open_transaction_waits_or_ends(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+    batches = [bytes(encode_batch([NewRecord(None, b"%d" % place, 1)], base_offset=place)) for place in range(4)]
+    log = FakeLog(batches, stable_offset=2)
+    broker.logs = {("t", 0): log}
+
+    def read(end: int, policy: OpenTransactions) -> list[bytes]:
+        options = parse_source_options({"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "t"}).client
+        with Client(options) as client:
+            wanted = OffsetRange("t", 0, 0, end)
+            parts = read_range(client, wanted, ["value"], read_committed=True, fail_on_data_loss=True, open_transactions=policy)
+            return [value for part in parts for value in part.column("value").to_pylist()]
+
+    assert read(4, OpenTransactions(wait=False)) == [b"0", b"1"]
+    with pytest.raises(OpenTransactionError):
+        read(4, OpenTransactions(timeout_ms=0))
+    seen: list[int] = []
+
+    def disturb(request: Any) -> None:
+        seen.append(1)
+        if len(seen) == 5:
+            log.stable_offset = None
+
+    broker.disturb = disturb
+    caplog.clear()
+    assert read(4, OpenTransactions()) == [b"0", b"1", b"2", b"3"]
+    assert "waiting for the end of an open transaction" in caplog.text
+    log.stable_offset = 2
+    seen.clear()
+    with pytest.raises(DataLossError, match="ends at 4, before the end of the range"):
+        read(9, OpenTransactions())
