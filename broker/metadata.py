@@ -95,14 +95,23 @@ class ClusterMetadata:
         self._maybe_rewrite()
         return topic
 
-    def adopt_topic(self, name: str, topic_id: uuid.UUID, partition_count: int) -> Topic:
+    def adopt_topic(self, name: str, topic_id: uuid.UUID, partition_count: int, configs: dict[str, str] | None = None) -> Topic:
         """Keep a topic that was found in the data directory alone.
 
-        Its settings were kept elsewhere by whoever wrote it, and are not known here: nothing of it is let go until it is given some.
+        Takes: configs, as whoever wrote it had them; None where that is not known: then nothing of it is let go until it is given some.
         """
         if name in INTERNAL_TOPICS:
             logger.info("taking over %s with %d partitions, which the data directory holds", name, partition_count)
-            return self.create_topic(name, topic_id, partition_count, {"cleanup.policy": "compact"})
+            return self.create_topic(name, topic_id, partition_count, {**(configs or {}), "cleanup.policy": "compact"})
+        if configs is not None:
+            logger.info(
+                "taking over %s with %d partitions, which the data directory holds, and with the settings that Kafka's metadata log has (%s); "
+                "for all others the broker's defaults hold",
+                name,
+                partition_count,
+                ", ".join(f"{key}={value}" for key, value in configs.items()) or "none",
+            )
+            return self.create_topic(name, topic_id, partition_count, configs)
         logger.warning(
             "taking over %s with %d partitions, which the data directory holds; its settings are not known, so that nothing of it is deleted "
             "(retention.ms=-1) until you set cleanup.policy and retention.ms",

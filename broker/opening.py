@@ -43,6 +43,7 @@ def open_broker(config: BrokerConfig, ids: Ids, *, disk: Disk | None = None, now
         config.set_dynamic(opened.broker_configs)
         return opened
 
+    @functools.cache
     def config_of(name: str) -> LogConfig:
         topic = metadata().topic(name)
         return topic_log_config(config, topic.configs if topic is not None else {})
@@ -61,6 +62,7 @@ def _log_manager_config(config: BrokerConfig, ids: Ids) -> LogManagerConfig:
         retention_check_interval_ms=config["log.retention.check.interval.ms"],
         producer_expiration_check_interval_ms=config["producer.id.expiration.check.interval.ms"],
         initial_task_delay_ms=config["log.initial.task.delay.ms"],
+        producer_snapshot_interval_ms=config["barnabas.producer.snapshot.interval.ms"],
     )
 
 
@@ -70,7 +72,7 @@ class _Progress:
     def __init__(self) -> None:
         self._next_s = time.monotonic() + 1.0
 
-    def __call__(self, done: int, total: int) -> None:
+    def __call__(self, done: int, total: int, read_bytes: int) -> None:
         if time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + 1.0
-            logger.info("opened %d of %d logs", done, total)
+            logger.info("opened %d of %d logs, read %d MB of what no checkpoint knew", done, total, read_bytes >> 20)

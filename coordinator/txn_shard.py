@@ -107,7 +107,6 @@ class TxnShard:
         self._group_partition = group_partition
         self._coordinator_epoch = coordinator_epoch
         self._transactions: dict[str, TransactionMetadata] = {}
-        self._positions: dict[str, tuple[int, int]] = {}
         self._timers: Timers[str] = Timers()
         self._waiting: dict[str, _WaitingEnd | _WaitingInit] = {}
 
@@ -124,12 +123,10 @@ class TxnShard:
             return
         if value is None:
             self._transactions.pop(transactional_id, None)
-            self._positions.pop(transactional_id, None)
             self._timers.cancel(transactional_id)
             return
         metadata = decode_value(transactional_id, value)
         self._transactions[transactional_id] = metadata
-        self._positions[transactional_id] = (partition, offset)
         deadline_ms = self._deadline_ms(metadata)
         if deadline_ms is None:
             self._timers.cancel(transactional_id)
@@ -168,10 +165,6 @@ class TxnShard:
     def snapshot(self) -> dict[str, TransactionMetadata]:
         """The whole hard state, for comparing two shards."""
         return dict(self._transactions)
-
-    def position(self, transactional_id: str) -> tuple[int, int] | None:
-        """(partition, offset) of the record that holds: a host that must not run ahead of the disk asks whether it is flushed."""
-        return self._positions.get(transactional_id)
 
     def _deadline_ms(self, metadata: TransactionMetadata) -> int | None:
         if metadata.state is TransactionState.ONGOING:

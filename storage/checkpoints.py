@@ -162,7 +162,7 @@ class SegmentNote(NamedTuple):
 class Manifest:
     """The contents of `segments.manifest`."""
 
-    __slots__ = ("files", "log_end_offset", "log_start_offset", "segments", "topic_id")
+    __slots__ = ("_lines", "files", "log_end_offset", "log_start_offset", "segments", "topic_id")
 
     def __init__(self, topic_id: uuid.UUID, log_start_offset: int, log_end_offset: int) -> None:
         self.topic_id = topic_id
@@ -170,6 +170,20 @@ class Manifest:
         self.log_end_offset = log_end_offset
         self.segments: dict[int, SegmentNote] = {}
         self.files: dict[str, tuple[int, int]] = {}
+        self._lines: bytes | None = None
+
+    def part(self, base_offset: int, names: Iterable[str]) -> Manifest:
+        """What it says of one segment and these files of it: a manifest of its own, which does not change any more."""
+        part = Manifest(self.topic_id, self.log_start_offset, self.log_end_offset)
+        part.segments[base_offset] = self.segments[base_offset]
+        part.files = {name: self.files[name] for name in names}
+        part._lines = part._encode_lines()
+        return part
+
+    @property
+    def parted(self) -> bool:
+        """Whether it is such a part."""
+        return self._lines is not None
 
     def knows(self, name: str, data: bytes | None) -> bool:
         """Whether the file was just so; `data` is None where it is not there."""
@@ -190,12 +204,16 @@ class Manifest:
             return None
         return data[:size]
 
-    def encode(self) -> bytes:
-        lines = [f"partition {encode_topic_id(self.topic_id)} {self.log_start_offset} {self.log_end_offset}\n"]
-        lines += [f"segment {' '.join(map(str, note))}\n" for note in self.segments.values()]
-        lines += [f"file {name} {size} {crc:08x}\n" for name, (size, crc) in self.files.items()]
-        body = "".join(lines).encode()
+    def encode(self, parts: Iterable[Manifest] = ()) -> bytes:
+        """The file; `parts` say what this one does not."""
+        head = f"partition {encode_topic_id(self.topic_id)} {self.log_start_offset} {self.log_end_offset}\n".encode()
+        body = head + self._encode_lines() + b"".join(part._lines or part._encode_lines() for part in parts)
         return b"segments.manifest 1 %08x\n" % crc32c(body) + body
+
+    def _encode_lines(self) -> bytes:
+        lines = [f"segment {' '.join(map(str, note))}\n" for note in self.segments.values()]
+        lines += [f"file {name} {size} {crc:08x}\n" for name, (size, crc) in self.files.items()]
+        return "".join(lines).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Manifest:

@@ -87,6 +87,8 @@ class Disk(Protocol):
 
     def free_bytes(self, path: str) -> int: ...
 
+    def total_bytes(self, path: str) -> int: ...
+
     def lock(self, path: str) -> Lock:
         """Lock the file against other processes. Raises BlockingIOError where another one holds it."""
 
@@ -227,6 +229,10 @@ class OsDisk:
     def free_bytes(self, path: str) -> int:
         stat = os.statvfs(path)
         return stat.f_bavail * stat.f_frsize
+
+    def total_bytes(self, path: str) -> int:
+        stat = os.statvfs(path)
+        return stat.f_blocks * stat.f_frsize
 
     def lock(self, path: str) -> Lock:
         return OsLock(path)

@@ -18,6 +18,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from enum import Enum, IntEnum
 from functools import partial
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 from zlib import crc32
 
@@ -64,6 +65,7 @@ from storage.validate import AppendRefused, Rules, check_client_batch
 
 KEPT_SNAPSHOTS = 2
 _RECENT_BATCHES = 128
+UNREAD_BATCH_BYTES = 8192  # reading a batch again costs as much as so many bytes more
 _MOST_HEADERS_REMEMBERED = 1 << 18  # how far back a producer's earlier batches are looked for: about half a second
 _OFFSET = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
@@ -143,15 +145,33 @@ class ActiveProducer(NamedTuple):
 
 
 class Trash:
-    """Files that are out of use and go from the disk a while later, so that readers may finish. Shared by the logs of a directory."""
+    """Paths that are out of use and go from the disk a while later, so that readers may finish. Shared by the logs of a directory."""
 
-    __slots__ = ("entries",)
+    __slots__ = ("_heap",)
 
     def __init__(self) -> None:
-        self.entries: list[tuple[int, str]] = []
+        self._heap: list[tuple[int, str]] = []
+
+    def __len__(self) -> int:
+        return len(self._heap)
 
     def add(self, due_ms: int, path: str) -> None:
-        self.entries.append((due_ms, path))
+        heappush(self._heap, (due_ms, path))
+
+    def next_due_ms(self) -> int | None:
+        return self._heap[0][0] if self._heap else None
+
+    def take_due(self, now_ms: int) -> list[str]:
+        """The paths whose time has come, the earliest first; they are no longer here then."""
+        due = []
+        while self._heap and self._heap[0][0] <= now_ms:
+            due.append(heappop(self._heap)[1])
+        return due
+
+    def forget_below(self, directory: str) -> None:
+        """What lies in that directory goes another way."""
+        self._heap = [(due_ms, path) for due_ms, path in self._heap if not path.startswith(directory + "/")]
+        heapify(self._heap)
 
 
 class DirectorySync:
@@ -176,8 +196,10 @@ class DirectorySync:
 class Log:
     """The log of one partition. Built by `LogManager.create` or by `recovery.load_log`.
 
-    recovery_point: all below it is durable. leader_epoch: given to every batch appended. last_append_ms: the clock at the last append.
-    start_changed, trash: shared with the manager, which writes the checkpoints and removes the files.
+    recovery_point: all below it is durable. leader_epoch: given to every batch appended. unread_bytes: what a start after a kill would read,
+    because it came since the last checkpoint; a batch counts as its size and UNREAD_BATCH_BYTES.
+    start_changed, trash, changed: shared with the manager, which writes the checkpoints and removes the files. `changed` has the logs that
+    are not as their last checkpoint says, in the order in which they came to be so, with the time.
     """
 
     def __init__(
@@ -199,6 +221,7 @@ class Log:
         cache: IndexCache,
         trash: Trash | None = None,
         start_changed: set[tuple[str, int]] | None = None,
+        changed: dict[Log, int] | None = None,
         directory_is_durable: bool = True,
     ) -> None:
         assert segments, "a log has at least one segment"
@@ -220,7 +243,9 @@ class Log:
         self.cache = cache
         self.trash = trash if trash is not None else Trash()
         self.start_changed = start_changed if start_changed is not None else set()
-        self.snapshot_bytes = 0
+        self.changed = changed if changed is not None else {}
+        self.unread_bytes = 0
+        self._producers_went = False
         self._closed_bytes = sum(segment.size for segment in segments[:-1])
         self._unflushed = [segment for segment in segments if segment is self.active or self._end_of(segment) > recovery_point]
         self._directory_changed = not directory_is_durable
@@ -364,6 +389,9 @@ class Log:
         recent[first_offset] = position
         if len(recent) >= _RECENT_BATCHES:
             self._older, self._recent = recent, {}
+        if not self.unread_bytes:
+            self.changed.setdefault(self, now_ms)
+        self.unread_bytes += size + UNREAD_BATCH_BYTES
         return first_offset, last_offset
 
     def _advance(self, end_offset: int) -> None:
@@ -446,7 +474,11 @@ class Log:
 
     def expire_producers(self, now_ms: int) -> int:
         """Forget producers that were idle for producer.id.expiration.ms. Gives how many."""
-        return self.producer_state.expire(now_ms, self._config.producer_id_expiration_ms)
+        count = self.producer_state.expire(now_ms, self._config.producer_id_expiration_ms)
+        if count:
+            self._producers_went = True
+            self.changed.setdefault(self, now_ms)
+        return count
 
     def _remember(self, entry: ProducerEntry) -> None:
         """Find in the log the batches before those that a snapshot gave, so that a repeated one is recognised."""
@@ -502,16 +534,10 @@ class Log:
         jitter = min(self._config.segment_jitter_ms, self._config.roll_ms)
         return crc32(f"{self.topic} {self.partition} {segment.base_offset}".encode()) % jitter if jitter > 0 else 0
 
-    def maybe_roll(self, now_ms: int) -> bool:
-        """Roll the active segment if its time is up without waiting for the next append."""
-        if self.active.size and self._is_time_to_roll(self.active, now_ms, now_ms):
-            self._roll(now_ms)
-            return True
-        return False
-
     def _roll(self, now_ms: int) -> None:
-        """Close the active segment and begin one at the end of the log, with a snapshot of the producers as of there."""
+        """Close the active segment and begin one at the end of the log, with a snapshot of the producers and a manifest as of there."""
         self.active.close_for_appends()
+        self.active.manifest = None  # it has grown since
         self._closed_bytes += self.active.size
         self.take_snapshot()
         segment = Segment.create(
@@ -528,6 +554,8 @@ class Log:
         self._unflushed.append(segment)
         self._directory_changed = True
         self._recent, self._older = {}, {}
+        self.write_manifest()
+        self._note_checkpoint()
 
     # --- producer snapshots -----------------------------------------------------------------------------------------------------
 
@@ -538,11 +566,15 @@ class Log:
             self.snapshots.pop()
         self.disk.write_atomic(self._snapshot_path(offset), self.producer_state.encode_snapshot(), sync=False)
         self.snapshots.append(offset)
-        self.snapshot_bytes = self.size_bytes
+        self._producers_went = False
         needed = {*self._bases, *self.snapshots[-KEPT_SNAPSHOTS:]}
         for old in [old for old in self.snapshots if old not in needed]:
             self.disk.unlink(self._snapshot_path(old))
         self.snapshots = [kept for kept in self.snapshots if kept in needed]
+
+    def _bring_snapshot_up(self) -> None:
+        if not self.snapshots or self.snapshots[-1] != self.log_end_offset or self._producers_went:
+            self.take_snapshot()
 
     def _snapshot_path(self, offset: int) -> str:
         return f"{self.directory}/{offset_name(offset)}{SNAPSHOT_SUFFIX}"
@@ -875,11 +907,18 @@ class Log:
         return self._closed_bytes + self.active.size
 
     def checkpoint(self) -> None:
-        """Between times: bring index files, a snapshot and the manifest up to the log, so that little is scanned after a kill."""
+        """Between times: bring index files, a snapshot and the manifest up to the log, so that little is scanned after a kill.
+
+        Nothing is flushed: a kill leaves all of it, and after a power loss it is believed up to the recovery point, which is checked.
+        """
         self.active.write_indexes()
-        if not self.snapshots or self.snapshots[-1] != self.log_end_offset:
-            self.take_snapshot()
+        self._bring_snapshot_up()
         self.write_manifest()
+        self._note_checkpoint()
+
+    def _note_checkpoint(self) -> None:
+        self.unread_bytes = 0
+        self.changed.pop(self, None)
 
     def close(self, now_ms: int) -> None:
         """Leave the log so that it is opened again without reading it: durable, indexes and snapshot written, files closed."""
@@ -894,9 +933,8 @@ class Log:
         token = self.begin_flush()
         self.active.add_last_time()
         self.active.write_indexes()
-        if not self.snapshots or self.snapshots[-1] != self.log_end_offset:
-            self.take_snapshot()
-        self.write_manifest(closing=True)
+        self._bring_snapshot_up()
+        self.write_manifest()
         files = [] if token is None else list(token.files)
         if token is not None:
             self.finish_flush(token)
@@ -914,39 +952,54 @@ class Log:
     def _closing_state(self) -> tuple[int, int, int]:
         return self.log_start_offset, self.log_end_offset, len(self.segments)
 
+    def note_unread(self, unread_bytes: int, now_ms: int) -> None:
+        """The log was just opened, and so much of it was read because no checkpoint knew it."""
+        self.unread_bytes = unread_bytes
+        if unread_bytes:
+            self.changed.setdefault(self, now_ms)
+
     def forget_indexes(self) -> None:
-        """The log is deleted: what memory its indexes have is free. Files close when the last slice of them was sent."""
+        """The log is deleted: what memory its indexes have is free, and no checkpoint is due.
+
+        Files close when the last slice of them was sent.
+        """
         for segment in self.segments:
             self.cache.forget(segment)
+        self.changed.pop(self, None)
+        self.changed = {}
 
     def directory_changed(self, *paths: str) -> None:
         """New names in the directory, and these new files, are made durable with the next flush."""
         self._directory_changed = True
         self._new_paths += paths
 
-    def write_manifest(self, *, closing: bool = False) -> None:
+    def write_manifest(self) -> None:
         """Note what the files are; of the active segment, which goes on growing, what they are so far."""
         manifest = Manifest(self.topic_id, self.log_start_offset, self.log_end_offset)
         epochs = encode_epochs(self.epochs.entries)  # its form has no checksum of its own
         manifest.files[LEADER_EPOCH_NAME] = (len(epochs), crc32c(epochs))
-        for segment in self.segments:
-            base, known = segment.base_offset, segment.manifest
-            end_offset = self._end_of(segment)
-            if segment.times_known and segment.txn_trusted:
-                note = SegmentNote(base, segment.size, segment.max_timestamp, segment.max_timestamp_offset, end_offset)
-            else:
-                note = SegmentNote(base, segment.size, -1, base, end_offset)
-            names = [f"{offset_name(base)}{suffix}" for suffix in INDEX_SUFFIXES]
-            if known is not None and segment is not self.active and all(name in known.files for name in names):
-                manifest.segments[base] = known.segments[base]
-                manifest.files.update({name: known.files[name] for name in names})
-                continue
-            manifest.segments[base] = note
-            if segment.times_known and segment.txn_trusted:
-                manifest.files.update({name: (size, crc) for name, size, crc in segment.checksums()})
-                if segment is not self.active:
-                    segment.manifest = manifest
-        self.disk.write_atomic(f"{self.directory}/{MANIFEST_NAME}", manifest.encode(), sync=False)
+        parts = [part for segment in self.segments if (part := self._note_segment(segment, manifest)) is not None]
+        self.disk.write_atomic(f"{self.directory}/{MANIFEST_NAME}", manifest.encode(parts), sync=False)
+
+    def _note_segment(self, segment: Segment, manifest: Manifest) -> Manifest | None:
+        """What the manifest says of a segment: a part that is made once, of a closed one; else it is put into `manifest`."""
+        base, known = segment.base_offset, segment.manifest
+        is_active = segment is self.active
+        if known is not None and not is_active and known.parted:
+            return known
+        names = [f"{offset_name(base)}{suffix}" for suffix in INDEX_SUFFIXES]
+        if known is not None and not is_active and all(name in known.files for name in names):
+            segment.manifest = known.part(base, names)
+            return segment.manifest
+        if not (segment.times_known and segment.txn_trusted):
+            manifest.segments[base] = SegmentNote(base, segment.size, -1, base, self._end_of(segment))
+            return None
+        highest, at = segment.max_timestamp, segment.max_timestamp_offset
+        manifest.segments[base] = SegmentNote(base, segment.size, highest, at, self._end_of(segment))
+        manifest.files.update({name: (size, crc) for name, size, crc in segment.checksums()})
+        if not is_active:
+            segment.manifest = manifest.part(base, names)
+        return None
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.partition}"

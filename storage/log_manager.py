@@ -13,6 +13,7 @@ A log that cannot be loaded is not among `logs` but in `offline`, with the error
 
 from __future__ import annotations
 
+import heapq
 import logging
 import re
 import uuid
@@ -49,8 +50,15 @@ _GOING = re.compile(r".+\.[0-9a-f]{32}-delete")
 BOOT_ID_NAME = "barnabas-boot-id"
 _NOT_OURS = "__cluster_metadata"  # Apache Kafka's own log of its metadata
 _LONGEST_NAME = 255
+_CHECKPOINTS_AT_ONCE = 8
+_PRODUCERS_AS_A_LOG = 500  # so many are written in about the time that a log without any takes
+_LOG_CHECK_INTERVAL_MS = 1000
 
 logger = logging.getLogger(__name__)
+
+
+def _checkpoint_cost(log: Log) -> int:
+    return 1 + len(log.producer_state.producers) // _PRODUCERS_AS_A_LOG
 
 
 def sync_one_by_one(files: list[Syncable]) -> None:
@@ -66,8 +74,9 @@ class LogDirectoryError(Exception):
 class LogManagerConfig:
     """Intervals as Apache Kafka's broker settings name them; ids for a directory that has none yet.
 
-    checkpoint_bytes: a log that grew by this much since its last snapshot has its indexes and a snapshot written at the next checkpoint,
-    which bounds what is read again after a kill.
+    producer_snapshot_interval_ms: how long a log may differ from its last checkpoint (producers, indexes, manifest).
+    most_unread_bytes: how much all logs together may hold that no checkpoint knows, as `Log.unread_bytes` counts it: a start after a kill
+    reads about that much.
     """
 
     node_id: int = 1
@@ -78,7 +87,8 @@ class LogManagerConfig:
     retention_check_interval_ms: int = 300_000
     producer_expiration_check_interval_ms: int = 600_000
     initial_task_delay_ms: int = 30_000
-    checkpoint_bytes: int = 16 << 20
+    producer_snapshot_interval_ms: int = 30_000
+    most_unread_bytes: int = 1 << 30
     index_cache_bytes: int = 8 << 20
 
 
@@ -97,8 +107,9 @@ class LogManager:
         self.node_id = config.node_id
         self.cache = IndexCache(config.index_cache_bytes)
         self._trash = Trash()
-        self._going: list[tuple[int, str]] = []
+        self._going = Trash()
         self._start_changed: set[tuple[str, int]] = set()
+        self._changed: dict[Log, int] = {}
         self._kept_points: Offsets = {}
         self._kept_starts: Offsets = {}
         self._written: dict[str, bytes] = {}
@@ -109,6 +120,7 @@ class LogManager:
         self._next_checkpoint_ms = first
         self._next_retention_ms = first
         self._next_expiration_ms = now_ms + config.producer_expiration_check_interval_ms
+        self._next_log_check_ms = now_ms
 
     def _path(self, name: str) -> str:
         return f"{self.data_dir}/{name}"
@@ -119,11 +131,11 @@ class LogManager:
         self,
         config_of: Callable[[str], LogConfig],
         now_ms: int,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Callable[[int, int, int], None] | None = None,
     ) -> None:
         """Take the directory, and open every log in it.
 
-        Takes:  config_of, a topic's settings; progress, told (logs done, logs in all).
+        Takes:  config_of, a topic's settings; progress, told (logs done, logs in all, bytes read of them).
         Raises: LogDirectoryError where another process has the directory, or it belongs to another node. OSError.
         After:  `logs`, `offline` and `lost_power` say what there is; the mark of a clean stop is gone.
         """
@@ -144,7 +156,15 @@ class LogManager:
         points = self._load_offsets(RECOVERY_POINT_NAME)
         starts = self._load_offsets(LOG_START_NAME)
         found = self._directories(now_ms)
-        for done, (topic, partition) in enumerate(found):
+        done = read_bytes = 0
+
+        def on_read(count: int) -> None:
+            nonlocal read_bytes
+            read_bytes += count
+            if progress is not None:
+                progress(done, len(found), read_bytes)
+
+        for topic, partition in found:
             key = topic, partition
             try:
                 self.logs[key] = load_log(
@@ -161,6 +181,8 @@ class LogManager:
                     cache=self.cache,
                     trash=self._trash,
                     start_changed=self._start_changed,
+                    changed=self._changed,
+                    on_read=on_read,
                 )
             except CorruptLog as error:
                 logger.error("the log of %s-%d is off line: %s", topic, partition, error)
@@ -169,8 +191,8 @@ class LogManager:
                     self._kept_points[key] = points[key]
                 if key in starts:
                     self._kept_starts[key] = starts[key]
-            if progress is not None:
-                progress(done + 1, len(found))
+            done += 1
+            on_read(0)
         self._checkpoint(force=False)
         if not self.lost_power:
             self.note_boot()
@@ -232,7 +254,7 @@ class LogManager:
         for name in self.disk.list(self.data_dir):
             match = _DIRECTORY.fullmatch(name)
             if _GOING.fullmatch(name):
-                self._going.append((now_ms, self._path(name)))
+                self._going.add(now_ms, self._path(name))
             elif match and match["topic"] != _NOT_OURS and self.disk.is_dir(self._path(name)):
                 found.append((match["topic"], int(match["partition"])))
         return found
@@ -269,6 +291,7 @@ class LogManager:
             cache=self.cache,
             trash=self._trash,
             start_changed=self._start_changed,
+            changed=self._changed,
         )
         log.directory_changed(f"{directory}/{PARTITION_METADATA_NAME}")
         self.logs[key] = log
@@ -296,9 +319,8 @@ class LogManager:
         directory = self._path(topic[: _LONGEST_NAME - len(ending)] + ending)
         self.disk.rename(self._directory(topic, partition), directory)
         self.disk.fsync_dir(self.data_dir)
-        self._going.append((now_ms + delay_ms, directory))
-        prefix = self._directory(topic, partition) + "/"
-        self._trash.entries = [(due, path) for due, path in self._trash.entries if not path.startswith(prefix)]
+        self._going.add(now_ms + delay_ms, directory)
+        self._trash.forget_below(self._directory(topic, partition))
         self._checkpoint(force=False)
 
     # --- from time to time ----------------------------------------------------------------------------------------------------------
@@ -306,9 +328,12 @@ class LogManager:
     def next_deadline_ms(self) -> int:
         """When `on_tick` has something to do."""
         due = min(self._next_checkpoint_ms, self._next_retention_ms, self._next_expiration_ms)
-        for waiting in (self._going, self._trash.entries):
-            for at, _ in waiting:
-                due = min(due, at)
+        for waiting in (self._going, self._trash):
+            at = waiting.next_due_ms()
+            if at is not None and at < due:
+                due = at
+        if self._changed and self._next_log_check_ms < due:
+            due = self._next_log_check_ms
         return 0 if self._start_changed else due
 
     def on_tick(self, now_ms: int) -> None:
@@ -321,14 +346,13 @@ class LogManager:
             self.write_starts()
         if now_ms >= self._next_checkpoint_ms:
             self._next_checkpoint_ms = now_ms + self.config.recovery_checkpoint_interval_ms
-            for log in self.logs.values():
-                if log.size_bytes - log.snapshot_bytes >= self.config.checkpoint_bytes:
-                    log.checkpoint()
             self._checkpoint(force=False)
         if now_ms >= self._next_expiration_ms:
             self._next_expiration_ms = now_ms + self.config.producer_expiration_check_interval_ms
             for log in self.logs.values():
                 log.expire_producers(now_ms)
+        if self._changed and now_ms >= self._next_log_check_ms:
+            self._checkpoint_logs(now_ms)
         self._empty_trash(now_ms)
 
     def _retain(self, log: Log, now_ms: int) -> None:
@@ -337,17 +361,36 @@ class LogManager:
         except CorruptLog as error:
             logger.error("retention of %r stops: %s", log, error)
 
+    def _checkpoint_logs(self, now_ms: int) -> None:
+        """Bring up the checkpoints of logs that are due; and, where all together hold too much that none knows, of those that hold the most.
+
+        A few at a call, so that requests get their turn: what is left is due at once.
+        """
+        interval_ms = self.config.producer_snapshot_interval_ms
+        room = _CHECKPOINTS_AT_ONCE
+        while room > 0 and self._changed:
+            log, changed_ms = next(iter(self._changed.items()))
+            if now_ms - changed_ms < interval_ms:
+                break
+            room -= _checkpoint_cost(log)
+            log.checkpoint()
+        excess = sum(log.unread_bytes for log in self._changed) - self.config.most_unread_bytes
+        for log in heapq.nlargest(_CHECKPOINTS_AT_ONCE, self._changed, key=lambda log: log.unread_bytes) if excess > 0 else ():
+            if excess <= 0 or room <= 0:
+                break
+            excess -= log.unread_bytes
+            room -= _checkpoint_cost(log)
+            log.checkpoint()
+        self._next_log_check_ms = now_ms + min(_LOG_CHECK_INTERVAL_MS, interval_ms)
+        if self._changed:
+            due_ms = next(iter(self._changed.values())) + interval_ms
+            self._next_log_check_ms = now_ms if excess > 0 else max(now_ms, min(self._next_log_check_ms, due_ms))
+
     def _empty_trash(self, now_ms: int) -> None:
-        if self._trash.entries:
-            for due_ms, path in self._trash.entries:
-                if due_ms <= now_ms:
-                    self.disk.unlink(path)
-            self._trash.entries = [entry for entry in self._trash.entries if entry[0] > now_ms]
-        if self._going:
-            for due_ms, path in self._going:
-                if due_ms <= now_ms:
-                    self.disk.rmtree(path)
-            self._going = [entry for entry in self._going if entry[0] > now_ms]
+        for path in self._trash.take_due(now_ms):
+            self.disk.unlink(path)
+        for path in self._going.take_due(now_ms):
+            self.disk.rmtree(path)
 
     def _checkpoint(self, *, force: bool) -> None:
         logs = self.logs
@@ -365,7 +408,7 @@ class LogManager:
 
     def write_starts(self) -> None:
         """Write down the log start offsets that changed."""
-        for key in self._start_changed:
+        for key in sorted(self._start_changed):
             self.logs[key].checkpoint()  # the manifest has the start too, with a checksum
         self._start_changed.clear()
         starts = {key: log.log_start_offset for key, log in self.logs.items() if log.log_start_offset > log.segments[0].base_offset}

@@ -22,7 +22,7 @@ Source: KIP-98 (idempotence, transactions), KIP-360 (epochs); the layout as Apac
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -308,23 +308,19 @@ class ProducerStateManager:
         if len(body) != _COUNT.size + count * PRODUCER_SIZE:
             raise CorruptSnapshot(f"{count} producers in {len(body)} bytes")
         state = cls(offset)
-        entries = []
+        producers, still_open = state.producers, []
         for row in _PRODUCER.iter_unpack(body[_COUNT.size :]):
             producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, txn_first = row
             entry = ProducerEntry(producer_id, epoch, now_ms)
             if last_offset >= 0:
                 first_sequence = NO_SEQUENCE if last_sequence < 0 else (last_sequence - delta) & MAX_SEQUENCE
-                entry.batches.append(BatchMeta(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp))
+                entry.batches = [BatchMeta(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp)]
                 entry.window_known = False
             entry.last_timestamp = timestamp
             entry.coordinator_epoch = coordinator_epoch
-            entry.txn_first_offset = txn_first
-            entries.append(entry)
-        state._take(entries)
+            if txn_first >= 0:
+                entry.txn_first_offset = txn_first
+                still_open.append((txn_first, producer_id))
+            producers[producer_id] = entry
+        state.open_txns = {producer_id: first_offset for first_offset, producer_id in sorted(still_open)}
         return state
-
-    def _take(self, entries: Iterable[ProducerEntry]) -> None:
-        for entry in entries:
-            self.producers[entry.producer_id] = entry
-        still_open = sorted((entry.txn_first_offset, entry.producer_id) for entry in self.producers.values() if entry.txn_first_offset >= 0)
-        self.open_txns = {producer_id: offset for offset, producer_id in still_open}

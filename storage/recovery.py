@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import struct
 import uuid
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -36,7 +37,7 @@ from storage.checkpoints import (
 )
 from storage.disk import Disk
 from storage.leader_epochs import LeaderEpochs
-from storage.log import Log, Trash, aborted_entry, replay_batch
+from storage.log import UNREAD_BATCH_BYTES, Log, Trash, aborted_entry, replay_batch
 from storage.log_config import LogConfig
 from storage.producer_state import CorruptSnapshot, ProducerStateManager
 from storage.segment import (
@@ -88,29 +89,38 @@ def load_log(
     cache: IndexCache,
     trash: Trash | None = None,
     start_changed: set[tuple[str, int]] | None = None,
+    changed: dict[Log, int] | None = None,
+    on_read: Callable[[int], None] | None = None,
 ) -> Log:
     """Open the log in `directory`.
 
     Takes:  recovery_point and log_start_offset as the checkpoints of the log directory tell (0 and None where they do not); the manifest,
             which has a checksum, goes before them where it is up to date. clean: whether the last stop was. intact: whether the machine
             has not been down since, so that all that was ever written is there, and only what the last checkpoint does not know is read.
+            on_read: told of the bytes of the log that were read, piece by piece.
     Raises: CorruptLog, naming the file and what to do. OSError.
     """
     files = _tidy(disk, directory)
     manifest = _load_manifest(disk, directory)
     topic_id = _load_topic_id(disk, directory, manifest)
+    if manifest is not None and not clean and not intact and _lost_names(manifest, directory, files.bases, recovery_point):
+        manifest = None
     segments = _segments(disk, directory, files, manifest, config, now_ms, cache, log_start_offset or 0)
     log_start = max(log_start_offset or 0, segments[0].base_offset)
     if manifest is not None and (not clean or _is_exact(manifest, segments)):  # else Apache Kafka was here since, and knows better
         log_start = max(manifest.log_start_offset, segments[0].base_offset)
         if clean:
             recovery_point = manifest.log_end_offset
-    loader = _Loader(disk, directory, segments, files.snapshots, manifest, recovery_point, config.is_compacted, now_ms, intact=intact)
+    loader = _Loader(
+        disk, directory, segments, files.snapshots, manifest, recovery_point, config.is_compacted, now_ms, on_read, intact=intact
+    )
     sizes = {segment.base_offset: segment.size for segment in segments}
     state = loader.load()
     if clean and manifest is not None:
         _say_what_shrank(directory, manifest, sizes)
     end_offset = state.end_offset
+    if manifest is not None and end_offset < manifest.log_end_offset:
+        disk.unlink(f"{directory}/{MANIFEST_NAME}")  # else it may seem to fit when the log has grown again, to something else
     snapshots = _usable_snapshots(disk, directory, files.snapshots, end_offset)
     epochs = _load_epochs(disk, directory, segments, end_offset, manifest)
     log = Log(
@@ -130,8 +140,10 @@ def load_log(
         cache=cache,
         trash=trash,
         start_changed=start_changed,
+        changed=changed,
         directory_is_durable=clean,
     )
+    log.note_unread(loader.read_bytes, now_ms)
     if clean and manifest is not None and manifest.log_end_offset == end_offset and _is_exact(manifest, segments):
         log.note_as_closed()
     return log
@@ -171,6 +183,14 @@ def _load_manifest(disk: Disk, directory: str) -> Manifest | None:
     except CorruptCheckpoint as error:
         logger.warning("%s cannot be used (%s): the log is read instead", path, error)
         return None
+
+
+def _lost_names(manifest: Manifest, directory: str, bases: list[int], recovery_point: int) -> bool:
+    """Whether a power loss kept the manifest and lost segments that it names, of which nothing was durable: they are not to be missed."""
+    lost = [base for base, note in manifest.segments.items() if note.size and base not in bases and base >= recovery_point]
+    if lost:
+        logger.error("%s: the segments at %s went with the power; nothing in them was durable", directory, lost)
+    return bool(lost)
 
 
 def _load_topic_id(disk: Disk, directory: str, manifest: Manifest | None) -> uuid.UUID:
@@ -298,6 +318,7 @@ class _Loader:
         recovery_point: int,
         is_compacted: bool,
         now_ms: int,
+        on_read: Callable[[int], None] | None,
         *,
         intact: bool,
     ) -> None:
@@ -310,11 +331,14 @@ class _Loader:
         self.trusted_point = _END_OF_TIME if intact else recovery_point
         self.is_compacted = is_compacted
         self.now_ms = now_ms
+        self.on_read = on_read
+        self.read_bytes = 0
 
     def load(self) -> ProducerStateManager:
         """Check and index what has to be; gives the producers' state at the end of the log. The last segment is open for appends."""
         begun = self._begin_at_manifest()
         if begun is None:
+            self._forget_grown()
             at = self._first_suspect()
             state = self._state_at(at)
             position = 0
@@ -370,6 +394,13 @@ class _Loader:
         if held > note.size:
             logger.info("%s: %d bytes were written after the last checkpoint", segment.path(LOG_SUFFIX), held - note.size)
         return number, note.size, state
+
+    def _forget_grown(self) -> None:
+        """Of a segment that was written to since, the manifest does not tell what its indexes hold: as it has them, they may lack the end."""
+        for segment in self.segments:
+            note = self.manifest.segments.get(segment.base_offset) if self.manifest is not None else None
+            if note is not None and note.size != segment.size:
+                segment.manifest = None
 
     def _first_suspect(self) -> int:
         """The number of the segment up to whose start all is trusted, or of an earlier one that lost bytes since the manifest."""
@@ -436,7 +467,7 @@ class _Loader:
         while position < end:
             at = position - chunk_at
             if at + HEADER_SIZE > len(chunk):
-                chunk, chunk_at, at = segment.file.pread(_READ_BYTES, position), position, 0
+                chunk, chunk_at, at = self._read(segment, _READ_BYTES, position), position, 0
             if len(chunk) - at < HEADER_SIZE:
                 why = "a batch is cut off"
                 break
@@ -448,13 +479,14 @@ class _Loader:
                     raise segment.corrupt(position, why)
                 break
             if at + size > len(chunk):
-                chunk, chunk_at, at = segment.file.pread(max(size, _READ_BYTES), position), position, 0
+                chunk, chunk_at, at = self._read(segment, max(size, _READ_BYTES), position), position, 0
             whole = memoryview(chunk)[at : at + size]
             if crc32c(whole[CRC_START:]) != header.crc:
                 why = "the CRC of a batch is wrong"
                 break
             if header.base_offset != state.end_offset and not self._may_have_gaps(segment):
                 raise segment.corrupt(position, f"the offset {header.base_offset} follows {state.end_offset - 1}")
+            self.read_bytes += size + UNREAD_BATCH_BYTES
             try:
                 self._take(segment, position, header, whole, state)
             except KafkaError as error:
@@ -467,6 +499,12 @@ class _Loader:
             segment.close_for_appends()
         else:
             segment.write_indexes()
+
+    def _read(self, segment: Segment, size: int, position: int) -> bytes:
+        data = segment.file.pread(size, position)
+        if self.on_read is not None:
+            self.on_read(len(data))
+        return data
 
     def _may_have_gaps(self, segment: Segment) -> bool:
         """Compaction leaves gaps in the offsets, though never in the last segment; there one is a wrong offset, which no CRC covers."""

@@ -110,12 +110,14 @@ class Segment:
 
     max_timestamp and max_timestamp_offset: of all batches (-1 while unknown in a segment that was closed before this process began: see
     `load_times`). first_timestamp: of the first batch, for rolling by time (None: not read yet). written_entries, written_times: how many
-    entries of each index the files hold; -1: the file is to be written anew.
+    entries of each index the files hold; -1: the file is to be written anew. _sums: size (-1: there is none) and CRC-32C of the index files
+    that this process wrote, by suffix.
     """
 
     __slots__ = (
         "_file",
         "_offset_index",
+        "_sums",
         "_time_index",
         "_txn_index",
         "base_offset",
@@ -170,6 +172,7 @@ class Segment:
         self.bytes_since_entry = 0
         self.written_entries = self.written_times = 0
         self._file: File | None = None
+        self._sums: dict[str, tuple[int, int]] = {}
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._txn_index: TxnIndex | None = None
@@ -182,6 +185,7 @@ class Segment:
         for suffix in (INDEX_SUFFIX, TIME_SUFFIX):
             disk.open(segment.path(suffix), create=True).close()
         segment.start_empty()
+        segment._sums = {INDEX_SUFFIX: (0, 0), TIME_SUFFIX: (0, 0), TXN_SUFFIX: (-1, 0)}
         return segment
 
     def start_empty(self) -> None:
@@ -192,6 +196,7 @@ class Segment:
         self.max_timestamp, self.max_timestamp_offset, self.first_timestamp = -1, self.base_offset, None
         self.bytes_since_entry = 0
         self.written_entries = self.written_times = 0
+        self._sums = {}
 
     def path(self, suffix: str) -> str:
         return f"{self.directory}/{self.base_offset:020d}{suffix}"
@@ -231,7 +236,7 @@ class Segment:
         self.txn_index().append(entry)
         file = self.disk.open(self.path(TXN_SUFFIX), create=True)
         try:
-            file.append(encode_entry(entry))
+            self._append_to(file, TXN_SUFFIX, encode_entry(entry))
         finally:
             file.close()
 
@@ -249,22 +254,31 @@ class Segment:
         """
         parts: list[bytes] = []
         sizes: list[int] = []
+        sums: dict[str, tuple[int, int]] = {}
         for suffix in INDEX_SUFFIXES:
             data = self._read_or_none(suffix)
             sizes.append(len(data or b""))
-            part = self.manifest.prefix(offset_name(self.base_offset) + suffix, data) if self.manifest else None
-            if part is None:
+            name = offset_name(self.base_offset) + suffix
+            part = self.manifest.prefix(name, data) if self.manifest else None
+            if part is None or self.manifest is None:
                 return False
             parts.append(part)
+            if suffix == TXN_SUFFIX and self.manifest.files[name][0] != (-1 if data is None else len(data)):
+                continue
+            sums[suffix] = self.manifest.files[name]
         try:
             txn_index = TxnIndex.decode(parts[2])
         except ValueError:
             return False
         self.start_empty()
+        self._sums = sums
         self._offset_index, self._time_index = OffsetIndex.decode(parts[0], note.size), TimeIndex.decode(parts[1])
         self._txn_index = txn_index
-        self.written_entries = len(self._offset_index) if sizes[0] == len(parts[0]) else -1
-        self.written_times = len(self._time_index) if sizes[1] == len(parts[1]) else -1
+        self.written_entries = len(self._offset_index) if 8 * len(self._offset_index) == len(parts[0]) else -1
+        self.written_times = len(self._time_index) if 12 * len(self._time_index) == len(parts[1]) else -1
+        for suffix, size, part in zip(INDEX_SUFFIXES[:2], sizes, parts, strict=False):
+            if size > len(part):  # later entries come again from the log
+                self._cut(suffix, len(part))
         self.max_timestamp, self.max_timestamp_offset = note.max_timestamp, note.max_timestamp_offset
         positions = self._offset_index.positions
         self.bytes_since_entry = note.size - (positions[-1] if positions else 0)
@@ -292,15 +306,31 @@ class Segment:
     def _write(self, suffix: str, data: bytes, written: int) -> None:
         if written < 0:
             self.disk.write_atomic(self.path(suffix), data, sync=False)
+            self._sums[suffix] = len(data), crc32c(data)
             return
         file = self.disk.open(self.path(suffix), create=True)
         try:
             width = 8 if suffix == INDEX_SUFFIX else 12
             if file.size != written * width:
                 file.truncate(min(file.size, written * width))
-            file.append(data)
+            self._append_to(file, suffix, data)
         finally:
             file.close()
+
+    def _cut(self, suffix: str, size: int) -> None:
+        file = self.disk.open(self.path(suffix))
+        try:
+            file.truncate(size)
+        finally:
+            file.close()
+
+    def _append_to(self, file: File, suffix: str, data: bytes) -> None:
+        """Append to an index file; its checksum goes on where it is known of all before."""
+        size, crc = self._sums.pop(suffix, (-1, 0))
+        is_known = max(size, 0) == file.size
+        file.append(data)
+        if is_known:
+            self._sums[suffix] = file.size, crc32c(data, crc)
 
     def add_last_time(self) -> None:
         """Note the highest timestamp as the last entry of the time index, as a closed segment has it."""
@@ -411,6 +441,7 @@ class Segment:
         if (self._read_or_none(TXN_SUFFIX) or b"") != data:
             logger.warning("%s did not hold what the log does: it was built anew (%d aborted)", self.path(TXN_SUFFIX), len(index))
             self.manifest = None
+            self._sums.pop(TXN_SUFFIX, None)
             if data:
                 self.disk.write_atomic(self.path(TXN_SUFFIX), data, sync=False)
             else:
@@ -548,9 +579,12 @@ class Segment:
         return self.disk.modified_ms(self.path(LOG_SUFFIX))
 
     def checksums(self) -> list[tuple[str, int, int]]:
-        """(name, size, CRC-32C) of each index file, as they are on disk; size -1 of one that is not there."""
+        """(name, size, CRC-32C) of each index file, as it was written, else as it is on disk; size -1 of one that is not there."""
         found = []
         for suffix in INDEX_SUFFIXES:
-            data = self._read_or_none(suffix)
-            found.append((offset_name(self.base_offset) + suffix, -1 if data is None else len(data), crc32c(data or b"")))
+            known = self._sums.get(suffix)
+            if known is None:
+                data = self._read_or_none(suffix)
+                known = self._sums[suffix] = -1 if data is None else len(data), crc32c(data or b"")
+            found.append((offset_name(self.base_offset) + suffix, *known))
         return found

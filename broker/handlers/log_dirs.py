@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from broker.core import Broker
     from storage.log import Log
 
-UNKNOWN_BYTES = -1
-
 
 def on_describe_log_dirs(broker: Broker, request: Any, context: Context) -> Any:
     """The one log directory, with those of the partitions asked for that it holds (null: all)."""
@@ -36,7 +34,7 @@ def on_describe_log_dirs(broker: Broker, request: Any, context: Context) -> Any:
         error_code=int(Code.NONE),
         log_dir=posixpath.abspath(broker.logs.data_dir),
         topics=topics,
-        total_bytes=UNKNOWN_BYTES,
+        total_bytes=broker.logs.disk.total_bytes(broker.logs.data_dir),
         usable_bytes=broker.logs.disk.free_bytes(broker.logs.data_dir),
         is_cordoned=False,
     )

@@ -47,7 +47,7 @@ def _quiet() -> Iterator[None]:
 
 
 def open_on(disk: SimDisk, config: LogConfig, now_ms: int) -> LogManager:
-    manager = LogManager(disk, "/data", config=LogManagerConfig(checkpoint_bytes=1000), now_ms=now_ms)
+    manager = LogManager(disk, "/data", config=LogManagerConfig(), now_ms=now_ms)
     manager.load(lambda topic: config, now_ms)
     assert manager.offline == {}
     return manager

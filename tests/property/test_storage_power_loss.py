@@ -17,7 +17,7 @@ CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=200, retention_ms=-1
 
 
 def open_on(disk: SimDisk) -> LogManager:
-    manager = LogManager(disk, "/data", config=LogManagerConfig(checkpoint_bytes=500), now_ms=NOW_MS)
+    manager = LogManager(disk, "/data", config=LogManagerConfig(), now_ms=NOW_MS)
     manager.load(lambda topic: CONFIG, NOW_MS)
     return manager
 
@@ -54,7 +54,7 @@ def live(rng: random.Random, disk: SimDisk, power: bool) -> None:
                 if rng.random() < 0.3:
                     log.flush()
                     durable = values_of(log)
-                if rng.random() < 0.1:
+                if rng.random() < 0.2:
                     now_ms += 60_000
                     manager.on_tick(now_ms)
             if rng.random() < 0.3:

@@ -365,6 +365,9 @@ class SimDisk:
     def free_bytes(self, path: str) -> int:
         return FREE_BYTES
 
+    def total_bytes(self, path: str) -> int:
+        return 2 * FREE_BYTES
+
     def lock(self, path: str) -> SimLock:
         if path in self.locks:
             raise BlockingIOError(path)

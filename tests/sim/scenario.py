@@ -120,6 +120,7 @@ class Scenario:
             scenario.topic_configs["plain"] |= {"retention.bytes": rng.choice(("0", "1000", "3000")), "file.delete.delay.ms": "300"}
         scenario.properties["log.initial.task.delay.ms"] = rng.choice(("200", "800", "30000"))
         scenario.properties["log.retention.check.interval.ms"] = rng.choice(("500", "300000"))
+        scenario.properties["barnabas.producer.snapshot.interval.ms"] = rng.choice(("50", "400", "30000"))
         scenario.properties["log.flush.offset.checkpoint.interval.ms"] = rng.choice(("150", "700", "60000"))
         scenario.properties["transaction.state.log.segment.bytes"] = rng.choice(("2000", "1000000"))
         scenario.properties["offsets.topic.segment.bytes"] = rng.choice(("1000", "1000000"))

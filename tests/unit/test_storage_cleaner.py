@@ -423,8 +423,7 @@ def test_d6_a_position_passes_the_gap_at_the_end_of_what_was_cleaned(tmp_path: P
     producer.put(k=b"b")
     producer.end(False)
     log.expire_producers(NOW_MS + 2 * DAY_MS)
-    log.config = replace(log.config, segment_ms=1)
-    assert log.maybe_roll(NOW_MS + DAY_MS)
+    log._roll(NOW_MS + DAY_MS)
     cleaned_to = compact(manager, log)
     log.config = replace(log.config, delete_retention_ms=0)
     assert compact(manager, log, 0, NOW_MS + 10 * DAY_MS) is not None
@@ -526,8 +525,10 @@ def test_young_records_wait_for_the_least_lag_and_old_ones_only_for_the_most(tmp
 def test_a_segment_of_a_compacted_log_does_not_stay_active_longer_than_the_most_lag(tmp_path: Path) -> None:
     _, log = compacted_log(tmp_path, segment_bytes=10_000, max_compaction_lag_ms=1000)
     put(log, b"k", b"v")
-    assert not log.maybe_roll(SECOND_MS + 1000)
-    assert log.maybe_roll(SECOND_MS + 1001)
+    log.append(batch(keys=[b"k"], timestamp=SECOND_MS + 1000), now_ms=NOW_MS)
+    assert len(log.segments) == 1
+    log.append(batch(keys=[b"k"], timestamp=SECOND_MS + 1001), now_ms=NOW_MS)
+    assert len(log.segments) == 2
 
 
 def test_deletion_and_compaction_go_together(tmp_path: Path) -> None:
@@ -714,8 +715,8 @@ def test_directories_that_kafka_wrote_are_compacted(tmp_path: Path) -> None:
     manager = open_manager(tmp_path / "data", config)
     removed = 0
     for log in manager.logs.values():
-        log.config = replace(config, segment_ms=1)
-        log.maybe_roll(NOW_MS + 10**12)
+        if log.active.size:
+            log._roll(NOW_MS)
         log.append(batch(keys=[b"one more"]), now_ms=NOW_MS)
         before, latest, ends = len(entries(log)), last_committed(log), (log.log_start_offset, log.last_stable_offset, log.log_end_offset)
         compact(manager, log)

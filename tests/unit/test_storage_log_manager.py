@@ -6,10 +6,11 @@ import uuid
 from pathlib import Path
 
 import pytest
-from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, kill, new_log, open_manager, reopened, values_of
+from helpers.storage_logs import NOW_MS, SECOND_MS, TOPIC_ID, batch, kill, new_log, open_manager, reopened, values_of
 
 from storage.checkpoints import decode_offsets
 from storage.disk import OsDisk
+from storage.log import UNREAD_BATCH_BYTES, Log, Trash
 from storage.log_config import LogConfig
 from storage.log_manager import LogDirectoryError, LogManager, LogManagerConfig
 
@@ -173,8 +174,10 @@ def test_segments_roll_by_the_time_of_the_records(tmp_path: Path) -> None:
     for time in (5000, 6000, 6001):
         log.append(batch(timestamp=time), now_ms=NOW_MS)
     assert [segment.base_offset for segment in log.segments] == [0, 2]
-    assert log.maybe_roll(7001) is False
-    assert log.maybe_roll(7002) is True
+    log.append(batch(timestamp=7001), now_ms=NOW_MS)
+    assert log.active.base_offset == 2
+    log.append(batch(timestamp=7002), now_ms=NOW_MS)
+    assert log.active.base_offset == 4
 
 
 def test_files_of_deleted_segments_go_after_their_delay(tmp_path: Path) -> None:
@@ -220,3 +223,149 @@ def test_one_bad_log_does_not_keep_the_others_from_being_served(tmp_path: Path) 
     assert values_of(again.logs["u", 0]) == {0: b"a", 1: b"b"}
     again.delete("t", 0, NOW_MS)
     assert again.offline == {}
+
+
+# --- checkpoints of logs that changed -----------------------------------------------------------------------------------------
+
+
+def ticked(manager: LogManager, now_ms: int) -> int:
+    """Tick as long as something is due; gives how many times."""
+    count = 0
+    while manager.next_deadline_ms() <= now_ms:
+        manager.on_tick(now_ms)
+        count += 1
+    return count
+
+
+def many_logs(path: Path, count: int, **settings: object) -> tuple[LogManager, list[Log]]:
+    manager = open_manager(path, initial_task_delay_ms=10**9, **settings)
+    return manager, [manager.create("t", index, TOPIC_ID, LogConfig(), NOW_MS) for index in range(count)]
+
+
+def test_a_log_that_changed_has_a_snapshot_within_the_interval(tmp_path: Path) -> None:
+    manager, logs = many_logs(tmp_path, 3, producer_snapshot_interval_ms=30_000)
+    logs[0].append(batch(pid=1, epoch=0, seq=0, transactional=True), now_ms=NOW_MS)
+    logs[1].append(batch(), now_ms=NOW_MS + 10_000)
+    logs[0].append(batch(pid=1, epoch=0, seq=1, transactional=True), now_ms=NOW_MS + 20_000)
+    ticked(manager, NOW_MS + 29_999)
+    assert [log.snapshots for log in logs] == [[], [], []]
+    ticked(manager, NOW_MS + 30_000)
+    assert [log.snapshots for log in logs] == [[2], [], []]
+    ticked(manager, NOW_MS + 40_000)
+    assert [log.snapshots for log in logs] == [[2], [1], []]
+    assert manager.next_deadline_ms() > NOW_MS + 100_000  # an idle broker has nothing to do
+    kill(manager, machine=False)
+    again = open_manager(tmp_path)
+    assert again.logs["t", 0].open_transactions() == [1]
+
+
+def test_a_marker_alone_changes_a_log(tmp_path: Path) -> None:
+    manager, (log,) = many_logs(tmp_path, 1)
+    log.append_marker(producer_id=7, producer_epoch=3, coordinator_epoch=2, commit=False, now_ms=NOW_MS)
+    ticked(manager, NOW_MS + 30_000)
+    assert log.snapshots == [1]
+    assert log.state_at(1).producers[7].producer_epoch == 3
+
+
+def test_a_tick_takes_a_few_logs_and_fewer_with_many_producers(tmp_path: Path) -> None:
+    manager, logs = many_logs(tmp_path, 20)
+    for log in logs:
+        log.append(batch(), now_ms=NOW_MS)
+    assert ticked(manager, NOW_MS + 30_000) >= 3
+    assert all(log.snapshots == [1] for log in logs)
+    for log in logs[:2]:
+        for producer_id in range(5000):
+            log.producer_state.on_batch(producer_id, 0, 0, 0, 1, 1, SECOND_MS, False, NOW_MS)
+    for log in logs[:2]:
+        log.append(batch(), now_ms=NOW_MS + 30_000)
+    manager.on_tick(NOW_MS + 60_000)
+    assert [log.snapshots for log in logs[:2]] == [[1, 2], [1]]
+    assert manager.next_deadline_ms() <= NOW_MS + 60_000
+    manager.on_tick(NOW_MS + 60_000)
+    assert [log.snapshots for log in logs[:2]] == [[1, 2], [1, 2]]
+
+
+def test_logs_together_do_not_hold_more_than_the_bound_that_no_checkpoint_knows(tmp_path: Path) -> None:
+    """Those that hold the most come first, long before their snapshots are due."""
+    bound = 20 * UNREAD_BATCH_BYTES
+    manager, logs = many_logs(tmp_path, 4, most_unread_bytes=bound)
+    for log, count in zip(logs, (2, 14, 1, 9), strict=True):
+        for _ in range(count):
+            log.append(batch(), now_ms=NOW_MS)
+    assert manager.next_deadline_ms() <= NOW_MS + 1000
+    ticked(manager, NOW_MS + 1000)
+    assert [bool(log.snapshots) for log in logs] == [False, True, False, False]
+    assert sum(log.unread_bytes for log in logs) <= bound
+    kill(manager, machine=False)
+    again = open_manager(tmp_path, most_unread_bytes=bound)
+    assert [again.logs["t", index].unread_bytes > 0 for index in range(4)] == [True, False, True, True]
+    assert sum(log.unread_bytes for log in again.logs.values()) == sum(log.unread_bytes for log in logs)
+
+
+def test_what_was_read_at_a_start_is_known_after_the_next_interval(tmp_path: Path) -> None:
+    manager, (log,) = many_logs(tmp_path, 1)
+    log.append(batch(), now_ms=NOW_MS)
+    kill(manager, machine=False)
+    again = open_manager(tmp_path)
+    again.on_tick(NOW_MS + 30_000)
+    assert again.logs["t", 0].snapshots == [1]
+    kill(again, machine=False)
+    assert open_manager(tmp_path).logs["t", 0].unread_bytes == 0
+
+
+def test_a_roll_is_a_checkpoint(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path, segment_bytes=200)
+    for number in range(7):
+        log.append(batch([b"%d" % number], pid=1, epoch=0, seq=number), now_ms=NOW_MS)
+    held = log.active.size
+    assert len(log.segments) > 2 and 0 < log.unread_bytes < 3 * UNREAD_BATCH_BYTES
+    kill(manager, machine=False)
+    again = open_manager(tmp_path, LogConfig(segment_bytes=200)).logs["t", 0]
+    assert again.unread_bytes == log.unread_bytes
+    assert again.active.size == held
+
+
+def test_producers_that_expired_go_from_the_snapshot_too(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path, producer_id_expiration_ms=1000)
+    log.append(batch(pid=1, epoch=0, seq=0), now_ms=NOW_MS)
+    ticked(manager, NOW_MS + 30_000)
+    assert 1 in log.state_at(1).producers
+    ticked(manager, NOW_MS + 630_000)
+    ticked(manager, NOW_MS + 660_000)
+    assert log.snapshots == [1] and log.state_at(1).producers == {}
+
+
+def test_a_log_that_is_deleted_is_not_checkpointed(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path)
+    log.append(batch(), now_ms=NOW_MS)
+    manager.delete("t", 0, NOW_MS)
+    log.append(batch(), now_ms=NOW_MS)  # by one that still holds it
+    ticked(manager, NOW_MS + 10**6)
+    assert manager.logs == {}
+
+
+def test_files_go_in_the_order_of_their_time(tmp_path: Path) -> None:
+    trash = Trash()
+    for due_ms, path in ((30, "/d/c"), (10, "/d/a"), (20, "/e/b"), (10, "/d/b")):
+        trash.add(due_ms, path)
+    assert trash.next_due_ms() == 10
+    assert trash.take_due(9) == []
+    assert trash.take_due(10) == ["/d/a", "/d/b"]
+    trash.forget_below("/e")
+    assert (trash.next_due_ms(), len(trash)) == (30, 1)
+    assert trash.take_due(30) == ["/d/c"]
+    assert trash.next_due_ms() is None
+
+
+def test_a_start_says_how_far_it_is(tmp_path: Path) -> None:
+    manager, logs = many_logs(tmp_path, 3)
+    for log in logs[:2]:
+        log.append(batch([b"x" * 700_000]), now_ms=NOW_MS)
+        log.append(batch([b"x" * 700_000]), now_ms=NOW_MS)
+    kill(manager, machine=False)
+    said: list[tuple[int, int, int]] = []
+    again = LogManager(OsDisk(), str(tmp_path), config=LogManagerConfig(), now_ms=NOW_MS)
+    again.load(lambda topic: LogConfig(), NOW_MS, progress=lambda *told: said.append(told))
+    assert [told[0] for told in said] == sorted(told[0] for told in said)
+    assert said[-1][:2] == (3, 3) and said[-1][2] >= 4 * 700_000
+    assert len([told for told in said if told[0] == 0]) > 1  # within one log too

@@ -6,8 +6,10 @@ import logging
 from pathlib import Path
 
 import pytest
-from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, kill, new_log, open_manager, reopened, values_of
+from crc32c import crc32c
+from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, committed_values, kill, new_log, open_manager, reopened, values_of
 
+from storage.checkpoints import Manifest
 from storage.log import Log
 from storage.log_config import LogConfig
 from storage.segment import Segment
@@ -191,3 +193,79 @@ def test_left_overs_go(tmp_path: Path) -> None:
     assert open_manager(tmp_path).logs["t", 0].log_end_offset == 1
     names = {path.name for path in (tmp_path / "t-0").iterdir()}
     assert not names & {"00000000000000000000.log.deleted", "00000000000000000009.index", "segments.manifest.tmp"}
+
+
+def test_an_index_that_a_power_loss_took_back_is_built_anew(tmp_path: Path) -> None:
+    """The manifest of a time when the segment was shorter fits the aborted index of that time, which lacks what was aborted since."""
+    manager, log = new_log(tmp_path)
+    log.append(batch([b"aborted"], pid=1, epoch=0, seq=0, transactional=True), now_ms=NOW_MS)
+    log.checkpoint()
+    manifest = tmp_path / "t-0/segments.manifest"
+    then = manifest.read_bytes()
+    log.append_marker(producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=False, now_ms=NOW_MS)
+    for number in (1, 2):
+        log._roll(NOW_MS)
+        fill(log, 1, start=number)
+    log.flush()
+    manager._checkpoint(force=False)
+    manifest.write_bytes(then)
+    Path(log.segments[0].path(".txnindex")).unlink()
+    manager, log = reopened(manager, LogConfig(), clean=False)
+    assert committed_values(log) == {2: b"1", 3: b"2"}
+
+
+def test_segments_whose_names_a_power_loss_took_are_not_missed(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path)
+    fill(log, 2)
+    log.flush()
+    manager._checkpoint(force=False)
+    log._roll(NOW_MS)
+    fill(log, 3, start=2)
+    log.checkpoint()
+    for path in (tmp_path / "t-0").glob("00000000000000000002.*"):
+        path.unlink()
+    manager, log = reopened(manager, LogConfig(), clean=False)
+    assert (log.log_end_offset, manager.offline) == (2, {})
+    assert not log.append(batch([b"again"], pid=1, epoch=0, seq=2), now_ms=NOW_MS).duplicate
+
+
+def test_all_segments_of_a_log_that_was_never_durable_may_go(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path)
+    fill(log, 3)
+    log.checkpoint()
+    for path in (tmp_path / "t-0").glob("00000000000000000000.*"):
+        path.unlink()
+    manager, log = reopened(manager, LogConfig(), clean=False)
+    assert (log.log_start_offset, log.log_end_offset, log.topic_id, manager.offline) == (0, 0, TOPIC_ID, {})
+    assert not log.append(batch([b"again"], pid=1, epoch=0, seq=0), now_ms=NOW_MS).duplicate
+
+
+def test_a_manifest_of_more_than_is_left_does_not_fit_what_grows_again(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path)
+    fill(log, 4)
+    log.checkpoint()
+    path = Path(log.active.path(".log"))
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    manager, log = reopened(manager, LogConfig(), clean=False)
+    assert log.log_end_offset == 2
+    assert not (tmp_path / "t-0/segments.manifest").exists()
+    log.append(batch([b"x"], pid=2, epoch=0, seq=0), now_ms=NOW_MS)
+    log.append(batch([b"y"], pid=2, epoch=0, seq=1), now_ms=NOW_MS)
+    kill(manager, machine=False)
+    log = open_manager(tmp_path).logs["t", 0]
+    assert (log.producer_state.producers[1].last_sequence, log.producer_state.producers[2].last_sequence) == (1, 1)
+
+
+def test_a_segment_that_grew_after_a_start_is_noted_as_it_is(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path)
+    fill(log, 2)
+    manager, log = reopened(manager, LogConfig(), clean=True)
+    fill(log, 3, start=2)
+    log._roll(NOW_MS)
+    fill(log, 1, start=5)
+    log.checkpoint()
+    manifest = Manifest.decode((tmp_path / "t-0/segments.manifest").read_bytes())
+    assert {base: note.size for base, note in manifest.segments.items()} == {segment.base_offset: segment.size for segment in log.segments}
+    for name, (size, crc) in manifest.files.items():
+        data = (tmp_path / "t-0" / name).read_bytes() if size >= 0 else b""
+        assert (max(size, 0), crc) == (len(data), crc32c(data)), name

@@ -1,0 +1,197 @@
+"""What Apache Kafka's own metadata log says of topics: their settings, when a log directory is taken over from it.
+
+In KRaft mode Kafka keeps topics and settings in the directory `__cluster_metadata-0` beside the logs: segments of v2 batches, as in any log,
+and now and then `<20 digits of the end offset>-<10 digits of the epoch>.checkpoint`, in the same form, which holds all that was true before
+that offset. A record's value:
+
+    unsigned varint frame version (0, 1), api key, version; then the fields in the flexible form (a length is an unsigned varint, plus one)
+
+    api key                fields that are read here
+     2  Topic              name: string, topic_id: uuid
+     4  Config             resource_type: int8 (2: topic, 4: broker), resource_name: string, name: string, value: string or null (removed)
+     9  RemoveTopic        topic_id: uuid
+    23 24 25               what comes between a begin (23) and an abort (25) never was; an end (24) makes it hold
+
+Nothing is written to it. Source: the message schemas that Apache Kafka 3.9 publishes; KIP-631 (records), KIP-868 (transactions of metadata).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+
+from broker.config import ConfigError, Setting
+from protocol.errors import KafkaError
+from protocol.records import MAGIC, batches_in, computed_crc, records_of
+from storage.disk import Disk
+
+DIRECTORY = "__cluster_metadata-0"
+TOPIC, CONFIG, REMOVE_TOPIC, BEGIN, END, ABORT = 2, 4, 9, 23, 24, 25
+OF_TOPIC, OF_BROKER = 2, 4
+_FRAME_VERSIONS = (0, 1)
+_SEGMENT = re.compile(r"(\d{20})\.log")
+_CHECKPOINT = re.compile(r"(\d{20})-\d{10}\.checkpoint")
+
+logger = logging.getLogger("barnabas.metadata")
+
+
+class UnreadableMetadata(Exception):
+    """The metadata log is not in the form that is known, or a part of it is missing."""
+
+
+class KafkaMetadata:
+    """Topics and settings as of the end of a metadata log."""
+
+    def __init__(self) -> None:
+        self.topic_ids: dict[str, uuid.UUID] = {}
+        self._configs: dict[tuple[int, str], dict[str, str]] = {}
+
+    def topic_configs(self, name: str, topic_id: uuid.UUID) -> dict[str, str] | None:
+        """What is set on that very topic; None where Kafka did not know it."""
+        return dict(self._configs.get((OF_TOPIC, name), {})) if self.topic_ids.get(name) == topic_id else None
+
+    def broker_configs(self, node_id: int) -> dict[str, str]:
+        """The dynamic settings of that broker: its own before those of all."""
+        return self._configs.get((OF_BROKER, ""), {}) | self._configs.get((OF_BROKER, str(node_id)), {})
+
+    def take(self, values: Iterable[bytes]) -> None:
+        """Let records hold, in their order. Raises UnreadableMetadata."""
+        waiting: list[bytes] | None = None
+        for value in values:
+            key = _Fields(value).api_key
+            if key == BEGIN:
+                waiting = []
+            elif key == ABORT:
+                waiting = None
+            elif key == END:
+                for held in waiting or ():
+                    self._take(held)
+                waiting = None
+            elif waiting is not None:
+                waiting.append(value)
+            else:
+                self._take(value)
+
+    def _take(self, value: bytes) -> None:
+        fields = _Fields(value)
+        if fields.api_key == TOPIC:
+            name = fields.string() or ""
+            self.topic_ids[name] = fields.uuid()
+        elif fields.api_key == CONFIG:
+            resource = fields.int8(), fields.string() or ""
+            name, text = fields.string() or "", fields.string()
+            configs = self._configs.setdefault(resource, {})
+            if text is None:
+                configs.pop(name, None)
+            else:
+                configs[name] = text
+        elif fields.api_key == REMOVE_TOPIC:
+            topic_id = fields.uuid()
+            for name in [name for name, known in self.topic_ids.items() if known == topic_id]:
+                del self.topic_ids[name]
+                self._configs.pop((OF_TOPIC, name), None)
+
+
+class _Fields:
+    """One record's value, read from its front. Raises UnreadableMetadata."""
+
+    def __init__(self, value: bytes) -> None:
+        self._value, self._at = value, 0
+        frame_version, self.api_key, version = self.varint(), self.varint(), self.varint()
+        if frame_version not in _FRAME_VERSIONS or (version and self.api_key in (TOPIC, CONFIG, REMOVE_TOPIC)):
+            raise UnreadableMetadata(
+                f"a record has the frame version {frame_version}, the api key {self.api_key} and the version {version}"
+            )
+
+    def _bytes(self, count: int) -> bytes:
+        found = self._value[self._at : self._at + count]
+        if len(found) != count:
+            raise UnreadableMetadata(f"a record of the api key {self.api_key} is cut off")
+        self._at += count
+        return found
+
+    api_key = -1  # until it is read
+
+    def varint(self) -> int:
+        number = 0
+        for shift in range(0, 35, 7):
+            byte = self._bytes(1)[0]
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return number
+        raise UnreadableMetadata("a number is longer than five bytes")
+
+    def int8(self) -> int:
+        return int.from_bytes(self._bytes(1), signed=True)
+
+    def uuid(self) -> uuid.UUID:
+        return uuid.UUID(bytes=self._bytes(16))
+
+    def string(self) -> str | None:
+        length = self.varint()
+        try:
+            return self._bytes(length - 1).decode() if length else None
+        except UnicodeDecodeError as error:
+            raise UnreadableMetadata(str(error)) from error
+
+
+def usable_configs(configs: Mapping[str, str], settings: Mapping[str, Setting]) -> tuple[dict[str, str], list[str]]:
+    """Those settings that are known here, and of the others what is wrong with them."""
+    usable, refused = {}, []
+    for name, text in sorted(configs.items()):
+        try:
+            if name not in settings:
+                raise ConfigError(f"{name} is not known here")
+            settings[name].parse(text)
+            usable[name] = text
+        except ConfigError as error:
+            refused.append(str(error))
+    return usable, refused
+
+
+def read_kafka_metadata(disk: Disk, data_dir: str) -> KafkaMetadata | None:
+    """What the metadata log in the data directory holds; None where there is none, or (which is logged) it cannot be read."""
+    directory = f"{data_dir}/{DIRECTORY}"
+    if not disk.is_dir(directory):
+        return None
+    metadata = KafkaMetadata()
+    try:
+        metadata.take(_records(disk, directory))
+    except (UnreadableMetadata, KafkaError, OSError) as error:
+        logger.warning("%s cannot be read (%s): the settings of Kafka's topics are not known", directory, error)
+        return None
+    return metadata
+
+
+def _records(disk: Disk, directory: str) -> Iterator[bytes]:
+    """The values of all data records: those of the latest checkpoint, then those of the log from its end on."""
+    names = disk.list(directory)
+    checkpoints = [name for name in names if _CHECKPOINT.fullmatch(name)]
+    start_offset = 0
+    if checkpoints:
+        start_offset = int(checkpoints[-1][:20])
+        yield from _values(disk, f"{directory}/{checkpoints[-1]}", 0)
+    expected = start_offset
+    for name in names:
+        if _SEGMENT.fullmatch(name):
+            if int(name[:20]) > expected:
+                raise UnreadableMetadata(f"what is between offset {expected} and {int(name[:20])} is missing")
+            data = disk.read(f"{directory}/{name}")
+            expected = max(expected, int(name[:20]), *(header.next_offset for _, header in batches_in(data)))
+            yield from _values(disk, f"{directory}/{name}", start_offset)
+
+
+def _values(disk: Disk, path: str, from_offset: int) -> Iterator[bytes]:
+    """A batch that is not whole at the end was torn by a kill, and is left out."""
+    data = disk.read(path)
+    for position, header in batches_in(data):
+        batch = memoryview(data)[position : position + header.size_bytes]
+        if header.magic != MAGIC or computed_crc(batch) != header.crc:
+            raise UnreadableMetadata(f"the batch at byte {position} of {path} is damaged")
+        if header.is_control or header.last_offset < from_offset:
+            continue
+        for record in records_of(batch):
+            if record.offset >= from_offset and record.value is not None:
+                yield bytes(record.value)

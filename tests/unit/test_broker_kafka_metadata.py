@@ -1,0 +1,201 @@
+"""Topics taken over from Apache Kafka with the settings that its metadata log has: a real log, and ones written by hand from the schemas."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from helpers.admin_host import CountedIds
+
+from broker.config import BrokerConfig
+from broker.core import Broker
+from broker.kafka_metadata import DIRECTORY, read_kafka_metadata
+from broker.opening import open_broker
+from protocol.records import NewRecord, encode_batch, set_offset_and_epoch
+from storage.disk import OsDisk
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+NOW_MS = 1_700_000_100_000
+SEGMENT = "00000000000000000000.log"
+A, B = uuid.UUID(int=0xA), uuid.UUID(int=0xB)
+
+
+def varint(number: int) -> bytes:
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def string(text: str | None) -> bytes:
+    return varint(0) if text is None else varint(len(text.encode()) + 1) + text.encode()
+
+
+def record(api_key: int, body: bytes, version: int = 0) -> bytes:
+    return varint(1) + varint(api_key) + varint(version) + body + b"\0"
+
+
+def topic(name: str, topic_id: uuid.UUID) -> bytes:
+    return record(2, string(name) + topic_id.bytes)
+
+
+def config(resource: str, name: str, value: str | None, kind: int = 2) -> bytes:
+    return record(4, bytes([kind]) + string(resource) + string(name) + string(value))
+
+
+def removed(topic_id: uuid.UUID) -> bytes:
+    return record(9, topic_id.bytes)
+
+
+BEGIN, END, ABORT = record(23, string("why")), record(24, b""), record(25, string(None))
+
+
+def write(directory: Path, name: str, values: Sequence[bytes], base_offset: int = 0) -> Path:
+    """A file of two batches with these records."""
+    directory.mkdir(parents=True, exist_ok=True)
+    data = bytearray()
+    half = (len(values) + 1) // 2
+    for start, part in ((0, values[:half]), (half, values[half:])):
+        if part:
+            batch = encode_batch([NewRecord(None, value, NOW_MS) for value in part])
+            set_offset_and_epoch(batch, base_offset + start, 1)
+            data += batch
+    path = directory / name
+    path.write_bytes(data)
+    return path
+
+
+def configs_of(data_dir: Path, name: str, topic_id: uuid.UUID) -> dict[str, str] | None:
+    metadata = read_kafka_metadata(OsDisk(), str(data_dir))
+    assert metadata is not None
+    return metadata.topic_configs(name, topic_id)
+
+
+def opened(data_dir: Path, **settings: str) -> Broker:
+    properties = {"log.dirs": str(data_dir), **{name.replace("_", "."): value for name, value in settings.items()}}
+    return open_broker(BrokerConfig.from_properties(properties), CountedIds(), now_ms=NOW_MS)
+
+
+@pytest.fixture
+def kafka_directory(tmp_path: Path) -> Path:
+    """What Apache Kafka 3.9 wrote, with its metadata log."""
+    data_dir = tmp_path / "data"
+    shutil.copytree(FIXTURES / "kafka-logdir" / "logdir", data_dir)
+    shutil.copytree(FIXTURES / "kafka-metadata", data_dir, dirs_exist_ok=True)
+    for path in data_dir.rglob("*"):
+        path.chmod(0o755)
+    return data_dir
+
+
+def test_the_settings_of_a_real_log_are_taken_over(kafka_directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        broker = opened(kafka_directory)
+    found = {name: topic.configs for name, topic in broker.metadata.topics.items()}
+    assert found["plain"] == {}
+    assert found["txn"] == {"segment.bytes": "2048"}
+    assert found["compacted"] == {"cleanup.policy": "compact"}
+    assert found["__consumer_offsets"] == {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"}
+    log = broker.partition("compacted", 0)
+    assert log is not None and log.config.is_compacted
+    assert "settings are not known" not in caplog.text
+    broker.close_logs(NOW_MS)
+    assert {name: topic.configs for name, topic in opened(kafka_directory).metadata.topics.items()} == found
+
+
+def test_without_the_metadata_log_nothing_is_let_go(kafka_directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shutil.rmtree(kafka_directory / DIRECTORY)
+    broker = opened(kafka_directory)
+    assert broker.metadata.topics["plain"].configs == {"retention.ms": "-1"}
+    assert "settings are not known" in caplog.text
+
+
+@pytest.mark.parametrize("at", [3000, 70])
+def test_a_damaged_metadata_log_is_not_believed(kafka_directory: Path, at: int, caplog: pytest.LogCaptureFixture) -> None:
+    path = kafka_directory / DIRECTORY / SEGMENT
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0xFF
+    path.write_bytes(data)
+    broker = opened(kafka_directory)
+    assert broker.metadata.topics["txn"].configs == {"retention.ms": "-1"}
+    assert f"{DIRECTORY} cannot be read" in caplog.text
+
+
+def test_the_last_value_holds(tmp_path: Path) -> None:
+    values = [topic("a", A), config("a", "retention.ms", "5"), config("a", "segment.bytes", "100"), config("a", "retention.ms", "6")]
+    write(tmp_path / DIRECTORY, SEGMENT, [*values, config("a", "segment.bytes", None), config("b", "retention.ms", "7")])
+    assert configs_of(tmp_path, "a", A) == {"retention.ms": "6"}
+    assert configs_of(tmp_path, "b", B) is None
+
+
+def test_a_topic_of_another_id_is_another_topic(tmp_path: Path) -> None:
+    values = [topic("a", A), config("a", "retention.ms", "5"), removed(A), topic("a", B)]
+    write(tmp_path / DIRECTORY, SEGMENT, values)
+    assert configs_of(tmp_path, "a", A) is None
+    assert configs_of(tmp_path, "a", B) == {}
+
+
+def test_what_a_transaction_of_metadata_aborts_never_was(tmp_path: Path) -> None:
+    values = [topic("a", A), BEGIN, config("a", "retention.ms", "5"), END, BEGIN, config("a", "retention.ms", "6"), ABORT]
+    write(tmp_path / DIRECTORY, SEGMENT, [*values, config("a", "segment.bytes", "100"), BEGIN, config("a", "retention.ms", "7")])
+    assert configs_of(tmp_path, "a", A) == {"retention.ms": "5", "segment.bytes": "100"}
+
+
+def test_the_latest_checkpoint_stands_for_what_is_before_it(tmp_path: Path) -> None:
+    directory = tmp_path / DIRECTORY
+    write(directory, "00000000000000000002-0000000001.checkpoint", [topic("b", B)])
+    write(directory, "00000000000000000010-0000000001.checkpoint", [topic("a", A), config("a", "retention.ms", "5")])
+    write(
+        directory, "00000000000000000008.log", [config("a", "retention.ms", "3"), config("a", "x", "1"), config("a", "segment.ms", "9")], 8
+    )
+    write(directory, "00000000000000000011.log", [config("a", "segment.bytes", "100")], 11)
+    assert configs_of(tmp_path, "a", A) == {"retention.ms": "5", "segment.ms": "9", "segment.bytes": "100"}
+    assert configs_of(tmp_path, "b", B) is None
+
+
+def test_a_log_that_lacks_its_beginning_is_not_believed(tmp_path: Path) -> None:
+    write(tmp_path / DIRECTORY, "00000000000000000008.log", [topic("a", A)], 8)
+    assert read_kafka_metadata(OsDisk(), str(tmp_path)) is None
+
+
+@pytest.mark.parametrize("value", [b"", b"\1", b"\2\2\0", record(4, b"\2\5ab"), record(2, b"", version=9), b"\x80" * 6])
+def test_records_that_cannot_be_read_are_not_believed(tmp_path: Path, value: bytes) -> None:
+    write(tmp_path / DIRECTORY, SEGMENT, [topic("a", A), value])
+    assert read_kafka_metadata(OsDisk(), str(tmp_path)) is None
+
+
+def test_a_torn_end_is_left_out(tmp_path: Path) -> None:
+    path = write(tmp_path / DIRECTORY, SEGMENT, [topic("a", A), config("a", "retention.ms", "5")])
+    path.write_bytes(path.read_bytes()[:-1])
+    assert configs_of(tmp_path, "a", A) == {}
+
+
+def test_what_is_not_known_here_is_said_once(kafka_directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    metadata = read_kafka_metadata(OsDisk(), str(kafka_directory))
+    assert metadata is not None
+    values = [topic(name, topic_id) for name, topic_id in metadata.topic_ids.items()]
+    for name in ("plain", "txn"):
+        values += [config(name, "some.new.setting", "1"), config(name, "segment.ms", "0"), config(name, "retention.ms", "77")]
+    write(kafka_directory / DIRECTORY, SEGMENT, values)
+    broker = opened(kafka_directory)
+    assert broker.metadata.topics["plain"].configs == {"retention.ms": "77"}
+    assert caplog.text.count("some.new.setting is not known here") == 1
+    assert caplog.text.count("segment.ms=0") == 1
+
+
+def test_brokers_defaults_of_topics_are_taken_over_once(kafka_directory: Path) -> None:
+    metadata = read_kafka_metadata(OsDisk(), str(kafka_directory))
+    assert metadata is not None
+    values = [topic(name, topic_id) for name, topic_id in metadata.topic_ids.items()]
+    values += [config("", "log.retention.ms", "-1", kind=4), config("", "num.io.threads", "3", kind=4)]
+    values += [config("1", "log.segment.bytes", "5000", kind=4), config("2", "log.segment.bytes", "6000", kind=4)]
+    write(kafka_directory / DIRECTORY, SEGMENT, values)
+    broker = opened(kafka_directory)
+    assert broker.metadata.broker_configs == {"log.retention.ms": "-1", "log.segment.bytes": "5000"}
+    log = broker.partition("plain", 0)
+    assert log is not None and (log.config.retention_ms, log.config.segment_bytes) == (-1, 5000)
