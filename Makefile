@@ -1,4 +1,4 @@
-# make install | run | demo | test | check | oracle | bench | sim | torture. Everything is installed into .venv.
+# make install | run | demo | test | check | oracle | bench | bench-eos | sim | torture. Everything is installed into .venv.
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,7 +8,7 @@ TESTS ?= tests
 SEEDS ?= 1000
 MINUTES ?= 3
 
-.PHONY: install run demo test test-quick check oracle bench sim torture clean
+.PHONY: install run demo test test-quick check oracle bench bench-eos sim torture clean
 
 install: $(VENV)/.installed
 
@@ -48,6 +48,10 @@ oracle: install
 
 bench: install
 	$(BIN)/python -m bench
+
+# Some minutes; on a quiet machine. Writes the table, the raw figures and the plots of docs/EXACTLY_ONCE_COST.md.
+bench-eos: install
+	$(BIN)/python -m bench.eos --publish docs
 
 sim: install
 	PYTHONPATH=tests:. $(BIN)/python -m sim --seeds $(SEEDS)

@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from broker.compaction import Compaction
-from broker.config import BrokerConfig, topic_log_config
+from broker.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, topic_log_config
 from broker.disk_room import DiskRoom
 from broker.fetch_sessions import FetchSessions
 from broker.flush_queue import FlushQueue
+from broker.kafka_metadata import read_kafka_metadata, usable_configs
 from broker.metadata import ClusterMetadata, Topic
 from broker.outbox import NO_RESPONSE, PARKED, Context, Encoded, FlushJob, Ids, Outbox, Session
 from broker.purgatory import Purgatory, WaitingFetch
@@ -101,12 +102,35 @@ class Broker:
         counts: dict[str, int] = {}
         for name, index in [*self.logs.logs, *self.logs.offline]:
             counts[name] = max(counts.get(name, 0), index + 1)
-        for name in sorted(counts):
-            if self.metadata.topic(name) is None:
-                self.metadata.adopt_topic(name, self._topic_id_of_logs(name), counts[name])
+        unknown = [name for name in sorted(counts) if self.metadata.topic(name) is None]
+        if unknown:
+            self._adopt_topics({name: counts[name] for name in unknown})
         for topic in list(self.metadata.topics.values()):
             self._partitions[topic.name] = []
             self._add_logs(topic, now_ms)
+
+    def _adopt_topics(self, counts: dict[str, int]) -> None:
+        """Take topics over, with their settings where Kafka's metadata log is there to tell them."""
+        kafka = read_kafka_metadata(self.logs.disk, self.logs.data_dir)
+        refused: dict[str, None] = {}
+        if kafka is not None and not self.metadata.broker_configs:
+            defaults = {synonym for setting in TOPIC_SETTINGS.values() for synonym in setting.synonyms if BROKER_SETTINGS[synonym].dynamic}
+            wanted = {name: text for name, text in kafka.broker_configs(self.node_id).items() if name in defaults}
+            usable, wrong = usable_configs(wanted, BROKER_SETTINGS)
+            refused.update(dict.fromkeys(wrong))
+            if usable:
+                logger.info("taking over the broker settings that Kafka's metadata log has: %s", usable)
+                self.metadata.set_broker_configs(usable)
+                self.config.set_dynamic(usable)
+        for name, count in counts.items():
+            topic_id = self._topic_id_of_logs(name)
+            configs = kafka.topic_configs(name, topic_id) if kafka is not None else None
+            if configs is not None:
+                configs, wrong = usable_configs(configs, TOPIC_SETTINGS)
+                refused.update(dict.fromkeys(wrong))
+            self.metadata.adopt_topic(name, topic_id, count, configs)
+        if refused:
+            logger.warning("settings in Kafka's metadata log that are not taken over: %s", "; ".join(refused))
 
     def _topic_id_of_logs(self, name: str) -> Any:
         known = [log.topic_id for (topic, _), log in sorted(self.logs.logs.items()) if topic == name and log.topic_id]

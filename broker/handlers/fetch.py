@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from broker.fetch_sessions import FetchTarget, Planned
+from broker.fetch_sessions import FetchTarget, Planned, TopicKey
 from broker.outbox import PARKED, Context, Encoded
 from broker.purgatory import WaitingFetch
 from protocol.errors import Code, KafkaError
@@ -23,40 +23,66 @@ Fetched = tuple[FetchTarget, FetchedPartition]
 
 
 class _Fetch:
-    """One request under way: read as often as it takes to have min_bytes, answered once."""
+    """One request under way: read as often as it takes to have min_bytes, answered once.
 
-    __slots__ = ("_broker", "_context", "_isolation", "_max_bytes", "_min_bytes", "_plan", "_refused", "logs")
+    What has nothing to read is told by few comparisons: of a thousand partitions that a reader follows, most have nothing most of the time.
+    `_sizes`, once it waits: what could be read of each log, by itself; their sum is not below what the whole would give.
+    """
+
+    __slots__ = (
+        "_broker", "_context", "_is_committed", "_isolation", "_max_bytes", "_min_bytes", "_plan", "_refused", "_size", "_sizes",
+        "_targets", "logs",
+    )  # fmt: skip
 
     def __init__(self, broker: Broker, request: Any, context: Context, plan: Planned) -> None:
         self._broker, self._context, self._plan = broker, context, plan
         self._isolation = Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
         self._max_bytes = min(request.max_bytes, broker.config["fetch.max.bytes"])
-        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._min_bytes: int = min(request.min_bytes, self._max_bytes)
         self.logs: list[tuple[FetchTarget, Log]] = []
         self._refused: list[Fetched] = []
+        self._targets: dict[Log, FetchTarget] = {}
+        self._sizes: dict[Log, int] = {}
+        self._size = 0
         self._resolve()
 
     def _resolve(self) -> None:
         """Find each target's log. Those without one are answered after the others, as Kafka does."""
-        broker, names = self._broker, self._broker.metadata
+        key: Any = None
+        name: str | None = None
+        logs: list[Log | None] = []
         for target in self._plan.targets:
-            if isinstance(target.topic, uuid.UUID):
-                topic = names.topic_by_id(target.topic)
-                log = None if topic is None else broker.partition(topic.name, target.index)
-                missing = Code.UNKNOWN_TOPIC_ID if topic is None else broker.missing_code(topic.name, target.index)
-            else:
-                log = broker.partition(target.topic, target.index)
-                missing = broker.missing_code(target.topic, target.index)
+            if target.topic is not key:  # a topic's targets mostly stand together
+                key = target.topic
+                name = self._topic_name(key)
+                logs = [] if name is None else self._broker.partitions_of(name)
+            index = target.index
+            log = logs[index] if 0 <= index < len(logs) else None
             if log is None:
-                self._refused.append((target, FetchedPartition(target.index, missing, aborted=())))
+                missing = Code.UNKNOWN_TOPIC_ID if name is None else self._broker.missing_code(name, index)
+                self._refused.append((target, FetchedPartition(index, missing, aborted=())))
             else:
                 self.logs.append((target, log))
 
+    def _topic_name(self, key: TopicKey) -> str | None:
+        if not isinstance(key, uuid.UUID):
+            return key
+        topic = self._broker.metadata.topic_by_id(key)
+        return None if topic is None else topic.name
+
     def read(self) -> tuple[list[Fetched], int, bool]:
-        """(what was read, its size in bytes, whether it must be answered at once)."""
+        """(what was read, its size in bytes, whether it must be answered at once). In a session, what is idle and known is left out."""
         fetched: list[Fetched] = []
         left, total, urgent, min_one_batch = self._max_bytes, 0, bool(self._refused), True
+        is_committed = self._isolation is Isolation.READ_COMMITTED
+        is_incremental = self._plan.incremental
         for target, log in self.logs:
+            if _is_idle(target, log, is_committed):
+                if is_incremental and log.high_watermark == target.high_watermark and log.log_start_offset == target.log_start_offset:
+                    continue
+                ends = (log.high_watermark, log.last_stable_offset, log.log_start_offset)
+                fetched.append((target, FetchedPartition(target.index, 0, *ends, [] if is_committed else None)))
+                continue
             answer = self._read_one(target, log, left, min_one_batch)
             if answer.error_code or answer.diverging is not None:
                 urgent = True
@@ -67,6 +93,27 @@ class _Fetch:
                 min_one_batch = False
             fetched.append((target, answer))
         return fetched, total, urgent
+
+    def waiting(self, fetched: list[Fetched]) -> WaitingFetch:
+        """The fetch as it waits, with what was read of it."""
+        self._targets = {log: target for target, log in self.logs}
+        sizes = {target: answer.records.size for target, answer in fetched if answer.records is not None}
+        self._sizes = {log: sizes[target] for target, log in self.logs if target in sizes} if sizes else {}
+        self._size = sum(self._sizes.values())
+        return WaitingFetch(list(self._targets), self.try_complete, self._is_worth_a_try)
+
+    def _is_worth_a_try(self, log: Log) -> bool:
+        """Whether the progress of that log may have made the whole enough."""
+        target = self._targets[log]
+        if _is_idle(target, log, self._isolation is Isolation.READ_COMMITTED):
+            return False
+        answer = self._read_one(target, log, self._max_bytes, True)
+        if answer.error_code or answer.diverging is not None:
+            return True
+        size: int = 0 if answer.records is None else answer.records.size
+        self._size += size - self._sizes.get(log, 0)
+        self._sizes[log] = size
+        return self._size >= self._min_bytes
 
     def _read_one(self, target: FetchTarget, log: Log, left: int, min_one_batch: bool) -> FetchedPartition:
         try:
@@ -123,6 +170,17 @@ class _Fetch:
         return encode_fetch(self._context.correlation_id, self._context.api_version, topics, session_id=plan.session_id)
 
 
+def _is_idle(target: FetchTarget, log: Log, is_committed: bool) -> bool:
+    """Whether there is nothing to read and nothing wrong: what `_Fetch._read_one` would find with more effort."""
+    end_offset = log.last_stable_offset if is_committed else log.high_watermark
+    return (
+        end_offset <= target.fetch_offset <= log.log_end_offset
+        and target.current_leader_epoch in (-1, log.leader_epoch)
+        and target.last_fetched_epoch in (-1, log.epochs.latest)
+        and target.partition_max_bytes >= 0
+    )
+
+
 def _divergence(log: Log, target: FetchTarget) -> tuple[int, int] | None:
     """Where the reader's log parts from this one (KIP-595): (leader epoch, its end offset), or None. Raises OFFSET_OUT_OF_RANGE."""
     epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
@@ -149,6 +207,5 @@ def on_fetch(broker: Broker, request: Any, context: Context) -> Any:
     fetched, total, urgent = fetch.read()
     if request.max_wait_ms <= 0 or not plan.targets or fetch.is_enough(fetched, total, urgent):
         return Encoded(fetch.encode(fetched))
-    waiting = WaitingFetch([log for _, log in fetch.logs], fetch.try_complete)
-    broker.park_fetch(context, waiting, context.now_ms + request.max_wait_ms)
+    broker.park_fetch(context, fetch.waiting(fetched), context.now_ms + request.max_wait_ms)
     return PARKED

@@ -35,18 +35,21 @@ def on_produce(broker: Broker, request: Any, context: Context) -> Any:
     """
     refused = _refusal_of_all(request)
     answers: Answers = []
+    appended: list[Log] = []
     unflushed: list[Log] = []
     failed = False
     for topic in request.topic_data or ():
         partitions = []
         for partition in topic.partition_data or ():
             if refused is None:
-                answer = _append(broker, request, topic.name, partition, context, unflushed)
+                answer = _append(broker, request, topic.name, partition, context, appended, unflushed)
             else:
                 answer = ProducedPartition(partition.index, refused)
             failed = failed or answer.error_code != 0
             partitions.append(answer)
         answers.append((topic.name, partitions))
+    for log in appended:  # when all is there: a fetch that waits for several of them gets it with one answer
+        broker.on_progress(log, context.now_ms)
     if request.acks == 0:
         if failed:
             broker.close(context.connection_id, f"a Produce with acks=0 of client {context.client_id!r} failed: {_first_error(answers)}")
@@ -74,7 +77,9 @@ def _refusal_of_all(request: Any) -> Code | None:
     return None
 
 
-def _append(broker: Broker, request: Any, name: str, partition: Any, context: Context, unflushed: list[Log]) -> ProducedPartition:
+def _append(
+    broker: Broker, request: Any, name: str, partition: Any, context: Context, appended: list[Log], unflushed: list[Log]
+) -> ProducedPartition:
     index, records = partition.index, partition.records
     if name in INTERNAL_TOPICS:
         return ProducedPartition(index, Code.INVALID_TOPIC_EXCEPTION)
@@ -105,7 +110,7 @@ def _append(broker: Broker, request: Any, name: str, partition: Any, context: Co
         start = log.log_start_offset if getattr(error, "knows_log_start", True) else -1
         record_errors = [(batch_index, error.message) for batch_index in getattr(error, "record_errors", ())]
         return ProducedPartition(index, error.code, -1, -1, start, record_errors, error.message)
-    broker.on_progress(log, context.now_ms)
+    appended.append(log)
     config = log.config
     if log.log_end_offset - log.recovery_point >= config.flush_messages:
         unflushed.append(log)

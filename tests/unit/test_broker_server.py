@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -225,6 +226,24 @@ def test_slices_of_files_and_bytes_between_them(rim: Rim, tmp_path: Path) -> Non
     file.close()
 
 
+def test_the_small_slices_of_many_partitions_go_out_together(rim: Rim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = OsDisk().open(str(tmp_path / "segment"), create=True)
+    content = bytes(number % 251 for number in range(9000))
+    file.append(content)
+    small = [(b"head", Slice(file, 10 * number, 7)) for number in range(100)]
+    pieces = [*(piece for pair in small for piece in pair), Slice(file, 0, 5000), b"end"]
+    expected = b"".join(b"head" + content[10 * number : 10 * number + 7] for number in range(100)) + content[:5000] + b"end"
+    calls: list[int] = []
+    sendfile = os.sendfile
+    monkeypatch.setattr(os, "sendfile", lambda *args: calls.append(args[3]) or sendfile(*args))
+    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append((connection, pieces))
+    client = rim.client()
+    client.send(framed(b"a"))
+    assert rim.receive(client, len(expected)) == expected
+    assert calls == [5000]
+    file.close()
+
+
 def test_a_small_answer_before_a_slice_keeps_its_place(rim: Rim, tmp_path: Path) -> None:
     file = OsDisk().open(str(tmp_path / "segment"), create=True)
     file.append(b"records")
@@ -236,11 +255,12 @@ def test_a_small_answer_before_a_slice_keeps_its_place(rim: Rim, tmp_path: Path)
     file.close()
 
 
-def test_a_file_that_is_shorter_than_its_slice_ends_the_connection(rim: Rim, tmp_path: Path) -> None:
-    """Not an endless loop, and not bytes of something else."""
+@pytest.mark.parametrize("promised", [50, 50_000])
+def test_a_file_that_is_shorter_than_its_slice_ends_the_connection(rim: Rim, tmp_path: Path, promised: int) -> None:
+    """Not an endless loop, and not bytes of something else: whether the slice is small, and read, or not."""
     file = OsDisk().open(str(tmp_path / "segment"), create=True)
     file.append(b"short")
-    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append((connection, (b"head", Slice(file, 0, 50))))
+    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append((connection, (b"head", Slice(file, 0, promised))))
     client = rim.client()
     client.send(framed(b"a"))
     rim.run()

@@ -1,0 +1,345 @@
+"""The client processes of bench/eos.py: one feeds, one reads, processes and writes, one reads what was committed.
+
+`python -m bench.eos_clients ROLE JSON`: the JSON object holds the role's arguments. Each prints `ready` when it has its partitions and has done
+its work once (so that no cold start is measured), and one JSON object at its end. The reader of standard input tells it when to go on.
+
+A record is 100 bytes: the nanoseconds of its creation (8 bytes, the clock that all processes of the machine share; 0: not to be measured), then
+letters. The process passes the first 8 bytes on, so that the last reader knows how old a record is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from bench.common import cpu_seconds
+
+RECORD_BYTES = 100
+CREATED = struct.Struct(">q")
+PAYLOAD = b"abcdefghij" * (RECORD_BYTES // 10)
+BATCH = 500  # records asked for at a time: some 4 ms of work, so that an interval of 10 ms is kept
+FEED_TICK_S = 0.002
+
+
+def record_created_at(nanoseconds: int) -> bytes:
+    """A record of RECORD_BYTES."""
+    return CREATED.pack(nanoseconds) + PAYLOAD[CREATED.size :]
+
+
+def transformed(value: bytes) -> bytes:
+    """What the process makes of a record: the same time, other letters."""
+    return value[: CREATED.size] + value[CREATED.size :].upper()
+
+
+def say(what: Any) -> None:
+    """One line for the process that started this one."""
+    print(what if isinstance(what, str) else json.dumps(what), flush=True)
+
+
+def wait_for_go() -> None:
+    """Until the process that started this one says so. It ends with it, too."""
+    if not sys.stdin.readline():
+        raise SystemExit(1)
+
+
+def percentile(ordered: list[float], part: float) -> float:
+    """The smallest value that is not below `part` of all: nearest rank. `ordered` is sorted and not empty."""
+    return ordered[max(0, math.ceil(part * len(ordered)) - 1)]
+
+
+def produce(producer: Any, topic: str, value: bytes, partition: int) -> None:
+    """Into the client's queue; where that is full, when it has room."""
+    while True:
+        try:
+            producer.produce(topic, value, partition=partition)
+            return
+        except BufferError:
+            producer.poll(0.01)
+
+
+# --- the feeder -------------------------------------------------------------------------------------------------------------------------
+
+
+def fill(servers: str, topic: str, partitions: int, count: int) -> None:
+    """Write `count` records as fast as they go, evenly over the partitions."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 50, "batch.num.messages": 10_000})
+    value = record_created_at(time.monotonic_ns())
+    for number in range(count):
+        produce(producer, topic, value, number % partitions)
+    assert producer.flush(60) == 0, "not all of the input was written"
+
+
+def feed(servers: str, topic: str, partitions: int, rate: int, count: int, first: int) -> None:
+    """Write `first` records that are not to be measured, wait, then `count` records at a steady rate."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 1})
+    for number in range(first):
+        produce(producer, topic, record_created_at(0), number % partitions)
+    assert producer.flush(30) == 0, "the first records were not written"
+    say("ready")
+    wait_for_go()
+    began = time.monotonic()
+    done = 0
+    while done < count:
+        due = min(count, int((time.monotonic() - began) * rate))
+        for number in range(done, due):
+            produce(producer, topic, record_created_at(time.monotonic_ns()), number % partitions)
+        done = max(done, due)
+        producer.poll(0)
+        time.sleep(FEED_TICK_S)
+    assert producer.flush(30) == 0, "not all of the input was written"
+    say({"count": count, "seconds": time.monotonic() - began})
+
+
+# --- the process ------------------------------------------------------------------------------------------------------------------------
+
+
+class AtLeastOnce:
+    """What was read is committed when what was made of it is written."""
+
+    def __init__(self, servers: str, name: str, consumer: Any) -> None:
+        from confluent_kafka import Producer
+
+        self._consumer = consumer
+        self.producer = Producer({"bootstrap.servers": servers, "on_delivery": _must_arrive, "delivery.report.only.error": True})
+        self.parts_s: dict[str, list[float]] = {"flush": [], "offsets": []}
+
+    def begin(self) -> None:
+        """Nothing marks the beginning."""
+
+    def commit(self) -> None:
+        """The produced records, then the offsets."""
+        began = time.perf_counter()
+        assert self.producer.flush(60) == 0, "not all of the output was written"
+        flushed = time.perf_counter()
+        self._consumer.commit(offsets=self._consumer.position(self._consumer.assignment()), asynchronous=False)
+        self.parts_s["flush"].append(flushed - began)
+        self.parts_s["offsets"].append(time.perf_counter() - flushed)
+
+
+class ExactlyOnce:
+    """What was read is committed together with what was made of it."""
+
+    def __init__(self, servers: str, name: str, consumer: Any) -> None:
+        from confluent_kafka import Producer
+
+        self._consumer = consumer
+        self.producer = Producer({"bootstrap.servers": servers, "transactional.id": name})
+        self.producer.init_transactions(30)
+        self.parts_s: dict[str, list[float]] = {"offsets": [], "commit": []}
+
+    def begin(self) -> None:
+        """A transaction begins."""
+        self.producer.begin_transaction()
+
+    def commit(self) -> None:
+        """The offsets go into the transaction, while the last records are under way; then it ends."""
+        began = time.perf_counter()
+        positions = self._consumer.position(self._consumer.assignment())
+        self.producer.send_offsets_to_transaction(positions, self._consumer.consumer_group_metadata(), 60)
+        sent = time.perf_counter()
+        self.producer.commit_transaction(60)
+        self.parts_s["offsets"].append(sent - began)
+        self.parts_s["commit"].append(time.perf_counter() - sent)
+
+
+def _must_arrive(error: Any, _message: Any) -> None:
+    if error is not None:
+        raise RuntimeError(f"a record was not written: {error}")
+
+
+class Process:
+    """Reads, transforms, writes; commits when the oldest record that is not committed has waited for the interval."""
+
+    def __init__(
+        self,
+        servers: str,
+        source: str,
+        target: str,
+        target_partitions: int,
+        mode: str,
+        interval_s: float,
+        name: str,
+        is_over: Callable[[], bool],
+    ) -> None:
+        from confluent_kafka import Consumer
+
+        self._consumer = Consumer(
+            {"bootstrap.servers": servers, "group.id": name, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        )
+        self._consumer.subscribe([source])
+        kind = ExactlyOnce if mode == "exactly once" else AtLeastOnce
+        self.way: AtLeastOnce | ExactlyOnce = kind(servers, name, self._consumer)
+        self._target, self._target_partitions, self._interval_s = target, target_partitions, interval_s
+        self._next_partition = 0
+        self.is_over = is_over
+
+    def warm_up(self) -> None:
+        """Write to every partition and commit, once: the group is joined, internal topics and files are made, all connections stand."""
+        self.way.begin()
+        worked = 0
+        while worked < self._target_partitions:
+            worked += self._step(timeout_s=1.0)
+        self.way.commit()
+        for parts in self.way.parts_s.values():
+            parts.clear()
+
+    def run(self) -> tuple[int, int]:
+        """Until it is over. Gives the records and the commits."""
+        count = commits = 0
+        due: float | None = None
+        self.way.begin()
+        while True:
+            worked = self._step(timeout_s=0.005 if due is None else max(0.0005, min(0.005, due - time.monotonic())))
+            count += worked
+            now = time.monotonic()
+            if due is None and worked:
+                due = now + self._interval_s
+            over = self.is_over()
+            if due is not None and (now >= due or over):
+                self.way.commit()
+                self.way.begin()
+                commits += 1
+                due = None
+            if over:
+                return count, commits
+
+    def _step(self, timeout_s: float) -> int:
+        """What is there, else what comes within the timeout."""
+        consumer, producer, target, partitions = self._consumer, self.way.producer, self._target, self._target_partitions
+        messages = consumer.consume(BATCH, 0)
+        if not messages:
+            message = consumer.poll(timeout_s)
+            if message is None:
+                return 0
+            messages = [message]
+        partition = self._next_partition
+        for message in messages:
+            if message.error():
+                raise RuntimeError(f"the input cannot be read: {message.error()}")
+            produce(producer, target, transformed(message.value()), partition)
+            partition = partition + 1 if partition + 1 < partitions else 0
+        self._next_partition = partition
+        producer.poll(0)
+        return len(messages)
+
+    def close(self) -> None:
+        """An empty transaction is left open: it was never begun on the broker."""
+        self._consumer.close()
+
+
+def process(
+    servers: str, source: str, target: str, target_partitions: int, mode: str, interval_s: float, name: str, seconds: float, broker_pid: int
+) -> None:
+    """Run for so many seconds and the commit after them, where the input was filled before."""
+    ends_at = math.inf
+    work = Process(servers, source, target, target_partitions, mode, interval_s, name, lambda: time.monotonic() >= ends_at)
+    work.warm_up()
+    say("ready")
+    wait_for_go()
+    cpu, own, began = cpu_seconds(broker_pid), time.process_time(), time.monotonic()
+    ends_at = began + seconds
+    count, commits = work.run()
+    taken = time.monotonic() - began
+    say(
+        {
+            "records": count,
+            "commits": commits,
+            "seconds": taken,
+            "broker_cpu_s": cpu_seconds(broker_pid) - cpu,
+            "process_cpu_s": time.process_time() - own,
+            "parts_ms": {part: 1e3 * percentile(sorted(times), 0.5) for part, times in work.way.parts_s.items() if times},
+        }
+    )
+    work.close()
+
+
+def process_until_told(servers: str, source: str, target: str, target_partitions: int, mode: str, interval_s: float, name: str) -> None:
+    """Run until standard input says that it is over."""
+    import threading
+
+    told = threading.Event()
+    work = Process(servers, source, target, target_partitions, mode, interval_s, name, told.is_set)
+    work.warm_up()
+    say("ready")
+
+    def listen() -> None:
+        sys.stdin.readline()
+        told.set()
+
+    threading.Thread(target=listen, daemon=True).start()
+    count, commits = work.run()
+    say({"records": count, "commits": commits})
+    work.close()
+
+
+# --- the reader -------------------------------------------------------------------------------------------------------------------------
+
+
+def read(servers: str, topic: str, partitions: int, count: int, timeout_s: float) -> None:
+    """Read what is committed, until `count` records that bear a time were read; gives how old they were then."""
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": "reader", "enable.auto.commit": False, "isolation.level": "read_committed"}
+    )
+    consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for index in range(partitions)])
+    ages_ms: list[float] = []
+    seen = 0
+    deadline = time.monotonic() + timeout_s
+    while not seen or len(ages_ms) < count:
+        messages = consumer.consume(2000, 0)
+        if not messages:
+            message = consumer.poll(0.1)
+            messages = [] if message is None else [message]
+        now = time.monotonic_ns()
+        for message in messages:
+            if message.error():
+                raise RuntimeError(f"the output cannot be read: {message.error()}")
+            created = CREATED.unpack_from(message.value())[0]
+            if created:
+                ages_ms.append((now - created) / 1e6)
+        if messages and not seen:
+            say("ready")
+        seen += len(messages)
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"of {count} records {len(ages_ms)} were read within {timeout_s:.0f} s")
+    ages_ms.sort()
+    say({"count": len(ages_ms), **{f"p{part}_ms": percentile(ages_ms, part / 100) for part in (50, 95, 99)}, "max_ms": ages_ms[-1]})
+    consumer.close()
+
+
+def read_along(servers: str, topic: str, partitions: int) -> None:
+    """Read what is committed and do nothing with it, until the process is ended."""
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": "reader", "enable.auto.commit": False, "isolation.level": "read_committed"}
+    )
+    consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for index in range(partitions)])
+    is_ready = False
+    while True:
+        if consumer.consume(10_000, 0.1) and not is_ready:
+            is_ready = True
+            say("ready")
+
+
+ROLES: dict[str, Callable[..., None]] = {
+    "feed": feed,
+    "fill": fill,
+    "process": process,
+    "process_until_told": process_until_told,
+    "read": read,
+    "read_along": read_along,
+}
+
+if __name__ == "__main__":
+    ROLES[sys.argv[1]](**json.loads(sys.argv[2]))

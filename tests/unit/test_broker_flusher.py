@@ -1,0 +1,83 @@
+"""The fsync thread: every file of a job once, an error told, jobs in order."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from broker.flusher import PARALLEL_FILES, Flusher
+from broker.outbox import FlushJob
+from storage.log import FlushToken
+
+
+class File:
+    """Counts its fsyncs; fails where it is told to."""
+
+    def __init__(self, error: OSError | None = None) -> None:
+        self.error = error
+        self.fsyncs: list[str] = []
+
+    def fsync(self) -> None:
+        self.fsyncs.append(threading.current_thread().name)
+        if self.error is not None:
+            raise self.error
+
+
+Done = queue.SimpleQueue[tuple[FlushJob, OSError | None]]
+
+
+@pytest.fixture
+def done() -> Done:
+    return queue.SimpleQueue()
+
+
+@pytest.fixture
+def flusher(done: Done) -> Iterator[Flusher]:
+    flusher = Flusher(lambda job, error: done.put((job, error)))
+    yield flusher
+    flusher.stop()
+    flusher.close()
+
+
+def job(number: int, *logs: list[File]) -> FlushJob:
+    tokens: tuple[Any, ...] = tuple((None, FlushToken(tuple(files), 0)) for files in logs)
+    return FlushJob(number, tokens)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, PARALLEL_FILES - 1, PARALLEL_FILES, PARALLEL_FILES + 1, 1000])
+def test_each_file_is_synced_once(flusher: Flusher, done: Done, count: int) -> None:
+    files = [File() for _ in range(count)]
+    asked = job(1, files[: count // 3], files[count // 3 :])
+    flusher.submit(asked)
+    assert done.get(timeout=10) == (asked, None)
+    assert [len(file.fsyncs) for file in files] == [1] * count
+
+
+def test_many_files_are_synced_by_several_threads(flusher: Flusher) -> None:
+    """All shares are under way together: each waits for the others here, and would wait for ever otherwise."""
+    together = threading.Barrier(PARALLEL_FILES, timeout=10)
+
+    class Waiting(File):
+        def fsync(self) -> None:
+            together.wait()
+
+    flusher.sync([Waiting() for _ in range(2 * PARALLEL_FILES)])
+
+
+@pytest.mark.parametrize("at", [0, 7, 99])
+def test_an_error_of_any_file_is_told(flusher: Flusher, done: Done, at: int) -> None:
+    files = [File() for _ in range(100)]
+    files[at].error = OSError(5, "the disk is gone")
+    flusher.submit(job(1, files))
+    assert done.get(timeout=10)[1] is files[at].error
+
+
+def test_jobs_come_to_their_end_in_order(flusher: Flusher, done: Done) -> None:
+    jobs = [job(number, [File() for _ in range(number % 5)]) for number in range(20)]
+    for asked in jobs:
+        flusher.submit(asked)
+    assert [done.get(timeout=10)[0].job_id for _ in jobs] == list(range(20))
