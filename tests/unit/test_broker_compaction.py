@@ -211,7 +211,8 @@ def test_damage_is_a_failure_of_one_log(tmp_path: Path, caplog: pytest.LogCaptur
     log.flush()
     path = tmp_path / "t-0/00000000000000000000.log"
     path.write_bytes(b"\xff" * path.stat().st_size)
-    log.segments[0].txn_trusted, log.segments[0]._txn_index = False, None
+    damaged = log.segments[0]
+    damaged.txn_trusted, damaged.manifest, damaged._txn_index = False, None, None  # so it has to be read to know what was aborted
     host.tick()
     assert not host.outbox.cleanings
     assert "t-0 cannot be compacted" in caplog.text

@@ -290,8 +290,6 @@ def test_adding_what_is_there_writes_no_record_but_names_the_partition_to_wait_f
     assert host.add("txn", pid, epoch, T0) == {("t", 0): 0}
     assert len(host.log) == before
     assert host.shard._result_for("txn", [], []).partition == partition_for("txn", 4)
-    assert host.shard.position("txn") == (partition_for("txn", 4), before - 1)
-    assert host.shard.position("unknown") is None
 
 
 def test_a_transaction_does_not_begin_without_a_partition(host: TxnHost) -> None:

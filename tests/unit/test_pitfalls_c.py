@@ -99,7 +99,7 @@ def test_c3_a_timeout_at_the_last_epoch_ends_the_transaction(b: PitfallBroker, w
 def test_c3_a_kill_amid_the_abort_at_the_last_epoch_is_recovered_from() -> None:
     """C3: whatever step of the abort the kill comes before, its marker with epoch 32767 is accepted in the end."""
     outcomes = set()
-    for steps in range(20):
+    for steps in range(100):
         b = PitfallBroker()
         b.topic("t")
         p = at_last_epoch(b)
