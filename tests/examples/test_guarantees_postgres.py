@@ -1,0 +1,124 @@
+"""Into PostgreSQL: kills of the server and of the broker within a transaction, two writers at once, upserts of anything twice.
+
+(Kills of the writer: test_guarantees_crash.py.)
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import idempotent_upsert
+import psycopg
+import pytest
+from guarantee_tools import SteppedProcess, an_order, make_topic, publish
+from into_postgres import invoices_in
+from postgres_process import PostgresProcess
+
+from barnabas import BrokerProcess
+
+ORDERS = 200
+ALL_ONCE = Counter(range(ORDERS))
+
+
+@pytest.fixture
+def with_orders(servers: str, name: str) -> str:
+    """A topic with the orders, and as many again in a transaction that was aborted; its name is the test's."""
+    fill(servers, name)
+    return name
+
+
+def fill(servers: str, topic: str) -> None:
+    make_topic(servers, topic)
+    publish(servers, topic, map(an_order, range(ORDERS)), transactional_id=topic)
+    publish(servers, topic, map(an_order, range(ORDERS, 2 * ORDERS)), transactional_id=topic, commit=False)
+
+
+def writer(servers: str, dsn: str, topic: str, *more: str) -> SteppedProcess:
+    arguments = ["--bootstrap-servers", servers, "--postgres", dsn, "--input", topic, "--group", topic, "--batch-size", "20", *more]
+    return SteppedProcess("into_postgres.py", arguments)
+
+
+@pytest.mark.parametrize("step", ["rows inserted", "offsets moved", "stored"])
+def test_the_database_may_be_killed_at_any_step(servers: str, postgres: PostgresProcess, dsn: str, with_orders: str, step: str) -> None:
+    with writer(servers, dsn, with_orders) as living:
+        living.run_until(step, 3)
+        postgres.kill()
+        postgres.restart()
+        assert invoices_in(dsn).total() == (60 if step == "stored" else 40)
+        assert living.finish() == 0, living.output
+        assert "1 failures of the database" in "".join(living.output)
+        assert invoices_in(dsn) == ALL_ONCE
+
+
+@pytest.mark.parametrize("end", [BrokerProcess.kill, BrokerProcess.stop])
+def test_the_broker_may_go_within_a_transaction(tmp_path: Path, dsn: str, end: Callable[[BrokerProcess], object]) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        fill(broker.bootstrap_servers, "orders")
+        with writer(broker.bootstrap_servers, dsn, "orders") as living:
+            living.run_until("rows inserted", 3)
+            end(broker)
+            broker.restart()
+            assert living.finish() == 0, living.output
+    assert invoices_in(dsn) == ALL_ONCE
+
+
+def test_a_writer_that_was_replaced_is_refused_and_finds_its_place(servers: str, dsn: str, with_orders: str) -> None:
+    """Groups of their own, so that both have all partitions: nothing but the offsets in the database stands between them."""
+    with writer(servers, dsn, with_orders, "--group", f"{with_orders}-1") as first:
+        first.run_until("rows inserted", 2)
+        with writer(servers, dsn, with_orders, "--group", f"{with_orders}-2") as second:
+            assert second.finish() == 0, second.output
+        assert invoices_in(dsn) == ALL_ONCE
+        assert first.finish() == 0, first.output
+        assert "1 batches refused" in "".join(first.output)
+    assert invoices_in(dsn) == ALL_ONCE
+
+
+def test_two_writers_at_once_store_everything_once(servers: str, dsn: str, with_orders: str) -> None:
+    """They take turns: each is refused whenever the other was there before."""
+    with writer(servers, dsn, with_orders, "--group", f"{with_orders}-1") as first:
+        first.run_until("stored")
+        with writer(servers, dsn, with_orders, "--group", f"{with_orders}-2") as second:
+            second.run_until("stored")
+            first.go()
+            first.run_until("stored")
+            second.go()
+            assert first.finish() == 0, first.output
+            assert second.finish() == 0, second.output
+    assert invoices_in(dsn) == ALL_ONCE
+
+
+def test_postgres_keeps_its_directory_to_itself(postgres: PostgresProcess) -> None:
+    assert stat.S_IMODE(os.stat(postgres.directory).st_mode) == 0o700
+
+
+# --- upserts
+
+
+def upserted(servers: str, dsn: str, topic: str, records: list[tuple[bytes, bytes]]) -> idempotent_upsert.Applied:
+    publish(servers, topic, records)
+    options = argparse.Namespace(input=topic, group=topic, member="writer", batch_size=30, forever=False, step_by_step=False)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(idempotent_upsert.TABLE)
+        return idempotent_upsert.run(servers, connection, options)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_duplicates_and_disorder_do_no_harm(servers: str, dsn: str, name: str, seed: int) -> None:
+    make_topic(servers, name)
+    versions = [an_order(number, version) for number in range(20) for version in range(1, 6)]
+    versions += [idempotent_upsert.a_deletion(number, 6) for number in range(0, 20, 4)]
+    records = idempotent_upsert.disordered(versions, seed)
+    applied = upserted(servers, dsn, name, records)
+    assert applied.changed + applied.ignored == len(records)
+    assert applied.ignored >= len(records) - len(versions), "a repeated record has changed something"
+    # pieces * price_cents, see an_order
+    expected = {number: (5, (number % 7 + 1) * (100 + number)) for number in range(20) if number % 4}
+    assert idempotent_upsert.rows_in(dsn) == expected
+    assert upserted(servers, dsn, name, records).changed == 0
+    assert idempotent_upsert.rows_in(dsn) == expected

@@ -1,0 +1,106 @@
+"""Consume, transform, produce: fencing, abort and rewind, a broker that is killed. (Kills of the worker: test_guarantees_crash.py.)"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import consume_transform_produce
+import pytest
+from guarantee_tools import FENCED, SteppedProcess, an_order, make_topic, orders_in, publish, read_committed
+
+from barnabas import BrokerProcess
+
+ORDERS = 200
+SCRIPT = "consume_transform_produce.py"
+INPUT = "orders-of-topic-tests"
+
+
+@pytest.fixture(scope="module")
+def with_orders(broker: BrokerProcess) -> str:
+    """A broker whose input topic has the orders, and as many again in a transaction that was aborted."""
+    make_topic(broker.bootstrap_servers, INPUT)
+    publish(broker.bootstrap_servers, INPUT, map(an_order, range(ORDERS)))
+    aborted = map(an_order, range(ORDERS, 2 * ORDERS))
+    publish(broker.bootstrap_servers, INPUT, aborted, transactional_id="shop", commit=False)
+    return broker.bootstrap_servers
+
+
+def worker(servers: str, name: str, *more: str) -> SteppedProcess:
+    return SteppedProcess(
+        SCRIPT, ["--bootstrap-servers", servers, "--input", INPUT, "--output", name, "--group", name, "--batch-size", "20", *more]
+    )
+
+
+def invoices(servers: str, name: str) -> Counter[int]:
+    return orders_in(read_committed(servers, name))
+
+
+ALL_ONCE = Counter(range(ORDERS))
+
+
+def test_without_crash_all_three_are_alike(with_orders: str, name: str) -> None:
+    for guarantee in consume_transform_produce.STEPS:
+        with worker(with_orders, f"{name}-{guarantee}", "--guarantee", guarantee) as calm:
+            assert calm.finish() == 0, calm.output
+        assert invoices(with_orders, f"{name}-{guarantee}") == ALL_ONCE
+
+
+@pytest.mark.parametrize("step", ["half produced", "offsets sent"])
+def test_a_successor_with_the_same_transactional_id_fences_the_first(with_orders: str, name: str, step: str) -> None:
+    with worker(with_orders, name, "--transactional-id", "one", "--member", "first") as first:
+        first.run_until(step, 2)
+        with worker(with_orders, name, "--transactional-id", "one", "--member", "first") as second:
+            assert second.finish() == 0, second.output
+        assert first.finish() == FENCED, first.output
+        assert "taken the place" in first.output[-1]
+    assert invoices(with_orders, name) == ALL_ONCE
+
+
+def test_a_worker_that_was_thought_dead_aborts_and_rewinds(with_orders: str, name: str) -> None:
+    """Both have transactional ids of their own, so that it is the group's generation alone that refuses the offsets of the first."""
+    patience = ("--dynamic", "--session-timeout-ms", "600", "--max-poll-interval-ms", "600")
+    with worker(with_orders, name, "--member", "first", *patience) as first:
+        first.run_until("produced", 2)
+        with worker(with_orders, name, "--member", "second", *patience) as second:
+            assert second.finish() == 0, second.output
+        assert first.finish() == 0, first.output
+        assert "1 transactions aborted" in first.output[-1]
+    assert invoices(with_orders, name) == ALL_ONCE
+
+
+@pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once"])
+def test_a_second_member_of_the_same_name_ends_the_first(with_orders: str, name: str, guarantee: str) -> None:
+    with worker(with_orders, name, "--guarantee", guarantee) as first:
+        first.run_until("produced", 2)
+        with worker(with_orders, name, "--guarantee", guarantee) as second:
+            assert second.finish() == 0, second.output
+        assert first.finish() == FENCED, first.output
+        assert "taken the place" in first.output[-1]
+    # The batch that the first had in hand is done twice where it is committed last, and once where it was committed before.
+    assert invoices(with_orders, name).total() == ORDERS + (20 if guarantee == "at-least-once" else 0)
+
+
+@pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once"])
+def test_a_worker_whose_partitions_went_to_another_goes_on(with_orders: str, name: str, guarantee: str) -> None:
+    patience = ("--dynamic", "--session-timeout-ms", "600", "--max-poll-interval-ms", "600", "--guarantee", guarantee)
+    with worker(with_orders, name, *patience) as first:
+        first.run_until("half produced", 2)
+        with worker(with_orders, name, *patience) as second:
+            assert second.finish() == 0, second.output
+        assert first.finish() == 0, first.output
+    assert set(invoices(with_orders, name)) == set(ALL_ONCE)
+    assert invoices(with_orders, name).total() == ORDERS + (20 if guarantee == "at-least-once" else 0)
+
+
+@pytest.mark.parametrize("step", ["half produced", "offsets sent"])
+def test_the_broker_may_be_killed_within_a_transaction(tmp_path: Path, name: str, step: str) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        make_topic(broker.bootstrap_servers, INPUT)
+        publish(broker.bootstrap_servers, INPUT, map(an_order, range(ORDERS)))
+        with worker(broker.bootstrap_servers, name) as living:
+            living.run_until(step, 3)
+            broker.kill()
+            broker.restart()
+            assert living.finish() == 0, living.output
+        assert invoices(broker.bootstrap_servers, name) == ALL_ONCE
