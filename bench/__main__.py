@@ -7,7 +7,7 @@ import importlib
 
 from bench.common import Row, print_table
 
-NAMES = ("start", "produce", "consume", "single_records", "transactions")
+NAMES = ("start", "produce", "consume", "single_records", "transactions", "spark")
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ _classes: dict[str, Any] = {}
 _decoders: dict[tuple[str, int], Decoder] = {}
 
 
-def _enter_kafka_without_clients() -> None:
+def enter_kafka_without_clients() -> None:
     """Put a package `kafka` into sys.modules whose own code runs when an attribute that it lacks is asked for."""
     if "kafka" in sys.modules:
         return
@@ -51,7 +51,7 @@ def message_class(family: str, name: str) -> Any:
     """The class `name` of `kafka.protocol.<family>`."""
     known = _classes.get(name)
     if known is None:
-        _enter_kafka_without_clients()
+        enter_kafka_without_clients()
         known = _classes[name] = getattr(importlib.import_module(f"kafka.protocol.{family}"), name)
     return known
 
@@ -91,7 +91,7 @@ def __getattr__(name: str) -> Any:
         return _classes[name]
     if name.startswith("_"):
         raise AttributeError(name)
-    _enter_kafka_without_clients()
+    enter_kafka_without_clients()
     for family in FAMILIES:
         module = importlib.import_module(f"kafka.protocol.{family}")
         if hasattr(module, name):

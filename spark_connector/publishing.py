@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from spark_connector.connection import ClientError, PassingError
 from spark_connector.options import ClientOptions
-from spark_connector.spool import EncodedBatch
+from spark_connector.spool import EncodedBatch, SpoolError
 from spark_connector.transactions import FencedError, PublishError, PublishSettings, TransactionalProducer
 
 __all__ = ["Publication", "PublishError", "PublishSettings", "Publisher", "publish"]
@@ -84,17 +84,23 @@ class Publisher:
         Raises: ClientError (PublishError and others) with what to do; whatever `batches` raises. Then nothing of the batch is ever visible,
                 except where the message says that the outcome is not known; a repetition is safe in each case.
         """
-        if not _any(batches()):
+        if not _any(batches):
             return Publication(already=False, record_count=0, byte_count=0, attempts=0)
         producer = self._producer_for(transactional_id, group_id)
         deadline: float | None = None  # counted from the first failure: how long an attempt takes that works is nobody's business
         what = f"publishing batch {batch_id} as {transactional_id!r}"
-        attempts = fenced = 0
+        attempts = fenced = spool_errors = 0
         backoff_ms = self.options.retry_backoff_ms
         while True:
             attempts += 1
             try:
                 return self._attempt(producer, batch_id, metadata, batches)._replace(attempts=attempts)
+            except SpoolError:
+                # Another driver may have committed the batch meanwhile, and deleted its files: then the next attempt finds its number.
+                _abort(producer)
+                spool_errors += 1
+                if spool_errors > 1:
+                    raise
             except FencedError as error:
                 producer.forget_connections()
                 fenced += 1
@@ -142,8 +148,12 @@ class Publisher:
         return self._producer
 
 
-def _any(batches: Iterable[EncodedBatch]) -> bool:
-    return next(iter(batches), None) is not None
+def _any(batches: Batches) -> bool:
+    """Whether there is anything to publish. Where that cannot be read, an attempt will say so, or that it is committed."""
+    try:
+        return next(iter(batches()), None) is not None
+    except SpoolError:
+        return True
 
 
 def _abort(producer: TransactionalProducer) -> None:

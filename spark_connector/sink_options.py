@@ -120,6 +120,6 @@ def _topic(text: str | None) -> str | None:
 
 
 def _write_id(text: str | None) -> str | None:
-    if text is not None and not text:
-        raise OptionError("option writeId is empty: give a name for this write that no other has, or leave it out")
+    if text is not None and (text in ("", ".", "..") or "/" in text):
+        raise OptionError(f"option writeId={text!r}: give a name without '/' for this write that no other has, or leave it out")
     return text

@@ -475,8 +475,8 @@ class _Loader:
             size = header.size_bytes
             why = _what_is_wrong(header, state.end_offset, segment.base_offset, end - position)
             if why:
-                if _is_whole(header, segment, position):  # so it was never torn: an offset was changed, which no CRC covers
-                    raise segment.corrupt(position, why)
+                if _is_whole(header, segment, position) and not _lacks_start(segment, position, state.end_offset):
+                    raise segment.corrupt(position, why)  # it was never torn: an offset was changed, which no CRC covers
                 break
             if at + size > len(chunk):
                 chunk, chunk_at, at = self._read(segment, max(size, _READ_BYTES), position), position, 0
@@ -636,15 +636,20 @@ def _is_hole(segment: Segment, position: int, next_offset: int) -> bool:
     """
     (length,) = _LENGTH.unpack(segment.file.pread(12, position)[8:].ljust(4, b"\0"))
     end = min(position + max(LENGTH_END + length, HEADER_SIZE), segment.size)
-    boundary = position - position % _SECTOR_BYTES + _SECTOR_BYTES
-    first = segment.file.pread(boundary - position, position)
-    if not any(first) and (len(first) > 16 or any(next_offset.to_bytes(8)[: len(first)])):
+    if _lacks_start(segment, position, next_offset):
         return True
+    boundary = position - position % _SECTOR_BYTES + _SECTOR_BYTES
     while boundary < end:
         if not any(segment.file.pread(_SECTOR_BYTES, boundary)):
             return True
         boundary += _SECTOR_BYTES
     return False
+
+
+def _lacks_start(segment: Segment, position: int, next_offset: int) -> bool:
+    """Whether the sector in which the batch begins is missing from there on. That may be a few bytes of its offset, and no CRC tells."""
+    first = segment.file.pread(_SECTOR_BYTES - position % _SECTOR_BYTES, position)
+    return not any(first) and (len(first) > 16 or any(next_offset.to_bytes(8)[: len(first)]))
 
 
 def _good_batch_behind(segment: Segment, position: int) -> int:

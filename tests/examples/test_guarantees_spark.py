@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
@@ -39,7 +38,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    """Workers find the checkout by PYTHONPATH: it need not be installed."""
+    """Workers find the example by PYTHONPATH."""
     from spark_connector.session import MissingRequirementError, local_session, prepare
 
     try:
@@ -47,8 +46,7 @@ def spark() -> Iterator[SparkSession]:
     except MissingRequirementError as error:
         pytest.skip(str(error))
     inherited = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE.parent.parent), str(HERE), inherited]))
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), inherited]))
     session = local_session("examples", cores=2, settings=SETTINGS)
     yield session
     session.stop()

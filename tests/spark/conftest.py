@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,22 +12,24 @@ from barnabas import BrokerProcess
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROOT = str(Path(__file__).resolve().parent.parent.parent)
+
+# A quick start is worth more here than the best code of Java's compiler.
+SETTINGS = {
+    "spark.log.level": "OFF",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Workers find the checkout by PYTHONPATH: it need not be installed."""
     from spark_connector.session import MissingRequirementError, local_session, prepare
 
     try:
         prepare()
     except MissingRequirementError as error:
         pytest.skip(str(error))
-    inherited = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = ROOT + (os.pathsep + inherited if inherited else "")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = local_session("tests", cores=2, settings={"spark.log.level": "OFF", "spark.sql.shuffle.partitions": "2"})
+    session = local_session("tests", cores=2, settings=SETTINGS)
     yield session
     session.stop()
 

@@ -27,7 +27,7 @@ from protocol.records import NewRecord, encode_batch
 from spark_connector.connection import ClientError
 from spark_connector.options import ClientOptions
 from spark_connector.publishing import Publication, Publisher, PublishError, PublishSettings
-from spark_connector.spool import EncodedBatch
+from spark_connector.spool import EncodedBatch, SpoolError
 
 TOPIC, NAME = "t", "query"
 
@@ -256,6 +256,31 @@ def test_what_the_batches_raise(cluster: FakeCluster) -> None:
             == 1
         )
     assert cluster.values(TOPIC) == [b"c"]
+
+
+def test_files_that_a_successor_deleted_after_its_commit_are_not_missed(cluster: FakeCluster) -> None:
+    """A driver that was thought dead may commit the batch and delete its files while this one publishes it, or before it begins."""
+
+    def gone() -> Iterator[EncodedBatch]:
+        raise SpoolError("The spool file is not there.")
+        yield
+
+    def half_gone() -> Iterator[EncodedBatch]:
+        nonlocal turns
+        turns += 1
+        yield encoded(0, b"half")
+        if turns == 2:  # the first turn looks whether there is anything
+            publish(cluster, 5, encoded(0, b"by the other"))
+            raise SpoolError("The spool file is not there.")
+
+    options = {"transactional_id": NAME, "group_id": NAME, "metadata": ""}
+    turns = 0
+    with publisher_for(cluster) as publisher:
+        with pytest.raises(SpoolError):
+            publisher.publish(batch_id=5, batches=gone, **options)
+        assert publisher.publish(batch_id=5, batches=half_gone, **options).already
+        assert publisher.publish(batch_id=5, batches=gone, **options).already
+    assert cluster.values(TOPIC, 0) == [b"by the other"]
 
 
 def test_one_publisher_for_several_names(cluster: FakeCluster) -> None:

@@ -78,6 +78,29 @@ def test_zeros_after_a_power_failure_are_cut(tmp_path: Path) -> None:
     assert log.log_end_offset == 5
 
 
+@pytest.mark.parametrize("left_bytes", [8, 10, 16])
+def test_a_lost_sector_may_hold_no_more_than_the_offset_of_a_batch(
+    tmp_path: Path, left_bytes: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where a batch begins a few bytes before the end of a sector that a power failure lost, its checksum is right, and its offset is 0."""
+    manager, log = new_log(tmp_path)
+    path = Path(log.active.path(".log"))
+    log.append(batch([bytes(200)], pid=1, epoch=0, seq=0), now_ms=NOW_MS)
+    torn_at = 1024 - left_bytes
+    rest = torn_at - 2 * log.size_bytes + 200
+    log.append(batch([bytes(rest)], pid=1, epoch=0, seq=1), now_ms=NOW_MS)
+    assert log.size_bytes == torn_at
+    fill(log, 3, start=2)
+    kill(manager)
+    data = bytearray(path.read_bytes())
+    data[torn_at : torn_at + left_bytes] = bytes(left_bytes)
+    path.write_bytes(data)
+    again = open_manager(tmp_path)
+    assert not again.offline
+    assert again.logs["t", 0].log_end_offset == 2
+    assert "set aside" in caplog.text
+
+
 def test_a_segment_begun_behind_a_torn_one_goes(tmp_path: Path) -> None:
     """A power failure may keep the new file and lose the end of the one before; a snapshot of the lost batches must not be believed."""
     manager, log = new_log(tmp_path, segment_bytes=200)

@@ -1,0 +1,103 @@
+"""A streaming query as a program of its own, so that a test can kill it: `python -m helpers.spark_driver '{"servers": ...}'`.
+
+It reads a topic, changes each value (`v7` -> `v7!`), and writes with the key to another, until all that was there at its start is written.
+Ends with 0, or with 1 and the error on stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+MARK = b"!"
+
+
+@dataclass
+class Query:
+    """What the program is told. shuffled: rows go to other tasks whenever the batch is computed; faults: see `spark_faults`."""
+
+    servers: str
+    source: str
+    sink: str
+    checkpoint: str
+    name: str = "proof"
+    records_per_batch: int = 100
+    master: str = "local[2]"
+    shuffled: bool = False
+    faults: list[dict[str, Any]] = field(default_factory=list)
+    options: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def main(text: str) -> int:
+    query = Query(**json.loads(text))
+    from pyspark.errors import StreamingQueryException
+
+    spark = session_of(query)
+    reader = spark.readStream.format("barnabas").option("kafka.bootstrap.servers", query.servers).option("subscribe", query.source)
+    reader = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", str(query.records_per_batch))
+    rows = planned(query, reader.load())
+    writer = rows.writeStream.format("faulty" if query.faults else "barnabas").queryName(query.name).trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", query.checkpoint).option("kafka.bootstrap.servers", query.servers)
+    if query.faults:
+        writer = writer.option("faults", json.dumps(query.faults))
+    running = writer.option("topic", query.sink).options(**query.options).start()
+    try:
+        running.awaitTermination()
+    except StreamingQueryException as error:
+        print(f"the query failed: {error}", file=sys.stderr, flush=True)
+        return 1
+    finally:
+        spark.stop()
+    return 0
+
+
+def session_of(query: Query) -> Any:
+    from helpers.spark_faults import FaultySource
+    from spark_connector.session import local_session, prepare
+
+    settings = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.log.level": "ERROR",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        **query.settings,
+    }
+    local = re.fullmatch(r"local\[(.+)\]", query.master)
+    if local:
+        spark = local_session(query.name, cores=local[1], settings=settings)
+    else:
+        prepare()
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.master(query.master).appName(query.name)
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+        spark = builder.getOrCreate()
+    spark.dataSource.register(FaultySource)
+    return spark
+
+
+def planned(query: Query, rows: DataFrame) -> DataFrame:
+    from pyspark.sql import functions
+
+    if query.shuffled:
+        rows = rows.repartition(2, functions.rand())
+    return rows.select("key", functions.concat("value", functions.lit(MARK)).alias("value"))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,75 @@
+"""The sink with tasks that fail on purpose: `format("faulty")`, with the option `faults`.
+
+A fault is told as JSON `[{"batch": 3, "task": 0, "does": "raise"}]`. It comes on the task's first attempt alone, after its rows are encoded and
+written to its spool file, when the attempt would end: the worst moment, since all its work is there and must not count.
+
+    raise   the task fails with an exception
+    die     the Python worker is killed by SIGKILL
+    crash   the executor that runs the task is killed by SIGKILL, with all its tasks
+    dawdle  the task does not go on for `seconds`: a straggler, of which Spark starts a speculative copy
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.types import StructType
+
+from spark_connector.sink import BATCH_ID, BatchMessage, StreamWriter
+from spark_connector.source import BarnabasSource
+
+
+class FaultyWriter(StreamWriter):
+    """The stream writer, which does as its faults say when its work is done."""
+
+    faults: list[dict[str, Any]]
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchMessage:
+        message = super().write(iterator)
+        context = TaskContext.get()
+        assert context is not None
+        place = {"batch": int(context.getLocalProperty(BATCH_ID) or -1), "task": context.partitionId()}
+        for fault in self.faults:
+            if context.attemptNumber() == 0 and place.items() <= fault.items():
+                does(fault)
+        return message
+
+
+def does(fault: dict[str, Any]) -> None:
+    if fault["does"] == "raise":
+        raise RuntimeError("failed on purpose")
+    if fault["does"] == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if fault["does"] == "crash":
+        os.kill(executor(), signal.SIGKILL)
+    time.sleep(fault.get("seconds", 60))
+
+
+def executor() -> int:
+    """The process id of the JVM: the parent of PySpark's daemon, which is the parent of this worker."""
+    state = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()
+    return int(state[1])
+
+
+class FaultySource(BarnabasSource):
+    """`barnabas` under another name, with the option `faults`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "faulty"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> FaultyWriter:
+        faults = json.loads(self.options["faults"])
+        self.options = {name: value for name, value in self.options.items() if name.lower() != "faults"}
+        plain = super().streamWriter(schema, overwrite)
+        writer = FaultyWriter.__new__(FaultyWriter)
+        writer.__dict__.update(plain.__dict__, faults=faults)
+        return writer

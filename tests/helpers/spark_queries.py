@@ -1,0 +1,222 @@
+"""What tests need around queries that run as programs of their own: starting, killing and stopping them whole, and judging what came out.
+
+source, sink = topics_with_input(servers, records=900)
+with Proof(servers, source, sink) as proof:              # reads the sink all the time, as any consumer of committed records
+    with Driver(query) as driver:
+        ...
+    assert not proof.findings()
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+import checkers
+import confluent_kafka
+
+from helpers.e2e_clients import QUIET, consumer, create_topic, read_all
+from helpers.spark_driver import MARK, Query
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PARTITIONS = 3
+
+
+def environment() -> dict[str, str]:
+    """For processes that import this checkout."""
+    inherited = os.environ.get("PYTHONPATH")
+    paths = [str(ROOT), str(ROOT / "tests"), *([inherited] if inherited else [])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+def processes_of(session: int) -> list[int]:
+    """All processes that were started from one with start_new_session: PySpark's workers leave its group, but not its session."""
+    found = []
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            state, *numbers = (directory / "stat").read_text().rpartition(")")[2].split()
+        except OSError:  # it ended just now
+            continue
+        if int(numbers[2]) == session and state != "Z":
+            found.append(int(directory.name))
+    return sorted(found)
+
+
+def signal_all(session: int, number: signal.Signals) -> None:
+    for process in processes_of(session):
+        try:
+            os.kill(process, number)
+        except ProcessLookupError:
+            pass
+
+
+def kill_session(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL to a process that was started with start_new_session, and to all that came from it: stopped first, so that none starts another."""
+    deadline = time.monotonic() + 30
+    signal_all(process.pid, signal.SIGSTOP)
+    while processes_of(process.pid):
+        signal_all(process.pid, signal.SIGKILL)
+        assert time.monotonic() < deadline, "processes cannot be killed"
+        time.sleep(0.01)
+    process.wait(30)
+
+
+class Driver:
+    """A query's driver: Python, JVM and workers. Leaving the context kills what is left of it."""
+
+    def __init__(self, query: Query) -> None:
+        self.query = query
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the context)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Driver:
+        command = [sys.executable, "-m", "helpers.spark_driver", self.query.to_json()]
+        self._process = subprocess.Popen(
+            command, env=environment(), stdin=subprocess.DEVNULL, stdout=self._output, stderr=self._output, start_new_session=True
+        )
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.kill()
+        self._output.close()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def kill(self) -> None:
+        """SIGKILL to all at once, none of them able to tell another."""
+        assert self._process is not None
+        kill_session(self._process)
+
+    def freeze(self) -> None:
+        """As a machine that does nothing for a while."""
+        signal_all(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        signal_all(self.pid, signal.SIGCONT)
+
+    def wait(self, timeout_s: float = 600) -> int:
+        """Its exit code; -9 where it was killed."""
+        assert self._process is not None
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the driver did not end within {timeout_s:.0f} s; it said:\n{self.said()}") from None
+
+    def said(self) -> str:
+        """All that it and its JVM wrote so far."""
+        self._output.flush()
+        return os.pread(self._output.fileno(), 1 << 22, 0).decode(errors="replace")
+
+
+class Input(NamedTuple):
+    """A record of the source; the sink has to have it in the same partition, since both are partitioned by the key as the Java client does."""
+
+    key: bytes
+    value: bytes
+    partition: int
+
+
+def topics_with_input(servers: str, *, records: int, keys: int = 23) -> tuple[str, str, list[Input]]:
+    """A source topic with records, an empty sink topic, and what is in the source."""
+    source, sink = create_topic(servers, "source", PARTITIONS), create_topic(servers, "sink", PARTITIONS)
+    client = confluent_kafka.Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random", "batch.num.messages": 20, **QUIET})
+    written: list[Input] = []
+
+    def on_delivery(error: object, message: confluent_kafka.Message) -> None:
+        assert error is None, error
+        written.append(Input(message.key(), message.value(), message.partition()))
+
+    for number in range(records):
+        client.produce(source, b"v%d" % number, b"k%d" % (number % keys), on_delivery=on_delivery)
+    assert client.flush(30) == 0
+    assert len(written) == records
+    return source, sink, written
+
+
+class Proof:
+    """Reads the sink while the query runs, and at the end compares all with the input.
+
+    ordered: the plan keeps the order of each key's records.
+    """
+
+    def __init__(self, servers: str, sink: str, written: Iterable[Input], *, ordered: bool = True) -> None:
+        self._servers, self._sink = servers, sink
+        self.history = checkers.History()
+        self._positions = dict.fromkeys(range(PARTITIONS), 0)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._problem: BaseException | None = None
+        for record in written:
+            value = record.value + MARK
+            session = record.key if ordered else value
+            self.history.write(value, (sink, record.partition), session=session.decode(), durable=True).ok(-1)
+
+    def __enter__(self) -> Proof:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._over.set()
+        self._thread.join(30)
+
+    def _read(self) -> None:
+        reader = consumer(self._servers, isolation_level="read_committed")
+        try:
+            reader.assign([confluent_kafka.TopicPartition(self._sink, index, 0) for index in range(PARTITIONS)])
+            while not self._over.is_set():
+                for message in reader.consume(500, 0.2):
+                    if message.error() is None:
+                        partition = (self._sink, message.partition())
+                        self.history.read("watcher", partition, message.offset(), message.value(), committed_only=True)
+                        self._positions[message.partition()] = message.offset() + 1
+        except BaseException as problem:
+            self._problem = problem
+        finally:
+            reader.close()
+
+    def seen(self) -> int:
+        """How many records the reader beside the query was given so far."""
+        return len(self.history.reads)
+
+    def findings(self) -> list[checkers.Finding]:
+        """All that is wrong, when the query is done. Nothing may be missing, doubled, in another order, seen and gone, or never seen."""
+        self.history.final = final_logs(self._servers, self._sink)
+        committed = sum(len(log.committed) for log in self.history.final.values())
+        deadline = time.monotonic() + 30
+        while self.seen() < committed and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self._over.set()
+        self._thread.join(30)
+        assert self._problem is None, self._problem
+        for index in range(PARTITIONS):
+            span = checkers.Span("watcher", (self._sink, index), True, 0, self._positions[index], 0)
+            self.history.spans.append(span)
+        return checkers.check(self.history)
+
+    def aborted(self) -> int:
+        """How many records are in the log that no reader of committed records ever sees: what killed drivers left."""
+        return len(read_all(self._servers, self._sink, committed=False)) - len(read_all(self._servers, self._sink))
+
+
+def final_logs(servers: str, topic: str) -> dict[checkers.Partition, checkers.FinalLog]:
+    """What readers of committed records find. Values of aborted attempts are those of the committed one: only these are compared."""
+    logs: dict[checkers.Partition, checkers.FinalLog] = {}
+    rows: dict[int, list[tuple[int, bytes]]] = {index: [] for index in range(PARTITIONS)}
+    for seen in read_all(servers, topic):
+        rows[seen.partition].append((seen.offset, seen.value or b""))
+    for index, found in rows.items():
+        end = found[-1][0] + 1 if found else 0
+        logs[topic, index] = checkers.FinalLog(0, end, end, found, found)
+    return logs

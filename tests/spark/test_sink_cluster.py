@@ -1,0 +1,75 @@
+"""A streaming query on a Spark standalone cluster: speculation, an executor and a whole worker killed; each input once, all the same."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from helpers.kafka_proxy import INIT_PRODUCER_ID, PASS, Action, Frame, broker_behind_proxy
+from helpers.spark_cluster import Cluster
+from helpers.spark_driver import Query
+from helpers.spark_queries import Driver, Proof, topics_with_input
+
+from spark_connector.session import MissingRequirementError, prepare
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux answers on all of 127.0.0.0/8 by itself")
+
+CLUSTER = {
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": "1",
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.minTaskRuntime": "500ms",
+    # What is killed here was killed on purpose: no task and no executor is too bad to be tried again.
+    "spark.task.maxFailures": "20",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+def test_a_cluster_that_loses_its_parts(tmp_path: Path) -> None:
+    try:
+        prepare()
+    except MissingRequirementError as error:
+        pytest.skip(str(error))
+    faults = [
+        # Nobody waits that long: without a speculative copy the query never ends.
+        {"batch": 1, "task": 0, "does": "dawdle", "seconds": 3600},
+        {"batch": 2, "task": 1, "does": "crash"},
+    ]
+    spool = tmp_path / "checkpoint" / "barnabas-spool"
+    with broker_behind_proxy() as (_, proxy), Cluster(tmp_path) as cluster:
+        source, sink, written = topics_with_input(proxy.bootstrap_servers, records=1500)
+        query = Query(
+            proxy.bootstrap_servers,
+            source,
+            sink,
+            str(tmp_path / "checkpoint"),
+            records_per_batch=300,
+            master=cluster.url,
+            faults=faults,
+            options={"inlineBytes": "0"},
+            settings=CLUSTER,
+        )
+        begun = 0
+
+        def lose_a_worker(_: Frame) -> Action:
+            """When the tasks of batch 3 are done: their files outlive it."""
+            nonlocal begun
+            begun += 1
+            if begun == 4:
+                assert list(spool.rglob("*/3/*.batches")), "no spool files at this point"
+                cluster.kill_worker(1)
+            return PASS
+
+        proxy.on_request(INIT_PRODUCER_ID, lose_a_worker)
+        with Proof(proxy.bootstrap_servers, sink, written) as proof, Driver(query) as driver:
+            assert driver.wait() == 0, driver.said() + cluster.said()
+            assert begun >= 5
+            assert not proof.findings()
+    assert not list(spool.rglob("*.batches*"))

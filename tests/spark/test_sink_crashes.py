@@ -1,0 +1,172 @@
+"""Drivers, tasks, workers and brokers are killed at exact points of a streaming query; each input is in its output once, all the same.
+
+Points in the publishing of a batch are frames on the wire, at which a proxy does what the test says before it hands them on: nothing in the
+sink knows of it. Starting a driver is what takes the time here, so one checkpoint lives through one misfortune after the other.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from helpers.kafka_proxy import (
+    CUT,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    OFFSET_FETCH,
+    PASS,
+    PRODUCE,
+    Action,
+    Frame,
+    KafkaProxy,
+    broker_behind_proxy,
+)
+from helpers.spark_driver import Query
+from helpers.spark_queries import Driver, Proof, topics_with_input
+
+from barnabas import BrokerProcess
+from spark_connector.session import MissingRequirementError, prepare
+
+BATCHES, RECORDS_PER_BATCH = 8, 300
+# Small requests, so that there is a middle of a batch; patience for a busy machine; spool files for all.
+SINK = {
+    "kafka.batch.size": "1024",
+    "kafka.max.request.size": "1024",
+    "kafka.request.timeout.ms": "120000",
+    "kafka.delivery.timeout.ms": "300000",
+    "inlineBytes": "0",
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _java() -> None:
+    try:
+        prepare()
+    except MissingRequirementError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def behind() -> Iterator[tuple[BrokerProcess, KafkaProxy]]:
+    with broker_behind_proxy() as pair:
+        yield pair
+
+
+def on_batch(proxy: KafkaProxy, number: int, api_key: int, act: Callable[[], Action], *, response: bool = False, nth: int = 0) -> None:
+    """Do something at one frame of a driver's batch: the `nth` of its kind, after `number` batches of this driver are published."""
+    lock = threading.Lock()
+    published = frames = 0
+
+    def count(_: Frame) -> Action:
+        nonlocal published
+        with lock:
+            published += 1
+        return PASS
+
+    def hook(_: Frame) -> Action:
+        nonlocal frames
+        with lock:
+            if published != number:
+                return PASS
+            frames += 1
+            if frames != nth + 1:
+                return PASS
+        return act()
+
+    on = proxy.on_response if response else proxy.on_request
+    on(api_key, hook)
+    proxy.on_response(END_TXN, count)
+
+
+def killed_at(proxy: KafkaProxy, query: Query, number: int, api_key: int, *, response: bool = False, nth: int = 0) -> None:
+    """Run a driver until a frame comes, at which it is killed; the frame is lost with it."""
+    with Driver(query) as driver:
+
+        def kill() -> Action:
+            driver.kill()
+            return CUT
+
+        on_batch(proxy, number, api_key, kill, response=response, nth=nth)
+        assert driver.wait() == -9, driver.said()
+    proxy.clear()
+
+
+def test_each_input_once_through_crashes_at_every_step(behind: tuple[BrokerProcess, KafkaProxy], tmp_path: Path) -> None:
+    broker, proxy = behind
+    source, sink, written = topics_with_input(proxy.bootstrap_servers, records=BATCHES * RECORDS_PER_BATCH)
+    query = Query(proxy.bootstrap_servers, source, sink, str(tmp_path / "checkpoint"), records_per_batch=RECORDS_PER_BATCH, options=SINK)
+    with Proof(proxy.bootstrap_servers, sink, written) as proof:
+        # Batch 1: the tasks are done and nothing is published.
+        killed_at(proxy, query, 1, INIT_PRODUCER_ID)
+        with Driver(query) as zombie:
+            # Batch 2: the driver stops in mid-publish. Its successor does that batch, and in the middle of batch 3 the zombie wakes up.
+            stopped_in_mid_publish(proxy, zombie, 1)
+            wakes_in_the_batch_of_its_successor(proxy, zombie, 1)
+            # Batch 4: all is sent, and the end is not asked for.
+            killed_at(proxy, query, 2, END_TXN)
+            assert zombie.wait() == 1, zombie.said()
+            assert "was committed by an earlier attempt" in zombie.said(), zombie.said()
+            assert "CONCURRENT_STREAM_LOG_UPDATE" in zombie.said(), zombie.said()
+        # Batch 4 and later: one driver lives through a broker that dies, a task that fails, and a worker that is killed.
+        faults = [{"batch": 5, "task": 0, "does": "raise"}, {"batch": 6, "task": 1, "does": "die"}]
+        last_query = replace(query, faults=faults, master="local[2,4]")
+        on_batch(proxy, 0, PRODUCE, lambda: restarted(broker), nth=1)
+        with Driver(last_query) as last:
+            assert last.wait() == 0, last.said()
+            assert "failed on purpose" in last.said(), last.said()
+        assert proof.aborted() > 0, "no attempt was aborted: nothing was proved"
+        assert not proof.findings()
+    assert not list((tmp_path / "checkpoint" / "barnabas-spool").rglob("*.batches*"))
+
+
+def stopped_in_mid_publish(proxy: KafkaProxy, driver: Driver, number: int) -> None:
+    """Freeze a driver when the second Produce of a batch has come through."""
+    stopped = threading.Event()
+
+    def freeze() -> Action:
+        driver.freeze()
+        stopped.set()
+        return PASS
+
+    on_batch(proxy, number, PRODUCE, freeze, nth=1)
+    assert stopped.wait(600), driver.said()
+    proxy.clear()
+
+
+def wakes_in_the_batch_of_its_successor(proxy: KafkaProxy, zombie: Driver, number: int) -> None:
+    """Let it go on at the second Produce of a batch, which is held back until the zombie took the transactional id and saw its own batch."""
+    looked = threading.Event()
+
+    def wake() -> Action:
+        proxy.on_response(OFFSET_FETCH, lambda frame: looked.set())
+        zombie.thaw()
+        looked.wait(90)  # the zombie's own words are judged at its end
+        return PASS
+
+    on_batch(proxy, number, PRODUCE, wake, nth=1)
+
+
+def restarted(broker: BrokerProcess) -> Action:
+    broker.kill()
+    broker.restart()
+    return CUT
+
+
+def test_a_plan_whose_rows_go_elsewhere_when_it_runs_again(behind: tuple[BrokerProcess, KafkaProxy], tmp_path: Path) -> None:
+    _, proxy = behind
+    source, sink, written = topics_with_input(proxy.bootstrap_servers, records=1200)
+    query = Query(proxy.bootstrap_servers, source, sink, str(tmp_path / "checkpoint"), records_per_batch=300, shuffled=True, options=SINK)
+    with Proof(proxy.bootstrap_servers, sink, written, ordered=False) as proof:
+        # Batch 1 is committed, and nobody knows: the next driver makes other rows of it, of which none may be published.
+        killed_at(proxy, query, 1, END_TXN, response=True)
+        with Driver(query) as last:
+            assert last.wait() == 0, last.said()
+            assert "batch 1 of query proof" in last.said(), last.said()
+            assert "was committed by an earlier attempt" in last.said(), last.said()
+        assert not proof.findings()

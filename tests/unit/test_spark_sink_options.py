@@ -1,0 +1,82 @@
+"""The sink's options: what is taken, what is refused, and with which words."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.compression import Codec
+from spark_connector.options import OptionError
+from spark_connector.sink_options import SinkOptions, parse_sink_options
+
+SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
+
+
+def parsed(*, streaming: bool = True, **options: str) -> SinkOptions:
+    given = {name.replace("__", ".").lower(): value for name, value in options.items()}
+    return parse_sink_options(SERVERS | given, streaming=streaming)
+
+
+def test_defaults() -> None:
+    found = parsed()
+    assert found.topic is None and found.write_id is None and found.batch_id == 0
+    assert found.compression == Codec.NONE
+    assert (found.inline_bytes, found.batch_bytes) == (256 << 10, 512 << 10)
+    assert found.publish.transaction_timeout_ms == 60_000
+    assert found.client.bootstrap_servers == (("127.0.0.1", 9092),)
+
+
+def test_names_of_a_producer() -> None:
+    found = parsed(
+        topic="orders",
+        kafka__compression__type="zstd",
+        kafka__transaction__timeout__ms="5000",
+        kafka__delivery__timeout__ms="7000",
+        kafka__batch__size="2048",
+        kafka__acks="all",
+        kafka__max__in__flight__requests__per__connection="50",
+        kafka__linger__ms="5",
+        checkpointLocation="/there",
+        queryName="q",
+    )
+    assert (found.topic, found.compression, found.batch_bytes) == ("orders", Codec.ZSTD, 2048)
+    assert (found.publish.transaction_timeout_ms, found.publish.delivery_timeout_ms) == (5000, 7000)
+    assert found.publish.in_flight == 5, "more would break the order of sequences at the broker"
+    assert (found.checkpoint_location, found.query_name) == ("/there", "q")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"topik": "t"}, "option topik is not one of the sink: did you mean topic?"),
+        ({"subscribe": "t"}, "option subscribe is not one of the sink"),
+        ({"startingOffsets": "earliest"}, "option startingoffsets is not one of the sink"),
+        ({"topic": "a b"}, "option topic='a b' is no topic's name"),
+        ({"kafka__acks": "1"}, "option kafka.acks='1': a transaction needs acks=all"),
+        ({"kafka__enable__idempotence": "false"}, "needs an idempotent producer"),
+        ({"kafka__transactional__id": "mine"}, "use transactionalIdPrefix"),
+        ({"kafka__value__serializer": "x"}, "the column value is written as it is"),
+        ({"kafka__compression__type": "brotli"}, "give none or gzip or snappy or lz4 or zstd"),
+        ({"kafka__batch__size": "10"}, "give a whole number of at least 1024"),
+        ({"asyncProgressTrackingEnabled": "true"}, "the sink cannot keep exactly-once in this mode"),
+        ({"writeId": "x"}, "option writeId is for batch writes"),
+        ({"batchId": "1"}, "option batchId is for batch writes"),
+    ],
+)
+def test_refused(options: dict[str, str], words: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        parsed(**options)
+    assert words in str(caught.value)
+
+
+def test_modes_that_are_switched_off_are_fine() -> None:
+    parsed(asyncProgressTrackingEnabled="false", asyncProgressTrackingCheckpointIntervalMs="1000")
+
+
+def test_names_of_batch_writes() -> None:
+    found = parsed(streaming=False, writeId="day-7", batchId="3")
+    assert (found.write_id, found.batch_id) == ("day-7", 3)
+    with pytest.raises(OptionError, match="give the name too, as writeId"):
+        parsed(streaming=False, batchId="3")
+    for wrong in ("", "a/b", ".."):
+        with pytest.raises(OptionError, match="option writeId"):
+            parsed(streaming=False, writeId=wrong)
