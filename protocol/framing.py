@@ -133,7 +133,7 @@ def read_request_header(frame: memoryview) -> RequestHeader:
             return RequestHeader(None, api_key, api_version, correlation_id, client_id, position)
         if api_version >= api.flexible_from:
             if frame[position]:
-                position = _skip_tagged_fields(frame, position)
+                position = skip_tagged_fields(frame, position)
             else:
                 position += 1
         spoken = api.min_version <= api_version <= api.max_version
@@ -142,7 +142,8 @@ def read_request_header(frame: memoryview) -> RequestHeader:
         raise ProtocolViolation("a request's header is cut off") from error
 
 
-def _skip_tagged_fields(frame: memoryview, position: int) -> int:
+def skip_tagged_fields(frame: memoryview, position: int) -> int:
+    """Where the body begins behind a header's tagged fields. uvarint count | [ uvarint tag, uvarint size, bytes ]. Raises ProtocolViolation."""
     count, position = _uvarint(frame, position)
     for _ in range(count):
         _, position = _uvarint(frame, position)

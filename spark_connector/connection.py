@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
 
-from protocol.errors import Code
+from protocol.errors import Code, ProtocolViolation
+from protocol.framing import skip_tagged_fields
 from spark_connector.options import ClientOptions
 from spark_connector.security import AuthenticationError, SecurityError, exchange, ssl_context
 
@@ -294,8 +295,8 @@ class Connection:
             raise ClientError(f"{self.address} answers request {answered} instead of {correlation_id}")
         self._is_proven = True
         try:
-            return decode(frame[_after_tagged_fields(frame, 4) if tagged else 4 :], version)
-        except (struct.error, IndexError, UnicodeDecodeError) as error:
+            return decode(frame[skip_tagged_fields(frame, 4) if tagged else 4 :], version)
+        except (struct.error, IndexError, UnicodeDecodeError, ProtocolViolation) as error:
             raise ClientError(f"{self.address} sent an answer that cannot be decoded ({error})") from error
 
     def _read(self, size: int) -> memoryview:
@@ -316,27 +317,6 @@ class Connection:
     def close(self) -> None:
         """Close the socket; harmless when it is closed."""
         self._socket.close()
-
-
-def _after_tagged_fields(frame: memoryview, position: int) -> int:
-    """Where the body begins. uvarint count | [ uvarint tag, uvarint size, bytes ]"""
-    count, position = _uvarint(frame, position)
-    for _ in range(count):
-        _, position = _uvarint(frame, position)
-        size, position = _uvarint(frame, position)
-        position += size
-    return position
-
-
-def _uvarint(frame: memoryview, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = frame[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
 
 
 class Connections:

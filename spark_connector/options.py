@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,7 +131,7 @@ REFUSED_KAFKA = {
 def parse_source_options(options: Mapping[str, str], *, streaming: bool = False) -> SourceOptions:
     """Check all options of a batch read, or of a stream. Raises OptionError."""
     given = OptionValues(options)
-    _refuse_unknown(given)
+    refuse_unknown(given, (*KNOWN, *STREAM_ONLY, *MEANINGLESS), ("kafkaconsumer.",), REFUSED_KAFKA, "source")
     if streaming:
         _refuse_batch_only(given)
     return SourceOptions(
@@ -240,15 +240,16 @@ def _trigger(given: OptionValues) -> TriggerOptions:
     return TriggerOptions(most, least, given.duration_ms("maxTriggerDelay", TriggerOptions.max_delay_ms))
 
 
-def _refuse_unknown(given: OptionValues) -> None:
-    known = {name.lower(): name for name in (*KNOWN, *STREAM_ONLY, *MEANINGLESS, "kafka.bootstrap.servers")}
+def refuse_unknown(given: OptionValues, names: Iterable[str], prefixes: tuple[str, ...], refused: Mapping[str, str], where: str) -> None:
+    """Every name has to be one of `names` or to begin with one of `prefixes`, and none may be `kafka.` and one of `refused`."""
+    known = {name.lower(): name for name in (*names, "kafka.bootstrap.servers")}
     for name in given.values:
-        if name in known or name.startswith(("kafka.", "kafkaconsumer.")):
+        if name in known or name.startswith(("kafka.", *prefixes)):
             continue
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
         hint = f"did you mean {known[near[0]]}?" if near else "spark_connector/README.md lists all options"
-        raise OptionError(f"option {name} is not known: {hint}")
-    for name, why in REFUSED_KAFKA.items():
+        raise OptionError(f"option {name} is not known to the {where}: {hint}")
+    for name, why in refused.items():
         if given.text(f"kafka.{name}") is not None:
             raise OptionError(f"option kafka.{name} cannot be set: {why}")
 

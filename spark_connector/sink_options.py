@@ -6,13 +6,12 @@ micro-batch once, a batch write wholly or not at all) is refused with the reason
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from protocol.compression import Codec
-from spark_connector.options import ClientOptions, OptionError, OptionValues, client_options
+from spark_connector.options import ClientOptions, OptionError, OptionValues, client_options, refuse_unknown
 from spark_connector.publishing import PublishSettings
 
 KIBIBYTE = 1 << 10
@@ -88,19 +87,10 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
 
 
 def _refuse(given: OptionValues, streaming: bool) -> None:
-    known = {name.lower(): name for name in (*KNOWN, *MEANINGLESS, *REFUSED_MODES, "kafka.bootstrap.servers")}
-    for name in given.values:
-        if name in known or name.startswith(("kafka.", "asyncprogresstracking")):
-            continue
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-        hint = f"did you mean {known[near[0]]}?" if near else "spark_connector/README.md lists all options"
-        raise OptionError(f"option {name} is not one of the sink: {hint}")
+    refuse_unknown(given, (*KNOWN, *MEANINGLESS, *REFUSED_MODES), ("asyncprogresstracking",), REFUSED_KAFKA, "sink")
     for name, why in REFUSED_MODES.items():
         if given.boolean(name, False):
             raise OptionError(f"option {name}: the sink cannot keep exactly-once in this mode: {why}")
-    for name, why in REFUSED_KAFKA.items():
-        if given.text(f"kafka.{name}") is not None:
-            raise OptionError(f"option kafka.{name} cannot be set: {why}")
     acks = given.text("kafka.acks")
     if acks is not None and acks not in ("all", "-1"):
         raise OptionError(f"option kafka.acks={acks!r}: a transaction needs acks=all; leave it out")

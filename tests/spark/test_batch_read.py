@@ -207,7 +207,7 @@ def test_an_empty_topic_and_an_empty_pattern(spark: SparkSession, broker: Broker
     ("options", "schema", "says"),
     [
         ({"subscribe": "there-is-none"}, None, "topic 'there-is-none' does not exist"),
-        ({"subscribee": "x"}, None, "option subscribee is not known: did you mean subscribe?"),
+        ({"subscribee": "x"}, None, "option subscribee is not known to the source: did you mean subscribe?"),
         ({"startingOffsets": "{}x"}, None, "option startingOffsets='{}x': give JSON like"),
         ({}, "value string", "column value is binary, not string"),
         ({}, "headers array<struct<key:string,value:binary>>", "the column headers needs the option includeHeaders=true"),

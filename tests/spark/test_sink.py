@@ -230,7 +230,7 @@ def test_a_write_with_an_id_is_done_once(spark: SparkSession, broker: BrokerProc
     [
         ("value string", {}, "set the option 'topic', or add a column 'topic'"),
         ("value string", {"topic": "a b"}, "option topic='a b' is no topic's name"),
-        ("value string", {"topic": "t", "topik": "t"}, "option topik is not one of the sink: did you mean topic?"),
+        ("value string", {"topic": "t", "topik": "t"}, "option topik is not known to the sink: did you mean topic?"),
         ("value string", {"topic": "t", "kafka.acks": "1"}, "a transaction needs acks=all"),
         ("value string", {"topic": "t", "kafka.transactional.id": "x"}, "use transactionalIdPrefix"),
         ("value string", {"topic": "t", "writeId": ""}, "option writeId='': give a name"),
@@ -256,7 +256,7 @@ def test_a_misspelled_option_and_overwrite(spark: SparkSession, broker: BrokerPr
     from pyspark.errors import PySparkException
 
     frame = spark.createDataFrame([("a",)], "value string")
-    with pytest.raises(PySparkException, match="option topik is not one of the sink: did you mean topic"):
+    with pytest.raises(PySparkException, match="option topik is not known to the sink: did you mean topic"):
         write(frame, broker.bootstrap_servers, topik=topic)
     with pytest.raises(PySparkException, match="a topic only grows"):
         write(frame, broker.bootstrap_servers, topic, mode="overwrite")

@@ -81,8 +81,8 @@ def test_kafka_options_that_are_used_and_those_that_are_passed_over() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"startingOffset": "1"}, "startingoffset is not known: did you mean startingOffsets"),
-        ({"xyzzy": "1"}, "xyzzy is not known: spark_connector/README.md"),
+        ({"startingOffset": "1"}, "startingoffset is not known to the source: did you mean startingOffsets"),
+        ({"xyzzy": "1"}, "xyzzy is not known to the source: spark_connector/README.md"),
         ({"subscribe": " , "}, "option subscribe="),
         ({"assign": '{"a": [0]}'}, "subscribe and assign are given together"),
         ({"startingOffsets": "latest"}, "option startingOffsets=latest: a batch read would be empty"),

@@ -47,9 +47,9 @@ def test_names_of_a_producer() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"topik": "t"}, "option topik is not one of the sink: did you mean topic?"),
-        ({"subscribe": "t"}, "option subscribe is not one of the sink"),
-        ({"startingOffsets": "earliest"}, "option startingoffsets is not one of the sink"),
+        ({"topik": "t"}, "option topik is not known to the sink: did you mean topic?"),
+        ({"subscribe": "t"}, "option subscribe is not known to the sink"),
+        ({"startingOffsets": "earliest"}, "option startingoffsets is not known to the sink"),
         ({"topic": "a b"}, "option topic='a b' is no topic's name"),
         ({"kafka__acks": "1"}, "option kafka.acks='1': a transaction needs acks=all"),
         ({"kafka__enable__idempotence": "false"}, "needs an idempotent producer"),
