@@ -14,7 +14,6 @@ Spark calls abort after a commit that raised, when the transaction may have been
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 import uuid
@@ -40,6 +39,7 @@ from spark_connector.spool import (
     read_spool,
     to_message,
 )
+from spark_connector.telling import hide_traceback
 from spark_connector.waiting import logger
 
 if TYPE_CHECKING:
@@ -64,12 +64,7 @@ TOLD = (ClientError, EncodingError, SpoolError, OSError)
 
 
 def _plain(text: str) -> SinkError:
-    """An error of which PySpark's report begins with the sentence, not with a traceback through half of PySpark.
-
-    The variable is PySpark's own (spark.sql.execution.pyspark.udf.hideTraceback.enabled sets it for all); a worker whose task or commit failed
-    is given no other work, so this is for one error.
-    """
-    os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+    hide_traceback()
     return SinkError(text)
 
 

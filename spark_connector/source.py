@@ -32,18 +32,24 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from spark_connector.client import Client
+from spark_connector.client import Client, ClientError
+from spark_connector.encoding import EncodingError
 from spark_connector.filters import Condition, Narrowing, narrow
 from spark_connector.offsets import OffsetRange, offsets_as_json, offsets_of_json
 from spark_connector.options import OptionError, SourceOptions, includes_headers, parse_source_options
 from spark_connector.planning import plan
-from spark_connector.reading import read_range
+from spark_connector.reading import DataLossError, read_range
 from spark_connector.sink import BatchWriter, StreamWriter
 from spark_connector.sink_options import parse_sink_options
 from spark_connector.streaming import StreamPlanner
+from spark_connector.telling import plainly
+from spark_connector.waiting import OpenTransactionError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+# What users can do something about.
+TOLD = (OptionError, ClientError, DataLossError, OpenTransactionError)
 
 HEADERS = StructField("headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])))
 
@@ -73,19 +79,23 @@ class BarnabasSource(DataSource):  # type: ignore[misc]
         return SCHEMA_WITH_HEADERS if includes_headers(self.options) else SCHEMA
 
     def reader(self, schema: StructType) -> BatchReader:
-        options = parse_source_options(self.options)
-        return FilteringBatchReader(options, schema) if options.push_down_filters else BatchReader(options, schema)
+        with plainly(OptionError):
+            options = parse_source_options(self.options)
+            return FilteringBatchReader(options, schema) if options.push_down_filters else BatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        return StreamReader(parse_source_options(self.options, streaming=True), schema)
+        with plainly(OptionError):
+            return StreamReader(parse_source_options(self.options, streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        if overwrite:
-            raise OptionError('mode("overwrite") cannot be kept: a topic only grows; use mode("append"), or delete the topic first')
-        return BatchWriter(parse_sink_options(self.options, streaming=False), schema)
+        with plainly(OptionError, EncodingError):
+            if overwrite:
+                raise OptionError('mode("overwrite") cannot be kept: a topic only grows; use mode("append"), or delete the topic first')
+            return BatchWriter(parse_sink_options(self.options, streaming=False), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        return StreamWriter(parse_sink_options(self.options, streaming=True), schema)
+        with plainly(OptionError, EncodingError):
+            return StreamWriter(parse_sink_options(self.options, streaming=True), schema)
 
 
 class RangePartition(InputPartition):  # type: ignore[misc]
@@ -108,7 +118,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         self.narrowing = Narrowing()
 
     def partitions(self) -> list[InputPartition]:
-        with Client(self.options.client) as client:
+        with plainly(*TOLD), Client(self.options.client) as client:
             ranges = plan(client, self.options, self.narrowing)
         # Spark turns an empty list into one task without work; saying so ourselves keeps that out of `read`'s guesses.
         return [RangePartition(each) for each in ranges] or [RangePartition(None)]
@@ -185,7 +195,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._planner.freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        ranges = self._planner.ranges(offsets_of_json(start), offsets_of_json(end))
+        with plainly(*TOLD):
+            ranges = self._planner.ranges(offsets_of_json(start), offsets_of_json(end))
         return [RangePartition(each) for each in ranges] or [RangePartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -203,7 +214,7 @@ def read_partition(partition: InputPartition, options: SourceOptions, columns: t
     assert isinstance(partition, RangePartition), f"not one of our partitions: {partition!r}"
     if partition.wanted is None:
         return
-    with Client(options.client) as client:
+    with plainly(*TOLD), Client(options.client) as client:
         yield from read_range(
             client,
             partition.wanted,
