@@ -64,13 +64,15 @@ def select_batches(
     for position, header in batches_in(view):
         whole_batches += 1
         last_offset = header.last_offset
-        if last_offset < start_offset:
-            continue
         if header.base_offset >= end_offset:
             return Selection(chosen, end_offset, whole_batches)
+        is_before = last_offset < start_offset
+        if is_before and not header.is_control:
+            continue
         if check_crc and crc32c(view[position + CRC_START : position + header.size_bytes]) != header.crc:
             raise KafkaError(Code.CORRUPT_MESSAGE, f"the checksum of the batch at offset {header.base_offset} is wrong")
-        next_offset = last_offset + 1
+        if not is_before:
+            next_offset = last_offset + 1
         while open_aborts and open_aborts[-1].first_offset <= last_offset:
             aborted_producers.add(open_aborts.pop().producer_id)
         if header.is_control:

@@ -130,6 +130,15 @@ def logs(draw: st.DrawFn) -> tuple[bytes, list[AbortedTransaction], int]:
     return bytes(out), aborted, offset
 
 
+def test_an_abort_that_ended_before_the_range_hides_nothing_in_it() -> None:
+    """The fetch brought it along, since a fetch may begin before its offset; so its marker has to be looked at too."""
+    marker = encode_marker(commit=False, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp=1)
+    aborted = encode_batch([NewRecord(None, b"a", 1)], base_offset=1, producer_id=7, transactional=True)
+    kept = encode_batch([NewRecord(None, b"b", 1)], base_offset=3, producer_id=7, transactional=True)
+    buffer = aborted + (2).to_bytes(8, "big") + marker[8:] + kept
+    assert [row.offset for row in decoded(buffer, [AbortedTransaction(7, 1)], 3, 5)] == [3]
+
+
 @settings(max_examples=150, deadline=None)
 @given(logs(), st.data())
 def test_columns_equal_the_records_one_by_one(log: tuple[bytes, list[AbortedTransaction], int], data: st.DataObject) -> None:
