@@ -92,10 +92,10 @@ def compacted(job: Job) -> list[Found]:
 
 
 def print_table(steps: Sequence[Step]) -> None:
-    print(f"\n{'event at':10}" + "".join(f"{form:20}" for form in FORMS))
+    print(f"\n{'event at':10}" + "".join(f"{form:24}" for form in FORMS))
     for step in steps:
         cells = [", ".join(step.emitted[form]) or "-" for form in FORMS]
-        print(f"{step.time_s:<10}" + "".join(f"{cell:20}" for cell in cells))
+        print(f"{step.time_s:<10}" + "".join(f"{cell:24}" for cell in cells))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
