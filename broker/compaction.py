@@ -65,10 +65,10 @@ class Compaction:
             return
         log, dirt = found
         self._under_way = log
-        if log.is_flushed(dirt.end_offset):
+        if log.is_flushed_in_place(dirt.end_offset):
             self._begin(now_ms)
         else:
-            self._flushes.wait([log], self._begin, now_ms)
+            self._flushes.wait([log], self._begin, now_ms, in_place=True)
 
     def on_cleaned(self, job: CleanJob, result: CleanResult | None, error: str, now_ms: int) -> None:
         """A job ended. Takes: result, None where it failed: then the error says why."""
@@ -146,7 +146,7 @@ class Compaction:
         assert log is not None and self._job is None
         key = log.topic, log.partition
         dirt = self._assess(log, now_ms) if self._logs.logs.get(key) is log else None
-        if dirt is not None and not log.is_flushed(dirt.end_offset):
+        if dirt is not None and not log.is_flushed_in_place(dirt.end_offset):
             dirt = None  # it has grown by a segment meanwhile: its turn comes again
         try:
             if dirt is not None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import logging
 import struct
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -35,6 +36,7 @@ from protocol.api_table import API_VERSIONS, BY_KEY, Api
 from protocol.errors import Code, ProtocolViolation
 from protocol.framing import RequestHeader, read_request_header, response_has_tagged_header
 from protocol.records import Record, decode_marker, records_of
+from storage.checkpoints import NO_TOPIC_ID
 from storage.cleaner import CleanJob, CleanResult
 from storage.log import Log
 from storage.log_config import LogConfig
@@ -62,7 +64,14 @@ class Broker:
         self.config, self.metadata, self.logs, self.ids = config, metadata, logs, ids
         self.node_id: int = config["node.id"]
         self.outbox = Outbox()
-        self.flushes = FlushQueue(self.outbox)
+        self.flushes = FlushQueue(
+            self.outbox,
+            logs.journal,
+            fewest_logs=config["barnabas.flush.journal.logs"],
+            turn_over_ms=config["log.flush.offset.checkpoint.interval.ms"],
+            to_settle=logs.logs.values() if logs.journal.has_older else (),
+            keep_found=lambda: bool(logs.offline),
+        )
         self.compaction = Compaction(config, logs, self.flushes, self.outbox, now_ms)
         self.purgatory = Purgatory()
         self.room = DiskRoom(lambda: logs.disk.free_bytes(logs.data_dir), config["barnabas.disk.reserve.bytes"])
@@ -94,11 +103,15 @@ class Broker:
         )
         self.host = ShardHost(self)
         self._replay(now_ms)
+        for topic_id, name in list(metadata.deletions.items()):
+            self._end_deletion(topic_id, name, now_ms)
 
     # --- start ---------------------------------------------------------------------------------------------------------------------------
 
     def _adopt_logs(self, now_ms: int) -> None:
         """Give every topic its logs; topics that only the directories know (another broker wrote them) are taken over."""
+        for topic_id, name in self.metadata.deletions.items():
+            self._delete_what_is_left(topic_id, name, now_ms)
         counts: dict[str, int] = {}
         for name, index in [*self.logs.logs, *self.logs.offline]:
             counts[name] = max(counts.get(name, 0), index + 1)
@@ -108,6 +121,15 @@ class Broker:
         for topic in list(self.metadata.topics.values()):
             self._partitions[topic.name] = []
             self._add_logs(topic, now_ms)
+
+    def _delete_what_is_left(self, topic_id: uuid.UUID, name: str, now_ms: int) -> None:
+        """A deletion was cut short by a kill: the directories that it did not come to would be taken for another broker's topic."""
+        for key in [key for key in (*self.logs.logs, *self.logs.offline) if key[0] == name]:
+            log = self.logs.logs.get(key)
+            found = log.topic_id if log is not None else NO_TOPIC_ID
+            if found == topic_id or (found == NO_TOPIC_ID and self.metadata.topic(name) is None):
+                logger.info("%s-%d goes: the deletion of its topic was cut short", *key)
+                self.logs.delete(*key, now_ms)
 
     def _adopt_topics(self, counts: dict[str, int]) -> None:
         """Take topics over, with their settings where Kafka's metadata log is there to tell them."""
@@ -262,6 +284,7 @@ class Broker:
         if deadline is not None and deadline <= now_ms:
             self.logs.on_tick(now_ms)
         self.compaction.on_tick(now_ms)
+        self.flushes.on_tick(now_ms)
 
     def next_deadline_ms(self) -> int | None:
         """When `on_tick` has something to do next; None: nothing is waiting."""
@@ -271,6 +294,7 @@ class Broker:
             self.groups.next_deadline_ms(),
             self.txns.next_deadline_ms(),
             self.compaction.next_deadline_ms(),
+            self.flushes.next_deadline_ms(),
             self._next_flush_ms,
         ):
             if deadline is not None and (earliest is None or deadline < earliest):
@@ -453,14 +477,22 @@ class Broker:
 
     def delete_topic(self, name: str, now_ms: int) -> None:
         """Remove a topic, its logs and the offsets that groups committed on it."""
-        self.metadata.delete_topic(name)
+        topic_id = self.metadata.delete_topic(name)
         for index, log in enumerate(self._partitions.pop(name, [])):
             self.logs.delete(name, index, now_ms)
             self.compaction.forget(name, index)
             if log is not None:
                 self.purgatory.on_progress(log, now_ms)
+                self._flush_due.pop(log, None)
                 self.flushes.forget(log, now_ms)
-        self.host.run_groups(self.groups.on_topics_deleted([name], now_ms), now_ms)
+        self._end_deletion(topic_id, name, now_ms)
+
+    def _end_deletion(self, topic_id: uuid.UUID, name: str, now_ms: int) -> None:
+        """The topic's logs are gone: so go the offsets that groups committed on it, or they would hold for a topic of the same name."""
+        if self.metadata.topic(name) is None:  # after a start there may be one already, with offsets of its own
+            self.host.run_groups(self.groups.on_topics_deleted([name], now_ms), now_ms)
+        offsets = [log for log in self.partitions_of(OFFSETS_TOPIC) if log is not None]
+        self.flushes.wait(offsets, lambda _: self.metadata.end_deletion(topic_id), now_ms)
 
     def add_partitions(self, name: str, new_count: int, now_ms: int) -> None:
         """Let a topic grow to `new_count` partitions."""

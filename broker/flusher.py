@@ -59,7 +59,7 @@ class Flusher:
         while (job := self._jobs.get()) is not None:
             error = None
             try:
-                self.sync([file for _, token in job.tokens for file in token.files])
+                self.sync(list(job.files))
             except OSError as failure:
                 error = failure
             self._on_done(job, error)

@@ -10,7 +10,8 @@ A journal is a file of frames, each appended by one write and flushed before it 
     kind             fields
     header           version (1)                             the first frame
     topic            name, id (16 bytes), partitions, configs     made, grown or configured: the last one holds
-    topic_deleted    name
+    topic_deleted    name, id                                its directories go from now on
+    topic_gone       id                                      they are gone, and the offsets of groups on it
     broker_configs   configs                                 the dynamic settings, whole
     producer_ids     next                                    ids below it may be in use
 
@@ -62,6 +63,7 @@ class Topic:
 class ClusterMetadata:
     """All topics in the order of their making, the dynamic settings, and the producer ids given out.
 
+    deletions: name by id, of the topics whose deletion has begun and may not have come to its end.
     Takes:  disk and the journal's path; made if it is not there.
     Raises: JournalError.
     """
@@ -70,6 +72,7 @@ class ClusterMetadata:
         self._disk, self._path = disk, path
         self.topics: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, Topic] = {}
+        self.deletions: dict[uuid.UUID, str] = {}
         self.broker_configs: dict[str, str] = {}
         self.next_producer_id = 0
         self._frames = 0
@@ -120,10 +123,20 @@ class ClusterMetadata:
         )
         return self.create_topic(name, topic_id, partition_count, {"retention.ms": "-1"})
 
-    def delete_topic(self, name: str) -> None:
-        assert name in self.topics, f"{name} does not exist"
-        self._append({"kind": "topic_deleted", "name": name})
+    def delete_topic(self, name: str) -> uuid.UUID:
+        """From its return on the topic is deleted, whatever happens. Gives its id, for `end_deletion`."""
+        topic_id = self.topics[name].topic_id
+        self._append(_deletion_frame(topic_id, name))
         self._drop(name)
+        self.deletions[topic_id] = name
+        self._maybe_rewrite()
+        return topic_id
+
+    def end_deletion(self, topic_id: uuid.UUID) -> None:
+        """Nothing of the topic is left. Not flushed: what is deleted once more does no harm."""
+        self._file.append(_encode({"kind": "topic_gone", "id": topic_id.bytes}))
+        self._frames += 1
+        del self.deletions[topic_id]
         self._maybe_rewrite()
 
     def add_partitions(self, name: str, new_count: int) -> None:
@@ -222,6 +235,10 @@ class ClusterMetadata:
                 self._replay_topic(topic)
             elif kind == "topic_deleted":
                 self._drop(body["name"])
+                if "id" in body:
+                    self.deletions[uuid.UUID(bytes=body["id"])] = body["name"]
+            elif kind == "topic_gone":
+                self.deletions.pop(uuid.UUID(bytes=body["id"]), None)
             elif kind == "broker_configs":
                 self.broker_configs = dict(body["configs"])
             elif kind == "producer_ids":
@@ -246,10 +263,11 @@ class ClusterMetadata:
 
     def _maybe_rewrite(self) -> None:
         """Write the journal anew when at most a tenth of its frames still count."""
-        living = len(self.topics) + 3
+        living = len(self.topics) + len(self.deletions) + 3
         if self._frames < max(SMALLEST_REWRITE, REWRITE_FACTOR * living):
             return
-        frames = [_topic_frame(topic) for topic in self.topics.values()]
+        frames = [_deletion_frame(topic_id, name) for topic_id, name in self.deletions.items()]  # a topic of that name may be there again
+        frames += [_topic_frame(topic) for topic in self.topics.values()]
         frames.append({"kind": "broker_configs", "configs": self.broker_configs})
         frames.append({"kind": "producer_ids", "next": self.next_producer_id})
         self._file.close()
@@ -266,6 +284,10 @@ def _topic_frame(topic: Topic) -> dict[str, Any]:
         "partitions": topic.partition_count,
         "configs": topic.configs,
     }
+
+
+def _deletion_frame(topic_id: uuid.UUID, name: str) -> dict[str, Any]:
+    return {"kind": "topic_deleted", "name": name, "id": topic_id.bytes}
 
 
 def _encode(body: dict[str, Any]) -> bytes:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from protocol.hot_responses import Piece
 from storage.cleaner import CleanJob
+from storage.disk import Syncable
 from storage.log import FlushToken
 
 
@@ -56,7 +57,8 @@ class FlushJob(NamedTuple):
     """Files to be brought to the disk by the rim, which then calls `Broker.on_flushed` with the same job."""
 
     job_id: int
-    tokens: tuple[tuple[Any, FlushToken], ...]  # (Log, token)
+    tokens: tuple[tuple[Any, FlushToken], ...]  # (Log, token): what is durable then
+    files: tuple[Syncable, ...]
 
 
 class Outbox:

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import shutil
+from contextlib import suppress
 from typing import Protocol
 
 Data = bytes | bytearray | memoryview
@@ -94,6 +95,26 @@ class Disk(Protocol):
 
     def boot_id(self) -> str | None:
         """Another one each time the machine starts; None where the system does not tell."""
+
+
+class DirectorySync:
+    """The directory itself as a part of a flush: new files are durable once their names are. Two of the same directory are equal."""
+
+    __slots__ = ("directory", "disk")
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self.disk = disk
+        self.directory = directory
+
+    def fsync(self) -> None:
+        with suppress(FileNotFoundError):  # a topic was deleted since the flush began
+            self.disk.fsync_dir(self.directory)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DirectorySync) and other.directory == self.directory
+
+    def __hash__(self) -> int:
+        return hash(self.directory)
 
 
 class OsFile:

@@ -38,7 +38,8 @@ from protocol.records import (
     records_of,
 )
 from storage.checkpoints import LEADER_EPOCH_NAME, MANIFEST_NAME, Manifest, SegmentNote, encode_epochs
-from storage.disk import Disk, File, Syncable
+from storage.disk import DirectorySync, Disk, File, Syncable
+from storage.flush_journal import JournalEntry
 from storage.leader_epochs import LeaderEpochs
 from storage.log_config import LogConfig
 from storage.producer_state import (
@@ -53,6 +54,7 @@ from storage.segment import (
     DELETED_SUFFIX,
     HIGHEST_RELATIVE_OFFSET,
     INDEX_SUFFIXES,
+    LOG_SUFFIX,
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
     CorruptLog,
@@ -119,10 +121,16 @@ class FetchData(NamedTuple):
 
 
 class FlushToken(NamedTuple):
-    """Fsync each of the files, in any thread; then all below end_offset is durable."""
+    """Fsync each of the files, in any thread; then all below end_offset is durable.
+
+    base_offset, end_position: the active segment, and its size when the flush began. in_place: the files are the log's own, not a journal.
+    """
 
     files: tuple[Syncable, ...]
     end_offset: int
+    base_offset: int
+    end_position: int
+    in_place: bool
 
 
 class TimestampOffset(NamedTuple):
@@ -174,30 +182,12 @@ class Trash:
         heapify(self._heap)
 
 
-class DirectorySync:
-    """The directory itself as a part of a flush: new files are durable once their names are. Two of the same directory are equal."""
-
-    __slots__ = ("directory", "disk")
-
-    def __init__(self, disk: Disk, directory: str) -> None:
-        self.disk = disk
-        self.directory = directory
-
-    def fsync(self) -> None:
-        self.disk.fsync_dir(self.directory)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, DirectorySync) and other.directory == self.directory
-
-    def __hash__(self) -> int:
-        return hash(self.directory)
-
-
 class Log:
     """The log of one partition. Built by `LogManager.create` or by `recovery.load_log`.
 
-    recovery_point: all below it is durable. leader_epoch: given to every batch appended. unread_bytes: what a start after a kill would read,
-    because it came since the last checkpoint; a batch counts as its size and UNREAD_BATCH_BYTES.
+    recovery_point: all below it is durable in its own files; all below durable_offset is there or in a flush journal. leader_epoch: given to
+    every batch appended. unread_bytes: what a start after a kill would read, because it came since the last checkpoint; a batch counts as its
+    size and UNREAD_BATCH_BYTES.
     start_changed, trash, changed: shared with the manager, which writes the checkpoints and removes the files. `changed` has the logs that
     are not as their last checkpoint says, in the order in which they came to be so, with the time.
     """
@@ -235,7 +225,8 @@ class Log:
         self._bases = [segment.base_offset for segment in segments]
         self.log_start_offset = log_start_offset
         self.log_end_offset = self.high_watermark = self.last_stable_offset = log_end_offset
-        self.recovery_point = recovery_point
+        self.recovery_point = self.durable_offset = recovery_point
+        self._durable_position = self.active.size if recovery_point == log_end_offset else -1
         self.producer_state = producer_state
         self.epochs = epochs
         self.leader_epoch = max(epochs.latest, 0)
@@ -552,6 +543,7 @@ class Log:
         self._bases.append(segment.base_offset)
         self.active = segment
         self._unflushed.append(segment)
+        self._durable_position = 0
         self._directory_changed = True
         self._recent, self._older = {}, {}
         self.write_manifest()
@@ -869,7 +861,7 @@ class Log:
     # --- flushing ---------------------------------------------------------------------------------------------------------------
 
     def begin_flush(self) -> FlushToken | None:
-        """The files that hold what is not durable yet; None where all is."""
+        """The files of the log that hold what is not durable in them yet; None where all is."""
         if self.recovery_point >= self.log_end_offset and not self._directory_changed:
             return None
         files: list[Syncable] = [segment.file for segment in self._unflushed]
@@ -879,17 +871,39 @@ class Log:
             files.append(DirectorySync(self.disk, self.directory))
             files.append(DirectorySync(self.disk, self.directory.rpartition("/")[0]))
             self._directory_changed = False
-        return FlushToken(tuple(files), self.log_end_offset)
+        return FlushToken(tuple(files), self.log_end_offset, self.active.base_offset, self.active.size, True)
+
+    def try_begin_journal(self, most_bytes: int) -> tuple[JournalEntry, FlushToken] | None:
+        """What is not durable yet, to be written to a flush journal; None where it has to be flushed in place.
+
+        That is so where there are more than `most_bytes` of it, or a segment before the active one is not durable in its own file: so the
+        journals never hold more than the end of one segment.
+        """
+        segment, position = self.active, self._durable_position
+        size = segment.size - position
+        if position < 0 or size > most_bytes or self._directory_changed or len(self._unflushed) > 1:
+            return None
+        data = segment.file.pread(size, position)
+        assert len(data) == size, f"{segment.path(LOG_SUFFIX)} is shorter than {segment.size} bytes"
+        entry = JournalEntry(self.topic, self.partition, self.topic_id, segment.base_offset, position, data)
+        return entry, FlushToken((), self.log_end_offset, segment.base_offset, segment.size, False)
 
     def finish_flush(self, token: FlushToken) -> None:
-        """All files of the token were fsynced without an error."""
-        if token.end_offset > self.recovery_point:
+        """All files of the token, or the journal that has its entry, were fsynced without an error."""
+        if token.end_offset >= self.durable_offset:
+            self.durable_offset = token.end_offset
+            if token.base_offset == self.active.base_offset:
+                self._durable_position = token.end_position
+        if token.in_place and token.end_offset > self.recovery_point:
             self.recovery_point = token.end_offset
             active = self.active
             if len(self._unflushed) > 1:
                 self._unflushed = [s for s in self._unflushed if s is active or self._end_of(s) > token.end_offset]
 
     def is_flushed(self, end_offset: int) -> bool:
+        return self.durable_offset >= end_offset
+
+    def is_flushed_in_place(self, end_offset: int) -> bool:
         return self.recovery_point >= end_offset
 
     def flush(self) -> None:

@@ -6,6 +6,7 @@
     recovery-point-offset-checkpoint      all below is durable            log-start-offset-checkpoint   where it is not the first segment's
     replication-offset-checkpoint         the high watermarks             cleaner-offset-checkpoint     kept by the cleaner
     barnabas-boot-id                      the run of the machine in which a broker last used the directory
+    barnabas-flush-<n>.journal            ends of logs that are durable there and not in the logs' files yet
     <topic>-<partition>/                  a log                           <…>.<32 hex digits>-delete/   one that is going
 
 A log that cannot be loaded is not among `logs` but in `offline`, with the error that says why; the others are served.
@@ -38,6 +39,7 @@ from storage.checkpoints import (
     encode_properties,
 )
 from storage.disk import Disk, Lock, Syncable
+from storage.flush_journal import FlushJournal
 from storage.leader_epochs import LeaderEpochs
 from storage.log import Log, Trash
 from storage.log_config import LogConfig
@@ -115,6 +117,7 @@ class LogManager:
         self._written: dict[str, bytes] = {}
         self._points: Offsets = {}
         self._lock: Lock | None = None
+        self.journal: FlushJournal  # from `load` on, when the directory is ours
         self._deletion_count = 0
         first = now_ms + config.initial_task_delay_ms
         self._next_checkpoint_ms = first
@@ -153,6 +156,8 @@ class LogManager:
         self.lost_power = used_before and not clean and not self._is_same_boot()
         if used_before and not clean:
             self.disk.fsync_dir(self.data_dir)  # logs that were made just before the process was killed may not be durable by name
+        self.journal = FlushJournal(self.disk, self.data_dir)
+        redo = self.journal.read() if self.journal.has_older and (self.lost_power or clean) else None
         points = self._load_offsets(RECOVERY_POINT_NAME)
         starts = self._load_offsets(LOG_START_NAME)
         found = self._directories(now_ms)
@@ -177,6 +182,7 @@ class LogManager:
                     log_start_offset=starts.get(key),
                     clean=clean,
                     intact=not self.lost_power,
+                    redo=redo,
                     now_ms=now_ms,
                     cache=self.cache,
                     trash=self._trash,
@@ -194,6 +200,8 @@ class LogManager:
             done += 1
             on_read(0)
         self._checkpoint(force=False)
+        if redo is not None and (clean or self.disk.boot_id() is not None):  # else it may have been a kill, and the logs are to be flushed
+            self.journal.forget_older(keep_found=bool(self.offline))
         if not self.lost_power:
             self.note_boot()
         if clean:
@@ -401,8 +409,8 @@ class LogManager:
         self.write_starts()
 
     def write_recovery_point(self, log: Log, offset: int) -> None:
-        """Have it written down that all below `offset` is durable, which it is: gaps below are no damage then."""
-        assert log.is_flushed(offset), f"{log!r} is durable up to {log.recovery_point}, not {offset}"
+        """Have it written down that all below `offset` is durable in its files, which it is: gaps below are no damage then."""
+        assert log.is_flushed_in_place(offset), f"{log!r} is durable up to {log.recovery_point}, not {offset}"
         if self._points.get((log.topic, log.partition), 0) < offset:
             self._checkpoint(force=False)
 
@@ -431,6 +439,8 @@ class LogManager:
         for log in self.logs.values():
             log.end_close()
         self._checkpoint(force=True)
+        self.journal.begin_next()
+        self.journal.forget_older(keep_found=bool(self.offline))
         self.disk.write_atomic(self._path(CLEAN_SHUTDOWN_NAME), CLEAN_SHUTDOWN)
         if self._lock is not None:
             self._lock.release()

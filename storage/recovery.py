@@ -9,6 +9,8 @@ What is no whole batch with a right checksum, above the recovery point and with 
 that is logged. Where something good is behind it, a power failure may have kept later sectors or segments and lost this one (there are
 zeros, or the file ends): then the log ends there, and what follows, none of which was durable, is set aside in files named as the segment
 with `.log.set-aside` for `.log`. Anything else is damage: CorruptLog names the file, the position, and what to do.
+
+Before anything is cut, the flush journals are asked: what they hold was durable, and is written to the log again.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from storage.checkpoints import (
     encode_partition_metadata,
 )
 from storage.disk import Disk
+from storage.flush_journal import Redo
 from storage.leader_epochs import LeaderEpochs
 from storage.log import UNREAD_BATCH_BYTES, Log, Trash, aborted_entry, replay_batch
 from storage.log_config import LogConfig
@@ -85,6 +88,7 @@ def load_log(
     log_start_offset: int | None,
     clean: bool = False,
     intact: bool = False,
+    redo: Redo | None = None,
     now_ms: int,
     cache: IndexCache,
     trash: Trash | None = None,
@@ -97,6 +101,7 @@ def load_log(
     Takes:  recovery_point and log_start_offset as the checkpoints of the log directory tell (0 and None where they do not); the manifest,
             which has a checksum, goes before them where it is up to date. clean: whether the last stop was. intact: whether the machine
             has not been down since, so that all that was ever written is there, and only what the last checkpoint does not know is read.
+            redo: what the flush journals hold, where the log's own files may lack it.
             on_read: told of the bytes of the log that were read, piece by piece.
     Raises: CorruptLog, naming the file and what to do. OSError.
     """
@@ -114,6 +119,8 @@ def load_log(
     loader = _Loader(
         disk, directory, segments, files.snapshots, manifest, recovery_point, config.is_compacted, now_ms, on_read, intact=intact
     )
+    if redo is not None:
+        loader.journaled = partial(redo.tail, topic, partition, topic_id)
     sizes = {segment.base_offset: segment.size for segment in segments}
     state = loader.load()
     if clean and manifest is not None:
@@ -143,6 +150,8 @@ def load_log(
         changed=changed,
         directory_is_durable=clean,
     )
+    if not clean and topic_id != NO_TOPIC_ID:
+        log.directory_changed(f"{directory}/{PARTITION_METADATA_NAME}")  # by which a flush journal's entries are told to be of this log
     log.note_unread(loader.read_bytes, now_ms)
     if clean and manifest is not None and manifest.log_end_offset == end_offset and _is_exact(manifest, segments):
         log.note_as_closed()
@@ -333,6 +342,7 @@ class _Loader:
         self.now_ms = now_ms
         self.on_read = on_read
         self.read_bytes = 0
+        self.journaled: Callable[[int, int], bytes] | None = None  # (base offset, position) -> what the file had from there on
 
     def load(self) -> ProducerStateManager:
         """Check and index what has to be; gives the producers' state at the end of the log. The last segment is open for appends."""
@@ -454,13 +464,31 @@ class _Loader:
             state.end_offset = header.next_offset
 
     def _check(self, segment: Segment, position: int, state: ProducerStateManager) -> None:
-        """Check each batch from `position` on, and note it in the segment's indexes and the producers' state; cut a torn end."""
+        """Check each batch from `position` on, and note it in the segment's indexes and the producers' state.
+
+        A torn or missing end is written again from the flush journals as far as they have it; what is torn beyond that is cut.
+        """
         if position == 0:
             segment.start_empty()
             segment.manifest = None
             segment.written_entries = segment.written_times = -1
             self.disk.unlink(segment.path(INDEX_SUFFIXES[2]))
             state.end_offset = max(state.end_offset, segment.base_offset)
+        position, why = self._check_batches(segment, position, state)
+        while self._write_again(segment, position, state.end_offset):
+            begun_at = position
+            position, why = self._check_batches(segment, position, state)
+            if position == begun_at:
+                break
+        if position < segment.size:
+            self._cut(segment, position, why, state.end_offset)
+        if segment is not self.segments[-1]:
+            segment.close_for_appends()
+        else:
+            segment.write_indexes()
+
+    def _check_batches(self, segment: Segment, position: int, state: ProducerStateManager) -> tuple[int, str]:
+        """Take in the good batches from `position` on; gives where they end, and why they do if it is not the end of the file."""
         end = segment.size
         chunk, chunk_at = b"", position
         why = ""
@@ -493,12 +521,33 @@ class _Loader:
                 why = f"a control batch cannot be read: {error}"
                 break
             position += size
-        if position < end:
-            self._cut(segment, position, why, state.end_offset)
-        if segment is not self.segments[-1]:
-            segment.close_for_appends()
-        else:
-            segment.write_indexes()
+        return position, why
+
+    def _write_again(self, segment: Segment, position: int, end_offset: int) -> bool:
+        """Where a flush journal has the batches that the file lacks from `position` on, write them there; False where none has.
+
+        What the file has beyond them stays, for it may be good: it was written later, and is not durable.
+        """
+        if self.journaled is None or end_offset < self.recovery_point:
+            return False
+        data = self.journaled(segment.base_offset, position)
+        if len(data) < HEADER_SIZE:
+            return False
+        header = read_header(data, 0)
+        if _what_is_wrong(header, end_offset, segment.base_offset, len(data)) or header.base_offset != end_offset:
+            return False
+        beyond = segment.file.pread(segment.size, position + len(data))
+        logger.warning(
+            "%s: %d bytes from byte %d on, which a power failure took, are written again from the flush journal",
+            segment.path(LOG_SUFFIX),
+            len(data),
+            position,
+        )
+        segment.truncate(position)
+        segment.file.append(data + beyond)
+        segment.size = segment.file.size
+        segment.file.fsync()
+        return True
 
     def _read(self, segment: Segment, size: int, position: int) -> bytes:
         data = segment.file.pread(size, position)

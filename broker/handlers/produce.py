@@ -112,7 +112,7 @@ def _append(
         return ProducedPartition(index, error.code, -1, -1, start, record_errors, error.message)
     appended.append(log)
     config = log.config
-    if log.log_end_offset - log.recovery_point >= config.flush_messages:
+    if log.log_end_offset - log.durable_offset >= config.flush_messages:
         unflushed.append(log)
     elif config.flush_ms < NEVER_MS:
         broker.flush_later(log, context.now_ms + config.flush_ms)

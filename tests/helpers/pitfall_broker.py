@@ -180,9 +180,8 @@ class PitfallBroker:
         if not jobs:
             return False
         job = jobs.pop(0)
-        for _, token in job.tokens:
-            for file in token.files:
-                file.fsync()
+        for file in job.files:
+            file.fsync()
         self.broker.on_flushed(job, self.now_ms)
         self._take_answers()
         return True

@@ -27,6 +27,7 @@ changes = st.lists(
     st.one_of(
         st.tuples(st.just("create"), st.sampled_from(NAMES), st.integers(1, 5), configs),
         st.tuples(st.just("delete"), st.sampled_from(NAMES)),
+        st.tuples(st.just("end")),
         st.tuples(st.just("grow"), st.sampled_from(NAMES), st.integers(1, 3)),
         st.tuples(st.just("configure"), st.sampled_from(NAMES), configs),
         st.tuples(st.just("broker"), configs),
@@ -74,6 +75,8 @@ class Model:
         elif kind == "delete" and name in self.topics:
             del self.topics[name]
             metadata.delete_topic(name)
+        elif kind == "end" and metadata.deletions:
+            metadata.end_deletion(next(iter(metadata.deletions)))
         elif kind == "grow" and name in self.topics:
             topic_id, count, own = self.topics[name]
             self.topics[name] = (topic_id, count + arguments[1], own)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sim.disk import Crash, SimDisk
 
+from storage.log import Log
 from storage.log_config import LogConfig
 from storage.log_manager import LogManager, LogManagerConfig
 
@@ -52,7 +53,7 @@ def live(rng: random.Random, disk: SimDisk, power: bool) -> None:
                 if rng.random() < 0.3:
                     log.append_marker(producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=rng.random() < 0.5, now_ms=now_ms)
                 if rng.random() < 0.3:
-                    log.flush()
+                    flush(rng, manager, log)
                     durable = values_of(log)
                 if rng.random() < 0.2:
                     now_ms += 60_000
@@ -81,3 +82,20 @@ def live(rng: random.Random, disk: SimDisk, power: bool) -> None:
             assert last.last_offset in found
             assert log.append(batch([b"x"], pid=1, epoch=0, seq=last.first_sequence, transactional=True), now_ms=now_ms).duplicate
         log.flush()
+
+
+def flush(rng: random.Random, manager: LogManager, log: Log) -> None:
+    """In place, or by the journal; a journal that is over goes when its log was flushed."""
+    begun = log.try_begin_journal(1 << 20) if rng.random() < 0.7 else None
+    if begun is None:
+        log.flush()
+        return
+    entry, token = begun
+    for file in manager.journal.append([entry]):
+        file.fsync()
+    log.finish_flush(token)
+    if rng.random() < 0.2:
+        manager.journal.begin_next()
+        if rng.random() < 0.7:
+            log.flush()
+            manager.journal.forget_older()

@@ -54,7 +54,7 @@ class Node:
 
     def __init__(self, world: World, properties: dict[str, str]) -> None:
         self.world = world
-        self.properties = {"log.dirs": DATA_DIR, **properties}
+        self.properties = {"log.dirs": DATA_DIR, "barnabas.flush.journal.logs": world.rng.choice("0112"), **properties}
         self.disk = SimDisk(world.rng, lambda: world.loop.now_ms)
         self.disk.mkdir(DATA_DIR)
         self.disk.fsync_dir("/")
@@ -231,9 +231,8 @@ class Node:
 
     def _flush(self, job: FlushJob) -> None:
         rng, loop = self.world.rng, self.world.loop
-        files = [file for _, token in job.tokens for file in token.files]
         last_ms = 0
-        for file in files:
+        for file in job.files:
             delay_ms = rng.randint(0, 6)
             last_ms = max(last_ms, delay_ms)
             loop.later(delay_ms, self._sync, self.generation, file)

@@ -48,9 +48,8 @@ class Host:
     def flush(self) -> None:
         while self.outbox.flushes:
             job = self.outbox.flushes.pop()
-            for _, token in job.tokens:
-                for file in token.files:
-                    file.fsync()
+            for file in job.files:
+                file.fsync()
             self.flushes.on_flushed(job, self.now_ms)
 
     def clean(self, error: str = "") -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from broker.flush_queue import FlushQueue
 from broker.outbox import Outbox
+from storage.log import FlushToken
 
 
 class FakeLog:
@@ -24,10 +25,10 @@ class FakeLog:
         return self.flushed >= end_offset
 
     def begin_flush(self) -> Any:
-        return None if self.flushed == self.log_end_offset else self.log_end_offset
+        return None if self.flushed == self.log_end_offset else FlushToken((), self.log_end_offset, 0, 0, True)
 
-    def finish_flush(self, token: int) -> None:
-        self.flushed = max(self.flushed, token)
+    def finish_flush(self, token: FlushToken) -> None:
+        self.flushed = max(self.flushed, token.end_offset)
 
 
 class Queue:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from broker.flusher import PARALLEL_FILES, Flusher
 from broker.outbox import FlushJob
-from storage.log import FlushToken
 
 
 class File:
@@ -44,8 +42,7 @@ def flusher(done: Done) -> Iterator[Flusher]:
 
 
 def job(number: int, *logs: list[File]) -> FlushJob:
-    tokens: tuple[Any, ...] = tuple((None, FlushToken(tuple(files), 0)) for files in logs)
-    return FlushJob(number, tokens)
+    return FlushJob(number, (), tuple(file for files in logs for file in files))
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, PARALLEL_FILES - 1, PARALLEL_FILES, PARALLEL_FILES + 1, 1000])

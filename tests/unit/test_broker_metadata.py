@@ -252,10 +252,11 @@ def test_topics_that_are_all_deleted_leave_a_small_journal(path: Path) -> None:
     metadata = opened(path)
     for number in range(SMALLEST_REWRITE // 2 + 10):
         metadata.create_topic(f"t{number}", uuid.UUID(int=number + 1), 1, {})
-    largest = path.stat().st_size
+    frames = 0
     for name in list(metadata.topics):
-        metadata.delete_topic(name)
-    assert path.stat().st_size < largest / 5
+        metadata.end_deletion(metadata.delete_topic(name))
+        frames = max(frames, metadata._frames)
+    assert metadata._frames < SMALLEST_REWRITE < frames
     assert opened(path).topics == {}
 
 
@@ -267,3 +268,24 @@ def test_a_journal_whose_topics_live_is_not_written_anew_again_and_again(path: P
         sizes.append(path.stat().st_size)
     assert sizes == sorted(sizes)
     assert len(opened(path).topics) == SMALLEST_REWRITE + 200
+
+
+def test_a_deletion_is_remembered_until_it_is_over(path: Path) -> None:
+    """The journal is written anew in between: what is not over is in it still."""
+    metadata = opened(path)
+    for number in range(1, 5):
+        metadata.create_topic(f"t{number}", uuid.UUID(int=number), 1, {})
+    metadata.end_deletion(metadata.delete_topic("t1"))
+    metadata.delete_topic("t2")
+    for _ in range(SMALLEST_REWRITE):
+        metadata.set_next_producer_id(metadata.next_producer_id + 1)
+    assert path.stat().st_size < 1000
+    metadata.delete_topic("t3")
+    metadata.create_topic("t3", uuid.UUID(int=33), 1, {})
+    metadata.close()
+    again = opened(path)
+    assert again.deletions == {uuid.UUID(int=2): "t2", uuid.UUID(int=3): "t3"}
+    assert list(again.topics) == ["t4", "t3"]
+    again.end_deletion(uuid.UUID(int=2))
+    again.close()
+    assert opened(path).deletions == {uuid.UUID(int=3): "t3"}

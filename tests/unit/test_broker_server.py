@@ -378,7 +378,7 @@ class SlowFile:
 
 
 def flush(rim: Rim, *files: SlowFile) -> FlushJob:
-    job = FlushJob(1, ((cast(Any, object()), FlushToken(cast(Any, files), 1)),))
+    job = FlushJob(1, (), files)
     rim.broker.outbox.flushes.append(job)
     rim.server.carry_out()
     return job

@@ -1,0 +1,173 @@
+"""What makes the small ends of many logs durable with one fsync.
+
+A transaction over a thousand partitions leaves a few hundred bytes in each of a thousand files, and a commit has to wait until all are on the
+disk. Instead of flushing each file, the ends that are not durable yet are written once more, one after the other, to a flush journal, and
+that file is flushed. The logs' own files are flushed later, many commits at a time, in the background; then the journal is deleted.
+
+    barnabas-flush-<10 digits>.journal    in the data directory, numbered upwards; appended to only, in frames:
+
+    | bytes | field                                                                       |
+    |-------|-----------------------------------------------------------------------------|
+    | 4     | length of the payload, uint32                                               |
+    | 4     | CRC-32C of the payload, uint32                                              |
+    | n     | msgpack: a list of [topic, partition, topic id (16 bytes), base offset of   |
+    |       | the segment, position in its file, bytes]                                   |
+
+A journal is read after a power loss alone (a kill leaves the page cache): where a log is torn or short at or above its recovery point, what
+the journal has from that position on is written there again. Of the journal itself, what ends in a frame that is not whole was never
+promised to anybody.
+
+Why it is safe: only the end of an active segment comes here, and the log's next flush after that segment was closed is one of the files
+themselves, so what is durable above a recovery point lies in one segment and is all in the journals. A position in a file means the same
+bytes as long as the segment is not cleaned, and a segment is cleaned only below a recovery point that is written down.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import struct
+import uuid
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgpack
+from crc32c import crc32c
+
+from storage.disk import DirectorySync, Disk, File, Syncable
+
+_NAME = re.compile(r"barnabas-flush-(\d{10})\.journal")
+_FRAME = struct.Struct(">II")
+
+logger = logging.getLogger(__name__)
+
+
+class JournalEntry(NamedTuple):
+    """The bytes that the log file of one segment has from `position` on."""
+
+    topic: str
+    partition: int
+    topic_id: uuid.UUID
+    base_offset: int
+    position: int
+    data: bytes
+
+
+class _Run(NamedTuple):
+    """Bytes that follow each other in a file, in pieces."""
+
+    position: int
+    pieces: list[bytes]
+
+    @property
+    def end(self) -> int:
+        return self.position + sum(map(len, self.pieces))
+
+
+class Redo:
+    """What the journals hold of each segment."""
+
+    def __init__(self) -> None:
+        self._runs: dict[tuple[str, int, uuid.UUID, int], list[_Run]] = {}
+        self._ends: dict[tuple[str, int, uuid.UUID, int], int] = {}
+
+    def add(self, entry: JournalEntry) -> None:
+        """Entries come in the order in which they were written; where two overlap, the later one is right."""
+        key = entry.topic, entry.partition, entry.topic_id, entry.base_offset
+        runs = self._runs.setdefault(key, [])
+        if runs and self._ends[key] == entry.position:
+            runs[-1].pieces.append(entry.data)
+        else:
+            runs.append(_Run(entry.position, [entry.data]))
+        self._ends[key] = entry.position + len(entry.data)
+
+    def tail(self, topic: str, partition: int, topic_id: uuid.UUID, base_offset: int, position: int) -> bytes:
+        """The bytes of a segment's file from `position` on, as far as the latest run that holds it goes; empty where none does."""
+        for run in reversed(self._runs.get((topic, partition, topic_id, base_offset), ())):
+            if run.position <= position < run.end:
+                return b"".join(run.pieces)[position - run.position :]
+        return b""
+
+
+class FlushJournal:
+    """The journals of one data directory: one that grows, and older ones whose logs are not all flushed yet.
+
+    Order of effects: an entry is written -> the journal is flushed -> what it holds counts as durable -> `begin_next` -> the logs' own files
+    are flushed -> `forget_older`. At a start, what an earlier run left is older: after a power loss it is read and then forgotten, after a
+    kill it is forgotten when all logs were flushed.
+    """
+
+    def __init__(self, disk: Disk, data_dir: str) -> None:
+        self._disk = disk
+        self._data_dir = data_dir
+        self._found = sorted(int(match[1]) for name in disk.list(data_dir) if (match := _NAME.fullmatch(name)))
+        self._older = list(self._found)
+        self._number = self._found[-1] if self._found else 0
+        self._file: File | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the journal that grows."""
+        return 0 if self._file is None else self._file.size
+
+    @property
+    def has_older(self) -> bool:
+        return bool(self._older)
+
+    def append(self, entries: Iterable[JournalEntry]) -> list[Syncable]:
+        """Write one frame. Gives what is to be fsynced before it counts. OSError is fatal."""
+        payload = msgpack.packb([[*entry[:2], entry.topic_id.bytes, *entry[3:]] for entry in entries])
+        is_new = self._file is None
+        if self._file is None:
+            self._number += 1
+            self._file = self._disk.open(self._path(self._number), create=True)
+        self._file.append(_FRAME.pack(len(payload), crc32c(payload)) + payload)
+        return [self._file, DirectorySync(self._disk, self._data_dir)] if is_new else [self._file]
+
+    def begin_next(self) -> None:
+        """What is appended from now on goes to a new journal."""
+        if self._file is not None:
+            self._file = None  # closed with the last reference: a flush may still hold it
+            self._older.append(self._number)
+
+    def forget_older(self, *, keep_found: bool = False) -> None:
+        """All that the older ones hold is on the disk in its own files.
+
+        Takes:  keep_found, whether to keep those that were there at the start: for logs that are off line.
+        """
+        gone = [number for number in self._older if not (keep_found and number in self._found)]
+        for number in gone:
+            self._disk.unlink(self._path(number))
+        if gone:
+            self._disk.fsync_dir(self._data_dir)
+        self._older = []
+
+    def read(self) -> Redo:
+        """All that the older journals hold. Raises OSError."""
+        redo = Redo()
+        for number in self._older:
+            path = self._path(number)
+            data = self._disk.read(path)
+            position = 0
+            while position < len(data):
+                payload = _frame_at(data, position)
+                if payload is None:
+                    logger.info("%s ends at byte %d, in the midst of a flush that was never finished", path, position)
+                    break
+                for topic, partition, topic_id, base_offset, at, content in msgpack.unpackb(payload):
+                    redo.add(JournalEntry(topic, partition, uuid.UUID(bytes=topic_id), base_offset, at, content))
+                position += _FRAME.size + len(payload)
+        return redo
+
+    def _path(self, number: int) -> str:
+        return f"{self._data_dir}/barnabas-flush-{number:010}.journal"
+
+
+def _frame_at(data: bytes, position: int) -> bytes | None:
+    """The payload of a whole frame; None where there is none."""
+    start = position + _FRAME.size
+    if start > len(data):
+        return None
+    length, crc = _FRAME.unpack_from(data, position)
+    payload = data[start : start + length]
+    return payload if len(payload) == length > 0 and crc32c(payload) == crc else None

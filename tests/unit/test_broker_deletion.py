@@ -1,0 +1,98 @@
+"""A topic whose deletion has begun is gone, whatever happens to the broker meanwhile; until then it is whole."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from helpers.pitfall_broker import PitfallBroker, Producer
+from sim.disk import Crash
+
+from protocol import messages
+
+PARTITIONS = 3
+
+
+def prepared() -> PitfallBroker:
+    """A topic with a record in each partition, and a group that has read it; all of it on the disk."""
+    b = PitfallBroker()
+    b.topic("t", PARTITIONS, flush_messages="1")
+    for partition in range(PARTITIONS):
+        assert b.produce("t", (b"old",), partition=partition) == (0, 0)
+    p = Producer(b, "txn")
+    p.send_offset("g", "t", 1)
+    assert p.end(True) == 0
+    b.stop()
+    return b
+
+
+def delete(b: PitfallBroker) -> None:
+    request = messages.DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
+    assert b.call(request, 3).responses[0].error_code == 0
+
+
+@pytest.mark.parametrize("way", ["kill", "lose_power"])
+def test_cut_short_at_any_step_it_is_all_there_or_all_gone(way: str) -> None:
+    outcomes = set()
+    for steps in itertools.count():
+        b = prepared()
+        b.disk.crash_in(steps)
+        try:
+            delete(b)
+        except Crash:
+            getattr(b, way)()
+        else:
+            break
+        found = b.broker.metadata.topic("t")
+        if found is not None:
+            assert [b.read("t", partition) for partition in range(PARTITIONS)] == [[b"old"]] * PARTITIONS, f"step {steps}"
+            assert b.group_offset("g", "t") == (0, 1)
+        else:
+            assert not {f"t-{partition}" for partition in range(PARTITIONS)} & set(b.disk.list("/data")), f"step {steps}"
+            b.topic("t", PARTITIONS)
+            assert [b.read("t", partition) for partition in range(PARTITIONS)] == [[]] * PARTITIONS
+            assert b.group_offset("g", "t") == (0, -1), f"step {steps}: the offset is of the topic that was deleted"
+        outcomes.add(found is not None)
+        getattr(b, way)()
+        assert b.broker.metadata.topic("t") is not None, "a new topic of that name stays"
+        assert b.broker.metadata.deletions == {}
+    assert steps > PARTITIONS
+    assert outcomes == {True, False}
+
+
+def test_what_is_finished_is_not_done_again() -> None:
+    """A directory that was brought back by hand is another broker's, whose topics are taken over: it is not deleted again."""
+    b = prepared()
+    delete(b)
+    assert b.broker.metadata.deletions == {}
+    going = [name for name in b.disk.list("/data") if name.startswith("t-") and name.endswith("-delete")]
+    assert len(going) == PARTITIONS
+    b.broker.close_logs(b.now_ms)
+    b.disk.kill()
+    for name in going:
+        b.disk.rename(f"/data/{name}", f"/data/{name[:3]}")
+    b.open()
+    assert [b.read("t", partition) for partition in range(PARTITIONS)] == [[b"old"]] * PARTITIONS
+
+
+def test_a_flush_of_a_topic_that_is_deleted_meanwhile_does_no_harm() -> None:
+    b = PitfallBroker()
+    b.topic("t", flush_ms="1")
+    assert b.produce("t", (b"old",)) == (0, 0)
+    b.hold_flushes()
+    b.tick(5)
+    assert b.broker.outbox.flushes, "the new log's directory is to be flushed"
+    delete(b)
+    b.release_flushes()
+    b.topic("t")
+    assert b.read("t") == []
+
+
+def test_a_topic_that_is_deleted_before_its_flush_is_due_is_let_be() -> None:
+    b = PitfallBroker()
+    b.topic("t", flush_ms="50")
+    assert b.produce("t", (b"old",)) == (0, 0)
+    delete(b)
+    b.topic("t")
+    b.tick(60)
+    assert b.read("t") == []

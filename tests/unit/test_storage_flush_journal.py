@@ -1,0 +1,225 @@
+"""Ends of logs that are durable in a flush journal: what a power loss takes from the logs is there again."""
+
+from __future__ import annotations
+
+import logging
+import random
+import uuid
+from pathlib import Path
+
+import pytest
+from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, committed_values, kill, new_log, open_manager, values_of
+
+from storage.disk import OsDisk, Syncable
+from storage.flush_journal import FlushJournal, JournalEntry, Redo
+from storage.log import Log
+from storage.log_config import LogConfig
+from storage.log_manager import LogManager
+
+OTHER_ID = uuid.UUID(int=77)
+
+
+def append(log: Log, count: int, *, transactional: bool = False) -> None:
+    entry = log.producer_state.producers.get(1)
+    first = 0 if entry is None else entry.last_sequence + 1
+    for sequence in range(first, first + count):
+        value = b"%d" % sequence
+        log.append(batch([value], pid=1, epoch=0, seq=sequence, transactional=transactional), now_ms=NOW_MS)
+
+
+def sync(files: list[Syncable]) -> None:
+    for file in files:
+        file.fsync()
+
+
+def flush_to_journal(manager: LogManager, *logs: Log) -> None:
+    begun = [found for log in logs if (found := log.try_begin_journal(1 << 20)) is not None]
+    assert len(begun) == len(logs)
+    sync(manager.journal.append([entry for entry, _ in begun]))
+    for log, (_, token) in zip(logs, begun, strict=True):
+        log.finish_flush(token)
+
+
+def flushed_log(path: Path, **config: object) -> tuple[LogManager, Log]:
+    manager, log = new_log(path, **config)
+    append(log, 2)
+    log.flush()
+    return manager, log
+
+
+def cut(log: Log, size: int) -> None:
+    path = Path(log.active.path(".log"))
+    path.write_bytes(path.read_bytes()[:size])
+
+
+def journals(path: Path) -> list[str]:
+    return sorted(file.name for file in path.glob("barnabas-flush-*.journal"))
+
+
+@pytest.mark.parametrize("keep", ["all before", "half a batch", "a hole"])
+def test_what_a_power_loss_took_is_written_again(tmp_path: Path, keep: str, caplog: pytest.LogCaptureFixture) -> None:
+    manager, log = flushed_log(tmp_path)
+    size = log.size_bytes
+    append(log, 3)
+    flush_to_journal(manager, log)
+    append(log, 2)
+    flush_to_journal(manager, log)
+    assert (log.recovery_point, log.durable_offset, log.is_flushed(7), log.is_flushed_in_place(3)) == (2, 7, True, False)
+    path = Path(log.active.path(".log"))
+    whole = path.read_bytes()
+    if keep == "a hole":
+        path.write_bytes(whole[: size + 10] + bytes(60) + whole[size + 70 :])
+    else:
+        cut(log, size if keep == "all before" else size + 100)
+    kill(manager)
+    with caplog.at_level(logging.WARNING):
+        again = open_manager(tmp_path)
+    log = again.logs["t", 0]
+    assert log.log_end_offset == 7 and path.read_bytes() == whole
+    assert values_of(log) == {number: b"%d" % number for number in range(7)}
+    assert "written again from the flush journal" in caplog.text
+    append(log, 1)  # the producer's state is that of the end
+    assert journals(tmp_path) == []
+
+
+def test_what_was_written_later_stays_where_it_is_whole(tmp_path: Path) -> None:
+    manager, log = flushed_log(tmp_path)
+    size = log.size_bytes
+    append(log, 2)
+    flush_to_journal(manager, log)
+    append(log, 2)
+    path = Path(log.active.path(".log"))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:size] + bytes(100) + whole[size + 100 :])
+    kill(manager)
+    log = open_manager(tmp_path).logs["t", 0]
+    assert log.log_end_offset == 6 and path.read_bytes() == whole
+
+
+def test_transactions_are_known_again(tmp_path: Path) -> None:
+    manager, log = flushed_log(tmp_path)
+    size = log.size_bytes
+    append(log, 2, transactional=True)
+    log.append_marker(producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=False, now_ms=NOW_MS)
+    append(log, 1, transactional=True)
+    flush_to_journal(manager, log)
+    cut(log, size)
+    kill(manager)
+    log = open_manager(tmp_path).logs["t", 0]
+    assert log.log_end_offset == 6 and log.last_stable_offset == 5
+    assert sorted(committed_values(log)) == [0, 1]
+
+
+def test_a_kill_leaves_the_journal_until_the_logs_are_flushed(tmp_path: Path) -> None:
+    manager, log = flushed_log(tmp_path)
+    append(log, 1)
+    flush_to_journal(manager, log)
+    kill(manager, machine=False)
+    again = open_manager(tmp_path)
+    assert journals(tmp_path) == ["barnabas-flush-0000000001.journal"] and again.journal.has_older
+    append(again.logs["t", 0], 1)
+    assert again.logs["t", 0].try_begin_journal(1 << 20) is None, "the first flush after a start that was not clean is in place"
+    again.logs["t", 0].flush()
+    append(again.logs["t", 0], 1)
+    flush_to_journal(again, again.logs["t", 0])
+    assert journals(tmp_path) == ["barnabas-flush-0000000001.journal", "barnabas-flush-0000000002.journal"]
+    again.journal.forget_older()
+    assert journals(tmp_path) == ["barnabas-flush-0000000002.journal"]
+
+
+def test_a_clean_stop_leaves_none(tmp_path: Path) -> None:
+    manager, log = flushed_log(tmp_path)
+    append(log, 1)
+    flush_to_journal(manager, log)
+    manager.close(NOW_MS)
+    assert journals(tmp_path) == []
+    assert open_manager(tmp_path).logs["t", 0].log_end_offset == 3
+
+
+def test_a_topic_of_the_same_name_is_another_one(tmp_path: Path) -> None:
+    manager, log = flushed_log(tmp_path)
+    append(log, 2)
+    flush_to_journal(manager, log)
+    manager.delete("t", 0, NOW_MS)
+    manager.create("t", 0, OTHER_ID, LogConfig(), NOW_MS).flush()
+    kill(manager)
+    assert open_manager(tmp_path).logs["t", 0].log_end_offset == 0
+
+
+@pytest.mark.parametrize("torn_bytes", [0, 10])
+def test_what_is_below_the_recovery_point_is_not_written_again(tmp_path: Path, torn_bytes: int) -> None:
+    """A segment is cleaned only below a recovery point that is written down, and must not be given old bytes."""
+    manager, log = flushed_log(tmp_path)
+    size = log.size_bytes
+    append(log, 2)
+    flush_to_journal(manager, log)
+    log.flush()
+    manager.write_recovery_point(log, 4)
+    cut(log, size + torn_bytes)
+    kill(manager)
+    again = open_manager(tmp_path)
+    assert list(again.offline) == ([("t", 0)] if torn_bytes else [])
+    assert torn_bytes or again.logs["t", 0].log_end_offset == 2
+    assert bool(journals(tmp_path)) == bool(torn_bytes), "kept for a log that is off line"
+
+
+def test_a_segment_that_was_closed_is_flushed_in_place(tmp_path: Path) -> None:
+    manager, log = flushed_log(tmp_path, segment_bytes=350)
+    append(log, 1)
+    flush_to_journal(manager, log)
+    while len(log.segments) == 1:
+        append(log, 1)
+    assert log.try_begin_journal(1 << 20) is None
+    token = log.begin_flush()
+    assert token is not None
+    paths = [getattr(file, "path", "") for file in token.files]
+    assert [segment.path(".log") for segment in log.segments] == paths[:2]
+    sync(list(token.files))
+    log.finish_flush(token)
+    assert log.recovery_point == log.durable_offset == log.log_end_offset
+    append(log, 1)
+    flush_to_journal(manager, log)
+
+
+def test_much_is_flushed_in_place(tmp_path: Path) -> None:
+    _, log = flushed_log(tmp_path)
+    append(log, 1)
+    assert log.try_begin_journal(68) is None
+    assert log.try_begin_journal(69) is not None
+
+
+def entries(count: int, seed: int = 1) -> list[JournalEntry]:
+    rng = random.Random(seed)
+    return [JournalEntry("t", number, TOPIC_ID, 100, 1000, rng.randbytes(50)) for number in range(count)]
+
+
+def test_a_journal_that_ends_in_a_torn_frame_counts_up_to_there(tmp_path: Path) -> None:
+    journal = FlushJournal(OsDisk(), str(tmp_path))
+    first, second = entries(3, 1), entries(3, 2)
+    sync(journal.append(first))
+    kept = journal.size_bytes
+    journal.append([entry._replace(position=1050) for entry in second])
+    path = tmp_path / journals(tmp_path)[0]
+    whole = path.read_bytes()
+    for end in range(kept, len(whole)):
+        path.write_bytes(whole[:end])
+        found = FlushJournal(OsDisk(), str(tmp_path)).read()
+        assert [found.tail("t", entry.partition, TOPIC_ID, 100, 1000) for entry in first] == [entry.data for entry in first]
+    path.write_bytes(whole)
+    found = FlushJournal(OsDisk(), str(tmp_path)).read()
+    assert found.tail("t", 0, TOPIC_ID, 100, 1000) == first[0].data + second[0].data
+    for position in range(kept, len(whole)):
+        damaged = bytearray(whole)
+        damaged[position] ^= 1
+        path.write_bytes(damaged)
+        found = FlushJournal(OsDisk(), str(tmp_path)).read()
+        assert found.tail("t", 0, TOPIC_ID, 100, 1000) == first[0].data
+
+
+def test_the_latest_bytes_of_a_position_are_right() -> None:
+    redo = Redo()
+    for position, data in ((0, b"abc"), (3, b"def"), (10, b"later"), (4, b"XYZ"), (7, b"!")):
+        redo.add(JournalEntry("t", 0, TOPIC_ID, 0, position, data))
+    tails = {at: redo.tail("t", 0, TOPIC_ID, 0, at) for at in (0, 3, 4, 6, 7, 8, 10, 14, 15)}
+    assert tails == {0: b"abcdef", 3: b"def", 4: b"XYZ!", 6: b"Z!", 7: b"!", 8: b"", 10: b"later", 14: b"r", 15: b""}
+    assert redo.tail("t", 1, TOPIC_ID, 0, 0) == redo.tail("t", 0, OTHER_ID, 0, 0) == redo.tail("t", 0, TOPIC_ID, 5, 0) == b""
