@@ -22,6 +22,7 @@ from typing import IO, Any
 
 import msgpack
 
+from protocol.compression import Levels
 from storage.cleaner import CleanedSegment, CleanJob, CleanResult, clean
 from storage.disk import OsDisk
 from storage.segment import CorruptLog
@@ -181,6 +182,7 @@ def _pack_job(job: CleanJob) -> bytes:
 def _unpack_job(data: bytes) -> CleanJob:
     fields = msgpack.unpackb(data, strict_map_key=False, use_list=False)
     fields["aborted"] = tuple(TxnIndex.decode(fields["aborted"]).entries)
+    fields["levels"] = Levels(*fields["levels"])
     return CleanJob(**fields)
 
 

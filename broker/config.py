@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
+from protocol.compression import Levels
 from storage.log_config import LogConfig
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
@@ -130,7 +131,7 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 _TOPIC_ROWS = (
     _topic("cleanup.policy", Kind.LIST, ("delete",), "What becomes of old data: delete, compact, or both.", "log.cleanup.policy", choices=POLICIES),
     _topic("compression.gzip.level", Kind.INT, -1, "The level where the broker compresses with gzip.", "compression.gzip.level", lowest=-1, highest=9, never=(0,), never_because="it is 1 to 9, or -1 for the codec's default"),
-    _topic("compression.lz4.level", Kind.INT, 9, "The level where the broker compresses with lz4.", "compression.lz4.level", lowest=1, highest=17),
+    _topic("compression.lz4.level", Kind.INT, 9, "The level where the broker compresses with lz4; 9 stands for its fast compressor.", "compression.lz4.level", lowest=1, highest=17),
     _topic("compression.type", Kind.STRING, "producer", "The codec that data are stored in; producer: as they come.", "compression.type", choices=CODECS),
     _topic("compression.zstd.level", Kind.INT, 3, "The level where the broker compresses with zstd.", "compression.zstd.level", lowest=-131072, highest=22),
     _topic("delete.retention.ms", Kind.LONG, DAY_MS, "How long compaction keeps tombstones and markers.", "log.cleaner.delete.retention.ms", lowest=0),
@@ -261,7 +262,7 @@ _BROKER_ROWS = (
     _broker("group.coordinator.new.enable", Kind.BOOLEAN, False, "Accepted; there is one coordinator."),
     _broker("group.coordinator.rebalance.protocols", Kind.LIST, ("classic",), "Accepted; the classic protocol is spoken."),
     _broker("group.coordinator.threads", Kind.INT, 1, "Accepted."),
-    _broker("connections.max.idle.ms", Kind.LONG, 600_000, "Accepted; idle connections are kept."),
+    _broker("connections.max.idle.ms", Kind.LONG, 600_000, "A connection on which nothing came or was sent for so long, and that waits for no answer, is closed; negative: never."),
     _broker("num.network.threads", Kind.INT, 3, "Accepted; there is one thread.", lowest=1, dynamic=True),
     _broker("num.io.threads", Kind.INT, 8, "Accepted; there is one thread.", lowest=1, dynamic=True),
     _broker("num.recovery.threads.per.data.dir", Kind.INT, 1, "Accepted.", lowest=1, dynamic=True),
@@ -281,8 +282,8 @@ _BROKER_ROWS = (
     _broker("authorizer.class.name", Kind.STRING, "", "None yet; a value is refused."),
     _broker("barnabas.disk.reserve.bytes", Kind.LONG, 64 << 20, "Clients are refused when less than this is free on the disk; it is kept for ending transactions.", lowest=0),
     _broker("barnabas.producer.snapshot.interval.ms", Kind.LONG, 30_000, "How long a partition's producers may differ from their last snapshot, which bounds what a start after a kill reads.", lowest=1),
-    _broker("barnabas.transaction.durability", Kind.STRING, "flush", "flush: a commit is answered when its data and its decision are on the disk; os: when the system has them.", choices=("flush", "os")),
     _broker("barnabas.flush.journal.logs", Kind.INT, 2, "Where so many logs are to be flushed together, what little each has goes to a journal first, and one file is flushed instead of all; 0: never.", lowest=0),
+    _broker("barnabas.transaction.durability", Kind.STRING, "flush", "flush: a commit is answered when its data and its decision are on the disk; os: when the system has them.", choices=("flush", "os")),
 )  # fmt: skip
 BROKER_SETTINGS = {row.name: row for row in _BROKER_ROWS}
 
@@ -572,6 +573,7 @@ def topic_log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogC
         retention_bytes=value("retention.bytes"),
         cleanup_policy=frozenset(value("cleanup.policy")),
         compression_type=value("compression.type"),
+        compression_levels=Levels(value("compression.gzip.level"), value("compression.lz4.level"), value("compression.zstd.level")),
         timestamp_type_log_append=value("message.timestamp.type") == "LogAppendTime",
         timestamp_before_max_ms=min(value("message.timestamp.before.max.ms"), value("message.timestamp.difference.max.ms")),
         timestamp_after_max_ms=min(value("message.timestamp.after.max.ms"), value("message.timestamp.difference.max.ms")),

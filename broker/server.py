@@ -6,6 +6,11 @@ CPU, by its copies.)
 
 Order of effects in one event: bytes are received until the socket has no more or a share is used up; each whole frame is given to the broker;
 after each the outbox is carried out. A connection whose request is parked, or whose last answer is not yet sent, reads no further frame.
+
+Idle connections (`connections.max.idle.ms`): what happens on a connection leaves a mark, and no more; from time to time all marks are looked
+at. The time is that of the sweeps, so a connection ends up to a twentieth later than asked for, and a process that was stopped for an hour
+does not hang up on everybody when it goes on. A connection that waits for its answer is not idle. (In Apache Kafka it is, and a member whose
+JoinGroup waits longer than that for the others has to begin anew, and they with it.)
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import math
 import os
 import socket
 import time
@@ -36,6 +42,9 @@ READS_PER_EVENT = 8
 BACKLOG = 1024
 SENDFILE_CHUNK_BYTES = 1 << 20
 GATHERED_BYTES = 64 * 1024
+IDLE_SWEEPS = 20  # in the time that a connection may be idle
+SHORTEST_SWEEP_S = 0.05
+HANG_UPS_PER_EVENT = 100  # thousands may become idle together, and others have requests
 SMALL_SLICE_BYTES = 4096  # sendfile costs as much as a copy of about 8 KiB, and a packet of its own
 
 
@@ -47,8 +56,8 @@ class Connection:
     """One client's socket: what came in and is not yet a request, what is to go out and is not yet sent."""
 
     __slots__ = (
-        "_buffer", "_gathered", "_gathered_bytes", "_loop", "_out", "_pumping", "_reading", "_server", "_socket", "_writing", "closed",
-        "connection_id", "in_flight", "peer",
+        "_buffer", "_gathered", "_gathered_bytes", "_is_active", "_loop", "_out", "_pumping", "_quiet_sweeps", "_reading", "_server",
+        "_socket", "_writing", "closed", "connection_id", "in_flight", "peer",
     )  # fmt: skip
 
     def __init__(self, server: Server, connection_id: int, sock: socket.socket, peer: str) -> None:
@@ -60,6 +69,8 @@ class Connection:
         self._gathered_bytes = 0
         self.in_flight = self.closed = False
         self._reading = self._writing = self._pumping = False
+        self._is_active = True
+        self._quiet_sweeps = 0
         self._resume_reading()
 
     def _resume_reading(self) -> None:
@@ -89,6 +100,7 @@ class Connection:
             if count == 0:
                 self._server.disconnect(self, None)
                 return
+            self._is_active = True
             self._buffer.received(count)
             self.pump()
             if self.closed or count < len(view):
@@ -173,6 +185,7 @@ class Connection:
         self._flush()
 
     def _on_writable(self) -> None:
+        self._is_active = True
         self._flush()
         if not self._out and not self.closed:
             self.pump()
@@ -211,6 +224,20 @@ class Connection:
         if not self._writing:
             self._writing = True
             self._loop.add_writer(self._socket.fileno(), self._on_writable)
+
+    @property
+    def has_stirred(self) -> bool:
+        """Whether something came or was sent since the last sweep, or is being answered."""
+        return self._is_active or self.in_flight
+
+    def quiet_sweeps(self) -> int:
+        """Asked once a sweep: how many in a row have found that nothing had stirred."""
+        if self.has_stirred:
+            self._is_active = self.in_flight  # its answer, once sent, is something that happened since this sweep
+            self._quiet_sweeps = 0
+        else:
+            self._quiet_sweeps += 1
+        return self._quiet_sweeps
 
     def close(self) -> None:
         """Let go of the socket. What is not sent is lost."""
@@ -263,6 +290,9 @@ class Server:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
         self._carrying_out = False
+        self._idle_ms: int = broker.config["connections.max.idle.ms"]
+        self._sweep_s = max(self._idle_ms / 1000 / IDLE_SWEEPS, SHORTEST_SWEEP_S)
+        self._sweep_timer = loop.call_later(self._sweep_s, self._sweep) if self._idle_ms >= 0 else None
         self.failure: asyncio.Future[Exception] = loop.create_future()
         self._flusher = Flusher(self._flushed_in_thread)
         self._cleaner = CleanerProcess(self._cleaned_in_thread)
@@ -287,21 +317,36 @@ class Server:
                 return
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # of a machine that is gone a parked request would stay for ever
             connection_id = self._next_connection_id
             self._next_connection_id += 1
             local_host, local_port = sock.getsockname()[:2]
             self.broker.on_connected(connection_id, peer[0], local_host, local_port)
             self._connections[connection_id] = Connection(self, connection_id, sock, f"{peer[0]}:{peer[1]}")
 
-    def disconnect(self, connection: Connection, reason: str | None) -> None:
+    def disconnect(self, connection: Connection, reason: str | None, level: int = logging.WARNING) -> None:
         """End a connection; a reason is worth a line in the log."""
         if connection.closed:
             return
         if reason is not None:
-            logger.warning("closing the connection of %s: %s", connection.peer, reason)
+            logger.log(level, "closing the connection of %s: %s", connection.peer, reason)
         connection.close()
         del self._connections[connection.connection_id]
         self.broker.on_closed(connection.connection_id)
+
+    def _sweep(self) -> None:
+        """Find the connections that are idle."""
+        self._sweep_timer = self.loop.call_later(self._sweep_s, self._sweep)
+        most = max(1, math.ceil(self._idle_ms / 1000 / self._sweep_s))
+        self._hang_up(deque([connection for connection in self._connections.values() if connection.quiet_sweeps() >= most]))
+
+    def _hang_up(self, idle: deque[Connection]) -> None:
+        for _ in range(min(len(idle), HANG_UPS_PER_EVENT)):
+            connection = idle.popleft()
+            if not connection.has_stirred:
+                self.disconnect(connection, f"nothing came or was sent for connections.max.idle.ms={self._idle_ms}", logging.INFO)
+        if idle:
+            self.loop.call_soon(self._hang_up, idle)
 
     # --- the outbox ----------------------------------------------------------------------------------------------------------------------
 
@@ -397,8 +442,9 @@ class Server:
         """Stop listening, hang up, finish flushes under way, close the logs cleanly (unless the disk failed)."""
         self.loop.remove_reader(self._listener.fileno())
         self._listener.close()
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._sweep_timer):
+            if timer is not None:
+                timer.cancel()
         for connection in list(self._connections.values()):
             self.disconnect(connection, None)
         self._cleaner.stop()

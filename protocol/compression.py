@@ -3,7 +3,7 @@
     0 none   1 gzip   2 snappy (raw, or in xerial's framing as Java writes it)   3 lz4 (a frame)   4 zstd
 
 Brokers pass batches through as received; they decompress only to check a batch, to look into it, or to store it in the codec that the
-topic's `compression.type` asks for. Source: Kafka's message format, KIP-110 (zstd), KIP-57 (lz4 frames).
+topic's `compression.type` asks for. Source: Kafka's message format, KIP-110 (zstd), KIP-57 (lz4 frames), KIP-390 (levels).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import gzip
 import struct
 from enum import IntEnum
+from typing import NamedTuple
 
 import cramjam
 
@@ -22,6 +23,7 @@ LZ4_MAGIC = b"\x04\x22\x4d\x18"
 LZ4_INDEPENDENT_BLOCKS = 0x20
 XERIAL_BLOCK_SIZE = 32 * 1024
 LZ4_BLOCK_SIZE = 64 * 1024
+LZ4_FAST_LEVEL = 9  # Apache Kafka's default, which stands for the fast compressor; the other numbers are levels
 
 
 class Codec(IntEnum):
@@ -32,6 +34,20 @@ class Codec(IntEnum):
     SNAPPY = 2
     LZ4 = 3
     ZSTD = 4
+
+
+class Levels(NamedTuple):
+    """How hard each codec tries, by Kafka's settings `compression.<codec>.level` and their defaults; snappy has no levels.
+
+    gzip: 1 to 9, -1 for the library's own (6). lz4: 1 to 17, where 9 stands for the fast compressor. zstd: -131072 to 22.
+    """
+
+    gzip: int = -1
+    lz4: int = LZ4_FAST_LEVEL
+    zstd: int = 3
+
+
+DEFAULT_LEVELS = Levels()
 
 
 class DecompressionError(KafkaError):
@@ -63,17 +79,17 @@ def decompress(codec: int, data: bytes | memoryview) -> bytes:
         raise DecompressionError(codec, str(error)) from error
 
 
-def compress(codec: int, data: bytes) -> bytes:
+def compress(codec: int, data: bytes, levels: Levels = DEFAULT_LEVELS) -> bytes:
     """The records of a batch in the form that every Kafka client reads (xerial framing for snappy, independent lz4 blocks)."""
     if codec == Codec.NONE:
         return data
     if codec == Codec.GZIP:
-        return gzip.compress(data, mtime=0)
+        return gzip.compress(data, levels.gzip, mtime=0)
     if codec == Codec.SNAPPY:
         return _compress_snappy(data)
     if codec == Codec.LZ4:
-        return _compress_lz4(data)
-    return bytes(cramjam.zstd.compress(data))
+        return _compress_lz4(data) if levels.lz4 == LZ4_FAST_LEVEL else _compress_lz4_at(data, levels.lz4)
+    return bytes(cramjam.zstd.compress(data, level=levels.zstd))
 
 
 def _decompress_snappy(data: bytes) -> bytes:
@@ -117,3 +133,10 @@ def _compress_lz4(data: bytes) -> bytes:
         else:
             parts.append(struct.pack("<I", len(plain) | 0x80000000) + plain)
     return b"".join(parts) + bytes(4)
+
+
+def _compress_lz4_at(data: bytes, level: int) -> bytes:
+    """A frame of independent blocks as the library makes it: only its frames heed a level."""
+    compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+    compressor.compress(data)
+    return bytes(compressor.finish())

@@ -106,6 +106,7 @@ def plan(log: Log, dirt: Dirt, *, job_id: int, map_bytes: int, now_ms: int) -> C
         delete_retention_ms=log.config.delete_retention_ms,
         index_interval_bytes=log.config.index_interval_bytes,
         map_bytes=map_bytes,
+        levels=log.config.compression_levels,
     )
 
 

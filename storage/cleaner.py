@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from protocol.compression import compress, decompress
+from protocol.compression import Levels, compress, decompress
 from protocol.errors import KafkaError
 from protocol.records import (
     CODEC_MASK,
@@ -75,7 +75,7 @@ class CleanJob(NamedTuple):
     groups: (base offset, size) of each segment, from the log's first on without a gap; those of a group become one. first_dirty_offset:
     below it no key comes twice. end_offset: of the last group, exclusive. aborted: all entries that touch [0, end_offset), by their
     markers' offsets. last_batches: producer id -> (offset of its last data, -1 where there are none; its epoch), of those remembered whose
-    last data are not above all that.
+    last data are not above all that. levels: of the codecs, for batches that are written anew.
     """
 
     job_id: int
@@ -89,6 +89,7 @@ class CleanJob(NamedTuple):
     delete_retention_ms: int
     index_interval_bytes: int
     map_bytes: int
+    levels: Levels
 
 
 class CleanedSegment(NamedTuple):
@@ -453,13 +454,15 @@ class _Cleaner:
         if new_horizon:
             return self._with_horizon(header, body, kept, max_timestamp)
         rest = b"".join([body[place[0] : place[2]] for place in kept])
-        return _assembled(header, compress(header.codec, rest), header.attributes, header.base_timestamp, max_timestamp, len(kept))
+        packed = compress(header.codec, rest, self.job.levels)
+        return _assembled(header, packed, header.attributes, header.base_timestamp, max_timestamp, len(kept))
 
     def _with_horizon(self, header: BatchHeader, body: bytes, kept: list[_Place], max_timestamp: int) -> bytes:
         horizon = self.job.now_ms + self.job.delete_retention_ms
         rest = _with_times_from(body, kept, header.base_timestamp - horizon)
         attributes = header.attributes | DELETE_HORIZON
-        return _assembled(header, compress(header.codec, rest), attributes, horizon, max_timestamp, len(kept))
+        packed = compress(header.codec, rest, self.job.levels)
+        return _assembled(header, packed, attributes, horizon, max_timestamp, len(kept))
 
     def _keep_marker(self, source: _Source, position: int, header: BatchHeader, batch: memoryview) -> Data | None:
         if not header.record_count:  # another cleaner emptied it

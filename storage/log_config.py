@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from protocol.compression import DEFAULT_LEVELS, Levels
+
 NEVER_MS = 2**63 - 1
 DAY_MS = 24 * 3600 * 1000
 
@@ -22,6 +24,7 @@ class LogConfig:
     retention_bytes: int = -1
     cleanup_policy: frozenset[str] = frozenset({"delete"})
     compression_type: str = "producer"
+    compression_levels: Levels = DEFAULT_LEVELS
     timestamp_type_log_append: bool = False
     timestamp_before_max_ms: int = NEVER_MS
     timestamp_after_max_ms: int = NEVER_MS

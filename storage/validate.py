@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from protocol.compression import compress, decompress
+from protocol.compression import Levels, compress, decompress
 from protocol.errors import Code, KafkaError
 from protocol.records import (
     CODEC_MASK,
@@ -74,6 +74,7 @@ class Rules(NamedTuple):
     oldest_ms: int
     newest_ms: int
     codec: int
+    levels: Levels
     log_append_time: bool
     opens_records: bool
 
@@ -88,6 +89,7 @@ class Rules(NamedTuple):
             oldest_ms=oldest,
             newest_ms=newest,
             codec=CODECS.get(config.compression_type, -1),
+            levels=config.compression_levels,
             log_append_time=log_append_time,
             opens_records=config.is_compacted or oldest != NEVER_MS or newest != NEVER_MS,
         )
@@ -144,7 +146,7 @@ def check_client_batch(view: memoryview, rules: Rules, now_ms: int) -> Checked:
     if rules.codec >= 0 and rules.codec != codec:
         plain = bytes(body[start:]) if isinstance(body, memoryview) else body
         attributes = (attributes & ~CODEC_MASK) | rules.codec
-        view = memoryview(_rebuilt(view, compress(rules.codec, plain), attributes))
+        view = memoryview(_rebuilt(view, compress(rules.codec, plain, rules.levels), attributes))
         size = len(view)
         if size > rules.max_bytes:
             raise AppendRefused(Code.MESSAGE_TOO_LARGE, f"{size} bytes in the topic's codec, over {rules.max_bytes}", knows_log_start=False)

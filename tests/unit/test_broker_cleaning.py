@@ -17,6 +17,7 @@ from helpers.storage_cleaning import COMPACTED, job_of, put
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, open_manager
 
 from broker.cleaning import CleanerProcess, _pack_job, _pack_result, _unpack_answer, _unpack_job
+from protocol.compression import Levels
 from storage.cleaner import CleanedSegment, CleanJob, CleanResult, clean
 from storage.disk import OsDisk
 from storage.log_manager import LogManager
@@ -69,7 +70,9 @@ def wait_until(condition: Any) -> None:
 
 
 def test_a_job_and_its_result_come_through_the_pipe_as_they_are(job: CleanJob) -> None:
+    job = job._replace(levels=Levels(1, 2, 19))
     assert _unpack_job(_pack_job(job)) == job
+    assert type(_unpack_job(_pack_job(job)).levels) is Levels
     result = CleanResult((CleanedSegment(0, (0, 5), 100, -1, 0), CleanedSegment(7, (7,), 0, 9, 8)), 12, 1, 2)
     assert _unpack_answer(_pack_result(result)) == (result, "")
 

@@ -16,6 +16,7 @@ from broker.config import (
     topic_log_config,
     validate_topic_configs,
 )
+from protocol.compression import Levels
 from storage.log_config import LogConfig
 
 LONG_MAX = 9223372036854775807
@@ -392,6 +393,13 @@ def test_a_topics_own_value_goes_before_the_brokers_and_that_before_the_default(
     assert (own.segment_bytes, own.cleanup_policy, own.max_message_bytes, own.retention_ms) == (2000, frozenset({"compact"}), 77, 9)
     assert own.producer_id_expiration_ms == 5
     assert own.segment_ms == LogConfig().segment_ms
+
+
+def test_compression_levels_come_from_the_topic_then_the_broker() -> None:
+    broker = config(compression_gzip_level="9", compression_zstd_level="-7")
+    assert topic_log_config(broker, {}).compression_levels == Levels(gzip=9, lz4=9, zstd=-7)
+    own = {"compression.gzip.level": "1", "compression.lz4.level": "17"}
+    assert topic_log_config(broker, own).compression_levels == Levels(gzip=1, lz4=17, zstd=-7)
 
 
 @pytest.mark.parametrize(

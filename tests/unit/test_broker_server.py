@@ -16,16 +16,17 @@ from broker.outbox import FlushJob, Outbox
 from broker.server import Connection, Server
 from protocol.errors import ProtocolViolation
 from storage.disk import OsDisk
-from storage.log import FlushToken, Slice
+from storage.log import Slice
 
 Answer = Callable[[int, bytes], None]
+IDLE_MS = 600_000
 
 
 class ScriptedBroker:
     """frames: what came in, by connection. `answer(connection, frame)` decides what goes into the outbox."""
 
     def __init__(self) -> None:
-        self.config = {"socket.request.max.bytes": 1 << 20}
+        self.config = {"socket.request.max.bytes": 1 << 20, "connections.max.idle.ms": IDLE_MS}
         self.outbox = Outbox()
         self.frames: list[tuple[int, bytes]] = []
         self.gone: list[int] = []
@@ -63,6 +64,7 @@ class Rim:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
+        self.now_s = self.loop.time()
         self.broker = ScriptedBroker()
         listener = socket.create_server(("127.0.0.1", 0))
         listener.setblocking(False)
@@ -79,6 +81,20 @@ class Rim:
         self.server._connections[connection] = Connection(self.server, connection, ours, f"client {connection}")
         self._clients.append(theirs)
         return theirs
+
+    def restart(self, **config: int) -> None:
+        """A server with other settings (_ for .), on a clock that goes on only when `pass_time` says so."""
+        self.broker.config |= {name.replace("_", "."): value for name, value in config.items()}
+        self.server.close()
+        self.loop.time = lambda: self.now_s  # type: ignore[method-assign]
+        listener = socket.create_server(("127.0.0.1", 0))
+        listener.setblocking(False)
+        self.server = Server(cast(Any, self.broker), listener, self.loop)
+
+    def pass_time(self, ms: int, *, step_ms: int = IDLE_MS // 100) -> None:
+        for _ in range(ms // step_ms):
+            self.now_s += step_ms / 1000
+            self.run(3)
 
     def run(self, rounds: int = 5) -> None:
         """Let the loop see what there is."""
@@ -361,6 +377,96 @@ def test_logs_are_not_closed_cleanly_after_a_failure(rim: Rim) -> None:
     assert not rim.broker.closed_logs
     rim.server._flusher.stop = lambda: None  # type: ignore[method-assign]
     rim.server.close = lambda: None  # type: ignore[method-assign]
+
+
+# --- idle connections ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_connection_ends_when_nothing_came_for_so_long(rim: Rim, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "barnabas.server")
+    rim.restart(connections_max_idle_ms=IDLE_MS)
+    quiet, other = rim.client(1), rim.client(2)
+    rim.pass_time(IDLE_MS // 2)
+    other.send(framed(b"a")[:3])  # a part of a request is something that came
+    rim.pass_time(IDLE_MS // 2)
+    assert not rim.is_hung_up(quiet) and rim.broker.gone == [], "a sweep looks back on what was before it"
+    rim.pass_time(IDLE_MS // 10)
+    assert rim.is_hung_up(quiet) and rim.broker.gone == [1]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"closing the connection of client 1: nothing came or was sent for connections.max.idle.ms={IDLE_MS}"
+    ]
+    assert caplog.records[0].levelname == "INFO"
+    other.send(framed(b"a")[3:])
+    assert rim.receive(other, 3) == b"<a>"
+    rim.pass_time(IDLE_MS)
+    assert rim.broker.gone == [1], "its time begins with what came last"
+    rim.pass_time(IDLE_MS // 10)
+    assert rim.broker.gone == [1, 2]
+
+
+def test_a_client_that_waits_for_its_answer_is_not_idle(rim: Rim) -> None:
+    """As one whose JoinGroup waits for the others, or whose fetch waits for data."""
+    rim.restart(connections_max_idle_ms=IDLE_MS)
+    client = rim.client()
+    rim.broker.answer = lambda connection, frame: None
+    client.send(framed(b"parked"))
+    rim.pass_time(3 * IDLE_MS)
+    assert rim.broker.gone == []
+    rim.broker.echo(1, b"parked")
+    rim.server.carry_out()
+    assert rim.receive(client, 8) == b"<parked>"
+    rim.pass_time(IDLE_MS - IDLE_MS // 20)
+    assert rim.broker.gone == [], "its time begins with the answer"
+    rim.pass_time(IDLE_MS // 5)
+    assert rim.broker.gone == [1]
+
+
+def test_a_client_that_takes_its_answer_slowly_is_not_idle_and_one_that_does_not_take_it_is(rim: Rim) -> None:
+    rim.restart(connections_max_idle_ms=IDLE_MS)
+    slow, stuck = rim.client(1, buffer_bytes=4096), rim.client(2, buffer_bytes=4096)
+    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append((connection, (bytes(1_000_000),)))
+    for client in (slow, stuck):
+        client.send(framed(b"much"))
+    rim.run()
+    for _ in range(30):
+        rim.pass_time(IDLE_MS // 10)
+        assert slow.recv(20_000)
+        rim.run()
+    assert rim.broker.gone == [2]
+
+
+def test_a_process_that_was_stopped_hangs_up_on_nobody_for_that(rim: Rim) -> None:
+    rim.restart(connections_max_idle_ms=IDLE_MS)
+    client = rim.client()
+    rim.pass_time(50 * IDLE_MS, step_ms=50 * IDLE_MS)
+    rim.run()
+    assert not rim.is_hung_up(client)
+
+
+@pytest.mark.parametrize("idle_ms", [-1, -600_000, 2**63 - 1])
+def test_idle_connections_may_be_kept_for_ever(rim: Rim, idle_ms: int) -> None:
+    rim.restart(connections_max_idle_ms=idle_ms)
+    client = rim.client()
+    rim.pass_time(5 * IDLE_MS)
+    assert not rim.is_hung_up(client)
+
+
+def test_many_become_idle_at_once_and_others_are_answered_in_between(rim: Rim, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.server.HANG_UPS_PER_EVENT", 1)
+    rim.restart(connections_max_idle_ms=IDLE_MS)
+    for number in range(1, 41):
+        rim.client(number)
+    last = rim.client(41)
+    rim.pass_time(IDLE_MS)
+    gone_when_asked: list[int] = []
+    rim.broker.answer = lambda connection, frame: (gone_when_asked.append(len(rim.broker.gone)), rim.broker.echo(connection, frame))
+    rim.now_s += IDLE_MS / 1000
+    rim.run(1)
+    last.send(framed(b"a"))  # once it is on the list
+    rim.run(100)
+    assert sorted(rim.broker.gone) == list(range(1, 41))
+    assert rim.receive(last, 3) == b"<a>"
+    assert 0 < gone_when_asked[0] < 40
 
 
 # --- flushes -------------------------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 from helpers.storage_cleaning import COMPACTED, batches_of, compact, empty_batches, entries, job_of, markers, put, put_many
 from helpers.storage_logs import NOW_MS, SECOND_MS, TOPIC_ID, batch, committed_values, kill, offsets_in, open_manager, reopened, values_of
 
+from protocol.compression import Levels
 from protocol.errors import Code, KafkaError
 from protocol.records import DELETE_HORIZON, Record, assemble_batch, records_of
 from storage.clean_plan import assess, is_due
@@ -93,6 +94,24 @@ def test_within_a_batch_the_codec_and_all_else_of_a_record_are_kept(tmp_path: Pa
         Record(2, times[2], b"a", b"3", (("h", b"x" * 50), ("n", None))),
     ]
     assert (header.base_offset, header.last_offset, header.codec, header.max_timestamp) == (0, 3, codec, times[2])
+
+
+@pytest.mark.parametrize(("codec", "thorough"), [(1, Levels(gzip=9)), (3, Levels(lz4=12)), (4, Levels(zstd=19))])
+def test_what_is_written_anew_is_compressed_at_the_topics_level(tmp_path: Path, codec: int, thorough: Levels) -> None:
+    values = [b"%d of the same words in another order %d" % (number, number * 7919 % 500) for number in range(500)]
+    keys = [b"%d" % number for number in range(500)]
+    quick = Levels(gzip=1, lz4=9, zstd=-7)
+    sizes = []
+    for levels in (quick, thorough):
+        manager, log = compacted_log(tmp_path / str(len(sizes)), segment_bytes=20_000, compression_levels=levels)
+        log.append(batch(values, keys=keys, codec=codec), now_ms=NOW_MS)
+        put(log, b"7", b"later")
+        put(log, b"filler", b"." * 19_000)
+        compact(manager, log)
+        header, kept = batches_of(log)[0]
+        assert header.codec == codec and [record.value for record in records_of(kept)] == values[:7] + values[8:]
+        sizes.append(len(kept))
+    assert sizes[1] < sizes[0]
 
 
 def test_keys_of_any_length_are_told_apart(tmp_path: Path) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import cramjam
 import pytest
 from helpers.storage_logs import NOW_MS, SECOND_MS, batch, broken, fetched, new_log, values_of
 
+from protocol.compression import Levels
 from protocol.errors import Code
 from protocol.records import NewRecord, computed_crc, encode_batch, read_header, records_of
-from storage.validate import AppendRefused, lengths_agree
+from storage.validate import CODECS, AppendRefused, lengths_agree
 
 GOOD = batch([b"a", b"b"])
 
@@ -135,6 +137,27 @@ def test_the_topics_codec_is_the_batchs(tmp_path: Path, name: str, number: int) 
         assert computed_crc(raw) == header.crc
     first = records_of(fetched(log.read(0, max_bytes=1, min_one_batch=True)))
     assert [(record.key, record.timestamp) for record in first] == [(b"k", SECOND_MS), (None, SECOND_MS + 5)]
+
+
+@pytest.mark.parametrize(
+    ("name", "quick", "thorough"),
+    [("gzip", Levels(gzip=1), Levels(gzip=9)), ("lz4", Levels(lz4=9), Levels(lz4=12)), ("zstd", Levels(zstd=-7), Levels(zstd=19))],
+)
+def test_the_topics_level_is_heeded_where_its_codec_is_not_the_batchs(tmp_path: Path, name: str, quick: Levels, thorough: Levels) -> None:
+    _, log = new_log(tmp_path, compression_type=name, compression_levels=quick)
+    values = [b"%d of the same words in another order %d" % (number, number * 7919 % 500) for number in range(500)]
+    sizes = []
+    for levels in (quick, thorough):
+        log.config = replace(log.config, compression_levels=levels)
+        offset = log.append(batch(values), now_ms=NOW_MS).first_offset
+        raw = fetched(log.read(offset, max_bytes=1, min_one_batch=True))
+        assert [record.value for record in records_of(raw)] == values
+        assert computed_crc(raw) == read_header(raw).crc
+        sizes.append(len(raw))
+    assert sizes[1] < 0.95 * sizes[0]
+    sent = batch(values, codec=CODECS[name])
+    offset = log.append(bytearray(sent), now_ms=NOW_MS).first_offset
+    assert fetched(log.read(offset, max_bytes=1, min_one_batch=True))[16:] == sent[16:], "in the topic's codec already: it stays as it is"
 
 
 def test_what_is_received_is_what_is_written(tmp_path: Path) -> None:

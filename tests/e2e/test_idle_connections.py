@@ -1,0 +1,56 @@
+"""`connections.max.idle.ms`: clients that are hung up on connect again, and who waits for an answer is not hung up on."""
+
+from __future__ import annotations
+
+import kafka
+import psutil
+import pytest
+from helpers.e2e_clients import create_topic, eventually, producer, values_of
+from helpers.e2e_wire import Wire
+from sim import wire
+
+from barnabas import BrokerProcess
+
+pytestmark = pytest.mark.e2e
+
+IDLE_MS = 1000  # librdkafka looks at what it has to send once a second: with less, a new connection may be idle before it is used
+
+
+def ports_of_clients(broker: BrokerProcess) -> set[int]:
+    found = psutil.Process(broker.pid).net_connections("tcp")
+    return {connection.raddr.port for connection in found if connection.status == psutil.CONN_ESTABLISHED}
+
+
+def hung_up_on(broker: BrokerProcess) -> set[int]:
+    said = "closing the connection of 127.0.0.1:"
+    lines = [line for line in broker.output if f"connections.max.idle.ms={IDLE_MS}" in line]
+    assert all(" INFO " in line for line in lines), lines
+    return {int(line.partition(said)[2].partition(":")[0]) for line in lines}
+
+
+def test_clients_that_were_idle_connect_again_and_one_that_waits_is_answered() -> None:
+    with BrokerProcess(settings={"connections.max.idle.ms": str(IDLE_MS)}) as broker, Wire(broker.port) as waiting:
+        servers = broker.bootstrap_servers
+        topic, empty = create_topic(servers, "idle"), create_topic(servers, "empty")
+        fetch = wire.fetch([(empty, 0, 0)], committed=False, max_wait_ms=IDLE_MS * 3 // 2)
+        waiting.send(fetch)
+        first = producer(servers)
+        second = kafka.KafkaProducer(bootstrap_servers=servers, linger_ms=0)
+
+        def send(turn: int) -> None:
+            first.produce(topic, b"confluent %d" % turn)
+            assert first.flush(20) == 0
+            second.send(topic, b"kafka-python %d" % turn).get(20)
+
+        try:
+            send(0)
+            idle = ports_of_clients(broker) - {waiting.socket.getsockname()[1]}
+            eventually(lambda: not idle & ports_of_clients(broker), what="idle connections were closed")
+            assert len(idle & hung_up_on(broker)) >= 2
+            send(1)
+        finally:
+            second.close()
+        assert values_of(servers, topic) == [b"confluent 0", b"kafka-python 0", b"confluent 1", b"kafka-python 1"]
+        assert waiting.receive(fetch).error_code == 0
+        assert waiting.is_closed_by_broker()
+        assert not [line for line in broker.output if " WARNING " in line or " ERROR " in line]
