@@ -84,6 +84,7 @@ class Broker:
         self._next_flush_ms: int | None = None
         self._next_ticket = 1
         self._handlers: dict[int, Handler] = {}
+        self._decoders: dict[tuple[int, int], messages.Decoder] = {}
         self._producer_ids = ProducerIdAllocator(
             block_size=PRODUCER_ID_BLOCK, persist=metadata.set_next_producer_id, next_id=metadata.next_producer_id
         )
@@ -374,8 +375,7 @@ class Broker:
         raise ProtocolViolation(f"{what} is not spoken here{spoken}")
 
     def _decode(self, api: Api, header: RequestHeader, frame: memoryview) -> Any:
-        request_class = messages.message_class(api.family, api.name + "Request")
-        decode = messages.decoder(request_class, header.api_version)
+        decode = self._decoders.get((api.key, header.api_version)) or self._load_decoder(api, header.api_version)
         if api.key == PRODUCE:
             try:
                 request, end = decode(frame, header.body_start)
@@ -401,6 +401,11 @@ class Broker:
         else:
             head = _FRAME.pack(4 + len(body), context.correlation_id)
         return (head + body,)
+
+    def _load_decoder(self, api: Api, version: int) -> messages.Decoder:
+        decode = messages.decoder(messages.message_class(api.family, api.name + "Request"), version)
+        self._decoders[api.key, version] = decode
+        return decode
 
     def _load_handler(self, api: Api) -> Handler:
         module, function = api.handler.split(":")
@@ -470,6 +475,7 @@ class Broker:
 
     def create_topic(self, name: str, partition_count: int, configs: dict[str, str], *, topic_id: Any = None, now_ms: int) -> Topic:
         """Make a topic and its logs. The name is free and everything is valid: handlers see to that."""
+        self._settle_deletions(name)
         topic = self.metadata.create_topic(name, topic_id or self.ids.uuid(), partition_count, configs)
         self._partitions[name] = []
         self._add_logs(topic, now_ms)
@@ -493,6 +499,14 @@ class Broker:
             self.host.run_groups(self.groups.on_topics_deleted([name], now_ms), now_ms)
         offsets = [log for log in self.partitions_of(OFFSETS_TOPIC) if log is not None]
         self.flushes.wait(offsets, lambda _: self.metadata.end_deletion(topic_id), now_ms)
+
+    def _settle_deletions(self, name: str) -> None:
+        """A topic of that name comes: that the offsets of one before it are gone is brought to the disk at once."""
+        for topic_id in [topic_id for topic_id, deleted in self.metadata.deletions.items() if deleted == name]:
+            for log in self.partitions_of(OFFSETS_TOPIC):
+                if log is not None:
+                    log.flush()
+            self.metadata.end_deletion(topic_id)
 
     def add_partitions(self, name: str, new_count: int, now_ms: int) -> None:
         """Let a topic grow to `new_count` partitions."""

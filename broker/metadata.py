@@ -133,10 +133,11 @@ class ClusterMetadata:
         return topic_id
 
     def end_deletion(self, topic_id: uuid.UUID) -> None:
-        """Nothing of the topic is left. Not flushed: what is deleted once more does no harm."""
+        """Nothing of the topic is left; may be said twice. Not flushed: what is deleted once more does no harm."""
+        if self.deletions.pop(topic_id, None) is None:
+            return
         self._file.append(_encode({"kind": "topic_gone", "id": topic_id.bytes}))
         self._frames += 1
-        del self.deletions[topic_id]
         self._maybe_rewrite()
 
     def add_partitions(self, name: str, new_count: int) -> None:

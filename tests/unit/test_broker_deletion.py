@@ -96,3 +96,15 @@ def test_a_topic_that_is_deleted_before_its_flush_is_due_is_let_be() -> None:
     b.topic("t")
     b.tick(60)
     assert b.read("t") == []
+
+
+def test_a_topic_that_comes_again_at_once_has_no_offsets_of_the_one_before() -> None:
+    """Not after a power loss either, that comes before the tombstones were flushed with others."""
+    b = prepared()
+    b.hold_flushes()
+    delete(b)
+    assert b.broker.metadata.deletions
+    b.topic("t")
+    assert b.broker.metadata.deletions == {}
+    b.lose_power()
+    assert b.group_offset("g", "t") == (0, -1)
