@@ -100,11 +100,15 @@ def _append(
             return ProducedPartition(index, Code.UNSUPPORTED_COMPRESSION_TYPE)
     try:
         if not broker.room.take(len(records)):
+            broker.room.note_refused(name, index, records)
             raise KafkaError(Code.KAFKA_STORAGE_ERROR, "the broker's disk is full: free some space, or let retention do it")
+        if broker.room.is_overtaking(name, index, records):
+            raise KafkaError(Code.OUT_OF_ORDER_SEQUENCE_NUMBER, "an earlier batch of this producer found no room and has not come again yet")
         info = log.append(records, now_ms=context.now_ms)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
+        broker.room.note_refused(name, index, records)
         return ProducedPartition(index, Code.KAFKA_STORAGE_ERROR, error_message="the broker's disk is full")
     except KafkaError as error:
         start = log.log_start_offset if getattr(error, "knows_log_start", True) else -1

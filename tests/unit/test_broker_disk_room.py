@@ -1,0 +1,49 @@
+"""A disk that is full in the midst of a producer's pipeline leaves no hole in its order."""
+
+from __future__ import annotations
+
+from helpers.pitfall_broker import PitfallBroker
+
+from protocol.errors import Code
+
+
+def test_a_batch_that_found_no_room_is_not_overtaken() -> None:
+    """The first batches of a producer, five under way: the disk is full for the first, and has room for the second."""
+    b = PitfallBroker()
+    b.topic("t")
+    pid = b.init(None)[1]
+
+    def produce(sequence: int, *, epoch: int = 0) -> int:
+        return b.produce("t", (b"%d" % sequence,), pid=pid, epoch=epoch, sequence=sequence)[0]
+
+    b.disk.crash_in(0, is_full=True)
+    assert produce(0) == Code.KAFKA_STORAGE_ERROR
+    assert produce(1) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER, "there is no room for it either, but it is to be sent again behind the first"
+    b.disk.crash_in(-1)
+    assert produce(2) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert b.produce("t", (b"of another",))[0] == 0
+    assert [produce(sequence) for sequence in (0, 1, 2)] == [0, 0, 0]
+    assert b.read("t") == [b"of another", b"0", b"1", b"2"]
+
+
+def test_a_producer_that_gives_up_begins_anew_with_its_next_epoch() -> None:
+    b = PitfallBroker()
+    b.topic("t")
+    pid = b.init(None)[1]
+    b.disk.crash_in(0, is_full=True)
+    assert b.produce("t", (b"lost",), pid=pid, epoch=0, sequence=0)[0] == Code.KAFKA_STORAGE_ERROR
+    b.disk.crash_in(-1)
+    assert b.produce("t", (b"a",), pid=pid, epoch=1, sequence=0)[0] == 0
+    assert b.read("t") == [b"a"]
+
+
+def test_too_little_room_counts_as_a_full_disk() -> None:
+    b = PitfallBroker()
+    b.topic("t")
+    pid = b.init(None)[1]
+    b.disk.free_bytes = lambda path: 0  # type: ignore[method-assign]
+    b.broker.room._left = 0
+    assert b.produce("t", (b"0",), pid=pid, epoch=0, sequence=0)[0] == Code.KAFKA_STORAGE_ERROR
+    del b.disk.free_bytes
+    assert b.produce("t", (b"1",), pid=pid, epoch=0, sequence=1)[0] == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert [b.produce("t", (b"%d" % sequence,), pid=pid, epoch=0, sequence=sequence)[0] for sequence in (0, 1)] == [0, 0]
