@@ -1,8 +1,9 @@
-"""How fast does the connector read? Decoding alone, reading over a socket, and a whole Spark job on local[2].
+"""How fast does the connector read? Decoding alone, reading over a socket, and a whole Spark job on local[2]; with numpy and with numba.
 
-    python -m bench.spark_read [--rows 2000000] [--size 100] [--no-spark]
+    python -m bench.spark_read [--rows 2000000] [--size 100] [--headers] [--no-spark]
 
-Decoding needs no broker: record batches are built in memory. The others publish the rows to a broker of their own first.
+Decoding needs no broker: record batches are built in memory. The others publish the rows to a broker of their own first. Seconds are of the
+reader's CPU where one thread works alone, else of the wall. numba's loops are loaded before anything is measured; what that takes is told.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from protocol.compression import Codec
 from protocol.records import NewRecord, encode_batch
 from spark_connector.batches import select_batches
 from spark_connector.client import Client
+from spark_connector.compiled import Kernels, UnavailableError, compile_kernels, load
 from spark_connector.decoding import decode
 from spark_connector.options import parse_source_options
 from spark_connector.planning import plan
@@ -49,9 +51,25 @@ def fetch_of(rows: int, per_batch: int, size: int, *, vary: bool = False, codec:
     return bytes(out)
 
 
-def decoding(rows: int, size: int) -> None:
-    """Rows a second of one thread, fetch of 16 MB at most, checksums checked."""
-    print(f"decoding, {size} B, one thread:")
+def decoders() -> dict[str, Kernels | None]:
+    """By the option's value, those that there are; says what it costs to have them."""
+    found: dict[str, Kernels | None] = {"numpy": None}
+    try:
+        start = time.process_time()
+        found["numba"] = load()
+        imported = time.process_time() - start
+    except UnavailableError as error:
+        print(f"no numba: {error}")
+        return found
+    start = time.process_time()
+    compile_kernels(cache=False)
+    print(f"numba: imported and loaded (or compiled, the first time) in {imported:.1f} s; compiled in {time.process_time() - start:.1f} s")
+    return found
+
+
+def decoding(rows: int, size: int, ways: dict[str, Kernels | None]) -> None:
+    """Rows a second of one thread's CPU, fetch of 16 MB at most, checksums checked."""
+    print(f"decoding, {size} B, one thread, rows/s:{'':<5}", "".join(f"{name:>14}" for name in ways))
     cases: list[tuple[str, dict[str, object]]] = [
         ("1,000 a batch", {"per_batch": 1000}),
         ("9,000 a batch", {"per_batch": 9000}),
@@ -64,19 +82,19 @@ def decoding(rows: int, size: int) -> None:
     rows = min(rows, 16_000_000 // (size + 30))
     for name, shape in cases:
         buffer = fetch_of(rows, size=size, **shape)  # type: ignore[arg-type]
-        best = min(_decode_once(buffer, rows, headers="headers" in shape) for _ in range(5))
-        print(f"  {name:<16} {rows / best:>12,.0f} rows/s")
+        best = [min(_decode_once(buffer, rows, kernels, headers="headers" in shape) for _ in range(5)) for kernels in ways.values()]
+        print(f"  {name:<36}", "".join(f"{rows / seconds:>14,.0f}" for seconds in best))
 
 
-def _decode_once(buffer: bytes, rows: int, *, headers: bool) -> float:
-    start = time.perf_counter()
+def _decode_once(buffer: bytes, rows: int, kernels: Kernels | None, *, headers: bool) -> float:
+    start = time.process_time()
     selection = select_batches(buffer, None, start_offset=0, end_offset=rows)
-    count = sum(len(part.offset) for part in decode(buffer, selection.batches, start_offset=0, end_offset=rows, headers=headers))
-    assert count == rows
-    return time.perf_counter() - start
+    parts = decode(buffer, selection.batches, start_offset=0, end_offset=rows, headers=headers, compiled=kernels)
+    assert sum(len(part.offset) for part in parts) == rows
+    return time.process_time() - start
 
 
-def publish(broker: BrokerProcess, rows: int, size: int) -> None:
+def publish(broker: BrokerProcess, rows: int, size: int, *, headers: bool = False) -> None:
     """With librdkafka, in batches as large as it makes them."""
     from confluent_kafka import Producer
 
@@ -88,39 +106,53 @@ def publish(broker: BrokerProcess, rows: int, size: int) -> None:
     for row in range(rows):
         while True:
             try:
-                producer.produce(TOPIC, value, b"%08d" % row, partition=row & 1)
+                more = {"headers": [("trace", b"%d" % row)]} if headers else {}
+                producer.produce(TOPIC, value, b"%08d" % row, partition=row & 1, **more)
                 break
             except BufferError:
                 producer.poll(0.1)
     producer.flush()
 
 
-def over_a_socket(broker: BrokerProcess, rows: int) -> None:
+def over_a_socket(broker: BrokerProcess, rows: int, decoder: str, *, headers: bool) -> None:
     """One process reads everything, fetch included."""
     options = parse_source_options({"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": TOPIC})
+    columns = list(COLUMNS) if headers else COLUMNS_WITHOUT_HEADERS
+    cpu_s = time.process_time()
     with metered(broker) as meter, Client(options.client) as client:
         count = 0
         for wanted in plan(client, options):
-            for batch in read_range(client, wanted, COLUMNS_WITHOUT_HEADERS, read_committed=True, fail_on_data_loss=True):
+            for batch in read_range(client, wanted, columns, read_committed=True, fail_on_data_loss=True, decoder=decoder):
                 count += batch.num_rows
+    cpu_s = time.process_time() - cpu_s
     assert count == rows, f"{count} rows came instead of {rows}"
-    print(f"one reader, fetch included: {rows / meter.wall_s:,.0f} rows/s (broker CPU {meter.cpu_s:.2f} s)")
+    print(
+        f"one reader, fetch included, {decoder}: {rows / meter.wall_s:,.0f} rows/s, "
+        f"{rows / cpu_s:,.0f} per s of its CPU (broker CPU {meter.cpu_s:.2f} s)"
+    )
 
 
-def in_spark(broker: BrokerProcess, rows: int) -> None:
-    """A job of two tasks."""
+def in_spark(broker: BrokerProcess, rows: int, ways: list[str], *, headers: bool) -> None:
+    """Jobs of two tasks. The decoders take turns, so that what else the machine does hits them alike."""
     from spark_connector.session import local_session
 
     spark = local_session("bench", cores=2, settings={"spark.log.level": "ERROR"})
-    frame = spark.read.format("barnabas").option("kafka.bootstrap.servers", broker.bootstrap_servers).option("subscribe", TOPIC).load()
-    assert frame.count() == rows
-    for name, action in [("noop", lambda: frame.write.format("noop").mode("overwrite").save()), ("count()", frame.count)]:
-        best = float("inf")
-        for _ in range(3):
-            start = time.perf_counter()
-            action()
-            best = min(best, time.perf_counter() - start)
-        print(f"Spark local[2], {name}: {rows / best:,.0f} rows/s")
+    reader = spark.read.format("barnabas").option("kafka.bootstrap.servers", broker.bootstrap_servers).option("subscribe", TOPIC)
+    frames = {way: reader.option("includeHeaders", str(headers)).option("decoder", way).load() for way in ways}
+    for frame in frames.values():
+        assert frame.count() == rows
+    for name, action in [
+        ("noop", lambda frame: frame.write.format("noop").mode("overwrite").save()),
+        ("count()", lambda frame: frame.count()),
+    ]:
+        best = dict.fromkeys(ways, float("inf"))
+        for _ in range(5):
+            for way, frame in frames.items():
+                start = time.perf_counter()
+                action(frame)
+                best[way] = min(best[way], time.perf_counter() - start)
+        for way, seconds in best.items():
+            print(f"Spark local[2], {name}, {way}: {rows / seconds:,.0f} rows/s")
     spark.stop()
 
 
@@ -129,14 +161,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--size", type=int, default=100)
+    parser.add_argument("--headers", action="store_true", help="rows have a header, and the column is read")
     parser.add_argument("--no-spark", action="store_true")
     options = parser.parse_args()
-    decoding(options.rows, options.size)
+    ways = decoders()
+    decoding(options.rows, options.size, ways)
     with BrokerProcess() as broker:
-        publish(broker, options.rows, options.size)
-        over_a_socket(broker, options.rows)
+        publish(broker, options.rows, options.size, headers=options.headers)
+        for _ in range(2):
+            for way in ways:
+                over_a_socket(broker, options.rows, way, headers=options.headers)
         if not options.no_spark:
-            in_spark(broker, options.rows)
+            in_spark(broker, options.rows, list(ways), headers=options.headers)
 
 
 if __name__ == "__main__":

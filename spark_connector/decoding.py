@@ -1,17 +1,19 @@
-"""Record batches -> Arrow columns, without a Python step per record.
+"""Record batches -> Arrow columns, without a Python step per record: by compiled loops (kernels.py) where there are, else by array arithmetic.
 
-What costs time is to find where each record begins: a record's length stands in front of it, so the places form a chain. It is followed for
-all records of a fetch at once:
+The loops accept what is plainly right. What they refuse is read by arrays, as all is where there are no loops.
+
+What costs time with arrays is to find where each record begins: a record's length stands in front of it, so the places form a chain. It is
+followed for all records of a fetch at once:
 
 1. *Candidates.* A record is `length, attributes, …`; attributes are 0 in every version of the format so far. So each zero byte that follows
-   an even varint of at least MINIMUM_LENGTH (zigzag: even is not negative) may be the attributes of a record; where its length says that the
+   an even varint of at least SHORTEST_RECORD (zigzag: even is not negative) may be the attributes of a record; where its length says that the
    next record begins is its link. A candidate that begins no batch and that none links to is dropped.
 2. *Reach.* What is left is nearly always the chain itself, which one comparison shows. Else the links are followed from the first record of
    each batch by pointer doubling: log2(records per batch) passes over arrays.
 3. *Check.* Each batch must yield as many records as its header says, and its last one must end where the batch ends.
 
 From there on every varint column is read by array arithmetic, and keys, values and headers are taken out of the bytes by one Arrow `take`
-each. A batch that step 3 refuses (attributes not 0, or damage) is read once more record by record (`protocol.records`), which either
+each. What step 3 refuses (attributes not 0, or damage) is read once more record by record (`protocol.records`), which either
 succeeds or says what is wrong.
 
     a record: varint length | int8 attributes | varint timestamp_delta | varint offset_delta | varint key length, key
@@ -29,21 +31,23 @@ import pyarrow as pa
 from protocol.compression import Codec, decompress
 from protocol.errors import Code, KafkaError
 from protocol.records import HEADER_SIZE, NewRecord, decode_records, encode_record
+from spark_connector import kernels
+from spark_connector.kernels import LONGEST_LENGTH, SHORTEST_RECORD
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from protocol.records import BatchHeader
     from spark_connector.batches import Batch
+    from spark_connector.compiled import Kernels
 
     Bytes = NDArray[np.uint8]
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-MINIMUM_LENGTH = 6  # attributes, two deltas, two lengths and the header count at one byte each
-LONGEST_LENGTH = 5  # bytes of a varint that is an int32
 LONGEST_VARINT = 10
 PART_BYTES = 1 << 19  # of records that are decoded at once: the arrays of their columns stay in a CPU's cache
+LARGEST_BODY = 2**31 - 1  # Arrow's positions in binary columns are int32
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
 
@@ -76,6 +80,29 @@ class _Records(NamedTuple):
     ends: Ints
 
 
+class _Blobs(NamedTuple):
+    """Where byte strings lie; length 0 and null True where there is none."""
+
+    positions: Ints
+    lengths: Ints
+    null: Flags
+
+    def within(self, which: slice) -> _Blobs:
+        return _Blobs(self.positions[which], self.lengths[which], self.null[which])
+
+
+class _Fields(NamedTuple):
+    """What stands in each record, or where it does."""
+
+    timestamp_delta: Ints
+    offset_delta: Ints
+    key: _Blobs
+    value: _Blobs
+    header_count: Ints
+    headers_at: Ints
+    record_ends: Ints
+
+
 def decode(
     buffer: bytes | bytearray | memoryview,
     batches: Sequence[Batch],
@@ -85,21 +112,28 @@ def decode(
     key: bool = True,
     value: bool = True,
     headers: bool = False,
+    compiled: Kernels | None = None,
 ) -> Iterator[Columns]:
     """The records of `batches`, which lie in `buffer`, as Arrow columns; in several parts where they decompress to very much.
 
     Takes:  batches, none of them empty, by position; start_offset and end_offset, outside of which records are left out (a range may begin
-            and end within a batch); key, value, headers, whether that column is needed.
+            and end within a batch); key, value, headers, whether that column is needed; compiled, the loops to use, which make no other
+            difference than speed.
     Raises: KafkaError INVALID_RECORD (damage), DecompressionError.
     """
     for part, body in _bodies(memoryview(buffer), batches):
+        if len(body.data) > LARGEST_BODY:
+            raise KafkaError(Code.INVALID_RECORD, f"the batch at offset {part[-1].header.base_offset} holds more than 2 GiB")
         counts = np.fromiter((batch.header.record_count for batch in part), np.int64, len(part))
-        records = _find_records(body, counts)
-        if records is None:
-            body = _rewritten(body, [batch.header for batch in part])
+        fields = None if compiled is None else _fields_by_loop(body, counts, compiled)
+        if fields is None:
             records = _find_records(body, counts)
-            assert records is not None, "records that were just encoded are not found"
-        columns = _columns(body.data, records, part, counts, (start_offset, end_offset), (key, value, headers))
+            if records is None:
+                body = _rewritten(body, [batch.header for batch in part])
+                records = _find_records(body, counts)
+                assert records is not None, "records that were just encoded are not found"
+            fields = _fields_by_arrays(body.data, records)
+        columns = _columns(body.data, fields, part, counts, (start_offset, end_offset), (key, value, headers), compiled)
         if len(columns.offset):
             yield columns
 
@@ -181,7 +215,7 @@ def _candidates(body: _Body) -> tuple[Ints, Ints, Ints]:
     found: list[tuple[Ints, Ints, Ints]] = []
     # The varint ends just before the zero byte. Read backwards: one byte of it, then as many as have their top bit set.
     for size in range(1, LONGEST_LENGTH + 1):
-        fits = ((length & 1) == 0) & (length >= MINIMUM_LENGTH * 2)
+        fits = ((length & 1) == 0) & (length >= SHORTEST_RECORD * 2)
         attributes = zeros[fits]
         found.append((attributes - size, attributes, attributes + (length[fits] >> 1)))
         zeros, length = _with_another_byte(data, zeros, length, size)
@@ -286,17 +320,6 @@ def _signed(value: Ints) -> Ints:
     return (value.view(np.uint64) >> np.uint64(1)).view(np.int64) ^ -(value & 1)
 
 
-class _Blobs(NamedTuple):
-    """Where byte strings lie; length 0 and null True where there is none."""
-
-    positions: Ints
-    lengths: Ints
-    null: Flags
-
-    def within(self, which: slice) -> _Blobs:
-        return _Blobs(self.positions[which], self.lengths[which], self.null[which])
-
-
 def _blobs(data: Bytes, positions: Ints) -> tuple[_Blobs, Ints]:
     """The byte string with its length in front of it at each position, and the position after it."""
     length, positions = _varints(data, positions)
@@ -309,75 +332,132 @@ def _blobs(data: Bytes, positions: Ints) -> tuple[_Blobs, Ints]:
     return _Blobs(positions, length, null), after
 
 
-def _columns(
-    data: Bytes,
-    records: _Records,
-    batches: Sequence[Batch],
-    counts: Ints,
-    offsets: tuple[int, int],
-    wanted: tuple[bool, bool, bool],
-) -> Columns:
-    record_ends = records.ends
+def _fields_by_loop(body: _Body, counts: Ints, compiled: Kernels) -> _Fields | None:
+    """None where something is not plainly right."""
+    if ((counts <= 0) | (counts > (body.ends - body.starts) // (1 + SHORTEST_RECORD))).any():
+        return None  # before there is a table of as many records as a damaged header says
+    total = int(counts.sum())
+    table, null = np.empty((kernels.FIELDS, total), np.int64), np.empty((2, total), np.bool_)
+    if not compiled.parse(body.data, body.starts, body.ends, counts, table, null):
+        return None
+    return _Fields(
+        table[kernels.TIMESTAMP_DELTA],
+        table[kernels.OFFSET_DELTA],
+        _Blobs(table[kernels.KEY_AT], table[kernels.KEY_SIZE], null[kernels.KEY]),
+        _Blobs(table[kernels.VALUE_AT], table[kernels.VALUE_SIZE], null[kernels.VALUE]),
+        table[kernels.HEADER_COUNT],
+        table[kernels.HEADERS_AT],
+        table[kernels.RECORD_END],
+    )
+
+
+def _fields_by_arrays(data: Bytes, records: _Records) -> _Fields:
     timestamp_delta, position = _varints(data, records.attributes + 1)
     offset_delta, position = _varints(data, position)
     key, position = _blobs(data, position)
     value, position = _blobs(data, position)
     header_count, position = _varints(data, position)
+    if (header_count & 1).any():
+        raise KafkaError(Code.INVALID_RECORD, "a record has a negative number of headers")
     header_count >>= 1
-    if (position + 2 * header_count > record_ends).any():
+    # A header has two bytes at least. (Twice the count may be more than an int64 holds.)
+    if ((header_count < 0) | (header_count > (records.ends - position) >> 1)).any():
         raise KafkaError(Code.INVALID_RECORD, "a record is not as long as it says")
+    return _Fields(_signed(timestamp_delta), _signed(offset_delta), key, value, header_count, position, records.ends)
 
+
+def _columns(
+    data: Bytes,
+    fields: _Fields,
+    batches: Sequence[Batch],
+    counts: Ints,
+    offsets: tuple[int, int],
+    wanted: tuple[bool, bool, bool],
+    compiled: Kernels | None,
+) -> Columns:
     headers = [batch.header for batch in batches]
-    offset = np.repeat([header.base_offset for header in headers], counts) + _signed(offset_delta)
-    timestamp = np.repeat([header.base_timestamp for header in headers], counts) + _signed(timestamp_delta)
+    offset = np.repeat([header.base_offset for header in headers], counts) + fields.offset_delta
+    timestamp = np.repeat([header.base_timestamp for header in headers], counts) + fields.timestamp_delta
     timestamp_type = np.repeat(np.array([header.is_log_append_time for header in headers], np.int32), counts)
     if timestamp_type.any():
         appended = np.repeat([header.max_timestamp for header in headers], counts)
         timestamp = np.where(timestamp_type == LOG_APPEND_TIME, appended, timestamp)
 
+    _, _, key, value, header_count, headers_at, record_ends = fields
     if int(offset[0]) < offsets[0] or int(offset[-1]) >= offsets[1]:
         keep = slice(*np.searchsorted(offset, offsets).tolist())
         offset, timestamp, timestamp_type = offset[keep], timestamp[keep], timestamp_type[keep]
-        key, value, header_count, position = key.within(keep), value.within(keep), header_count[keep], position[keep]
-        record_ends = record_ends[keep]
+        key, value, header_count = key.within(keep), value.within(keep), header_count[keep]
+        headers_at, record_ends = headers_at[keep], record_ends[keep]
 
     return Columns(
         offset,
         timestamp,
         timestamp_type,
-        _taken(data, key, pa.binary()) if wanted[0] else None,
-        _taken(data, value, pa.binary()) if wanted[1] else None,
-        _headers(data, header_count, position, record_ends) if wanted[2] else None,
+        _taken(data, key, pa.binary(), compiled) if wanted[0] else None,
+        _taken(data, value, pa.binary(), compiled) if wanted[1] else None,
+        _headers(data, header_count, headers_at, record_ends, compiled) if wanted[2] else None,
     )
 
 
-def _taken(data: Bytes, blobs: _Blobs, kind: pa.DataType) -> pa.Array:
-    """An Arrow array of the byte strings, copied out of `data` in one go.
-
-    `data` is looked at as an array of twice as many strings, wanted ones and the gaps between them, of which every second one is taken.
-    """
+def _taken(data: Bytes, blobs: _Blobs, kind: pa.DataType, compiled: Kernels | None) -> pa.Array:
+    """An Arrow array of the byte strings, copied out of `data` in one go."""
     count = len(blobs.positions)
     if not count:
         return pa.array([], kind)
+    buffers = _gathered_by_take(data, blobs, kind) if compiled is None else _gathered_by_loop(data, blobs, compiled)
+    valid = pa.py_buffer(np.packbits(~blobs.null, bitorder="little")) if blobs.null.any() else None
+    return pa.Array.from_buffers(kind, count, [valid, *buffers])
+
+
+def _gathered_by_take(data: Bytes, blobs: _Blobs, kind: pa.DataType) -> list[pa.Buffer]:
+    """`data` is looked at as an array of twice as many strings, wanted ones and the gaps between them, of which every second one is taken."""
+    count = len(blobs.positions)
     edges = np.empty(2 * count, np.int32)
     edges[0::2] = blobs.positions
     edges[1::2] = blobs.positions + blobs.lengths
     cut = pa.Array.from_buffers(kind, 2 * count - 1, [None, pa.py_buffer(edges), pa.py_buffer(data)])
-    taken = cut.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
-    if not blobs.null.any():
-        return taken
-    valid = pa.py_buffer(np.packbits(~blobs.null, bitorder="little"))
-    return pa.Array.from_buffers(kind, count, [valid, *taken.buffers()[1:]])
+    buffers: list[pa.Buffer] = cut.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32))).buffers()
+    return buffers[1:]
 
 
-def _headers(data: Bytes, counts: Ints, position: Ints, record_ends: Ints) -> pa.Array:
+def _gathered_by_loop(data: Bytes, blobs: _Blobs, compiled: Kernels) -> list[pa.Buffer]:
+    edges = np.zeros(len(blobs.positions) + 1, np.int32)
+    np.cumsum(blobs.lengths, out=edges[1:])
+    out = np.empty(int(edges[-1]), np.uint8)
+    is_whole = compiled.gather(data, blobs.positions, edges, out)
+    assert is_whole, "byte strings that were found lie outside of the data"
+    return [pa.py_buffer(edges), pa.py_buffer(out)]
+
+
+def _headers(data: Bytes, counts: Ints, positions: Ints, record_ends: Ints, compiled: Kernels | None) -> pa.Array:
     """The headers column; a record without headers has null there, as with Spark's own Kafka source."""
-    total = int(counts.sum())
     edges = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=edges[1:])
+    found = None if compiled is None else _headers_by_loop(data, counts, positions, record_ends, compiled)
+    keys, values = found or _headers_by_arrays(data, counts, positions, record_ends, edges)
+    structs = pa.StructArray.from_arrays(
+        [_taken(data, keys, pa.string(), compiled), _taken(data, values, pa.binary(), compiled)], fields=list(HEADERS_TYPE.value_type)
+    )
+    valid = None if counts.all() else pa.py_buffer(np.packbits(counts > 0, bitorder="little"))
+    return pa.Array.from_buffers(HEADERS_TYPE, len(counts), [valid, pa.py_buffer(edges)], children=[structs])
+
+
+def _headers_by_loop(data: Bytes, counts: Ints, positions: Ints, record_ends: Ints, compiled: Kernels) -> tuple[_Blobs, _Blobs] | None:
+    """None where something is not plainly right."""
+    total = int(counts.sum())
+    keys, values = np.empty((2, total), np.int64), np.empty((2, total), np.int64)
+    null = np.empty(total, np.bool_)
+    if not compiled.headers(data, counts, positions, record_ends, keys, values, null):
+        return None
+    return _Blobs(keys[0], keys[1], np.zeros(total, np.bool_)), _Blobs(values[0], values[1], null)
+
+
+def _headers_by_arrays(data: Bytes, counts: Ints, positions: Ints, record_ends: Ints, edges: NDArray[np.int32]) -> tuple[_Blobs, _Blobs]:
+    total = int(edges[-1])
     keys, values = (_Blobs(np.zeros(total, np.int64), np.zeros(total, np.int64), np.zeros(total, np.bool_)) for _ in range(2))
     which, nth = np.flatnonzero(counts), 0
-    position = position[which]
+    position = positions[which]
     while len(which):  # the nth header of every record that has so many
         slots = edges[which] + nth
         for blobs in (keys, values):
@@ -390,8 +470,4 @@ def _headers(data: Bytes, counts: Ints, position: Ints, record_ends: Ints) -> pa
         which, position = which[more], position[more]
     if keys.null.any():
         raise KafkaError(Code.INVALID_RECORD, "a record's header has no key")
-    structs = pa.StructArray.from_arrays(
-        [_taken(data, keys, pa.string()), _taken(data, values, pa.binary())], fields=list(HEADERS_TYPE.value_type)
-    )
-    valid = None if counts.all() else pa.py_buffer(np.packbits(counts > 0, bitorder="little"))
-    return pa.Array.from_buffers(HEADERS_TYPE, len(counts), [valid, pa.py_buffer(edges)], children=[structs])
+    return keys, values

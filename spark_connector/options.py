@@ -83,6 +83,7 @@ class SourceOptions:
     read_committed: bool = True
     open_transactions: OpenTransactions = OpenTransactions()
     push_down_filters: bool = False
+    decoder: str = "auto"  # or "numpy", "numba"
     trigger: TriggerOptions = TriggerOptions()
     metadata_max_age_ms: int = 30_000  # after which a stream looks for new topics and partitions
 
@@ -106,6 +107,7 @@ KNOWN = (
     "onOpenTransaction",
     "openTransactionTimeout",
     "pushDownFilters",
+    "decoder",
 )
 BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")  # refused in a stream, as Spark does
 STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")  # passed over in a batch read, as Spark does
@@ -149,6 +151,7 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool = False)
             timeout_ms=given.duration_ms("openTransactionTimeout", OpenTransactions.timeout_ms),
         ),
         push_down_filters=given.boolean("pushDownFilters", False),
+        decoder=given.choice("decoder", ("auto", "numpy", "numba")),
         trigger=_trigger(given) if streaming else TriggerOptions(),
         metadata_max_age_ms=given.number("kafka.metadata.max.age.ms", SourceOptions.metadata_max_age_ms),
     )

@@ -10,6 +10,7 @@ import pyarrow as pa
 from protocol.errors import Code
 from spark_connector.batches import Selection, first_batch_size, select_batches
 from spark_connector.client import Client, ClientError, Fetched, RefusedError
+from spark_connector.compiled import AUTO, choice
 from spark_connector.decoding import HEADERS_TYPE, Columns, decode
 from spark_connector.offsets import EARLIEST, OffsetRange
 from spark_connector.options import OpenTransactions
@@ -41,14 +42,16 @@ def read_range(
     read_committed: bool,
     fail_on_data_loss: bool,
     open_transactions: OpenTransactions = OpenTransactions(),  # noqa: B008 (frozen)
+    decoder: str = AUTO,
 ) -> Iterator[pa.RecordBatch]:
     """The records of the range, in order; of aborted transactions none where read_committed.
 
     The end of the range is a position, not a record: a range that ends in control records, in aborted records or in a gap that compaction
     left is finished when the reader is past it.
     Takes:  columns, names from COLUMNS in the order in which they are to come; open_transactions, what to do where the range goes on beyond
-            one. Who plans a range sees to it that it does not; but the last stable offset can be lower after a broker lost power.
-    Raises: DataLossError; OpenTransactionError; ClientError; KafkaError where a batch is damaged.
+            one. Who plans a range sees to it that it does not; but the last stable offset can be lower after a broker lost power; decoder,
+            the option's value.
+    Raises: DataLossError; OpenTransactionError; ClientError; OptionError; KafkaError where a batch is damaged.
     """
     schema = pa.schema([pa.field(name, COLUMNS[name]) for name in columns])
     for fetched, selection, position in _selections(client, wanted, read_committed, fail_on_data_loss, open_transactions):
@@ -60,6 +63,7 @@ def read_range(
             key="key" in columns,
             value="value" in columns,
             headers="headers" in columns,
+            compiled=choice.kernels(decoder, selection, remaining=wanted.end_offset - selection.next_offset),
         )
         for part in parts:
             yield _record_batch(part, wanted, schema)

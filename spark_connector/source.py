@@ -221,6 +221,7 @@ def read_partition(partition: InputPartition, options: SourceOptions, columns: t
             read_committed=options.read_committed,
             fail_on_data_loss=options.fail_on_data_loss,
             open_transactions=options.open_transactions,
+            decoder=options.decoder,
         )
 
 

@@ -8,6 +8,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -154,7 +155,14 @@ def everything(spark: SparkSession, broker: BrokerProcess) -> Iterator[DataFrame
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"minPartitions": "7"}, {"maxRecordsPerPartition": "9"}, {"kafka__max__partition__fetch__bytes": "200"}]
+    "options",
+    [
+        {},
+        {"minPartitions": "7"},
+        {"maxRecordsPerPartition": "9"},
+        {"kafka__max__partition__fetch__bytes": "200"},
+        pytest.param({"decoder": "numba"}, marks=pytest.mark.skipif(not find_spec("numba"), reason="numba is not installed")),
+    ],
 )
 def test_every_record_once_however_it_is_divided(spark: SparkSession, broker: BrokerProcess, topic: str, options: dict[str, str]) -> None:
     transactions: list[tuple[str, list[tuple[Any, ...]]]] = []
@@ -163,7 +171,7 @@ def test_every_record_once_however_it_is_divided(spark: SparkSession, broker: Br
         transactions.append(("abort" if number % 3 == 1 else "commit", records))
     publish(broker, topic, transactions)
     rows = frame(spark, broker, topic, **options)
-    if options and "kafka__max__partition__fetch__bytes" not in options:
+    if {"minPartitions", "maxRecordsPerPartition"} & set(options):
         assert rows.rdd.getNumPartitions() >= 7
     seen = Counter(values(rows))
     assert seen == Counter(f"{number}-{place}" for number in range(12) if number % 3 != 1 for place in range(8))

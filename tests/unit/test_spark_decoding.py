@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,8 +30,9 @@ from protocol.records import (
     read_header,
     records_of,
 )
-from spark_connector import decoding
-from spark_connector.batches import AbortedTransaction, select_batches
+from spark_connector import decoding, kernels
+from spark_connector.batches import AbortedTransaction, Selection, select_batches
+from spark_connector.compiled import Kernels, UnavailableError, load
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "kafka-logdir" / "logdir"
 FAR = 2**62
@@ -72,11 +76,36 @@ def naive(buffer: bytes, aborted: list[AbortedTransaction] | None, start: int, e
     return rows
 
 
-def decoded(buffer: bytes, aborted: list[AbortedTransaction] | None = None, start: int = 0, end: int = FAR) -> list[Row]:
-    """By way of the columns."""
-    selection = select_batches(buffer, aborted, start_offset=start, end_offset=end)
+@lru_cache(maxsize=1)
+def ways() -> list[Kernels | None]:
+    """By arrays, by loops as plain Python and, where numba is there, by compiled ones."""
+    found = [None, Kernels(kernels.parse, kernels.headers, kernels.gather)]
+    with suppress(UnavailableError):
+        found.append(load())
+    return found
+
+
+def decoded(
+    buffer: bytes, aborted: list[AbortedTransaction] | None = None, start: int = 0, end: int = FAR, *, check_crc: bool = True
+) -> list[Row]:
+    """By way of the columns; all ways have to agree, in the error too."""
+    selection = select_batches(buffer, aborted, start_offset=start, end_offset=end, check_crc=check_crc)
+    try:
+        expected = rows_of(buffer, selection, start, end, None)
+    except KafkaError as error:
+        for way in ways()[1:]:
+            with pytest.raises(KafkaError, match=re.escape(str(error))) as caught:
+                rows_of(buffer, selection, start, end, way)
+            assert caught.value.code == error.code
+        raise
+    for way in ways()[1:]:
+        assert rows_of(buffer, selection, start, end, way) == expected
+    return expected
+
+
+def rows_of(buffer: bytes, selection: Selection, start: int, end: int, way: Kernels | None) -> list[Row]:
     rows: list[Row] = []
-    for part in decoding.decode(buffer, selection.batches, start_offset=start, end_offset=end, headers=True):
+    for part in decoding.decode(buffer, selection.batches, start_offset=start, end_offset=end, headers=True, compiled=way):
         assert part.key is not None and part.value is not None and part.headers is not None
         for array in (part.key, part.value, part.headers):
             array.validate(full=True)
@@ -230,8 +259,7 @@ def test_damaged_records_are_refused_or_read_as_written(place: int) -> None:
         except KafkaError:
             expected = None
         try:
-            selection = select_batches(bad, None, start_offset=0, end_offset=FAR, check_crc=False)
-            rows = sum(len(part.offset) for part in decoding.decode(bad, selection.batches, start_offset=0, end_offset=FAR, headers=True))
+            rows = len(decoded(bytes(bad), check_crc=False))
         except KafkaError:
             assert expected is None, f"byte {byte} at {place} is good but refused"
         else:

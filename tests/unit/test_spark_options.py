@@ -97,6 +97,7 @@ def test_kafka_options_that_are_used_and_those_that_are_passed_over() -> None:
         ({"startingOffsetsByTimestampStrategy": "x"}, "give error or latest"),
         ({"minPartitions": "0"}, "option minPartitions='0': give a whole number of at least 1"),
         ({"failOnDataLoss": "maybe"}, "option failOnDataLoss='maybe': give true or false"),
+        ({"decoder": "cython"}, "option decoder='cython': give auto or numpy or numba"),
         ({"kafka.isolation.level": "serializable"}, "option kafka.isolation.level='serializable': give read_committed or read_uncommitted"),
         ({"kafka.bootstrap.servers": "host"}, "'host' is not host:port"),
         ({"kafka.bootstrap.servers": "host:99999"}, "is not host:port"),
@@ -157,6 +158,7 @@ def test_open_transactions_and_filters() -> None:
     )
     assert stream(openTransactionTimeout="1500").open_transactions.timeout_ms == 1500
     assert parse(pushDownFilters="true").push_down_filters and not parse().push_down_filters
+    assert [parse().decoder, parse(decoder="numpy").decoder, parse(decoder="Numba").decoder] == ["auto", "numpy", "numba"]
 
 
 @pytest.mark.parametrize(

@@ -65,9 +65,20 @@ def options(broker: FakeBroker, **changes: Any) -> ClientOptions:
     return ClientOptions((("127.0.0.1", broker.port),), **(defaults | changes))
 
 
-def values(broker: FakeBroker, start: int, end: int, *, committed: bool = True, strict: bool = True, **changes: Any) -> list[str]:
+@pytest.fixture(params=["numpy", "numba"])
+def decoder(request: pytest.FixtureRequest) -> str:
+    if request.param == "numba":
+        pytest.importorskip("numba")
+    return str(request.param)
+
+
+def values(
+    broker: FakeBroker, start: int, end: int, *, committed: bool = True, strict: bool = True, decoder: str = "auto", **changes: Any
+) -> list[str]:
     with Client(options(broker, **changes)) as client:
-        parts = read_range(client, OffsetRange("t", 0, start, end), ("value",), read_committed=committed, fail_on_data_loss=strict)
+        parts = read_range(
+            client, OffsetRange("t", 0, start, end), ("value",), read_committed=committed, fail_on_data_loss=strict, decoder=decoder
+        )
         return [value.decode() for part in parts for value in part.column("value").to_pylist()]
 
 
@@ -104,24 +115,25 @@ def broker() -> Iterator[FakeBroker]:
         yield running
 
 
-def test_aborted_and_control_batches_are_left_out(broker: FakeBroker) -> None:
-    assert values(broker, 0, 13) == list("abcdef")
-    assert values(broker, 0, 13, committed=False) == list("abcxydefz")
+def test_aborted_and_control_batches_are_left_out(broker: FakeBroker, decoder: str) -> None:
+    assert values(broker, 0, 13, decoder=decoder) == list("abcdef")
+    assert values(broker, 0, 13, decoder=decoder, committed=False) == list("abcxydefz")
 
 
 @pytest.mark.parametrize("max_bytes", [1, 100, 150, 250, 400])
-def test_every_range_at_every_fetch_size(broker: FakeBroker, max_bytes: int) -> None:
+def test_every_range_at_every_fetch_size(broker: FakeBroker, max_bytes: int, decoder: str) -> None:
     """Fetches that begin within a transaction, end within a batch, or bring only markers: every range finishes with what is its own."""
     places = {0: "a", 1: "b", 2: "c", 5: "d", 8: "e", 9: "f"}
     for start in range(14):
         for end in range(start + 1, 14):
             expected = [value for offset, value in places.items() if start <= offset < end]
-            assert values(broker, start, end, fetch_max_bytes=max_bytes) == expected, (start, end)
+            assert values(broker, start, end, fetch_max_bytes=max_bytes, decoder=decoder) == expected, (start, end)
 
 
-def test_all_columns(broker: FakeBroker) -> None:
+def test_all_columns(broker: FakeBroker, decoder: str) -> None:
     with Client(options(broker)) as client:
-        (part,) = read_range(client, OffsetRange("t", 0, 1, 2), list(COLUMNS), read_committed=True, fail_on_data_loss=True)
+        wanted = OffsetRange("t", 0, 1, 2)
+        (part,) = read_range(client, wanted, list(COLUMNS), read_committed=True, fail_on_data_loss=True, decoder=decoder)
     (row,) = part.to_pylist()
     assert str(row.pop("timestamp")) == "1970-01-01 00:00:01.001000+00:00"
     assert row == {

@@ -1,0 +1,180 @@
+"""When a process goes over to compiled loops, and what it does where it cannot have them."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from protocol.records import NewRecord, encode_batch, read_header
+from spark_connector import compiled, kernels
+from spark_connector.batches import Batch, Selection
+from spark_connector.compiled import Choice, Kernels, UnavailableError
+from spark_connector.options import OptionError
+
+LOOPS = Kernels(kernels.parse, kernels.headers, kernels.gather)
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def fetched(rows: int, *, offsets: int | None = None, size_bytes: int = 0) -> Selection:
+    """A fetch of one batch, whose header says that it holds so many rows over so many offsets."""
+    last = (rows if offsets is None else offsets) - 1
+    header = read_header(encode_batch([NewRecord(None, b"")]))
+    header = header._replace(record_count=rows, last_offset_delta=last, batch_length=size_bytes)
+    return Selection([Batch(0, header)], last + 1, 1)
+
+
+class Loading:
+    """In place of numba: counts how often it is asked for."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.fails = ""
+
+    def __call__(self) -> Kernels:
+        self.times += 1
+        if self.fails:
+            raise UnavailableError(self.fails)
+        return LOOPS
+
+
+@pytest.fixture
+def loading(monkeypatch: pytest.MonkeyPatch) -> Loading:
+    counter = Loading()
+    monkeypatch.setattr(compiled, "load", counter)
+    monkeypatch.setattr(compiled, "is_cached", lambda: True)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    return counter
+
+
+def test_little_is_read_with_arrays(loading: Loading) -> None:
+    choice = Choice()
+    assert choice.kernels("auto", fetched(400), remaining=0) is None
+    assert choice.kernels("auto", fetched(100_000), remaining=500_000) is None
+    assert loading.times == 0
+
+
+def test_a_range_that_holds_much_is_read_with_loops_from_its_first_fetch_on(loading: Loading) -> None:
+    choice = Choice()
+    assert choice.kernels("auto", fetched(100_000), remaining=20_000_000) is LOOPS
+    assert choice.kernels("auto", fetched(1), remaining=0) is LOOPS, "what is loaded is used"
+    assert loading.times == 1
+
+
+def test_large_records_are_worth_it_sooner(loading: Loading) -> None:
+    assert Choice().kernels("auto", fetched(15_000, size_bytes=16_000_000), remaining=600_000) is LOOPS
+    assert Choice().kernels("auto", fetched(15_000, size_bytes=1_600_000), remaining=600_000) is None
+
+
+def test_what_a_process_reads_in_many_small_ranges_adds_up(loading: Loading) -> None:
+    choice = Choice()
+    used = [choice.kernels("auto", fetched(100_000), remaining=0) is LOOPS for _ in range(100)]
+    first = used.index(True)
+    assert 10 < first < 90 and all(used[first:])
+
+
+def test_offsets_that_compaction_emptied_are_not_taken_for_records(loading: Loading) -> None:
+    assert Choice().kernels("auto", fetched(400, offsets=50_000_000), remaining=50_000_000) is None
+    assert loading.times == 0
+
+
+def test_what_has_to_be_compiled_first_must_be_worth_more(loading: Loading, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "is_cached", lambda: False)
+    assert Choice().kernels("auto", fetched(1000), remaining=4_000_000) is None
+    assert Choice().kernels("auto", fetched(1000), remaining=40_000_000) is LOOPS
+
+
+def test_without_numba_arrays_do_it(loading: Loading, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert Choice().kernels("auto", fetched(1000), remaining=10**9) is None
+    assert loading.times == 0
+
+
+def test_a_fetch_of_nothing_decides_nothing(loading: Loading) -> None:
+    assert Choice().kernels("auto", Selection([], 5, 1), remaining=10**12) is None
+    assert loading.times == 0
+
+
+def test_the_option_decides(loading: Loading) -> None:
+    choice = Choice()
+    assert choice.kernels("numba", fetched(1), remaining=0) is LOOPS
+    assert choice.kernels("numpy", fetched(1), remaining=10**9) is None
+
+
+def test_loops_that_cannot_be_had_are_an_error_only_where_they_are_asked_for(loading: Loading, caplog: pytest.LogCaptureFixture) -> None:
+    loading.fails = "numba is of another planet"
+    with pytest.raises(OptionError, match="option decoder=numba: numba is of another planet; or leave the option out"):
+        Choice().kernels("numba", fetched(1), remaining=0)
+    choice = Choice()
+    with caplog.at_level(logging.WARNING, "spark_connector"):
+        for _ in range(3):
+            assert choice.kernels("auto", fetched(1000), remaining=10**9) is None
+    assert [record.getMessage() for record in caplog.records] == ["barnabas: records are decoded with numpy: numba is of another planet"]
+    assert loading.times == 2, "once for each choice"
+
+
+def test_numba_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numba", None)
+    compiled.load.cache_clear()
+    with pytest.raises(UnavailableError, match=r"numba cannot be imported .*pip install 'barnabas\[numba\]'"):
+        compiled.load()
+
+
+def test_a_cache_that_cannot_be_used_is_done_without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("numba")
+    tried = []
+
+    def compile_kernels(*, cache: bool) -> Kernels:
+        tried.append(cache)
+        if cache:
+            raise RuntimeError("cannot cache")
+        return LOOPS
+
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(compiled, "compile_kernels", compile_kernels)
+    compiled.load.cache_clear()
+    try:
+        assert compiled.load() is LOOPS
+    finally:
+        compiled.load.cache_clear()
+    assert tried == [True, True, False]
+
+
+def test_loops_that_numba_may_not_compile_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    numba = pytest.importorskip("numba")
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
+    compiled.load.cache_clear()
+    with pytest.raises(UnavailableError, match="NUMBA_DISABLE_JIT is set"):
+        compiled.load()
+
+
+def test_a_damaged_cache_is_made_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    numba = pytest.importorskip("numba")
+    kept = compiled.load().parse.stats.cache_path  # type: ignore[attr-defined]
+    if kept is None:
+        pytest.skip("numba has no directory to write to here")
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert not compiled.is_cached()
+    place = Path(numba.njit(cache=True)(kernels.parse).stats.cache_path)
+    shutil.copytree(kept, place, dirs_exist_ok=True, ignore=lambda _, names: [name for name in names if not name.startswith("kernels.")])
+    assert compiled.is_cached()
+    for data in place.glob("kernels.parse-*.nbc"):
+        data.write_bytes(data.read_bytes()[:100])
+    compiled.load.cache_clear()
+    anew = compiled.load()
+    assert (sum(anew.parse.stats.cache_hits.values()), anew.parse.stats.cache_path) == (0, str(place))  # type: ignore[attr-defined]
+    compiled.load.cache_clear()
+    assert sum(compiled.load().parse.stats.cache_hits.values()) == 1  # type: ignore[attr-defined]
+
+
+def test_nothing_of_numba_is_imported_before_it_is_worth_it() -> None:
+    script = "import sys; from spark_connector import compiled, reading; compiled.is_cached(); sys.exit('numba' in sys.modules)"
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=120, check=True)
