@@ -81,26 +81,19 @@ def encode_produce(
 ) -> bytes:
     """The whole frame of the answer to a Produce of versions 3-11."""
     flexible = version >= PRODUCE_FLEXIBLE
+    row, width = (_PRODUCED_5, 5) if version >= 5 else (_PRODUCED, 4)
+    tail = b"" if version < 8 else b"\x01\x00\x00" if flexible else b"\x00\x00\x00\x00\xff\xff"  # no record errors, no message
     out = bytearray(_FRAME_TAGGED.pack(0, correlation_id, 0) if flexible else _FRAME.pack(0, correlation_id))
     _array(out, len(topics), flexible)
     for name, partitions in topics:
         _string(out, name, flexible)
         _array(out, len(partitions), flexible)
         for p in partitions:
-            if version >= 5:
-                out += _PRODUCED_5.pack(p.index, p.error_code, p.base_offset, p.log_append_time_ms, p.log_start_offset)
-                if version >= 8:
-                    _array(out, len(p.record_errors), flexible)
-                    for batch_index, message in p.record_errors:
-                        out += _INT.pack(batch_index)
-                        _nullable_string(out, message, flexible)
-                        if flexible:
-                            out.append(0)
-                    _nullable_string(out, p.error_message, flexible)
-                    if flexible:
-                        out.append(0)
+            if p.record_errors or p.error_message is not None:
+                _put_refused(out, p, version)
             else:
-                out += _PRODUCED.pack(p.index, p.error_code, p.base_offset, p.log_append_time_ms)
+                out += row.pack(*p[:width])
+                out += tail
         if flexible:
             out.append(0)
     out += _INT.pack(throttle_time_ms)
@@ -108,6 +101,22 @@ def encode_produce(
         out.append(0)
     _INT.pack_into(out, 0, len(out) - 4)
     return bytes(out)
+
+
+def _put_refused(out: bytearray, p: ProducedPartition, version: int) -> None:
+    """One partition's part with the records that are to blame and what is wrong, as far as the version tells them."""
+    flexible = version >= PRODUCE_FLEXIBLE
+    out += _PRODUCED_5.pack(*p[:5]) if version >= 5 else _PRODUCED.pack(*p[:4])
+    if version >= 8:
+        _array(out, len(p.record_errors), flexible)
+        for batch_index, message in p.record_errors:
+            out += _INT.pack(batch_index)
+            _nullable_string(out, message, flexible)
+            if flexible:
+                out.append(0)
+        _nullable_string(out, p.error_message, flexible)
+        if flexible:
+            out.append(0)
 
 
 def encode_fetch(
@@ -121,6 +130,9 @@ def encode_fetch(
 ) -> list[Piece]:
     """The whole frame of the answer to a Fetch of versions 4-17, as bytes and file slices in order."""
     flexible = version >= FETCH_FLEXIBLE
+    no_replica = b"\xff\xff\xff\xff" if version >= 11 else b""
+    null_aborted, none_aborted = (b"\x00", b"\x01") if flexible else (b"\xff\xff\xff\xff", b"\x00\x00\x00\x00")
+    null_aborted, none_aborted = null_aborted + no_replica, none_aborted + no_replica  # the two fields stand together
     pieces: list[Piece] = []
     total = 0
     out = bytearray(_FRAME_TAGGED.pack(0, correlation_id, 0) if flexible else _FRAME.pack(0, correlation_id))
@@ -136,15 +148,16 @@ def encode_fetch(
         else:
             _string(out, topic, flexible)  # type: ignore[arg-type]
         _array(out, len(partitions), flexible)
-        for p in partitions:
+        for index, code, high_watermark, last_stable_offset, log_start_offset, aborted, records, diverging in partitions:
             if version >= 5:
-                out += _FETCHED_5.pack(p.index, p.error_code, p.high_watermark, p.last_stable_offset, p.log_start_offset)
+                out += _FETCHED_5.pack(index, code, high_watermark, last_stable_offset, log_start_offset)
             else:
-                out += _FETCHED.pack(p.index, p.error_code, p.high_watermark, p.last_stable_offset)
-            _aborted(out, p.aborted, flexible)
-            if version >= 11:
-                out += b"\xff\xff\xff\xff"
-            records = p.records
+                out += _FETCHED.pack(index, code, high_watermark, last_stable_offset)
+            if aborted:
+                _aborted(out, aborted, flexible)
+                out += no_replica
+            else:
+                out += null_aborted if aborted is None else none_aborted
             size = 0 if records is None else records.size if hasattr(records, "size") else len(records)
             if flexible:
                 _uvarint(out, size + 1)
@@ -156,7 +169,7 @@ def encode_fetch(
                 total += len(out) + size
                 out = bytearray()
             if flexible:
-                out += b"\x00" if p.diverging is None else _DIVERGING.pack(1, 0, 13, *p.diverging, 0)
+                out += b"\x00" if diverging is None else _DIVERGING.pack(1, 0, 13, *diverging, 0)
         if flexible:
             out.append(0)
     if flexible:
@@ -168,10 +181,7 @@ def encode_fetch(
     return pieces
 
 
-def _aborted(out: bytearray, aborted: Sequence[tuple[int, int]] | None, flexible: bool) -> None:
-    if aborted is None:
-        out += b"\x00" if flexible else b"\xff\xff\xff\xff"
-        return
+def _aborted(out: bytearray, aborted: Sequence[tuple[int, int]], flexible: bool) -> None:
     _array(out, len(aborted), flexible)
     for producer_id, first_offset in aborted:
         out += _ABORTED.pack(producer_id, first_offset)
@@ -181,7 +191,10 @@ def _aborted(out: bytearray, aborted: Sequence[tuple[int, int]] | None, flexible
 
 def _array(out: bytearray, count: int, flexible: bool) -> None:
     if flexible:
-        _uvarint(out, count + 1)
+        if count < 0x7F:
+            out.append(count + 1)
+        else:
+            _uvarint(out, count + 1)
     else:
         out += _INT.pack(count)
 
@@ -189,7 +202,7 @@ def _array(out: bytearray, count: int, flexible: bool) -> None:
 def _string(out: bytearray, text: str, flexible: bool) -> None:
     data = text.encode()
     if flexible:
-        _uvarint(out, len(data) + 1)
+        _array(out, len(data), flexible)
     else:
         out += _SHORT.pack(len(data))
     out += data

@@ -129,9 +129,10 @@ def _compile(message_class: Any, version: int) -> Decoder:
         form._data_class = saved
     context.lines.append("    return obj, pos")
     source = _NO_COUNT.sub(r"\1 < 0:", context.source())
-    source = _VARINT_BYTE.sub(r"\1\2 += 7\n\1if \2 > 28: raise ValueError('a varint is longer than five bytes')", source)
+    source = _VARINT.sub(r"\1\2 = data[pos]\n\1pos += 1\n\1if \2 > 0x7f: \2, pos = _read_varint(data, pos - 1)\n", source)
     source = _TAGGED.sub(r"\1_tfd, pos = _read_tagged(\2, data, pos, \3)", source)
     context.globs["_read_tagged"] = _read_tagged
+    context.globs["_read_varint"] = _read_varint
     if message_class.is_request():
         source = source.replace('], "utf-8")', '], "utf-8", "replace")')
         source = _refusing_null(source, *_nullability(form, version))
@@ -143,7 +144,7 @@ def _compile(message_class: Any, version: int) -> Decoder:
 
 
 _NO_COUNT = re.compile(r"(if _n\d+) == -1:")
-_VARINT_BYTE = re.compile(r"^( *)(_sh\d+) \+= 7$", re.MULTILINE)
+_VARINT = re.compile(r"^( *)(_\w+) = 0\n\1(_sh\d+) = 0\n\1while True:\n(?:\1    .*\n){4}\1    \3 \+= 7\n", re.MULTILINE)
 _TAGGED = re.compile(r"^( *)_bio\d+ = .*\n *_tfd = (_tf\d+)\.decode\(_bio\d+, version=(\d+)\)\n *pos \+= _bio\d+\.tell\(\)$", re.MULTILINE)
 _NULL = re.compile(r"^( *)(_\w+) = None$")
 _ASSIGNED = re.compile(r"^ *_?obj\d*\.(\w+) = (_\w+)$|^ *_val\d+\.(\w+) = (_\w+)$")

@@ -258,7 +258,7 @@ class Log:
     def config(self, config: LogConfig) -> None:
         self._config = config
         self._rules = Rules.of(config)
-        self._segment_bytes = config.segment_bytes
+        self._segment_bytes, self._roll_ms = config.segment_bytes, config.roll_ms
         self.active.index_interval_bytes = config.index_interval_bytes
 
     # --- appending ------------------------------------------------------------------------------------------------------------
@@ -518,11 +518,13 @@ class Log:
         """Segments roll by their batches' own times: the newest against that of the first; without times by the broker's clock."""
         first = segment.first_batch_timestamp()
         waited = newest_timestamp - first if first >= 0 else now_ms - segment.created_ms
-        return waited > self._config.roll_ms - self._jitter_ms(segment)
+        return waited > self._roll_ms - self._jitter_ms(segment)
 
     def _jitter_ms(self, segment: Segment) -> int:
         """Spreads the rolling of many partitions: a share of segment.jitter.ms that is always the same for one segment."""
-        jitter = min(self._config.segment_jitter_ms, self._config.roll_ms)
+        if not self._config.segment_jitter_ms:
+            return 0
+        jitter = min(self._config.segment_jitter_ms, self._roll_ms)
         return crc32(f"{self.topic} {self.partition} {segment.base_offset}".encode()) % jitter if jitter > 0 else 0
 
     def _roll(self, now_ms: int) -> None:
@@ -677,6 +679,8 @@ class Log:
 
     def _collect_aborted(self, offset: int, segment: Segment, found: Slice, into: list[AbortedTxn]) -> None:
         """The aborted transactions between `offset` and the end of the slice, the latter as far as the offset index tells."""
+        if segment is self.active and not self.txn_index(segment):
+            return
         at = bisect_right(self._bases, segment.base_offset) - 1
         upper = segment.upper_bound_offset(found.position + found.size)
         if upper is None:

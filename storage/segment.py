@@ -243,7 +243,7 @@ class Segment:
     def is_full(self, index_bytes: int) -> bool:
         """Whether one of the indexes has no room for another entry (the time index keeps one for the closing)."""
         assert self._offset_index is not None and self._time_index is not None
-        return len(self._offset_index) >= index_bytes // 8 or len(self._time_index) >= index_bytes // 12 - 1
+        return len(self._offset_index.offsets) >= index_bytes // 8 or len(self._time_index.timestamps) >= index_bytes // 12 - 1
 
     # --- opening again what another process left ----------------------------------------------------------------------------------
 

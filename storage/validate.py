@@ -224,6 +224,8 @@ def lengths_agree(body: memoryview | bytes, position: int, count: int) -> bool:
     left = count
     misses = 0
     try:
+        if count <= _FIRST_BLOCK:
+            return _step_over(body, position, count) == end
         while left:
             following, width = _step(body, position)
             stride = following - position

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from broker.fetch_sessions import FetchTarget, Planned, TopicKey
+from broker.fetch_sessions import FetchSession, FetchTarget, Planned, TopicKey
 from broker.outbox import PARKED, Context, Encoded
 from broker.purgatory import WaitingFetch
 from protocol.errors import Code, KafkaError
@@ -15,11 +15,12 @@ from storage.log import Isolation
 if TYPE_CHECKING:
     from broker.core import Broker
     from storage.log import Log
+    from storage.txn_index import AbortedTxn
 
 SESSIONS_SINCE = 7
 DIVERGING_SINCE = 12
 
-Fetched = tuple[FetchTarget, FetchedPartition]
+Fetched = tuple[FetchTarget, "FetchedPartition | Log"]  # a log: there is nothing to read in it, and how it stands is told if it is asked
 
 
 class _Fetch:
@@ -76,12 +77,12 @@ class _Fetch:
         left, total, urgent, min_one_batch = self._max_bytes, 0, bool(self._refused), True
         is_committed = self._isolation is Isolation.READ_COMMITTED
         is_incremental = self._plan.incremental
-        for target, log in self.logs:
+        for pair in self.logs:
+            target, log = pair
             if _is_idle(target, log, is_committed):
                 if is_incremental and log.high_watermark == target.high_watermark and log.log_start_offset == target.log_start_offset:
                     continue
-                ends = (log.high_watermark, log.last_stable_offset, log.log_start_offset)
-                fetched.append((target, FetchedPartition(target.index, 0, *ends, [] if is_committed else None)))
+                fetched.append(pair)
                 continue
             answer = self._read_one(target, log, left, min_one_batch)
             if answer.error_code or answer.diverging is not None:
@@ -97,7 +98,9 @@ class _Fetch:
     def waiting(self, fetched: list[Fetched]) -> WaitingFetch:
         """The fetch as it waits, with what was read of it."""
         self._targets = {log: target for target, log in self.logs}
-        sizes = {target: answer.records.size for target, answer in fetched if answer.records is not None}
+        sizes = {
+            target: answer.records.size for target, answer in fetched if isinstance(answer, FetchedPartition) and answer.records is not None
+        }
         self._sizes = {log: sizes[target] for target, log in self.logs if target in sizes} if sizes else {}
         self._size = sum(self._sizes.values())
         return WaitingFetch(list(self._targets), self.try_complete, self._is_worth_a_try)
@@ -127,7 +130,7 @@ class _Fetch:
                 if diverging is not None:
                     ends = (log.high_watermark, log.last_stable_offset, log.log_start_offset)
                     return FetchedPartition(target.index, 0, *ends, diverging=diverging)
-            data = log.read(
+            records, aborted, high_watermark, last_stable_offset, log_start_offset = log.read(
                 target.fetch_offset,
                 max_bytes=min(target.partition_max_bytes, left),
                 isolation=self._isolation,
@@ -135,9 +138,7 @@ class _Fetch:
             )
         except KafkaError as error:
             return FetchedPartition(target.index, error.code)
-        return FetchedPartition(
-            target.index, 0, data.high_watermark, data.last_stable_offset, data.log_start_offset, data.aborted, data.slice
-        )
+        return FetchedPartition(target.index, 0, high_watermark, last_stable_offset, log_start_offset, aborted, records)
 
     def try_complete(self, now_ms: int, out_of_time: bool) -> bool:
         """Answer if there is enough to read, or the time is up."""
@@ -154,20 +155,31 @@ class _Fetch:
         """The answer's frame: in a session, of those with news only."""
         plan = self._plan
         topics: list[tuple[Any, list[FetchedPartition]]] = []
+        rows: list[FetchedPartition] = []
+        topic: Any = None
         for target, answer in fetched + self._refused:
-            size = 0 if answer.records is None else answer.records.size
-            if plan.session is not None:
-                news = answer.diverging is not None
-                news |= target.has_news(answer.error_code, answer.high_watermark, answer.log_start_offset, size)
-                if plan.incremental:
-                    if not news:
-                        continue
-                    if size:
-                        plan.session.to_end(target)
-            if not topics or topics[-1][0] != target.topic:
-                topics.append((target.topic, []))
-            topics[-1][1].append(answer)
+            if not isinstance(answer, FetchedPartition):
+                answer = self._idle(target, answer)
+            if plan.session is not None and not self._is_told(plan.session, target, answer):
+                continue
+            if target.topic is not topic and target.topic != topic:
+                topic, rows = target.topic, []
+                topics.append((topic, rows))
+            rows.append(answer)
         return encode_fetch(self._context.correlation_id, self._context.api_version, topics, session_id=plan.session_id)
+
+    def _idle(self, target: FetchTarget, log: Log) -> FetchedPartition:
+        """How a log stands of which there is nothing to read."""
+        aborted: list[AbortedTxn] | None = [] if self._isolation is Isolation.READ_COMMITTED else None
+        return FetchedPartition(target.index, 0, log.high_watermark, log.last_stable_offset, log.log_start_offset, aborted)
+
+    def _is_told(self, session: FetchSession, target: FetchTarget, answer: FetchedPartition) -> bool:
+        """Whether the session's answer has it; what it tells is remembered, and who gets records comes last the next time."""
+        size = 0 if answer.records is None else answer.records.size
+        news = target.has_news(answer.error_code, answer.high_watermark, answer.log_start_offset, size) or answer.diverging is not None
+        if news and size and self._plan.incremental:
+            session.to_end(target)
+        return news or not self._plan.incremental
 
 
 def _is_idle(target: FetchTarget, log: Log, is_committed: bool) -> bool:
