@@ -236,6 +236,8 @@ class Broker:
 
         The connection's next frame may come once its answer (or its closing) has been put into the outbox.
         """
+        if self.outbox.deferred:
+            self.outbox.run_deferred(now_ms)
         session = self.sessions[connection_id]
         assert not session.in_flight, "a connection's next request came before the last was answered"
         session.in_flight = True
@@ -268,6 +270,7 @@ class Broker:
 
     def on_tick(self, now_ms: int) -> None:
         """Time passed. Cheap when nothing is due."""
+        self.outbox.run_deferred(now_ms)
         self.purgatory.on_tick(now_ms)
         if self._next_flush_ms is not None and self._next_flush_ms <= now_ms:
             due = [log for log, at in self._flush_due.items() if at <= now_ms]
@@ -304,6 +307,7 @@ class Broker:
 
     def on_flushed(self, job: FlushJob, now_ms: int) -> None:
         """The files of that job are on the disk."""
+        self.outbox.run_deferred(now_ms)
         self.flushes.on_flushed(job, now_ms)
 
     def on_cleaned(self, job: CleanJob, result: CleanResult | None, error: str, now_ms: int) -> None:
@@ -321,6 +325,7 @@ class Broker:
 
     def close_logs(self, now_ms: int, sync: Callable[[list[Any]], None] = sync_one_by_one) -> None:
         """A clean stop: everything is written down so that the next start has nothing to recover. `sync` fsyncs many files."""
+        self.outbox.run_deferred(now_ms)
         self.logs.close(now_ms, sync)
         self.metadata.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from protocol.hot_responses import Piece
@@ -66,15 +66,24 @@ class Outbox:
 
     sends: (connection_id, pieces of one whole response frame). No pieces: the request has no answer (acks=0), the next may come.
     closes: (connection_id, reason). cleanings: jobs for `storage.cleaner.clean`; the rim then calls `Broker.on_cleaned`.
+    deferred: work of the core for which nobody who is answered by `sends` has to wait. `run_deferred` does it once those are sent, and the
+    core does it itself before anything else comes in: nothing that anybody sees tells whether it was deferred.
     """
 
-    __slots__ = ("cleanings", "closes", "flushes", "sends")
+    __slots__ = ("cleanings", "closes", "deferred", "flushes", "sends")
 
     def __init__(self) -> None:
         self.sends: list[tuple[int, Sequence[Piece]]] = []
         self.closes: list[tuple[int, str]] = []
         self.flushes: list[FlushJob] = []
         self.cleanings: list[CleanJob] = []
+        self.deferred: list[Callable[[int], None]] = []
+
+    def run_deferred(self, now_ms: int) -> None:
+        """Do what was deferred; the outbox may hold more then."""
+        deferred, self.deferred = self.deferred, []
+        for call in deferred:
+            call(now_ms)
 
 
 class Parked:

@@ -357,7 +357,7 @@ class Server:
         self._carrying_out = True
         outbox, connections = self.broker.outbox, self._connections
         try:
-            while outbox.sends or outbox.closes or outbox.flushes:
+            while outbox.sends or outbox.closes or outbox.flushes or outbox.deferred:
                 if outbox.sends:
                     sends, outbox.sends = outbox.sends, []
                     for connection_id, pieces in sends:
@@ -377,6 +377,12 @@ class Server:
                     flushes, outbox.flushes = outbox.flushes, []
                     for job in flushes:
                         self._flusher.submit(job)
+                if outbox.deferred and not outbox.sends:
+                    try:
+                        outbox.run_deferred(wall_clock_ms())
+                    except Exception as error:
+                        self.fail(error)
+                        return
             for cleaning in outbox.cleanings:
                 self._cleaner.submit(cleaning)
             outbox.cleanings.clear()

@@ -2,12 +2,12 @@
 
 The ordering law of transactions is kept here. With `barnabas.transaction.durability=flush`:
 
-    data on the disk -> decision (PrepareCommit) appended and on the disk -> markers appended -> answer
-                                                                                              -> markers on the disk -> CompleteCommit appended
+    data on the disk -> decision (PrepareCommit) appended and on the disk -> answer -> markers appended and on the disk -> CompleteCommit appended
 
-The answer needs not wait for the markers to be on the disk: after a power loss the decision is found and they are written again. What the
-transactional id asks next is held back until CompleteCommit. With `os` it is the same order of appends without the waits. An abort needs no
-waits: what a crash forgets of it is aborted again.
+With the decision the transaction is committed; after a crash it is found, and the markers are written, or written again. The answer is sent
+while markers are appended to what may be a thousand logs, and this is done before any other request is heard: whoever knows of the commit
+reads it. What the transactional id asks next is held back until CompleteCommit. With `os` the order of appends is the same, without the
+waits, and the answer follows the markers. An abort needs no waits: what a crash forgets of it is aborted again.
 """
 
 from __future__ import annotations
@@ -143,6 +143,17 @@ class ShardHost:
         broker.flushes.wait(logs, decide, now_ms)
 
     def write_markers(self, effect: WriteMarkers, now_ms: int) -> None:
+        """Answer a commit, whose decision is durable; then append the markers, and let the coordinator complete it."""
+        if effect.commit and self._flush_transactions:
+            self._completing.setdefault(effect.transactional_id, [])
+            answer = self._broker.txns.on_decision_durable(effect.transactional_id, effect.producer_id, effect.producer_epoch)
+            self.run_transactions(answer, now_ms)
+            if answer.replies:
+                self._broker.outbox.deferred.append(lambda then_ms: self._append_markers(effect, then_ms))
+                return
+        self._append_markers(effect, now_ms)
+
+    def _append_markers(self, effect: WriteMarkers, now_ms: int) -> None:
         """Append the marker to every partition of the transaction, then let the coordinator complete it.
 
         Readers are told when all markers are there: one that waits for several of the partitions gets the transaction with one answer.
@@ -164,8 +175,6 @@ class ShardHost:
                 call(then_ms)
 
         if effect.commit and self._flush_transactions:
-            self._completing.setdefault(effect.transactional_id, [])
-            self.run_transactions(txns.on_markers_appended(*identity), now_ms)
             self._broker.flushes.wait(logs, complete, now_ms)
         else:
             complete(now_ms)

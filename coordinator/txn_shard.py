@@ -419,11 +419,11 @@ class TxnShard:
             decided_ms=prepared.last_update_ms,
         )
 
-    def on_markers_appended(self, transactional_id: str, producer_id: int, producer_epoch: int) -> Result:
-        """The markers of a transaction, whose decision is durable, are in all its partitions and not yet durable there.
+    def on_decision_durable(self, transactional_id: str, producer_id: int, producer_epoch: int) -> Result:
+        """The decision on a transaction is on the disk, and its markers are appended before any other request is heard.
 
-        Gives:  the answer to the EndTxn that waits: what it asked for is true, and seen by every reader. The state stays Prepare* until
-                `on_markers_written`; the host holds back this transactional id's next request until then.
+        Gives:  the answer to the EndTxn that waits: what it asked for is true, and every reader who asks sees it. The state stays Prepare*
+                until `on_markers_written`; the host holds back this transactional id's next request until then.
         """
         found = self._transactions.get(transactional_id)
         if found is None or found.state not in PREPARED or found.producer != (producer_id, producer_epoch):

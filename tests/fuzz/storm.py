@@ -90,7 +90,7 @@ class Storm:
         """Check and take what the broker sends; gives the connections that it wants closed."""
         outbox = self.broker.outbox
         closed: list[int] = []
-        while outbox.sends or outbox.closes:
+        while outbox.sends or outbox.closes or outbox.deferred:
             sends, outbox.sends = outbox.sends, []
             for connection, pieces in sends:
                 asked = self.asked.pop(connection, None)
@@ -102,6 +102,7 @@ class Storm:
                 assert connection in self.broker.sessions
                 closed.append(connection)
                 self.hang_up(connection)
+            outbox.run_deferred(self.now_ms)
         self.flushes += outbox.flushes
         outbox.flushes = []
         return closed

@@ -65,6 +65,9 @@ class CoreHost:
             self.broker.on_closed(connection)
         self.flushes += outbox.flushes
         outbox.flushes = []
+        if outbox.deferred:
+            outbox.run_deferred(self.now_ms)
+            self.carry_out()
 
     def _decoded(self, connection: int, answer: bytes) -> Any:
         api, version, correlation_id = self._asked.pop(connection)

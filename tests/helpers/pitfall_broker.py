@@ -184,6 +184,8 @@ class PitfallBroker:
             file.fsync()
         self.broker.on_flushed(job, self.now_ms)
         self._take_answers()
+        self.broker.outbox.run_deferred(self.now_ms)
+        self._take_answers()
         return True
 
     def flush(self) -> None:
@@ -197,6 +199,9 @@ class PitfallBroker:
 
     def _carry_out(self) -> None:
         self._take_answers()
+        if self.broker.outbox.deferred:
+            self.broker.outbox.run_deferred(self.now_ms)
+            self._take_answers()
         if not self.holds_flushes:
             self.flush()
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MARK = b"!"
+STARTS, SLOW_START = 6, "Python worker failed to connect back"
+T = TypeVar("T")
 
 
 @dataclass
@@ -38,6 +41,19 @@ class Query:
         return json.dumps(asdict(self))
 
 
+def through_slow_starts(run: Callable[[], T]) -> T:
+    """Spark gives a Python process ten seconds to start, too little on a busy machine. A query that failed so goes on when started again."""
+    from pyspark.errors import StreamingQueryException
+
+    for _ in range(STARTS - 1):
+        try:
+            return run()
+        except StreamingQueryException as error:
+            if SLOW_START not in str(error):
+                raise
+    return run()
+
+
 def main(text: str) -> int:
     query = Query(**json.loads(text))
     from pyspark.errors import StreamingQueryException
@@ -50,9 +66,9 @@ def main(text: str) -> int:
     writer = writer.option("checkpointLocation", query.checkpoint).option("kafka.bootstrap.servers", query.servers)
     if query.faults:
         writer = writer.option("faults", json.dumps(query.faults))
-    running = writer.option("topic", query.sink).options(**query.options).start()
+    writer = writer.option("topic", query.sink).options(**query.options)
     try:
-        running.awaitTermination()
+        through_slow_starts(lambda: writer.start().awaitTermination())
     except StreamingQueryException as error:
         print(f"the query failed: {error}", file=sys.stderr, flush=True)
         return 1
@@ -73,7 +89,6 @@ def session_of(query: Query) -> Any:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.log.level": "ERROR",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         **query.settings,
     }
     local = re.fullmatch(r"local\[(.+)\]", query.master)

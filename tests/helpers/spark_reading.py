@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from barnabas import BrokerProcess
+from helpers.spark_driver import through_slow_starts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,11 +52,11 @@ class Query:
 
     def run(self, **options: str) -> StreamingQuery:
         """All that is there now; raises what the query fails with."""
-        return self._try_again(lambda: self._finished(self._start({"availableNow": True}, options)))
+        return through_slow_starts(lambda: self._finished(self._start({"availableNow": True}, options)))
 
     def begin(self, **options: str) -> StreamingQuery:
         """Batch after batch until it is stopped; the first one is over."""
-        return self._try_again(lambda: self._begun(self._start({"processingTime": "0 seconds"}, options)))
+        return through_slow_starts(lambda: self._begun(self._start({"processingTime": "0 seconds"}, options)))
 
     def _start(self, trigger: dict[str, Any], options: dict[str, str]) -> StreamingQuery:
         rows = self.spark.readStream.format("barnabas").options(**self.options | options).load()
@@ -72,18 +73,6 @@ class Query:
                 query.awaitTermination()  # raises
             time.sleep(0.05)
         return query
-
-    def _try_again(self, attempt: Callable[[], StreamingQuery]) -> StreamingQuery:
-        """Spark gives a Python process ten seconds to start, which on a busy machine is not enough; the query has not done anything then."""
-        from pyspark.errors import StreamingQueryException
-
-        for _ in range(5):
-            try:
-                return attempt()
-            except StreamingQueryException as error:
-                if "Python worker failed to connect back" not in str(error):
-                    raise
-        return attempt()
 
     def wait_for(self, *values: str, timeout_s: float = 60) -> None:
         """Until a running query has brought all of them."""

@@ -179,7 +179,7 @@ class Node:
         outbox = broker.outbox
         woken: list[int] = []
         try:
-            while outbox.sends or outbox.closes or outbox.flushes or outbox.cleanings:
+            while outbox.sends or outbox.closes or outbox.flushes or outbox.cleanings or outbox.deferred:
                 sends, outbox.sends = outbox.sends, []
                 for connection_id, pieces in sends:
                     session = self._sessions.get(connection_id)
@@ -198,6 +198,7 @@ class Node:
                 cleanings, outbox.cleanings = outbox.cleanings, []
                 for cleaning in cleanings:
                     self.world.loop.later(self.world.rng.randint(1, 60), self._clean, self.generation, cleaning)
+                outbox.run_deferred(self.world.loop.now_ms)
         finally:
             self._carrying_out = False
         self._set_timer()
