@@ -130,6 +130,8 @@ class Broker:
             found = log.topic_id if log is not None else NO_TOPIC_ID
             if found == topic_id or (found == NO_TOPIC_ID and self.metadata.topic(name) is None):
                 logger.info("%s-%d goes: the deletion of its topic was cut short", *key)
+                if log is not None:
+                    self.flushes.forget(log, now_ms)
                 self.logs.delete(*key, now_ms)
 
     def _adopt_topics(self, counts: dict[str, int]) -> None:

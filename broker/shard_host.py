@@ -183,11 +183,12 @@ class ShardHost:
         """Write the transaction's marker there; or, where it stands there already and a later transaction is open, abort that one.
 
         The second is so only after a power loss that spared a batch of the next transaction and not its record: the markers, which are
-        written again then, must not end what they were not meant for. Nobody can commit that one any more.
+        written again then, must not end what they were not meant for. Nobody can commit that one any more. With durability=os nothing tells
+        after a power loss whether what is open is this transaction, or an aborted one before it whose marker is gone: it is aborted.
         """
         log = self._broker.partition(topic, index)
         commit = effect.commit
-        if self.is_recovering and log is not None and commit and log.ended_before_open_transaction(effect.producer_id, effect.decided_ms):
+        if self.is_recovering and log is not None and commit and self._is_not_meant(log, effect):
             logger.warning("%s-%d: aborting a transaction of producer %d that a power loss left open", topic, index, effect.producer_id)
             commit = False
         return self.append_marker(
@@ -200,6 +201,11 @@ class ShardHost:
             now_ms=now_ms,
             timestamp=effect.decided_ms,
         )
+
+    def _is_not_meant(self, log: Log, effect: WriteMarkers) -> bool:
+        if self._broker.logs.lost_power and not self._flush_transactions:
+            return log.has_ongoing_transaction_of(effect.producer_id)
+        return log.ended_before_open_transaction(effect.producer_id, effect.decided_ms)
 
     def when_complete(self, transactional_id: str | None, call: Callable[[int], None], now_ms: int) -> None:
         """Make the call when no transaction of that id waits for its markers to be on the disk: nearly always now.

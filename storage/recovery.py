@@ -113,7 +113,8 @@ def load_log(
     segments = _segments(disk, directory, files, manifest, config, now_ms, cache, log_start_offset or 0)
     log_start = max(log_start_offset or 0, segments[0].base_offset)
     if manifest is not None and (not clean or _is_exact(manifest, segments)):  # else Apache Kafka was here since, and knows better
-        log_start = max(manifest.log_start_offset, segments[0].base_offset)
+        noted = log_start if not clean and not intact else 0  # an older manifest may be back, and the checkpoint was flushed
+        log_start = max(manifest.log_start_offset, noted, segments[0].base_offset)
         if clean:
             recovery_point = manifest.log_end_offset
     loader = _Loader(

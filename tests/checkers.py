@@ -10,7 +10,8 @@ the broker, FAILED was refused for good, UNKNOWN may be either. Times are millis
     history.final[("topic", 0)] = FinalLog(...)                     # what a fresh reader finds at the very end
     assert not check(history)
 
-`check` gives findings; `kind` is one of KINDS. What a power loss may take is known to it: see `History.power_losses` and `Write.durable`.
+`check` gives findings; `kind` is one of KINDS. What a power loss may take is known to it: see `History.power_losses`, `Write.durable` and
+`History.commits_are_durable`. A topic may have several lives, one after the other under the same name: see `Life`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from enum import Enum
 from typing import NamedTuple
 
 Partition = tuple[str, int]
+NEVER_MS = 1 << 62
 
 KINDS = {
     "lost": "a promised record, or a committed one, is not there",
@@ -35,6 +37,8 @@ KINDS = {
     "watermark": "the last stable offset or the high watermark went back, or the order of the offsets of a log is broken",
     "offsets": "consumed offsets and produced records do not agree",
     "stuck": "something did not come to its end although nothing was in its way",
+    "deleted": "what was deleted, a topic's records or a log's first ones, is shown again",
+    "member": "a member that its group has replaced, left behind or let go was let on",
     "refused": "a client was refused what it had a right to",
     "crashed": "the broker failed by itself",
 }
@@ -89,8 +93,19 @@ class Transaction:
 
 
 @dataclass(slots=True)
+class Life:
+    """One of a topic that is deleted and made again. Known to be there from `made_ms` on; `asked_ms`: when its deletion was asked for."""
+
+    made_ms: int = -1
+    asked_ms: int = NEVER_MS
+
+
+@dataclass(slots=True)
 class Write:
-    """One record. rank: its place among all that its session sent. durable: an OK survives a power loss too."""
+    """One record. rank: its place among all that its session sent. durable: an OK survives a power loss too.
+
+    sent_ms: when what was answered had been sent; is_resent: it was sent before that too, and may arrive at any time.
+    """
 
     value: bytes
     partition: Partition
@@ -102,16 +117,19 @@ class Write:
     outcome: Outcome = Outcome.UNKNOWN
     offset: int = -1
     answered_ms: int | None = None
+    sent_ms: int = 0
+    is_resent: bool = False
 
-    def ok(self, offset: int, now_ms: int = 0) -> None:
+    def ok(self, offset: int, now_ms: int = 0, *, sent_ms: int = 0, is_resent: bool = False) -> None:
         self.outcome, self.offset, self.answered_ms = Outcome.OK, offset, now_ms
+        self.sent_ms, self.is_resent = sent_ms, is_resent
 
     def failed(self) -> None:
         self.outcome = Outcome.FAILED
 
 
 class Read(NamedTuple):
-    """One record that a reader was given."""
+    """One record that a reader was given. asked_ms: when it asked for it."""
 
     reader: str
     partition: Partition
@@ -119,6 +137,7 @@ class Read(NamedTuple):
     value: bytes
     committed_only: bool
     read_ms: int
+    asked_ms: int = -1
 
 
 class Watermarks(NamedTuple):
@@ -143,6 +162,35 @@ class Span(NamedTuple):
     began_ms: int
 
 
+class Deletion(NamedTuple):
+    """A DeleteRecords that was answered: nothing below `low_watermark` is there any more."""
+
+    partition: Partition
+    low_watermark: int
+    answered_ms: int
+
+
+class Commit(NamedTuple):
+    """An OffsetCommit that was answered: the group goes on from `offset`. life: of the topic."""
+
+    group: str
+    partition: Partition
+    offset: int
+    life: int
+
+
+class Access(NamedTuple):
+    """A group's coordinator let a member on: gave it its assignment, took its heartbeat or its offsets; or let it go (`is_leave`)."""
+
+    group: str
+    member_id: str
+    instance_id: str | None
+    generation: int
+    sent_ms: int
+    answered_ms: int
+    is_leave: bool = False
+
+
 @dataclass(slots=True)
 class FinalLog:
     """A log at the very end: what fresh readers of both kinds find."""
@@ -159,6 +207,11 @@ class History:
     """All that happened. A power loss is the time at which it came; kills are not told, since nothing may come of them.
 
     compacted: topics of which only each key's last record has to be there; the key is what `key_of` makes of a value.
+    commits_are_durable: a power loss spares committed transactions (else it may take all or a part of those that began before it).
+    lives: those of each topic that was deleted; who drives the clients notes reads and watermarks of such a topic only where all of the
+    request fell into one of them: see `life_at`. consumed: what groups that commit by OffsetCommit were given, as (group, partition, life,
+    offset), commits_asked: what they committed of at all, and final_positions: where they stand at the end; unsure_groups: a commit of theirs
+    may have come to a later life than it was meant for, since topics go by their names there.
     """
 
     writes: list[Write] = field(default_factory=list)
@@ -171,6 +224,15 @@ class History:
     power_losses: list[int] = field(default_factory=list)
     compacted: frozenset[str] = frozenset()
     incidents: list[Finding] = field(default_factory=list)
+    commits_are_durable: bool = True
+    lives: dict[str, list[Life]] = field(default_factory=dict)
+    deletions: list[Deletion] = field(default_factory=list)
+    accesses: list[Access] = field(default_factory=list)
+    consumed: set[tuple[str, Partition, int, int]] = field(default_factory=set)
+    commits: list[Commit] = field(default_factory=list)
+    commits_asked: set[tuple[str, Partition, int]] = field(default_factory=set)
+    final_positions: dict[tuple[str, Partition], int] = field(default_factory=dict)
+    unsure_groups: set[str] = field(default_factory=set)
 
     # --- filling in ----------------------------------------------------------------------------------------------------------------------
 
@@ -194,8 +256,10 @@ class History:
         self.transactions.append(transaction)
         return transaction
 
-    def read(self, reader: str, partition: Partition, offset: int, value: bytes, *, committed_only: bool, now_ms: int = 0) -> None:
-        self.reads.append(Read(reader, partition, offset, value, committed_only, now_ms))
+    def read(
+        self, reader: str, partition: Partition, offset: int, value: bytes, *, committed_only: bool, now_ms: int = 0, asked_ms: int = -1
+    ) -> None:
+        self.reads.append(Read(reader, partition, offset, value, committed_only, now_ms, asked_ms))
 
     def incident(self, kind: str, text: str) -> None:
         """Something that the driver itself saw go wrong."""
@@ -207,6 +271,19 @@ class History:
     def power_epoch(self, at_ms: int) -> int:
         """How many power losses came before; what has the same time as one was before it."""
         return sum(1 for loss_ms in self.power_losses if loss_ms < at_ms)
+
+    def life_at(self, topic: str, from_ms: int, to_ms: int) -> int | None:
+        """The life, by number, in which all fell that was sent after `from_ms` and answered before `to_ms`; None where that is not certain."""
+        lives = self.lives.get(topic)
+        if lives is None:
+            return 0
+        for number, life in enumerate(lives):
+            if life.made_ms < from_ms and to_ms < life.asked_ms:
+                return number
+        return None
+
+    def last_life(self, topic: str) -> int:
+        return len(self.lives.get(topic, (None,))) - 1
 
 
 def check(history: History) -> list[Finding]:
@@ -233,6 +310,19 @@ class _Index:
         for partition, final in history.final.items():
             self.everything[partition] = {value: offset for offset, value in final.everything}
             self.committed[partition] = {value: offset for offset, value in final.committed}
+        self._last_loss_ms = history.power_losses[-1] if history.power_losses else -1
+        self._history = history
+
+    def is_of_now(self, write: Write) -> bool:
+        """Whether an acknowledged record is surely one of its topic's present life."""
+        history, topic = self._history, write.partition[0]
+        if topic not in history.lives:
+            return True
+        return history.life_at(topic, write.sent_ms, write.answered_ms or 0) == history.last_life(topic)
+
+    def may_be_lost(self, transaction: Transaction) -> bool:
+        """Whether a power loss may have taken the transaction, or a part of it, committed or not."""
+        return not self._history.commits_are_durable and transaction.began_ms <= self._last_loss_ms
 
     def of(self, transaction: Transaction) -> list[Write]:
         return self.by_transaction.get(id(transaction), [])
@@ -248,7 +338,7 @@ def check_lost(history: History, index: _Index) -> Iterator[Finding]:
         final = history.final.get(write.partition)
         if write.outcome is not Outcome.OK or final is None or write.partition[0] in history.compacted:
             continue
-        if 0 <= write.offset < final.log_start_offset:
+        if 0 <= write.offset < final.log_start_offset or not index.is_of_now(write):
             continue
         if write.transaction is None:
             safe = write.durable or last_loss_ms is None or (write.answered_ms or 0) > last_loss_ms
@@ -256,6 +346,8 @@ def check_lost(history: History, index: _Index) -> Iterator[Finding]:
                 yield Finding("lost", f"{_name(write)} was acknowledged at {write.offset} and is not there")
             elif safe and write.value not in index.committed[write.partition]:
                 yield Finding("lost", f"{_name(write)} was acknowledged at {write.offset} and readers of committed records do not see it")
+        elif index.may_be_lost(write.transaction):
+            continue
         elif write.transaction.ending is Ending.COMMITTED and write.value not in index.committed[write.partition]:
             yield Finding("lost", f"{_name(write)} of the committed transaction {write.transaction.name} is not there")
 
@@ -266,7 +358,9 @@ def check_tail(history: History, index: _Index) -> Iterator[Finding]:
         rows: dict[Partition, list[Write]] = {}
         for write in history.writes:
             promised = write.outcome is Outcome.OK and write.offset >= 0 and write.partition in history.final
-            if promised and write.answered_ms is not None and history.power_epoch(write.answered_ms) == number:
+            if not promised or write.answered_ms is None or history.power_epoch(write.answered_ms) != number:
+                continue
+            if index.is_of_now(write):
                 rows.setdefault(write.partition, []).append(write)
         for partition, writes in rows.items():
             if partition[0] in history.compacted:
@@ -328,7 +422,7 @@ def _check_committed(index: _Index, value: bytes, reader: str, read_ms: int | No
 def check_torn(history: History, index: _Index) -> Iterator[Finding]:
     """A transaction whose end is not known is there whole or not at all, as far as its records were acknowledged."""
     for transaction in history.transactions:
-        if transaction.ending is not Ending.UNKNOWN:
+        if transaction.ending is not Ending.UNKNOWN or index.may_be_lost(transaction):
             continue
         there, missing = [], []
         for write in index.of(transaction):
@@ -337,7 +431,7 @@ def check_torn(history: History, index: _Index) -> Iterator[Finding]:
                 continue
             if write.value in index.committed[write.partition]:
                 there.append(write)
-            elif write.outcome is Outcome.OK:
+            elif write.outcome is Outcome.OK and index.is_of_now(write):
                 missing.append(write)
         if there and missing:
             yield Finding("torn", f"of {transaction.name}, {_name(there[0])} is there and {_name(missing[0])} is not")
@@ -363,21 +457,22 @@ def check_order(history: History, index: _Index) -> Iterator[Finding]:
 
 def check_moved(history: History, index: _Index) -> Iterator[Finding]:
     """What was promised or read at an offset stays there (between power losses; committed records through them)."""
-    held: dict[tuple[Partition, int, int], bytes] = {}
-    epoch_of = history.power_epoch
+    held: dict[tuple[Partition, int, int, int | None], bytes] = {}
+    epoch_of, lives = history.power_epoch, history.lives
     for read in history.reads:
-        key = (read.partition, read.offset, epoch_of(read.read_ms))
+        life = history.life_at(read.partition[0], read.read_ms, read.read_ms) if lives else 0
+        key = (read.partition, read.offset, epoch_of(read.read_ms), life)
         before = held.setdefault(key, read.value)
         if before != read.value:
             yield Finding("moved", f"{_log(read.partition)} at {read.offset} gave {before!r} and, to {read.reader}, {read.value!r}")
     last_epoch = len(history.power_losses)
     for partition, final in history.final.items():
         for offset, value in final.everything:
-            before = held.get((partition, offset, last_epoch), value)
+            before = held.get((partition, offset, last_epoch, history.last_life(partition[0])), value)
             if before != value:
                 yield Finding("moved", f"{_log(partition)} at {offset} gave {before!r} and now {value!r}")
     for write in history.writes:
-        if write.outcome is Outcome.OK and write.offset >= 0 and write.partition in history.final:
+        if write.outcome is Outcome.OK and write.offset >= 0 and write.partition in history.final and index.is_of_now(write):
             found = index.everything[write.partition].get(write.value, write.offset)
             if found != write.offset:
                 yield Finding("moved", f"{_name(write)} was acknowledged at {write.offset} and is at {found}")
@@ -391,7 +486,11 @@ def check_seen_is_kept(history: History, index: _Index) -> Iterator[Finding]:
         if not read.committed_only or final is None or read.offset < final.log_start_offset or read.partition[0] in history.compacted:
             continue
         write = index.by_value.get(read.value)
-        if write is None or (write.transaction is None and read.read_ms <= last_loss_ms):
+        if write is None:
+            continue
+        if history.lives and history.life_at(read.partition[0], read.read_ms, read.read_ms) != history.last_life(read.partition[0]):
+            continue
+        if read.read_ms <= last_loss_ms and (write.transaction is None or index.may_be_lost(write.transaction)):
             continue
         if read.value not in index.committed[read.partition]:
             yield Finding("lost", f"{read.reader} saw {_name(write)} at {read.offset}, and it is not there any more")
@@ -407,6 +506,8 @@ def check_skipped(history: History, index: _Index) -> Iterator[Finding]:
         final = history.final.get(span.partition)
         if final is None or span.began_ms <= last_loss_ms or span.partition[0] in history.compacted:
             continue
+        if history.life_at(span.partition[0], span.began_ms + 1, span.began_ms + 1) != history.last_life(span.partition[0]):
+            continue
         offsets = seen.get((span.reader, span.partition), set())
         for offset, value in final.committed if span.committed_only else final.everything:
             if span.start_offset <= offset < span.end_offset and offset not in offsets:
@@ -417,11 +518,12 @@ def check_skipped(history: History, index: _Index) -> Iterator[Finding]:
 
 def check_watermarks(history: History, index: _Index) -> Iterator[Finding]:
     """log_start <= last_stable <= high_watermark in every answer; none of them goes back between power losses."""
-    last: dict[tuple[str, Partition, int], Watermarks] = {}
+    last: dict[tuple[str, Partition, int, int | None], Watermarks] = {}
     for seen in history.watermarks:
         if not 0 <= seen.log_start_offset <= seen.last_stable_offset <= seen.high_watermark:
             yield Finding("watermark", f"{_log(seen.partition)}: {seen}")
-        key = (seen.reader, seen.partition, history.power_epoch(seen.read_ms))
+        life = history.life_at(seen.partition[0], seen.read_ms, seen.read_ms) if history.lives else 0
+        key = (seen.reader, seen.partition, history.power_epoch(seen.read_ms), life)
         before = last.get(key)
         if before is not None:
             for name in ("log_start_offset", "last_stable_offset", "high_watermark"):
@@ -432,6 +534,8 @@ def check_watermarks(history: History, index: _Index) -> Iterator[Finding]:
 
 def check_offsets(history: History, index: _Index) -> Iterator[Finding]:
     """Exactly what lies below a group's committed offset was made into output, each record once; of what lies behind it, nothing."""
+    if history.power_losses and not history.commits_are_durable:
+        return  # offsets and outputs are then kept or lost each by themselves
     made: dict[tuple[str, Partition], dict[int, list[bytes]]] = {}
     for partition in history.final:
         for value in index.committed[partition]:
@@ -463,6 +567,27 @@ def check_offsets(history: History, index: _Index) -> Iterator[Finding]:
                 yield Finding("offsets", f"{outputs[offset][0]!r} was made from {_log(partition)} at {offset}, where nothing is")
 
 
+def check_consumed(history: History, index: _Index) -> Iterator[Finding]:
+    """A group was given all that lies below its offset, and goes on from no earlier one than it was told was kept.
+
+    A power loss may take records and spare the offset that others then come to lie below; it does not bring back that of an earlier life.
+    """
+    for (group, partition), position in history.final_positions.items():
+        final, life = history.final.get(partition), history.last_life(partition[0])
+        if final is None or group in history.unsure_groups:
+            continue
+        if position > 0 and (group, partition, life) not in history.commits_asked:
+            yield Finding("offsets", f"{group} stands at {position} of {_log(partition)}, of which it has committed nothing in this life")
+        if history.power_losses:
+            continue
+        for offset, value in final.committed:
+            if offset < position and (group, partition, life, offset) not in history.consumed:
+                yield Finding("offsets", f"{group} stands at {position} of {_log(partition)} and was never given {value!r} at {offset}")
+        kept = [row.offset for row in history.commits if (row.group, row.partition, row.life) == (group, partition, life)]
+        if kept and position < max(kept):
+            yield Finding("offsets", f"{group} committed {max(kept)} of {_log(partition)}, and stands at {position}")
+
+
 def check_compacted(history: History, index: _Index) -> Iterator[Finding]:
     """In a compacted topic each key has its last value: the last that a reader of committed records could see.
 
@@ -488,6 +613,106 @@ def check_compacted(history: History, index: _Index) -> Iterator[Finding]:
         for key, write in expected.items():
             if key not in unclear and write.offset >= final.log_start_offset and last.get(key) != write.value:
                 yield Finding("lost", f"{_name(write)} is its key's last record, and {last.get(key)!r} is there instead")
+
+
+def check_deleted_topics(history: History, index: _Index) -> Iterator[Finding]:
+    """A topic that was deleted and made again shows nothing of its earlier lives.
+
+    What was sent twice is left out: a request that was under way all the time may reach the new topic as well, which it knows by its name.
+    """
+    if not history.lives:
+        return
+    lives: dict[bytes, int] = {}
+    for write in history.writes:
+        if write.partition[0] in history.lives and write.outcome is Outcome.OK and not write.is_resent:
+            life = history.life_at(write.partition[0], write.sent_ms, write.answered_ms or 0)
+            if life is not None:
+                lives[write.value] = life
+    for where, partition, offset, value in _all_seen(history):
+        if value in lives and where == "the last reader" and lives[value] != history.last_life(partition[0]):
+            yield Finding("deleted", f"{value!r} of the deleted topic {partition[0]} is in {_log(partition)} at {offset}")
+    for read in history.reads:
+        life = history.life_at(read.partition[0], read.read_ms, read.read_ms)
+        if read.value in lives and life is not None and life > lives[read.value]:
+            yield Finding("deleted", f"{read.reader} found {read.value!r} of the deleted {_log(read.partition)} at {read.offset}")
+
+
+def check_deleted_records(history: History, index: _Index) -> Iterator[Finding]:
+    """What DeleteRecords took is not shown to anybody who asks after its answer.
+
+    A power loss may take so much of a log that its offsets are given out again, to other records.
+    """
+    last_loss_ms = history.power_losses[-1] if history.power_losses else -1
+    for partition, low_watermark, answered_ms in history.deletions:
+        final = history.final.get(partition)
+        rows = [("the last reader", offset, value) for offset, value in final.everything] if final is not None else []
+        rows += [
+            (read.reader, read.offset, read.value) for read in history.reads if read.partition == partition and read.asked_ms > answered_ms
+        ]
+        for reader, offset, value in rows:
+            write = index.by_value.get(value)
+            may_be_new = write is None or write.outcome is not Outcome.OK or write.sent_ms > answered_ms
+            if offset < low_watermark and not (may_be_new and last_loss_ms > answered_ms):
+                yield Finding("deleted", f"{reader} got {value!r} at {offset} of {_log(partition)}, deleted below {low_watermark}")
+                break
+
+
+def check_members(history: History, index: _Index) -> Iterator[Finding]:
+    """Members of former generations, replaced static ones and those that left are not let on. A power loss may bring groups back."""
+    groups: dict[tuple[str, int], list[Access]] = {}
+    for access in history.accesses:
+        epoch = history.power_epoch(access.sent_ms)
+        if history.power_epoch(access.answered_ms) == epoch:
+            groups.setdefault((access.group, epoch), []).append(access)
+    for accesses in groups.values():
+        by_sent = sorted(accesses, key=lambda access: access.sent_ms)
+        yield from _check_generations(by_sent)
+        instances: dict[str, list[Access]] = {}
+        for access in by_sent:
+            if access.instance_id is not None:
+                instances.setdefault(access.instance_id, []).append(access)
+        for of_instance in instances.values():
+            yield from _check_instance(of_instance)
+
+
+def _check_generations(by_sent: list[Access]) -> Iterator[Finding]:
+    """In order of sending: nobody is let on in an earlier generation than somebody was before, nor after it left."""
+    by_answered = sorted(by_sent, key=lambda access: access.answered_ms)
+    latest: Access | None = None
+    at = 0
+    left: dict[str, int] = {}
+    for access in by_sent:
+        while at < len(by_answered) and by_answered[at].answered_ms < access.sent_ms:
+            if by_answered[at].is_leave:
+                left.setdefault(by_answered[at].member_id, by_answered[at].answered_ms)
+            elif latest is None or by_answered[at].generation > latest.generation:
+                latest = by_answered[at]
+            at += 1
+        if access.is_leave:
+            continue
+        if latest is not None and access.generation < latest.generation:
+            yield Finding("member", f"{_who(access)} was let on, and before {_who(latest)}")
+        if access.member_id in left:
+            yield Finding("member", f"{_who(access)} was let on, and it had left")
+
+
+def _check_instance(by_sent: list[Access]) -> Iterator[Finding]:
+    """One static member: once its next self was let on, the one before is not any more."""
+    since: dict[str, int] = {}
+    for access in sorted(by_sent, key=lambda access: access.answered_ms):
+        since.setdefault(access.member_id, access.answered_ms)
+    told: set[str] = set()
+    for late in by_sent:
+        for between in by_sent:
+            is_other = between.member_id != late.member_id and late.member_id not in told and not between.is_leave and not late.is_leave
+            if is_other and since[late.member_id] < between.sent_ms and between.answered_ms < late.sent_ms:
+                told.add(late.member_id)
+                yield Finding("member", f"{_who(late)} was let on, and before {_who(between)}, which came in its place")
+
+
+def _who(access: Access) -> str:
+    name = access.member_id if access.instance_id is None else f"{access.instance_id} as {access.member_id}"
+    return f"{name} of {access.group} in generation {access.generation} at {access.answered_ms}"
 
 
 def key_of(value: bytes) -> bytes:
@@ -528,5 +753,9 @@ CHECKERS = (
     check_skipped,
     check_watermarks,
     check_offsets,
+    check_consumed,
     check_compacted,
+    check_deleted_topics,
+    check_deleted_records,
+    check_members,
 )

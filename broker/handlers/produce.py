@@ -103,7 +103,9 @@ def _append(
             broker.room.note_refused(name, index, records)
             raise KafkaError(Code.KAFKA_STORAGE_ERROR, "the broker's disk is full: free some space, or let retention do it")
         if broker.room.is_overtaking(name, index, records):
-            raise KafkaError(Code.OUT_OF_ORDER_SEQUENCE_NUMBER, "an earlier batch of this producer found no room and has not come again yet")
+            raise KafkaError(
+                Code.OUT_OF_ORDER_SEQUENCE_NUMBER, "an earlier batch of this producer found no room and has not come again yet"
+            )
         info = log.append(records, now_ms=context.now_ms)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):

@@ -49,7 +49,7 @@ def main() -> int:
         return 1 if bad else 0
     print(
         f"{len(seeds)} schedules, {operations} operations, {restarts} restarts in {took_s:.1f} s "
-        f"({len(seeds) / took_s:.0f} schedules/s, {len(seeds) / cpu_s:.0f} per CPU second, {operations / len(seeds):.0f} operations each): "
+        f"({len(seeds) / took_s:.0f} schedules/s, {len(seeds) / cpu_s:.1f} per CPU second, {operations / len(seeds):.0f} operations each): "
         + (f"{len(bad)} with findings {dict(counts)}: {bad[:20]}" if bad else "nothing found")
     )
     return 1 if bad else 0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any
+
+from checkers import Partition
 
 from protocol.errors import Code
 from sim import wire
@@ -33,11 +35,11 @@ class Fenced(Exception):
 
 
 class Refused(Exception):
-    """An answer after which this client cannot go on as it is."""
+    """An answer after which this client cannot go on as it is. partitions: those asked for; asked_ms: since when."""
 
-    def __init__(self, what: str, code: int) -> None:
+    def __init__(self, what: str, code: int, partitions: Iterable[Partition] = (), asked_ms: int = 0) -> None:
         super().__init__(f"{what}: {name_of(code)}")
-        self.code = code
+        self.code, self.partitions, self.asked_ms = code, tuple(partitions), asked_ms
 
 
 def name_of(code: int) -> str:

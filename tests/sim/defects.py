@@ -11,19 +11,24 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from broker import compaction
+from broker.core import Broker
 from broker.flush_queue import FlushQueue
 from broker.handlers import fetch as fetch_handler
 from broker.handlers import produce as produce_handler
+from broker.metadata import ClusterMetadata
 from broker.shard_host import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, ShardHost
+from coordinator.classic_group import ClassicGroup
 from coordinator.group_shard import GroupShard
 from coordinator.shard import Result
 from coordinator.txn_shard import TxnShard
 from coordinator.txn_state import TransactionMetadata, TransactionState
 from protocol.errors import Code, KafkaError
 from sim.network import Weather
-from sim.scenario import Scenario
+from sim.scenario import DURABILITY, Scenario
 from storage import clean_plan, cleaner, recovery
 from storage import log as log_module
+from storage.checkpoints import LOG_START_NAME
+from storage.flush_journal import FlushJournal, Redo
 from storage.log import Isolation, Log
 from storage.log_manager import LogManager
 from storage.producer_state import ProducerEntry, ProducerStateManager
@@ -88,9 +93,20 @@ def _with_power_on_transactions(scenario: Scenario) -> None:
     scenario.workers, scenario.applications, scenario.rounds, scenario.pausing = 0, 2, 8, 0.0
 
 
+def _with_power_on_unflushed_transactions(scenario: Scenario) -> None:
+    _with_power_on_transactions(scenario)
+    scenario.properties[DURABILITY] = "os"
+    scenario.applications, scenario.rounds = 2, 10
+
+
 def _with_deletions(scenario: Scenario) -> None:
     _with_kills(scenario)
     scenario.fault_weights = (4, 0, 0, 0, 0, 4)
+
+
+def _with_deletions_and_power(scenario: Scenario) -> None:
+    _with_power(scenario)
+    scenario.fault_weights, scenario.fault_count = (0, 3, 0, 0, 0, 4), 8
 
 
 def _with_deaths(scenario: Scenario) -> None:
@@ -102,6 +118,49 @@ def _with_group(scenario: Scenario) -> None:
     scenario.transaction_timeout_ms = 5000
     scenario.workers, scenario.feeders, scenario.applications, scenario.idempotent_producers = 2, 1, 0, 0
     scenario.readers = [(scenario.partitions_of("out"), True)]
+
+
+def _with_remakes(scenario: Scenario) -> None:
+    """A topic that is deleted and made again, and little beside it."""
+    _with_kills(scenario)
+    scenario.topics = {"gone": 1}
+    scenario.topic_configs = {"gone": {"file.delete.delay.ms": "60000"}}
+    scenario.flushed_topics, scenario.compacted_topics, scenario.growing = [], [], []
+    scenario.remade_topic, scenario.remakes, scenario.consumers = "gone", 2, 1
+    scenario.workers, scenario.applications, scenario.idempotent_producers, scenario.rounds = 0, 1, 1, 6
+    scenario.readers = [([("gone", 0)], True)]
+
+
+def _with_remakes_and_power(scenario: Scenario) -> None:
+    _with_remakes(scenario)
+    scenario.topic_configs["gone"]["flush.messages"] = "1"
+    scenario.flushed_topics, scenario.consumers, scenario.remakes = ["gone"], 2, 4
+    scenario.fault_weights, scenario.fault_count, scenario.power_share, scenario.last_restart = (2, 3, 1, 4, 1, 0), 6, 0.6, "power"
+
+
+def _with_calm_remakes(scenario: Scenario) -> None:
+    _with_remakes(scenario)
+    scenario.fault_count = 0
+
+
+def _with_growth(scenario: Scenario) -> None:
+    _with_kills(scenario)
+    scenario.growing, scenario.idempotent_producers, scenario.rounds = ["plain"], 2, 6
+
+
+def _with_static_members(scenario: Scenario) -> None:
+    _with_group(scenario)
+    scenario.is_static, scenario.twins, scenario.fault_count = True, 0.8, 1
+
+
+def _with_static_members_and_rebalances(scenario: Scenario) -> None:
+    _with_static_members(scenario)
+    scenario.leaving, scenario.twins, scenario.chaos_ms, scenario.fault_count = 0.2, 0.0, 8000, 0
+
+
+def _with_departures(scenario: Scenario) -> None:
+    _with_group(scenario)
+    scenario.leaving = 0.6
 
 
 def _with_lost_answers(scenario: Scenario) -> None:
@@ -153,6 +212,27 @@ def half_a_flush() -> Iterator[None]:
         return token if token is None else token._replace(files=token.files[:1] if len(token.files) > 1 else token.files)
 
     with changed(Log, "begin_flush", begin_flush):
+        yield
+
+
+@defect("flush journals are not read after a power loss", "lost", "torn", "offsets", tweak=_with_power)
+def journals_are_not_read() -> Iterator[None]:
+    def read(self: FlushJournal) -> Redo:
+        return Redo()
+
+    with changed(FlushJournal, "read", read):
+        yield
+
+
+@defect("a flush journal goes before its logs are flushed", "lost", "torn", "offsets", tweak=_with_power)
+def journals_go_too_early() -> Iterator[None]:
+    begin = FlushJournal.begin_next
+
+    def begin_next(self: FlushJournal) -> None:
+        begin(self)
+        self.forget_older()
+
+    with changed(FlushJournal, "begin_next", begin_next):
         yield
 
 
@@ -255,6 +335,27 @@ def markers_end_the_next_transaction() -> Iterator[None]:
         yield
 
 
+@defect(
+    "what a power loss leaves open is committed, where commits are not flushed",
+    "aborted-read",
+    "precommitted-read",
+    tweak=_with_power_on_unflushed_transactions,
+)
+def hanging_transactions_are_committed() -> Iterator[None]:
+    abort = ShardHost.abort_hanging_transactions
+
+    def abort_hanging_transactions(self: ShardHost, now_ms: int) -> None:
+        append = self.append_marker
+        self.append_marker = lambda *arguments, **fields: append(*arguments, **(fields | {"commit": True}))  # type: ignore[method-assign]
+        try:
+            abort(self, now_ms)
+        finally:
+            del self.append_marker
+
+    with changed(ShardHost, "abort_hanging_transactions", abort_hanging_transactions):
+        yield
+
+
 @defect("where a log begins is not written down", "watermark", tweak=_with_deletions)
 def deletions_are_forgotten() -> Iterator[None]:
     def write_starts(self: LogManager) -> None:
@@ -270,6 +371,86 @@ def no_timeouts() -> Iterator[None]:
         return None
 
     with changed(TxnShard, "next_deadline_ms", next_deadline_ms):
+        yield
+
+
+# --- topics that go and grow, records that are deleted ------------------------------------------------------------------------------------
+
+
+@defect("a deleted topic leaves its logs where the next one of its name finds them", "deleted", tweak=_with_remakes)
+def deleted_logs_are_found_again() -> Iterator[None]:
+    delete = Broker.delete_topic
+
+    def delete_topic(self: Broker, name: str, now_ms: int) -> None:
+        kept = {key: log for key, log in self.logs.logs.items() if key[0] == name}
+
+        def keep(topic: str, partition: int, now_ms: int) -> None:
+            self.logs.logs.update(kept)
+
+        self.logs.delete = keep  # type: ignore[method-assign]
+        try:
+            delete(self, name, now_ms)
+        finally:
+            del self.logs.delete
+
+    with changed(Broker, "delete_topic", delete_topic):
+        yield
+
+
+@defect("offsets that groups committed on a deleted topic hold for the next one of its name", "offsets", tweak=_with_remakes)
+def offsets_outlive_their_topic() -> Iterator[None]:
+    def on_topics_deleted(self: GroupShard, names: Any, now_ms: int) -> Result:
+        return Result()
+
+    with changed(GroupShard, "on_topics_deleted", on_topics_deleted):
+        yield
+
+
+@defect("that a topic grew is not written down", "lost", tweak=_with_growth)
+def growth_is_forgotten() -> Iterator[None]:
+    def add_partitions(self: ClusterMetadata, name: str, new_count: int) -> None:
+        self.topics[name].partition_count = new_count
+        self.generation += 1
+
+    with changed(ClusterMetadata, "add_partitions", add_partitions):
+        yield
+
+
+@defect("partitions that a topic got later begin anew with each start", "lost", tweak=_with_growth)
+def grown_partitions_begin_anew() -> Iterator[None]:
+    load = LogManager.load
+
+    def load_all(self: LogManager, config_of: Any, now_ms: int, progress: Any = None) -> None:
+        for name in self.disk.list(self.data_dir) if self.disk.is_dir(self.data_dir) else ():
+            if name.startswith("plain-") and name != "plain-0":
+                self.disk.rmtree(f"{self.data_dir}/{name}")
+        load(self, config_of, now_ms, progress)
+
+    with changed(LogManager, "load", load_all):
+        yield
+
+
+@defect("a start that DeleteRecords has raised is written down and not flushed", "deleted", tweak=_with_deletions_and_power)
+def deletions_are_not_durable() -> Iterator[None]:
+    write = LogManager._write
+
+    def write_some(self: LogManager, name: str, data: bytes, force: bool) -> None:
+        if name != LOG_START_NAME:
+            write(self, name, data, force)
+        elif self._written.get(name) != data:
+            self.disk.write_atomic(self._path(name), data, sync=False)
+            self._written[name] = data
+
+    with changed(LogManager, "_write", write_some):
+        yield
+
+
+@defect("what DeleteRecords took is there again after a kill", "deleted", tweak=_with_deletions)
+def deleted_records_come_back() -> Iterator[None]:
+    def write_starts(self: LogManager) -> None:
+        self._start_changed.clear()
+
+    with changed(LogManager, "write_starts", write_starts):
         yield
 
 
@@ -349,6 +530,39 @@ def group_does_not_fence() -> Iterator[None]:
         return Code.NONE
 
     with changed(GroupShard, "_check_commit", check):
+        yield
+
+
+@defect("a static member that comes back is one more member, and its former self stays", "member", tweak=_with_static_members)
+def static_members_are_not_replaced() -> Iterator[None]:
+    def join_new_static(self: ClassicGroup, join: Any, group_instance_id: str, result: Result, now_ms: int) -> None:
+        self._join_first(f"{group_instance_id}-{self._new_member_suffix()}", join, result, now_ms)
+
+    def check_member(self: ClassicGroup, member_id: str, group_instance_id: str | None) -> Code:
+        return Code.NONE if member_id in self.members else Code.UNKNOWN_MEMBER_ID
+
+    with changed(ClassicGroup, "_join_new_static", join_new_static), changed(ClassicGroup, "check_member", check_member):
+        yield
+
+
+@defect("a member may go on in a generation that is over", "member", tweak=_with_static_members_and_rebalances)
+def former_generations_are_let_on() -> Iterator[None]:
+    def on_heartbeat(self: ClassicGroup, request: Any, now_ms: int) -> Code:
+        code = self.check_member(request.member_id, request.group_instance_id)
+        if code is Code.NONE:
+            self._restart_session(self.members[request.member_id], now_ms)
+        return code
+
+    with changed(ClassicGroup, "on_heartbeat", on_heartbeat):
+        yield
+
+
+@defect("a member that leaves stays until it is silent for too long", "member", tweak=_with_departures)
+def departures_are_put_off() -> Iterator[None]:
+    def on_leave(self: ClassicGroup, leaving: Any, result: Result, now_ms: int) -> list[Code]:
+        return [Code.NONE for _ in leaving]
+
+    with changed(ClassicGroup, "on_leave", on_leave):
         yield
 
 

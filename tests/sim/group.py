@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from checkers import Ending, Partition, Source
+from checkers import Access, Ending, Partition, Source
 
 from protocol.errors import Code
 from sim import wire
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MOVED_ON = frozenset({Code.ILLEGAL_GENERATION, Code.UNKNOWN_MEMBER_ID, Code.REBALANCE_IN_PROGRESS, Code.FENCED_INSTANCE_ID})
 SESSION_TIMEOUT_MS, REBALANCE_TIMEOUT_MS = 1500, 2500
+STATIC_JOIN_VERSION, STATIC_SYNC_VERSION = 9, 5
 
 
 def subscription(topics: list[str]) -> bytes:
@@ -32,11 +33,24 @@ class Worker(TransactionalProducer):
     """One instance: joins the group, and turns records of its share of `inputs` into records of `outputs`, offsets in the same transaction."""
 
     def __init__(
-        self, world: World, name: str, transactional_id: str, group: str, inputs: list[Partition], outputs: list[Partition], timeout_ms: int
+        self,
+        world: World,
+        name: str,
+        transactional_id: str,
+        group: str,
+        inputs: list[Partition],
+        outputs: list[Partition],
+        timeout_ms: int,
+        *,
+        instance_id: str | None = None,
+        leaving: float = 0.0,
     ) -> None:
         super().__init__(world, name, transactional_id, outputs, rounds=0, timeout_ms=timeout_ms)
         self.group, self.inputs, self.outputs = group, inputs, outputs
+        self.instance_id, self.leaving = instance_id, leaving
         self.member_id, self.generation = "", -1
+        self.leads_for = -1
+        self.topics = ["in"]
         self.positions: dict[Partition, int] = {}
         self.is_idle = False
         self.stalls = 0
@@ -47,14 +61,17 @@ class Worker(TransactionalProducer):
         try:
             yield from self.init(timeout_ms=self.timeout_ms)
             while not self.world.is_over:
-                if (yield from self.join()):
+                joined = yield from self.join()
+                if joined:
                     yield from self.work()
                 self.positions = {}
+                if self.wants_to_leave(1.0 if joined else 0.1):
+                    yield from self.leave()
         except Fenced:
             self.world.trace("fenced", 0, self.name, 0, b"")
             return False
         except Refused as refusal:
-            self.world.refused(refusal, after_power_loss=self.world.may_forget)
+            self.world.refused(refusal, is_explained=self.world.may_forget)
             return False
         finally:
             self.positions = {}
@@ -69,14 +86,14 @@ class Worker(TransactionalProducer):
         protocol = wire.messages.JoinGroupRequest.JoinGroupRequestProtocol
         call = wire.request(
             "JoinGroup",
-            5,
+            5 if self.instance_id is None else STATIC_JOIN_VERSION,
             group_id=self.group,
             session_timeout_ms=SESSION_TIMEOUT_MS,
             rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
             member_id=self.member_id,
-            group_instance_id=None,
+            group_instance_id=self.instance_id,
             protocol_type="consumer",
-            protocols=[protocol(name="range", metadata=subscription(["in"]))],
+            protocols=[protocol(name="range", metadata=subscription(self.topics))],
         )
         answer = yield from self.ask(call, REBALANCE_TIMEOUT_MS + 2000)
         if answer is LOST:
@@ -86,32 +103,84 @@ class Worker(TransactionalProducer):
             if answer.error_code == Code.MEMBER_ID_REQUIRED:
                 self.member_id = answer.member_id
             elif answer.error_code in MOVED_ON:
+                self._stop_if_replaced(answer.error_code)
                 self.member_id = ""
             else:
                 raise Refused(f"{self.name}: JoinGroup", answer.error_code)
             return False
         self.member_id, self.generation = answer.member_id, answer.generation_id
-        assignments = self.assign(answer) if answer.leader == answer.member_id else []
+        self.leads_for = -1
+        assignments = self.lead(answer) if answer.leader == answer.member_id else []
         call = wire.request(
             "SyncGroup",
-            3,
+            3 if self.instance_id is None else STATIC_SYNC_VERSION,
             group_id=self.group,
             generation_id=self.generation,
             member_id=self.member_id,
-            group_instance_id=None,
+            group_instance_id=self.instance_id,
+            protocol_type="consumer",
+            protocol_name="range",
             assignments=assignments,
         )
+        asked_ms = self.world.loop.now_ms
         answer = yield from self.ask(call, REBALANCE_TIMEOUT_MS + 2000)
         if answer is LOST:
             return False
         if answer.error_code:
             if answer.error_code not in MOVED_ON:
                 raise Refused(f"{self.name}: SyncGroup", answer.error_code)
+            self._stop_if_replaced(answer.error_code)
             if answer.error_code == Code.UNKNOWN_MEMBER_ID:
                 self.member_id = ""
             return False
-        mine = [self.inputs[int(number)] for number in bytes(answer.assignment).decode().split(",") if number]
+        self._was_let_on(asked_ms)
+        numbers = [int(number) for number in bytes(answer.assignment).decode().split(",") if number]
+        mine = [self.inputs[number] for number in numbers if number < len(self.inputs)]
         return (yield from self.fetch_offsets(mine))
+
+    def lead(self, answer: Any) -> list[Any]:
+        """The assignments; none where the group goes on as it is, since its leader has only come back (KIP-814).
+
+        Such a leader does not know how many partitions its former self shared out, and takes it for those of the beginning.
+        """
+        self.leads_for = self.world.first_input_count if answer.skip_assignment else len(self.inputs)
+        return [] if answer.skip_assignment else self.assign(answer)
+
+    def _stop_if_replaced(self, code: int) -> None:
+        """Raises: Fenced where another process has come under the name of this instance."""
+        if code == Code.FENCED_INSTANCE_ID:
+            raise Fenced
+
+    def _was_let_on(self, asked_ms: int, *, is_leave: bool = False) -> None:
+        self.world.history.accesses.append(
+            Access(self.group, self.member_id, self.instance_id, self.generation, asked_ms, self.world.loop.now_ms, is_leave)
+        )
+
+    def wants_to_leave(self, share: float) -> bool:
+        return self.leaving > 0 and bool(self.member_id) and not self.world.is_draining and self.rng.random() < share * self.leaving
+
+    def leave(self) -> Asking:
+        """LeaveGroup, by id or by the instance's name. What comes after a lost answer is not the member's any more either way."""
+        identity = wire.messages.LeaveGroupRequest.MemberIdentity
+        if self.instance_id is None and self.rng.random() < 0.5:
+            call = wire.request("LeaveGroup", 1, group_id=self.group, member_id=self.member_id)
+        else:
+            members = [identity(member_id=self.member_id, group_instance_id=self.instance_id)]
+            call = wire.request("LeaveGroup", 3, group_id=self.group, members=members)
+        asked_ms = self.world.loop.now_ms
+        answer = yield from self.ask(call)
+        if answer is not LOST:
+            code = answer.error_code or max((member.error_code for member in answer.members), default=0)
+            self._stop_if_replaced(code)
+            if code not in (0, Code.UNKNOWN_MEMBER_ID):
+                raise Refused(f"{self.name}: LeaveGroup", code)
+            if code == 0:
+                self._was_let_on(asked_ms, is_leave=True)
+                yield 1
+                if self.rng.random() < 0.5 and self.link is not None and self.link.is_open:  # else a kill may have brought it back
+                    yield from self.heartbeat()  # the thread that sends them hears of it late
+        self.member_id = ""
+        yield self.rng.randint(10, 400)
 
     def assign(self, answer: Any) -> list[Any]:
         """As the leader: partitions in turn to the members, by their names."""
@@ -134,15 +203,24 @@ class Worker(TransactionalProducer):
     def heartbeat(self) -> Asking:
         """Whether the member may go on."""
         call = wire.request(
-            "Heartbeat", 3, group_id=self.group, generation_id=self.generation, member_id=self.member_id, group_instance_id=None
+            "Heartbeat",
+            3,
+            group_id=self.group,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
         )
+        asked_ms = self.world.loop.now_ms
         answer = yield from self.ask(call)
         if answer is LOST:
             return False
         if answer.error_code and answer.error_code not in MOVED_ON:
             raise Refused(f"{self.name}: Heartbeat", answer.error_code)
+        self._stop_if_replaced(answer.error_code)
         if answer.error_code == Code.UNKNOWN_MEMBER_ID:
             self.member_id = ""
+        if answer.error_code == 0:
+            self._was_let_on(asked_ms)
         return answer.error_code == 0
 
     # --- the work ------------------------------------------------------------------------------------------------------------------------
@@ -151,6 +229,10 @@ class Worker(TransactionalProducer):
         """Until the group moves on, or an answer is lost: then what was read and not committed is read again."""
         while not self.world.is_over:
             if not (yield from self.heartbeat()):
+                return
+            if 0 <= self.leads_for != len(self.inputs):
+                return  # there are more partitions than were shared out
+            if self.wants_to_leave(0.15):
                 return
             if not self.positions:
                 self.is_idle = True
@@ -164,6 +246,9 @@ class Worker(TransactionalProducer):
             moved: dict[Partition, int] = {}
             for found in answer.partitions:
                 partition = (found.topic, found.partition)
+                if found.error_code == Code.OFFSET_OUT_OF_RANGE and self.world.may_forget and not self.world.history.commits_are_durable:
+                    self.positions[partition] = 0  # the offset outlived what it points to
+                    continue
                 if found.error_code:
                     raise Refused(f"{self.name}: Fetch of {partition} from {self.positions[partition]}", found.error_code)
                 opened, position = self.world.opener.records(found, self.positions[partition], committed_only=True)
@@ -195,7 +280,7 @@ class Worker(TransactionalProducer):
             try:
                 resolved = yield from self.send_all(patience=0.8)
             except Refused as refusal:
-                world.refused(refusal, after_power_loss=world.may_forget)
+                world.refused(refusal, is_explained=world.may_forget)
             stall = rng.choice(("before", "after")) if resolved and self.stalls > 0 and rng.random() < 0.4 else ""
             if stall:
                 self.stalls -= 1
@@ -245,12 +330,16 @@ class Worker(TransactionalProducer):
             producer_epoch=self.epoch,
             generation_id=self.generation,
             member_id=self.member_id,
-            group_instance_id=None,
+            group_instance_id=self.instance_id,
             topics=[topic(name=name, partitions=partitions) for name, partitions in topics.items()],
         )
+        asked_ms = self.world.loop.now_ms
         answer = yield from self.insist(call, lambda found: max(p.error_code for t in found.topics for p in t.partitions))
         code = max(p.error_code for t in answer.topics for p in t.partitions)
+        if code == 0:
+            self._was_let_on(asked_ms)
         if code in MOVED_ON:
+            self._stop_if_replaced(code)
             self.world.trace("offsets refused", 0, f"{self.name} {name_of(code)}", 0, b"")
             if code == Code.UNKNOWN_MEMBER_ID:
                 self.member_id = ""

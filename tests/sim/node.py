@@ -54,7 +54,7 @@ class Node:
 
     def __init__(self, world: World, properties: dict[str, str]) -> None:
         self.world = world
-        self.properties = {"log.dirs": DATA_DIR, "barnabas.flush.journal.logs": world.rng.choice("0112"), **properties}
+        self.properties = {"log.dirs": DATA_DIR, "barnabas.flush.journal.logs": random.Random(world.seed).choice("0112"), **properties}
         self.disk = SimDisk(world.rng, lambda: world.loop.now_ms)
         self.disk.mkdir(DATA_DIR)
         self.disk.fsync_dir("/")

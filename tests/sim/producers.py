@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from checkers import Ending, Partition, Source, Transaction, Write
@@ -23,10 +24,10 @@ SEQUENCE_ERRORS = frozenset({Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.UNKNOWN_PRO
 class Batch:
     """Some records for one partition, encoded once and sent until they are answered."""
 
-    __slots__ = ("attempts", "call", "partition", "writes")
+    __slots__ = ("attempts", "call", "partition", "sent_ms", "writes")
 
     def __init__(self, partition: Partition, writes: list[Write], call: wire.Call) -> None:
-        self.partition, self.writes, self.call, self.attempts = partition, writes, call, 0
+        self.partition, self.writes, self.call, self.attempts, self.sent_ms = partition, writes, call, 0, 0
 
 
 class Producer(Client):
@@ -110,6 +111,7 @@ class Producer(Client):
                 while self.waiting and len(self.in_flight) < MOST_IN_FLIGHT:
                     batch = self.waiting.popleft()
                     batch.attempts += 1
+                    batch.sent_ms = self.world.loop.now_ms
                     self.world.operations += 1
                     self.in_flight.append((batch, link.call(batch.call)))
                 batch, future = self.in_flight[0]
@@ -144,14 +146,16 @@ class Producer(Client):
         code = answer.error_code
         if code in (0, Code.DUPLICATE_SEQUENCE_NUMBER):
             for position, write in enumerate(batch.writes):
-                write.ok(answer.base_offset + position if answer.base_offset >= 0 else -1, self.world.loop.now_ms)
+                offset = answer.base_offset + position if answer.base_offset >= 0 else -1
+                write.ok(offset, self.world.loop.now_ms, sent_ms=batch.sent_ms, is_resent=batch.attempts > 1)
             return
         if batch.attempts == 1:
             for write in batch.writes:
                 write.failed()
         if code in FENCED and self.transactional_id is not None:
             raise Fenced
-        raise Refused(f"{self.name}: Produce to {batch.partition} (attempt {batch.attempts})", code)
+        what = f"{self.name}: Produce to {batch.partition} (attempt {batch.attempts})"
+        raise Refused(what, code, [batch.partition], batch.sent_ms)
 
 
 class IdempotentProducer(Producer):
@@ -171,20 +175,25 @@ class IdempotentProducer(Producer):
             try:
                 yield from self.send_all()
             except Refused as refusal:
-                if refusal.code not in SEQUENCE_ERRORS or not self.may_be_out_of_sequence():
+                is_explained = self.world.is_between_lives(refusal) or (
+                    refusal.code in SEQUENCE_ERRORS and self.may_be_out_of_sequence(refusal)
+                )
+                if not is_explained:
                     self.world.history.incident("refused", str(refusal))
                     return
                 self.hang_up()
                 yield from self.init()
             yield self.rng.randint(1, 400)
 
-    def may_be_out_of_sequence(self) -> bool:
+    def may_be_out_of_sequence(self, refusal: Refused) -> bool:
         """Whether the broker may have forgotten a batch of this producer.
 
         That is in a power loss, or in a restart where retention or compaction has removed the batch by then: what is remembered beyond the
-        last batch is found in the log.
+        last batch is found in the log. And where the topic is not the one that the batch before was sent to.
         """
         world = self.world
+        if world.was_deleted(refusal):
+            return True
         if world.history.power_losses or (world.restarts and world.node.cleanings and world.history.compacted):
             return True
         logs = [world.node.broker.partition(*partition) for partition in self.partitions] if world.node.broker is not None else []
@@ -219,7 +228,7 @@ class TransactionalProducer(Producer):
             self.hang_up()
             return False
         except Refused as refusal:
-            self.world.refused(refusal, after_power_loss=self.world.may_forget)
+            self.world.refused(refusal, is_explained=self.world.may_forget)
             self.hang_up()
             return False
         self.hang_up()
@@ -235,7 +244,13 @@ class TransactionalProducer(Producer):
             unresolved = False
             for _ in range(rng.randint(1, 3)):
                 chosen = rng.sample(self.partitions, rng.randint(1, min(2, len(self.partitions))))
-                yield from self.add_partitions(chosen)
+                try:
+                    yield from self.add_partitions(chosen)
+                except Refused as refusal:
+                    if not world.is_between_lives(refusal):
+                        raise
+                    unresolved = True
+                    break
                 for _ in range(rng.randint(1, 4)):
                     self.put(rng.choice(chosen), rng.randint(1, 3), transaction)
                 if rng.random() < world.scenario.dying:
@@ -245,7 +260,8 @@ class TransactionalProducer(Producer):
                 try:
                     unresolved = not (yield from self.send_all(patience=0.8))
                 except Refused as refusal:
-                    world.refused(refusal, after_power_loss=world.may_forget and refusal.code in SEQUENCE_ERRORS)
+                    is_forgotten = refusal.code in SEQUENCE_ERRORS and (world.may_forget or world.was_deleted(refusal))
+                    world.refused(refusal, is_explained=is_forgotten or world.is_between_lives(refusal))
                     unresolved = True
                 if number == self.pauses_at:
                     yield self.pause_ms
@@ -282,16 +298,17 @@ class TransactionalProducer(Producer):
             v3_and_below_producer_epoch=self.epoch,
             v3_and_below_topics=[request.AddPartitionsToTxnTopic(name=topic, partitions=indexes) for topic, indexes in topics.items()],
         )
+        asked_ms = self.world.loop.now_ms
         answer = yield from self.insist(call, _code_of_added)
-        self.check(_code_of_added(answer), "AddPartitionsToTxn")
+        self.check(_code_of_added(answer), "AddPartitionsToTxn", new, asked_ms)
         self.added.extend(new)
 
-    def check(self, code: int, what: str) -> None:
+    def check(self, code: int, what: str, partitions: Iterable[Partition] = (), asked_ms: int = 0) -> None:
         """Raises: Fenced; Refused."""
         if code in FENCED:
             raise Fenced
         if code:
-            raise Refused(f"{self.name}: {what}", code)
+            raise Refused(f"{self.name}: {what}", code, partitions, asked_ms)
 
     def end(self, transaction: Transaction, *, commit: bool) -> Asking:
         """EndTxn until it is answered. Raises: Fenced."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sim.world import World
 
 EARLIEST, LATEST = -2, -1
+MOST_ATTEMPTS = 20
 SESSION_ERRORS = frozenset({Code.FETCH_SESSION_ID_NOT_FOUND, Code.INVALID_FETCH_SESSION_EPOCH})
 Rows = list[tuple[int, bytes]]
 
@@ -94,6 +95,7 @@ class Reader(Client):
         self.label = name
         self.links = 0
         self.has_stopped = False
+        self.lives = {topic: len(lives) for topic, lives in world.history.lives.items()}
 
     def run(self) -> Asking:
         while not self.world.is_over:
@@ -122,6 +124,9 @@ class Reader(Client):
             self.links += 1
             self.label = f"{self.name}@{self.links}"
         self._notice_power_loss()
+        if self.lives:
+            self._notice_new_lives()
+        asked_ms = self.world.loop.now_ms
         if self.session_epoch > 0:
             targets = [(p[0], p[1], at) for p, at in self.positions.items() if self._sent.get(p) != at]
         else:
@@ -147,23 +152,25 @@ class Reader(Client):
             self.session_id, self.session_epoch = answer.session_id, (self.session_epoch + 1 if answer.session_id else 0)
         lost: list[Partition] = []
         for found in answer.partitions:
+            if self.lives and not self._is_of_this_life(found.topic, found.partition, asked_ms):
+                continue
             if found.error_code == Code.OFFSET_OUT_OF_RANGE:
                 lost.append((found.topic, found.partition))
             elif found.error_code:
                 self.world.history.incident("refused", f"{self.name}: {Refused(f'Fetch of {found.topic}', found.error_code)}")
             else:
-                self.take(found)
+                self.take(found, asked_ms)
         for partition in lost:  # these ask again, and what was read must be noted before time goes on
             yield from self.reposition(partition)
         return answer
 
-    def take(self, found: wire.Fetched) -> None:
+    def take(self, found: wire.Fetched, asked_ms: int) -> None:
         """Note what one partition gave."""
         world, partition = self.world, (found.topic, found.partition)
         now_ms = world.loop.now_ms
         rows, position = world.opener.records(found, self.positions[partition], committed_only=self.committed_only)
         for offset, value in rows:
-            world.history.read(self.name, partition, offset, value, committed_only=self.committed_only, now_ms=now_ms)
+            world.history.read(self.name, partition, offset, value, committed_only=self.committed_only, now_ms=now_ms, asked_ms=asked_ms)
         assert position > self.positions[partition] or not found.records, (
             f"{self.name}: {len(found.records)} bytes of {partition} lead nowhere from {position}"
         )
@@ -175,11 +182,12 @@ class Reader(Client):
 
     def reposition(self, partition: Partition) -> Asking:
         """Out of range: below the start, since that moved; beyond the end only after a power loss."""
+        asked_ms = self.world.loop.now_ms
         start = yield from self.offset_at(partition, EARLIEST)
         end = yield from self.offset_at(partition, LATEST)
-        position = self.positions[partition]
-        if start is None or end is None:
+        if start is None or end is None or (self.lives and not self._is_of_this_life(*partition, asked_ms)):
             return
+        position = self.positions[partition]
         if position > end and not self.world.history.power_losses:
             self.world.history.incident("lost", f"{self.name} has read {partition} up to {position}, and it ends at {end}")
         if position > end or position < start:
@@ -206,10 +214,13 @@ class Reader(Client):
                 )
             ],
         )
+        asked_ms = self.world.loop.now_ms
         answer = yield from self.ask(call)
         if answer is LOST:
             return None
         found = answer.topics[0].partitions[0]
+        if self.lives and not self._is_of_this_life(*partition, asked_ms):
+            return None
         if found.error_code:
             self.world.history.incident("refused", f"{self.name}: {Refused('ListOffsets', found.error_code)}")
             return None
@@ -218,6 +229,37 @@ class Reader(Client):
     def close_span(self, partition: Partition) -> None:
         start, began_ms = self.started[partition]
         self.world.history.spans.append(Span(self.name, partition, self.committed_only, start, self.positions[partition], began_ms))
+
+    def follow(self, partition: Partition) -> None:
+        """Read a partition that is new, from its start."""
+        if partition not in self.positions:
+            self.partitions.append(partition)
+            self.begin_at(partition, 0)
+
+    def unfollow(self, partition: Partition) -> None:
+        """The partition is no more."""
+        if partition in self.positions:
+            self.partitions.remove(partition)
+            for table in (self.positions, self.started, self.stable, self.ends):
+                table.pop(partition, None)
+            self.session_id, self.session_epoch = 0, 0 if self.uses_session else -1
+
+    def _notice_new_lives(self) -> None:
+        """A topic was made again: it is read from its start."""
+        for topic, lives in self.world.history.lives.items():
+            if self.lives[topic] != len(lives):
+                self.lives[topic] = len(lives)
+                for partition in self.partitions:
+                    if partition[0] == topic:
+                        self.begin_at(partition, 0)
+                        self.stable[partition] = 0
+
+    def _is_of_this_life(self, topic: str, index: int, asked_ms: int) -> bool:
+        """Whether an answer is surely about the topic as this reader reads it, and not about one of that name before or after."""
+        if topic not in self.lives:
+            return True
+        life = self.world.history.life_at(topic, asked_ms, self.world.loop.now_ms)
+        return life == self.lives[topic] - 1 and (topic, index) in self.positions
 
     def _notice_power_loss(self) -> None:
         count = len(self.world.history.power_losses)
@@ -231,12 +273,14 @@ def read_all(world: World, partition: Partition, *, committed_only: bool) -> Ask
     """A fresh reader, from the start to the end: (rows, what its last answer said)."""
     reader = Client(world, "the last reader")
     rows: Rows = []
-    position = -1
     last: wire.Fetched | None = None
+    position = 0
     probe = Reader(world, "the last reader", [partition], committed_only=committed_only)
-    while position < 0:
+    for _ in range(MOST_ATTEMPTS):
         start = yield from probe.offset_at(partition, EARLIEST)
-        position = -1 if start is None else start
+        if start is not None:
+            position = start
+            break
     for _ in range(1000):
         answer = yield from reader.ask(wire.fetch([(*partition, position)], committed=committed_only, max_wait_ms=0))
         if answer is LOST:

@@ -16,6 +16,7 @@ BASE = {
     "group.min.session.timeout.ms": "100",
     "auto.create.topics.enable": "false",
 }
+DURABILITY = "barnabas.transaction.durability"
 FAULTS = ("kill", "power", "stop", "crash", "storm", "delete")
 
 
@@ -24,7 +25,10 @@ class Scenario:
     """Topics, clients and faults. Chances are between 0 and 1, power_share that of crashes which are power losses.
 
     sessions_end_with_power: transactional producers end with the broker's machine, and begin new sessions. Else they go on as if only the
-    connection had been lost.
+    connection had been lost. remade_topic: one that is deleted and made again, so many times at most as `remakes` says, "" for none;
+    consumers: members of a group that reads it. growing: topics that get further partitions. is_static: members of groups bear the names of
+    instances, and with the chance `twins` come back while their former selves are still there; leaving: the chance that a member leaves its
+    group when it stops working.
     """
 
     topics: dict[str, int] = field(default_factory=lambda: {"plain": 1, "tx": 2})
@@ -52,24 +56,33 @@ class Scenario:
     crash_at_start: float = 0.2
     sessions_end_with_power: bool = True
     last_restart: str = "kill"
+    remade_topic: str = ""
+    remakes: int = 2
+    consumers: int = 0
+    growing: list[str] = field(default_factory=list)
+    is_static: bool = False
+    twins: float = 0.0
+    leaving: float = 0.0
 
     @property
     def idempotent_partitions(self) -> list[Partition]:
-        return self.partitions_of("plain") + self.partitions_of("tx")[:1] + self.partitions_of("kv")
+        return self.partitions_of("plain") + self.partitions_of("tx")[:1] + self.partitions_of("kv") + self.partitions_of("gone")
 
     @property
     def transactional_partitions(self) -> list[Partition]:
-        return self.partitions_of("tx") + self.partitions_of("kv")
+        return self.partitions_of("tx") + self.partitions_of("kv") + self.partitions_of("gone")
 
     @property
     def input_partitions(self) -> list[Partition]:
         return self.partitions_of("in")
 
-    worker_inputs = input_partitions
-
     @property
     def output_partitions(self) -> list[Partition]:
         return self.partitions_of("out")
+
+    @property
+    def remade_partitions(self) -> list[Partition]:
+        return self.partitions_of(self.remade_topic)
 
     @property
     def deletable(self) -> list[Partition]:
@@ -78,9 +91,50 @@ class Scenario:
     def partitions_of(self, topic: str) -> list[Partition]:
         return [(topic, index) for index in range(self.topics.get(topic, 0))]
 
+    @property
+    def commits_are_durable(self) -> bool:
+        return self.properties.get(DURABILITY) != "os"
+
     @classmethod
-    def drawn(cls, rng: random.Random) -> Scenario:
-        """One of the many."""
+    def drawn(cls, rng: random.Random, *, is_plain: bool = False) -> Scenario:
+        """One of the many. is_plain: without what `_draw_more` adds to some."""
+        scenario = cls._drawn(rng)
+        more = random.Random()
+        more.setstate(rng.getstate())
+        if not is_plain:
+            scenario._draw_more(random.Random(more.getrandbits(64)))
+        return scenario
+
+    def _draw_more(self, rng: random.Random) -> None:
+        """What only some schedules have, from chance of its own: where none of it is drawn, a seed's schedule is what it is without."""
+        if rng.random() < 0.16:
+            self.remade_topic, self.remakes = "gone", rng.randint(1, 2)
+            self.topics["gone"] = rng.randint(1, 2)
+            self.topic_configs["gone"] = {
+                "segment.bytes": rng.choice(("400", "1000000")),
+                "file.delete.delay.ms": rng.choice(("0", "60000")),
+            }
+            match rng.randrange(3):
+                case 0:
+                    self.topic_configs["gone"]["flush.messages"] = "1"
+                    self.flushed_topics = [*self.flushed_topics, "gone"]
+                case 1:
+                    self.topic_configs["gone"]["flush.ms"] = rng.choice(("10", "300"))
+            self.readers[0] = (self.readers[0][0][:1] + self.partitions_of("gone"), self.readers[0][1])
+            self.consumers = rng.choice((0, 1, 2))
+        if rng.random() < 0.2:
+            growable = [topic for topic in self.topics if topic != "gone"]
+            self.growing = rng.sample(growable, min(len(growable), rng.randint(1, 2)))
+        if rng.random() < 0.15:
+            self.properties[DURABILITY] = "os"
+        has_members = bool(self.workers or self.consumers)
+        if has_members and rng.random() < 0.35:
+            self.is_static, self.twins = True, rng.choice((0.0, 0.5))
+        if has_members and rng.random() < 0.3:
+            self.leaving = 0.3
+
+    @classmethod
+    def _drawn(cls, rng: random.Random) -> Scenario:
         scenario = cls(topics={"plain": 1, "tx": rng.randint(1, 2)})
         loses_power = rng.random() < 0.4
         scenario.power_share = 0.5 if loses_power else 0.0

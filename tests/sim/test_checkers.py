@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from checkers import Ending, FinalLog, History, Source, Span, Watermarks, check, kinds_of
+from checkers import Access, Commit, Deletion, Ending, FinalLog, History, Life, Source, Span, Watermarks, check, kinds_of
 
 LOG = ("t", 0)
 
@@ -204,3 +204,131 @@ def test_compacted_topics_keep_each_key_s_last_record() -> None:
     assert found(history) == []
     history.final[LOG] = final([(0, b"k-1"), (1, b"l-2")])
     assert found(history) == ["lost"]
+
+
+def remade(*, resent: bool = False) -> History:
+    """The record a in the first life of the topic (10 to 50), b in the second (from 100 on), both acknowledged at 0."""
+    history = History(lives={"t": [Life(0, asked_ms=50), Life(100)]})
+    history.write(b"a", LOG, session="s").ok(0, 20, sent_ms=10, is_resent=resent)
+    history.write(b"b", LOG, session="s").ok(0, 120, sent_ms=110)
+    history.final[LOG] = final([(0, b"b")])
+    return history
+
+
+def test_a_topic_that_is_made_again_has_nothing_of_its_earlier_life() -> None:
+    history = remade()
+    history.read("r", LOG, 0, b"a", committed_only=True, now_ms=30)
+    history.read("r", LOG, 0, b"b", committed_only=True, now_ms=130)
+    history.watermarks += [Watermarks("r", LOG, 5, 5, 0, 30), Watermarks("r", LOG, 1, 1, 0, 130)]
+    history.spans.append(Span("r", LOG, True, 0, 5, 5))
+    assert found(history) == []
+    history.read("r", LOG, 1, b"a", committed_only=True, now_ms=140)
+    assert "deleted" in found(history)
+    history = remade()
+    history.final[LOG] = final([(0, b"b"), (1, b"a")])
+    assert "deleted" in found(history)
+
+
+def test_what_was_sent_twice_may_come_to_the_next_topic() -> None:
+    history = remade(resent=True)
+    history.writes[0].partition = history.writes[1].partition
+    history.final[LOG] = final([(0, b"b"), (1, b"a")])
+    assert "deleted" not in found(history)
+
+
+def test_records_of_the_present_life_are_not_lost() -> None:
+    history = remade()
+    history.final[LOG] = final([])
+    assert found(history) == ["lost"]
+    history.writes[1].sent_ms = 90
+    assert found(history) == [], "it was under way while the topic was made"
+
+
+def test_deleted_records_are_not_shown_again() -> None:
+    history = plain()
+    history.deletions.append(Deletion(LOG, 2, 50))
+    history.final[LOG] = final([(2, b"c")], start=2)
+    history.read("r", LOG, 0, b"a", committed_only=True, now_ms=60, asked_ms=45)
+    assert found(history) == []
+    history.read("r", LOG, 1, b"b", committed_only=True, now_ms=60, asked_ms=51)
+    assert found(history) == ["deleted"]
+    history = plain()
+    history.deletions.append(Deletion(LOG, 2, 50))
+    assert found(history) == ["deleted"]
+    history.power_losses.append(100)
+    assert found(history) == ["deleted"], "a power loss is no excuse"
+
+
+def test_offsets_below_a_deletion_may_be_given_out_again_after_a_power_loss() -> None:
+    history = plain()
+    history.deletions.append(Deletion(LOG, 3, 50))
+    history.power_losses.append(100)
+    history.write(b"d", LOG, session="s").ok(0, 120, sent_ms=110)
+    history.final[LOG] = final([(0, b"d")])
+    assert found(history) == []
+    history.power_losses.clear()
+    assert "deleted" in found(history)
+
+
+def test_commits_that_are_not_durable() -> None:
+    def after_a_power_loss(ending: Ending, visible: bytes, *, began_ms: int = 0) -> list[str]:
+        history = transactional(ending, visible)
+        history.commits_are_durable = False
+        history.power_losses.append(100)
+        history.transactions[0].began_ms = began_ms
+        return found(history)
+
+    assert after_a_power_loss(Ending.COMMITTED, b"") == []
+    assert after_a_power_loss(Ending.COMMITTED, b"a") == []
+    assert after_a_power_loss(Ending.UNKNOWN, b"a") == []
+    assert after_a_power_loss(Ending.ABORTED, b"a") == ["aborted-read"]
+    assert after_a_power_loss(Ending.COMMITTED, b"", began_ms=101) == ["lost"]
+    kept = transactional(Ending.COMMITTED, b"")
+    kept.commits_are_durable = False
+    assert found(kept) == ["lost"], "a kill takes nothing"
+
+
+def members(*rows: tuple[str, str | None, int, int]) -> list[str]:
+    """Of (member id, instance, generation, time), each let on at once."""
+    history = History()
+    history.accesses += [Access("g", member, instance, generation, at, at + 1) for member, instance, generation, at in rows]
+    return found(history)
+
+
+def test_members_of_former_generations() -> None:
+    assert members(("a", None, 1, 10), ("b", None, 2, 20), ("a", None, 2, 30)) == []
+    assert members(("a", None, 1, 10), ("b", None, 2, 20), ("a", None, 1, 21)) == [], "both may have been under way"
+    assert members(("a", None, 1, 10), ("b", None, 2, 20), ("a", None, 1, 30)) == ["member"]
+
+
+def test_static_members_have_one_self_at_a_time() -> None:
+    assert members(("a", "i", 1, 10), ("b", "i", 1, 20), ("b", "i", 2, 30)) == []
+    assert members(("a", "i", 1, 10), ("b", "j", 1, 20), ("a", "i", 1, 30)) == []
+    assert members(("a", "i", 1, 10), ("b", "i", 1, 20), ("a", "i", 1, 30)) == ["member"]
+
+
+def test_members_that_left() -> None:
+    history = History()
+    history.accesses += [Access("g", "a", None, 1, 10, 11, is_leave=True), Access("g", "a", None, 1, 11, 12)]
+    assert found(history) == []
+    history.accesses.append(Access("g", "a", None, 1, 20, 21))
+    assert found(history) == ["member"]
+
+
+def test_groups_that_commit_what_they_were_given() -> None:
+    history = plain()
+    history.consumed |= {("g", LOG, 0, 0), ("g", LOG, 0, 1)}
+    history.commits.append(Commit("g", LOG, 2, 0))
+    history.commits_asked.add(("g", LOG, 0))
+    history.final_positions["g", LOG] = 2
+    assert found(history) == []
+    history.final_positions["g", LOG] = 1
+    assert found(history) == ["offsets"], "a commit is forgotten"
+    history.final_positions["g", LOG] = 3
+    assert found(history) == ["offsets"], "a record was passed by"
+    history.power_losses.append(100)
+    assert found(history) == []
+    history.commits_asked.clear()
+    assert found(history) == ["offsets"], "it is an offset of an earlier life"
+    history.unsure_groups.add("g")
+    assert found(history) == []

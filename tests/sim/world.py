@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import random
+import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from checkers import FinalLog, Finding, History, Partition, Source, check
+from checkers import NEVER_MS, FinalLog, Finding, History, Life, Partition, Source, check
 
+from protocol.errors import Code
+from sim.administrator import Administrator
 from sim.clients import Asking, Refused
+from sim.consumers import Consumer
 from sim.disk import Crash
 from sim.group import Worker, committed_offsets
 from sim.loop import EndlessError, Future, Loop
@@ -22,7 +27,7 @@ from sim.scenario import Scenario
 
 START_MS = 1_760_000_000_000
 PEACE_MS = 30_000
-GROUP = "group"
+GROUP, READERS = "group", "readers"
 Tweak = Callable[[Scenario], None]
 
 
@@ -41,14 +46,23 @@ class Report(NamedTuple):
 class World:
     """Everything there is in one schedule."""
 
-    def __init__(self, seed: int, *, tweak: Tweak | None = None, tracing: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, seed: int, *, tweak: Tweak | None = None, is_plain: bool = False, tracing: Callable[[str], None] | None = None
+    ) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
-        self.scenario = Scenario.drawn(self.rng)
+        self.scenario = Scenario.drawn(self.rng, is_plain=is_plain)
         if tweak is not None:
             tweak(self.scenario)
         self.loop = Loop(START_MS)
-        self.history = History(compacted=frozenset(self.scenario.compacted_topics))
+        self.history = History(compacted=frozenset(self.scenario.compacted_topics), commits_are_durable=self.scenario.commits_are_durable)
+        if self.scenario.remade_topic:
+            self.history.lives[self.scenario.remade_topic] = [Life()]
+        self.idempotent_partitions = self.scenario.idempotent_partitions
+        self.transactional_partitions = self.scenario.transactional_partitions
+        self.input_partitions, self.output_partitions = self.scenario.input_partitions, self.scenario.output_partitions
+        self.remade_partitions = self.scenario.remade_partitions
+        self.first_input_count = len(self.input_partitions)
         self.weather = self.scenario.weather
         self.flushed_topics = frozenset(self.scenario.flushed_topics)
         self.node = Node(self, self.scenario.properties)
@@ -62,9 +76,10 @@ class World:
         self._busy = 0
         self._readers: list[Reader] = []
         self._workers: list[Worker] = []
-        self._watermarks: dict[Partition, tuple[int, int, int]] = {}
-        self._logs: list[tuple[Partition, Any]] = []
-        self._logs_of = -1
+        self._consumers: list[Consumer] = []
+        self._watermarks: dict[Any, tuple[int, int, int]] = {}
+        self._logs: list[tuple[Any, Any]] = []
+        self._logs_of = (-1, -1)
 
     # --- what clients and the node ask for -------------------------------------------------------------------------------------------------
 
@@ -87,18 +102,52 @@ class World:
         if self._tracing is not None:
             self._tracing(f"{self.loop.now_ms - START_MS:6d} {what:>8} {link_id:3d} {name} {number} {data[:400].hex()}")
 
-    def refused(self, refusal: Refused, *, after_power_loss: bool) -> None:
-        """A client could not go on. That is a finding unless a power loss explains it."""
+    def refused(self, refusal: Refused, *, is_explained: bool) -> None:
+        """A client could not go on. That is a finding unless a power loss, or a topic that was deleted, explains it."""
         self.trace("refused", 0, str(refusal), 0, b"")
-        if not after_power_loss:
+        if not is_explained:
             self.history.incident("refused", str(refusal))
+
+    def is_between_lives(self, refusal: Refused) -> bool:
+        """Whether a topic was unknown that may have been away at that time, or a partition that it had in an earlier life."""
+        if refusal.code != Code.UNKNOWN_TOPIC_OR_PARTITION:
+            return False
+        counts, now_ms = self.scenario.topics, self.loop.now_ms
+        return any(
+            self.history.life_at(topic, refusal.asked_ms, now_ms) is None or (topic in self.history.lives and index >= counts[topic])
+            for topic, index in refusal.partitions
+        )
+
+    def was_deleted(self, refusal: Refused) -> bool:
+        """Whether one of the topics has, or may have, another life behind it."""
+        lives = [self.history.lives[topic] for topic, _ in refusal.partitions if topic in self.history.lives]
+        return any(len(lives_of) > 1 or lives_of[0].asked_ms != NEVER_MS for lives_of in lives)
+
+    def set_partition_count(self, topic: str, count: int) -> None:
+        """A topic has so many partitions from now on: those who write to it know them, and readers of it read them all."""
+        scenario = self.scenario
+        scenario.topics[topic] = count
+        self.idempotent_partitions[:] = scenario.idempotent_partitions
+        self.transactional_partitions[:] = scenario.transactional_partitions
+        self.input_partitions[:], self.output_partitions[:] = scenario.input_partitions, scenario.output_partitions
+        self.remade_partitions[:] = scenario.remade_partitions
+        for reader in self._readers:
+            followed = [partition for partition in reader.partitions if partition[0] == topic]
+            for partition in scenario.partitions_of(topic) if followed else ():
+                reader.follow(partition)
+            for partition in followed:
+                if partition[1] >= count:
+                    reader.unfollow(partition)
 
     def on_broker_closes(self, reason: str) -> None:
         if "has given up since" not in reason:  # what was delayed there came too late, and that is well
             self.history.incident("refused", f"the broker closed a connection: {reason}")
 
     def on_crash(self) -> None:
-        """The disk's fuse blew in the midst of something."""
+        """The disk's fuse blew in the midst of something, or it refused what it was asked for."""
+        error = sys.exc_info()[1]
+        if isinstance(error, OSError) and error.errno != errno.ENOSPC:
+            self.history.incident("crashed", "".join(traceback.format_exception(error, limit=-4)))
         if self.rng.random() < self.scenario.power_share:
             self.lose_power()
         else:
@@ -111,9 +160,11 @@ class World:
         broker = self.node.broker
         if broker is None:
             return
-        if self._logs_of != self.node.generation:
-            self._logs_of = self.node.generation
-            self._logs = [(key, log) for key, log in sorted(broker.logs.logs.items()) if not key[0].startswith("__")]
+        logs_of = (self.node.generation, broker.metadata.generation)
+        if self._logs_of != logs_of:
+            self._logs_of = logs_of
+            logs = [row for row in sorted(broker.logs.logs.items()) if not row[0][0].startswith("__")]
+            self._logs = [((*key, log.topic_id), log) for key, log in logs]
         for key, log in self._logs:
             now = (log.log_start_offset, log.last_stable_offset, log.high_watermark)
             before = self._watermarks.get(key)
@@ -137,12 +188,15 @@ class World:
         if self.node.is_up:
             return
         self.restarts += 1
-        if not self.is_draining and self.rng.random() < self.scenario.crash_at_start:
+        is_armed = not self.is_draining and self.rng.random() < self.scenario.crash_at_start
+        if is_armed:
             self.node.disk.crash_in(self.rng.randint(0, 40))
         if self.node.start():
             self.node.disk.crash_in(-1)
             self.observe()
         else:
+            if not is_armed:
+                self.history.incident("crashed", "the broker does not start, although nothing disturbs it")
             if self.rng.random() < self.scenario.power_share:
                 self.lose_power()
             self.start_later()
@@ -191,20 +245,8 @@ class World:
         log = broker.partition(*partition)
         if log is None:
             return
-        from protocol.messages import DeleteRecordsRequest
-
         offset = self.rng.randint(log.log_start_offset, log.high_watermark)
-        topic = DeleteRecordsRequest.DeleteRecordsTopic
-        self.loop.spawn(self._delete_records(topic, partition, offset))
-
-    def _delete_records(self, topic: Any, partition: Partition, offset: int) -> Asking:
-        from sim import wire
-        from sim.clients import Client
-
-        client = Client(self, "admin")
-        rows = [topic(name=partition[0], partitions=[topic.DeleteRecordsPartition(partition_index=partition[1], offset=offset)])]
-        yield from client.ask(wire.request("DeleteRecords", 2, topics=rows, timeout_ms=1000))
-        client.hang_up()
+        self.loop.spawn(Administrator(self).delete_records(partition, offset))
 
     # --- the course of things --------------------------------------------------------------------------------------------------------------
 
@@ -246,13 +288,13 @@ class World:
     def _set_off(self) -> None:
         scenario, rng = self.scenario, self.rng
         for number in range(scenario.idempotent_producers):
-            producer = IdempotentProducer(self, f"i{number}", scenario.idempotent_partitions, scenario.rounds)
+            producer = IdempotentProducer(self, f"i{number}", self.idempotent_partitions, scenario.rounds)
             self._busy_with(producer.run())
         for number in range(scenario.applications):
-            self._busy_with(self._application(f"t{number}", scenario.transactional_partitions))
+            self._busy_with(self._application(f"t{number}", self.transactional_partitions))
         if scenario.workers:
             for number in range(scenario.feeders):
-                self._busy_with(self._application(f"f{number}", scenario.input_partitions))
+                self._busy_with(self._application(f"f{number}", self.input_partitions))
             for number in range(scenario.workers):
                 self.loop.spawn(self._worker(number))
         for number, (partitions, committed_only) in enumerate(scenario.readers):
@@ -266,6 +308,12 @@ class World:
             )
             self._readers.append(reader)
             self.loop.spawn(reader.run())
+        for number in range(scenario.consumers):
+            self.loop.spawn(self._consumer(number))
+        if scenario.remade_topic:
+            self._busy_with(Administrator(self).remake(scenario.remade_topic, scenario.remakes))
+        for topic in scenario.growing:
+            self._busy_with(Administrator(self).let_grow(topic))
 
     def _busy_with(self, task: Asking) -> Future:
         self._busy += 1
@@ -300,16 +348,41 @@ class World:
             worker = Worker(
                 self,
                 f"w{number}.{instance}",
-                f"w{number}",
+                f"w{number}.{instance % 2}" if scenario.is_static else f"w{number}",
                 GROUP,
-                scenario.worker_inputs,
-                scenario.output_partitions,
+                self.input_partitions,
+                self.output_partitions,
                 scenario.transaction_timeout_ms,
+                instance_id=f"s{number}" if scenario.is_static else None,
+                leaving=scenario.leaving,
             )
             worker.stalls = rng.choice((0, 0, 1, 2)) if instance == 0 else 0
             self._workers.append(worker)
-            yield self.loop.spawn(worker.run())
-            self._workers.remove(worker)
+            ended = self.loop.spawn(worker.run())
+            ended.then(lambda _, worker=worker: self._workers.remove(worker))
+            if scenario.twins and not self.is_draining and rng.random() < scenario.twins:
+                yield rng.randint(200, 2000)
+            else:
+                yield ended
+            instance += 1
+            yield rng.randint(10, 300)
+
+    def _consumer(self, number: int) -> Asking:
+        scenario, rng = self.scenario, self.rng
+        instance = 0
+        while not self.is_over:
+            consumer = Consumer(
+                self,
+                f"c{number}.{instance}",
+                READERS,
+                self.remade_partitions,
+                instance_id=f"c{number}" if scenario.is_static else None,
+                leaving=scenario.leaving,
+            )
+            self._consumers.append(consumer)
+            ended = self.loop.spawn(consumer.run())
+            ended.then(lambda _, consumer=consumer: self._consumers.remove(consumer))
+            yield rng.randint(200, 2000) if scenario.twins and not self.is_draining and rng.random() < scenario.twins else ended
             instance += 1
             yield rng.randint(10, 300)
 
@@ -329,18 +402,20 @@ class World:
         for (_, _), log in self._all_logs():
             if log.last_stable_offset != log.high_watermark:
                 return False
-        return not self.scenario.workers or self._group_is_done()
+        if self.scenario.workers and not self._has_read_all(self._workers, self.scenario.input_partitions):
+            return False
+        return not self.scenario.consumers or self._has_read_all(self._consumers, self.scenario.remade_partitions)
 
     def _all_logs(self) -> list[tuple[Partition, Any]]:
         assert self.node.broker is not None
         return sorted(self.node.broker.logs.logs.items())
 
-    def _group_is_done(self) -> bool:
+    def _has_read_all(self, members: Sequence[Worker], partitions: list[Partition]) -> bool:
         assert self.node.broker is not None
-        for partition in self.scenario.worker_inputs:
+        for partition in partitions:
             log = self.node.broker.partition(*partition)
             end = log.high_watermark if log is not None else 0
-            if not any(worker.is_idle and worker.positions.get(partition, -1) >= end for worker in self._workers):
+            if not any(member.is_idle and member.positions.get(partition, -1) >= end for member in members):
                 return False
         return True
 
@@ -356,7 +431,8 @@ class World:
             if not reader.is_at_end():
                 parts.append(f"{reader.name} stands at {reader.positions}, saw {reader.stable} as stable")
         if not parts:
-            parts.append(f"the group: {[(w.name, w.generation, w.is_idle, w.positions) for w in self._workers]}")
+            members = [*self._workers, *self._consumers]
+            parts.append(f"the groups: {[(m.name, m.generation, m.is_idle, m.positions) for m in members]}")
         return "; ".join(parts)
 
     def _restart_at_last(self) -> None:
@@ -381,25 +457,36 @@ class World:
     def _read_everything(self) -> Asking:
         scenario = self.scenario
         try:
-            for name, count in scenario.topics.items():
-                for index in range(count):
-                    everything, last = yield from read_all(self, (name, index), committed_only=False)
-                    committed, _ = yield from read_all(self, (name, index), committed_only=True)
-                    self.history.final[name, index] = FinalLog(
-                        last.log_start_offset, last.last_stable_offset, last.high_watermark, committed, everything
-                    )
+            for name in scenario.topics:
+                for partition in scenario.partitions_of(name):
+                    yield from self._read_partition(partition)
+            asker = Producer(self, "the last worker")
+            if scenario.consumers:
+                found = yield from committed_offsets(asker, READERS, scenario.remade_partitions)
+                for partition, offset in found.items():
+                    self.history.final_positions[READERS, partition] = max(offset, 0)
             if scenario.workers:
-                asker = Producer(self, "the last worker")
-                found = yield from committed_offsets(asker, GROUP, scenario.worker_inputs)
+                found = yield from committed_offsets(asker, GROUP, scenario.input_partitions)
                 for partition, offset in found.items():
                     self.history.final_offsets[GROUP, partition] = max(offset, 0)
         except Refused as refusal:
             self.history.incident("stuck", str(refusal))
 
+    def _read_partition(self, partition: Partition) -> Asking:
+        try:
+            everything, last = yield from read_all(self, partition, committed_only=False)
+            committed, _ = yield from read_all(self, partition, committed_only=True)
+        except Refused as refusal:
+            if refusal.code != Code.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            self.history.incident("lost", f"the whole partition: {refusal}")
+            return
+        self.history.final[partition] = FinalLog(last.log_start_offset, last.last_stable_offset, last.high_watermark, committed, everything)
 
-def run_seed(seed: int, *, tweak: Tweak | None = None, tracing: Callable[[str], None] | None = None) -> Report:
-    """One schedule from its seed. tweak: changes what was drawn, before anything happens."""
-    return World(seed, tweak=tweak, tracing=tracing).run()
+
+def run_seed(seed: int, *, tweak: Tweak | None = None, is_plain: bool = False, tracing: Callable[[str], None] | None = None) -> Report:
+    """One schedule from its seed. tweak: changes what was drawn, before anything happens; is_plain: see `Scenario.drawn`."""
+    return World(seed, tweak=tweak, is_plain=is_plain, tracing=tracing).run()
 
 
 __all__ = ["Report", "Source", "World", "run_seed"]

@@ -108,3 +108,23 @@ def test_a_topic_that_comes_again_at_once_has_no_offsets_of_the_one_before() -> 
     assert b.broker.metadata.deletions == {}
     b.lose_power()
     assert b.group_offset("g", "t") == (0, -1)
+
+
+def test_one_that_is_cut_short_needs_no_settling_of_what_a_flush_journal_holds_of_the_topic() -> None:
+    for steps in range(1, 4):
+        b = PitfallBroker()
+        b.topic("t", PARTITIONS)
+        p = Producer(b, "txn")
+        for _ in range(2):  # the first flush of a log is one of its own files
+            for partition in range(PARTITIONS):
+                p.send("t", partition, b"old")
+            assert p.end(True) == 0
+        assert [name for name in b.disk.list("/data") if name.startswith("barnabas-flush-")]
+        b.disk.crash_in(steps)
+        with pytest.raises(Crash):
+            delete(b)
+        b.kill()
+        assert b.broker.metadata.topic("t") is None
+        b.tick(100)
+        b.topic("t", PARTITIONS)
+        assert b.read("t", 2) == []

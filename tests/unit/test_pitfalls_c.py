@@ -9,6 +9,8 @@ Codes: 19 NOT_ENOUGH_REPLICAS, 47 INVALID_PRODUCER_EPOCH, 48 INVALID_TXN_STATE, 
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from helpers.pitfall_broker import PitfallBroker, Producer, code_of_adding, init_request, init_row
 from sim.disk import Crash
@@ -401,6 +403,28 @@ def test_c13_what_a_start_finds_decided_it_completes_however_often_it_is_killed_
     p.reconnect()
     p.send("t", 0, b"c")
     assert p.end(True) == 0
+
+
+def test_c13_without_flushes_a_power_loss_shows_no_aborted_record(caplog: pytest.LogCaptureFixture) -> None:
+    """C13, `os`: the coordinator's log comes back with a decision to commit, and the partition without the abort marker before it."""
+    for steps in range(8):
+        b = PitfallBroker(barnabas_transaction_durability="os")
+        b.topic("t")
+        p = Producer(b, "txn")
+        p.send("t", 0, b"aborted")
+        b.sync("/t-0/")
+        assert p.end(False) == 0
+        p.send("t", 0, b"lost")
+        b.disk.crash_in(steps)
+        with contextlib.suppress(Crash):
+            p.end(True)
+        b.disk.crash_in(-1)
+        b.sync("__transaction_state")
+        b.disk.fsync_dir("/data")
+        b.lose_power()
+        assert b.read("t", committed=True) == []
+        assert b.end_offset("t", committed=True) == b.end_offset("t")
+    assert "that a power loss left open" in caplog.text, "this test has to see the case that it is for"
 
 
 # --- the normal path -----------------------------------------------------------------------------------------------------------------------

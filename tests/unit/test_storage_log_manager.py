@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from helpers.storage_logs import NOW_MS, SECOND_MS, TOPIC_ID, batch, kill, new_log, open_manager, reopened, values_of
 
-from storage.checkpoints import decode_offsets
+from storage.checkpoints import MANIFEST_NAME, decode_offsets
 from storage.disk import OsDisk
 from storage.log import UNREAD_BATCH_BYTES, Log, Trash
 from storage.log_config import LogConfig
@@ -104,6 +104,21 @@ def test_the_longest_topic_name_can_be_deleted(tmp_path: Path) -> None:
     manager.create("x" * 249, 0, TOPIC_ID, LogConfig(), NOW_MS)
     manager.delete("x" * 249, 0, NOW_MS)
     assert manager.logs == {}
+
+
+def test_a_told_log_start_survives_a_power_loss_that_brings_an_older_manifest_back(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path)
+    for number in range(5):
+        log.append(batch([b"%d" % number]), now_ms=NOW_MS)
+    log.checkpoint()
+    manifest = tmp_path / "t-0" / MANIFEST_NAME
+    older = manifest.read_bytes()
+    log.delete_records_before(3)
+    manager.on_tick(NOW_MS)
+    manifest.write_bytes(older)
+    kill(manager)
+    log = open_manager(tmp_path).logs["t", 0]
+    assert log.log_start_offset == 3 and list(values_of(log)) == [3, 4]
 
 
 def test_a_told_log_start_survives_a_kill(tmp_path: Path) -> None:

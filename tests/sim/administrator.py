@@ -1,0 +1,99 @@
+"""Whoever makes topics grow, deletes them and makes them anew, and deletes records, while the others work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from checkers import NEVER_MS, Deletion, Life, Partition
+
+from protocol.errors import Code
+from sim import wire
+from sim.clients import Asking, Client, name_of
+from sim.network import LOST
+
+GIVING_UP = 0.4
+MOST_PARTITIONS = 4
+
+
+class Administrator(Client):
+    """One task of an administrator, over a connection of its own. What has no answer is asked again, as its tools do."""
+
+    def __init__(self, world: Any) -> None:
+        super().__init__(world, "admin")
+
+    def delete_records(self, partition: Partition, offset: int) -> Asking:
+        """Move the start of a log, once."""
+        topic = wire.messages.DeleteRecordsRequest.DeleteRecordsTopic
+        rows = [topic(name=partition[0], partitions=[topic.DeleteRecordsPartition(partition_index=partition[1], offset=offset)])]
+        answer = yield from self.ask(wire.request("DeleteRecords", 2, topics=rows, timeout_ms=1000))
+        self.hang_up()
+        if answer is not LOST and answer.topics[0].partitions[0].error_code == 0:
+            found = answer.topics[0].partitions[0]
+            self.world.history.deletions.append(Deletion(partition, found.low_watermark, self.world.loop.now_ms))
+
+    def let_grow(self, topic: str) -> Asking:
+        """Once or twice, give a topic some more partitions."""
+        row = wire.messages.CreatePartitionsRequest.CreatePartitionsTopic
+        for _ in range(self.rng.randint(1, 2)):
+            yield self.rng.randint(100, 1200)
+            count = self.world.scenario.topics[topic] + self.rng.randint(1, 2)
+            if self.world.is_draining or count > MOST_PARTITIONS:
+                break
+            call = wire.request("CreatePartitions", 2, topics=[row(name=topic, count=count)], timeout_ms=1000, validate_only=False)
+            yield from self._until(call, done_already=Code.INVALID_PARTITIONS)
+            self.world.set_partition_count(topic, count)
+        self.hang_up()
+
+    def remake(self, topic: str, times: int) -> Asking:
+        """Delete a topic and make it anew, a few times, with as many partitions as comes."""
+        for _ in range(times):
+            yield self.rng.randint(200, 1200)
+            if self.world.is_draining:
+                break
+            if (yield from self._delete(topic)):
+                yield self.rng.choice((0, 0, 20, 300))
+                yield from self._make(topic, self.rng.randint(1, 2))
+        self.hang_up()
+
+    def _delete(self, topic: str) -> Asking:
+        """False: it did not come about, and the topic lives on as it was."""
+        life = self.world.history.lives[topic][-1]
+        life.asked_ms = self.world.loop.now_ms
+        call = wire.request("DeleteTopics", 3, topic_names=[topic], timeout_ms=1000)
+        while True:
+            answer = yield from self.ask(call)
+            if answer is not LOST:
+                self._check("DeleteTopics", answer.responses[0].error_code, Code.UNKNOWN_TOPIC_OR_PARTITION if self.lost else 0)
+                return True
+            yield self.rng.randint(5, 100)
+            if self.rng.random() < GIVING_UP and (yield from self._is_there(topic)):
+                life.asked_ms = NEVER_MS
+                return False
+
+    def _is_there(self, topic: str) -> Asking:
+        row = wire.messages.MetadataRequest.MetadataRequestTopic
+        call = wire.request("Metadata", 5, topics=[row(name=topic)], allow_auto_topic_creation=False)
+        answer = yield from self.insist(call, lambda _: 0)
+        return answer.topics[0].error_code == 0
+
+    def _make(self, topic: str, count: int) -> Asking:
+        world = self.world
+        row = wire.messages.CreateTopicsRequest.CreatableTopic
+        configs = [row.CreatableTopicConfig(name=name, value=value) for name, value in world.scenario.topic_configs[topic].items()]
+        rows = [row(name=topic, num_partitions=count, replication_factor=1, assignments=[], configs=configs)]
+        call = wire.request("CreateTopics", 4, topics=rows, timeout_ms=1000, validate_only=False)
+        yield from self._until(call, done_already=Code.TOPIC_ALREADY_EXISTS)
+        world.history.lives[topic].append(Life(world.loop.now_ms))
+        world.set_partition_count(topic, count)
+
+    def _until(self, call: wire.Call, *, done_already: int) -> Asking:
+        """Ask until there is an answer. done_already: the error that one which was lost and carried out explains."""
+        lost_before = self.lost
+        while (answer := (yield from self.ask(call))) is LOST:
+            yield self.rng.randint(5, 100)
+        rows = answer.topics if call.name == "CreateTopics" else answer.results
+        self._check(call.name, rows[0].error_code, done_already if self.lost > lost_before else 0)
+
+    def _check(self, name: str, code: int, done_already: int) -> None:
+        if code not in (0, done_already):
+            self.world.history.incident("refused", f"{self.name}: {name}: {name_of(code)}")
