@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ORACLE ?= ../shared/oracle
 TESTS ?= tests
+PROCESSES ?= 2
 SEEDS ?= 1000
 MINUTES ?= 3
 
@@ -32,7 +33,7 @@ demo: install
 	$(BIN)/python -m barnabas.demo
 
 test: install
-	$(BIN)/python -m pytest -q $(TESTS)
+	$(BIN)/python -m pytest -q -n $(PROCESSES) $(TESTS)
 
 test-quick: install
 	$(BIN)/python -m pytest -q tests/unit tests/property

@@ -1,11 +1,63 @@
-"""For all tests: property tests draw anew on a developer's machine and always the same on CI, and no test is timed."""
+"""For all tests: property tests draw anew on a developer's machine and always the same on CI, and no test is timed.
+
+Side by side (`-n 2`) each process takes one file after the other, the long ones first. Every process has brokers and a Spark of its own, so
+nothing is shared but the machine.
+"""
 
 from __future__ import annotations
 
 import os
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", parent=settings.get_profile("explore"), derandomize=True, database=None)
 settings.load_profile("ci" if os.environ.get("CI") else "explore")
+
+# Each Java here lives for a minute or less: what its better compiler and its parallel collector cost at the start does not come back.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# Spark computes and the end-to-end tests wait: they go well beside each other. Units are small, so that all processes end at the same time.
+ORDER = ("java", "e2e", "spark", "examples", "sim", "property", "unit")
+# They run Spark in the process of the tests, where Java starts once and is warm for all that come after: one piece of work, not five.
+ONE_JAVA = (
+    "examples/test_guarantees_spark.py",
+    "examples/test_page_views.py",
+    "spark/test_batch_read.py",
+    "spark/test_sink.py",
+    "spark/test_stream_read.py",
+)
+
+
+def piece_of(node_id: str) -> str:
+    """What a test is handed out with: its file, or all that share a Java."""
+    file = node_id.partition("::")[0].removeprefix("tests/")
+    return "java" if file in ONE_JAVA else file
+
+
+def rank_of(piece: str) -> tuple[int, str]:
+    folder = piece.partition("/")[0]
+    return ORDER.index(folder) if folder in ORDER else len(ORDER), piece
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The order in which pieces are handed out; within a piece nothing changes."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: rank_of(piece_of(item.nodeid)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Where no other way was asked for by --dist."""
+    if config.getoption("dist") != "load":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByPiece(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return piece_of(nodeid)
+
+    config.option.loadscopereorder = False
+    return ByPiece(config, log)

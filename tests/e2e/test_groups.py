@@ -177,7 +177,7 @@ def test_commits_are_kept_with_their_metadata(servers: str) -> None:
 def test_a_zombie_member_cannot_commit(servers: str) -> None:
     """A member of an older generation is refused with ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID, and its offset is not kept."""
     topic, group = create_topic(servers, "zombie", PARTITIONS), unique("zombie")
-    zombie = Member(servers, group, topic, partition_assignment_strategy="range", max_poll_interval_ms=6000)
+    zombie = Member(servers, group, topic, partition_assignment_strategy="range", session_timeout_ms=2000, max_poll_interval_ms=2000)
     settle([zombie], [4], what="the zombie has all")
     other = Member(servers, group, topic, partition_assignment_strategy="range")
     # the zombie is not polled: it does not rejoin, and its generation becomes old

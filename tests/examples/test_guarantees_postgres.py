@@ -47,9 +47,12 @@ def writer(servers: str, dsn: str, topic: str, *more: str) -> SteppedProcess:
 def test_the_database_may_be_killed_at_any_step(servers: str, postgres: PostgresProcess, dsn: str, with_orders: str, step: str) -> None:
     with writer(servers, dsn, with_orders) as living:
         living.run_until(step, 3)
+        stored = invoices_in(dsn).total()
+        batches = 3 if step == "stored" else 2
+        assert 20 * (batches - 1) < stored <= 20 * batches  # one that is slow to come may be smaller
         postgres.kill()
         postgres.restart()
-        assert invoices_in(dsn).total() == (60 if step == "stored" else 40)
+        assert invoices_in(dsn).total() == stored
         assert living.finish() == 0, living.output
         assert "1 failures of the database" in "".join(living.output)
         assert invoices_in(dsn) == ALL_ONCE

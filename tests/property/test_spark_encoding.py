@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from typing import Any
 
@@ -75,16 +76,15 @@ def added(draw: st.DrawFn, rows: list[dict[str, Any]]) -> list[pa.RecordBatch]:
         kind = draw(st.sampled_from([SCHEMA.field(name).type, *types]))
         schema = schema.set(schema.get_field_index(name), pa.field(name, kind))
     batches = []
-    position = 0
-    while position < len(rows):
-        size = draw(st.integers(0, len(rows) - position))
+    cuts = sorted(draw(st.lists(st.integers(0, len(rows)), max_size=8)))
+    for position, end in itertools.pairwise([0, *cuts, len(rows)] if rows else [0, *cuts]):
+        size = end - position
         before, after = draw(st.integers(0, position)), draw(st.integers(0, 3))
         around = pa.RecordBatch.from_pylist(rows[position - before : position + size + after], SCHEMA).cast(schema)
         part = around.slice(before, size)
         null = [name for name in ("key", "partition", "headers", "timestamp") if part.column(name).null_count == len(part)]
         left_out = draw(st.sets(st.sampled_from(null))) if null else set()
         batches.append(part.select([name for name in schema.names if name not in left_out]))
-        position += size
     return batches
 
 

@@ -1,4 +1,4 @@
-"""One Spark and one broker for all tests here; both are skipped, with the reason, where Java or PySpark is missing."""
+"""One Spark for the tests of a file and one broker for all; both are skipped, with the reason, where Java or PySpark is missing."""
 
 from __future__ import annotations
 
@@ -13,16 +13,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# A quick start is worth more here than the best code of Java's compiler.
-SETTINGS = {
-    "spark.log.level": "OFF",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
+SETTINGS = {"spark.log.level": "OFF", "spark.sql.shuffle.partitions": "2"}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
+    """Java goes on when it is stopped. One that was left would be found by tests elsewhere, which need other settings."""
     from spark_connector.session import MissingRequirementError, local_session, prepare
 
     try:

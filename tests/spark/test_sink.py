@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from helpers.e2e_clients import QUIET, consumer, create_topic, read_all, send_all, unique, values_of
+from helpers.spark_driver import through_slow_starts
 
 from barnabas import BrokerProcess
 from protocol.compression import Codec
@@ -60,9 +61,14 @@ def stream(spark: SparkSession, broker: BrokerProcess, source: str, topic: str, 
     reader = spark.readStream.format("barnabas").options(**servers, subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="10")
     writer = reader.load().select("key", "value").writeStream.format("barnabas").options(**servers, topic=topic)
     writer = writer.options(**{name.replace("__", "."): value for name, value in options.items()})
-    query = writer.queryName("copy").option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-    query.awaitTermination(120)
-    return query
+    writer = writer.queryName("copy").option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+
+    def run() -> StreamingQuery:
+        query = writer.start()
+        assert query.awaitTermination(120), "the query does not end"
+        return query
+
+    return through_slow_starts(run)
 
 
 def records(broker: BrokerProcess, topic: str) -> list[Record]:
