@@ -78,7 +78,8 @@ def test_a_second_member_of_the_same_name_ends_the_first(with_orders: str, name:
         assert first.finish() == FENCED, first.output
         assert "taken the place" in first.output[-1]
     # The batch that the first had in hand is done twice where it is committed last, and once where it was committed before.
-    assert invoices(with_orders, name).total() == ORDERS + (20 if guarantee == "at-least-once" else 0)
+    doubled = invoices(with_orders, name).total() - ORDERS
+    assert 0 < doubled <= 20 if guarantee == "at-least-once" else not doubled  # a batch, which is smaller where it is slow to come
 
 
 @pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once"])
@@ -90,7 +91,8 @@ def test_a_worker_whose_partitions_went_to_another_goes_on(with_orders: str, nam
             assert second.finish() == 0, second.output
         assert first.finish() == 0, first.output
     assert set(invoices(with_orders, name)) == set(ALL_ONCE)
-    assert invoices(with_orders, name).total() == ORDERS + (20 if guarantee == "at-least-once" else 0)
+    doubled = invoices(with_orders, name).total() - ORDERS
+    assert 0 < doubled <= 20 if guarantee == "at-least-once" else not doubled  # a batch, which is smaller where it is slow to come
 
 
 @pytest.mark.parametrize("step", ["half produced", "offsets sent"])
