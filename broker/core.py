@@ -71,6 +71,7 @@ class Broker:
             turn_over_ms=config["log.flush.offset.checkpoint.interval.ms"],
             to_settle=logs.logs.values() if logs.journal.has_older else (),
             keep_found=lambda: bool(logs.offline),
+            has_room=lambda: not self.room.is_full,
         )
         self.compaction = Compaction(config, logs, self.flushes, self.outbox, now_ms)
         self.purgatory = Purgatory()

@@ -29,8 +29,9 @@ SETTLED_BESIDE, SETTLED_ALONE = 8, 64  # logs at a time
 class FlushQueue:
     """Waiters by what they wait for; `then(now_ms)` runs once, when all of it is on the disk.
 
-    Takes:  journal, None: there is none. fewest_logs: from so many on the journal is used; 0: never. turn_over_ms: how old one
-            may become. to_settle: the logs of which an earlier run left journals. keep_found: whether these journals have to stay.
+    Takes:  journal, None: there is none. fewest_logs: from so many on the journal is used; 0: never. turn_over_ms: how old one may become.
+            to_settle: the logs of which an earlier run left journals. keep_found: whether these journals have to stay. has_room: whether the
+            disk has room for journals; without it they go.
     """
 
     def __init__(
@@ -42,12 +43,14 @@ class FlushQueue:
         turn_over_ms: int = 60_000,
         to_settle: Iterable[Log] = (),
         keep_found: Callable[[], bool] = lambda: False,
+        has_room: Callable[[], bool] = lambda: True,
     ) -> None:
         self._outbox = outbox
         self._journal = journal
         self._fewest_logs = fewest_logs
         self._turn_over_ms = turn_over_ms
         self._keep_found = keep_found
+        self._has_room = has_room
         self._waiting: list[tuple[list[tuple[Log, int]], bool, Continuation]] = []
         self._wanted: dict[Log, bool] = {}
         self._under_way: FlushJob | None = None
@@ -85,6 +88,7 @@ class FlushQueue:
         assert self._under_way is job, "a flush ended that was not under way"
         for log, token in job.tokens:
             log.finish_flush(token)
+        self._forget_journals()
         for needed, in_place, _ in self._waiting:
             needed[:] = _what_is_missing(needed, in_place)
         self._release(now_ms)  # what these wait for next is served by one flush
@@ -109,9 +113,14 @@ class FlushQueue:
             self._under_way = FlushJob(self._next_job_id, tuple(tokens), tuple(files))
             self._next_job_id += 1
             self._outbox.flushes.append(self._under_way)
+        else:
+            self._forget_journals()
 
     def _take_wanted(self, wanted: dict[Log, bool], tokens: list[tuple[Log, FlushToken]], files: list[Any], now_ms: int) -> None:
-        journal = self._journal if 0 < self._fewest_logs <= len(wanted) else None
+        has_room = self._has_room()
+        if not has_room and self._journaled and not self._to_settle:
+            self._turn_over()
+        journal = self._journal if has_room and 0 < self._fewest_logs <= len(wanted) else None
         entries = []
         for log, in_place in wanted.items():
             if not in_place and log.is_flushed(log.log_end_offset):
@@ -132,6 +141,7 @@ class FlushQueue:
                 self._turn_over()
 
     def _take_files(self, log: Log, tokens: list[tuple[Log, FlushToken]], files: list[Any]) -> None:
+        self._to_settle.pop(log, None)
         token = log.begin_flush()
         if token is not None:
             tokens.append((log, token))
@@ -159,13 +169,14 @@ class FlushQueue:
         self._to_settle, self._journaled = self._journaled, {}
 
     def _take_to_settle(self, most: int, tokens: list[tuple[Log, FlushToken]], files: list[Any]) -> None:
-        """Add the files of a few logs that are to be settled; when none is left, the journals that are over go."""
+        """Add the files of a few logs that are to be settled."""
         before = len(tokens)
         while self._to_settle and len(tokens) - before < most:
-            log = next(iter(self._to_settle))
-            del self._to_settle[log]
-            self._take_files(log, tokens, files)
-        if len(tokens) == before and self._journal is not None and self._journal.has_older:
+            self._take_files(next(iter(self._to_settle)), tokens, files)
+
+    def _forget_journals(self) -> None:
+        """No flush is under way: where no log is left to settle, the journals that are over go."""
+        if not self._to_settle and self._journal is not None and self._journal.has_older:
             self._journal.forget_older(keep_found=self._keep_found())
 
 

@@ -47,3 +47,16 @@ def test_too_little_room_counts_as_a_full_disk() -> None:
     del b.disk.free_bytes
     assert b.produce("t", (b"1",), pid=pid, epoch=0, sequence=1)[0] == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert [b.produce("t", (b"%d" % sequence,), pid=pid, epoch=0, sequence=sequence)[0] for sequence in (0, 1)] == [0, 0]
+
+
+def test_journals_are_not_written_while_the_disk_is_full() -> None:
+    b = PitfallBroker()
+    b.topic("t", 2)
+    assert b.broker.flushes._has_room()
+    b.disk.free_bytes = lambda path: 0  # type: ignore[method-assign]
+    b.broker.room._left = 0
+    assert b.produce("t", (b"0",))[0] == Code.KAFKA_STORAGE_ERROR
+    assert not b.broker.flushes._has_room()
+    del b.disk.free_bytes
+    assert b.produce("t", (b"0",))[0] == 0
+    assert b.broker.flushes._has_room()

@@ -133,6 +133,20 @@ def test_a_full_journal_is_followed_by_the_next(tmp_path: Path, monkeypatch: pyt
     assert queue.journals() == [SECOND]
 
 
+def test_a_full_disk_gets_the_room_of_the_journal_back(tmp_path: Path) -> None:
+    queue = Queue(tmp_path, 2)
+    queue.append()
+    queue.wait("journal")
+    queue.end_flush()
+    queue.queue._has_room = lambda: False
+    queue.append()
+    queue.wait("in place")
+    assert queue.journals() == [FIRST]
+    assert queue.end_flush() == [LOG] * 2
+    assert queue.done == ["journal", "in place"]
+    assert queue.journals() == [] and [log.recovery_point for log in queue.logs] == [2, 2]
+
+
 def test_settling_does_not_hold_up_those_who_wait(tmp_path: Path) -> None:
     queue = Queue(tmp_path, 40, turn_over_ms=0)
     queue.append()
