@@ -33,6 +33,13 @@ class Consumer(Worker):
         return
         yield
 
+    def lead(self, answer: Any) -> list[Any]:
+        """A leader that has come back shares out anew: the topic may have been made again since, with other partitions."""
+        assignments = super().lead(answer)
+        if answer.skip_assignment:
+            self.leads_for = 0
+        return assignments
+
     def fetch_offsets(self, partitions: list[Partition]) -> Asking:
         self.share = partitions
         asked_ms = self.world.loop.now_ms
