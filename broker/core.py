@@ -185,7 +185,7 @@ class Broker:
         self.host.is_recovering = False
         self.host.abort_hanging_transactions(now_ms)
         if self.logs.lost_power:
-            self.host.run_transactions(self.txns.on_power_loss(now_ms), now_ms)
+            self.host.run_transactions(self.txns.on_power_loss(now_ms, forgets_epochs=not self.host.flushes_transactions), now_ms)
             for log in self._partitions.get(TRANSACTIONS_TOPIC, ()):
                 if log is not None:
                     log.flush()

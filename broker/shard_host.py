@@ -36,7 +36,7 @@ class ShardHost:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._flush_transactions = broker.config["barnabas.transaction.durability"] == "flush"
+        self.flushes_transactions = broker.config["barnabas.transaction.durability"] == "flush"
         self._completing: dict[str, list[Callable[[int], None]]] = {}
         self.is_recovering = False
         self._adding_connections: dict[tuple[str, bool], tuple[tuple[int, int], int]] = {}
@@ -67,7 +67,7 @@ class ShardHost:
             for delta, record in enumerate(result.records):
                 self._broker.txns.replay(result.partition, base_offset + delta, record.key, record.value)
             self._broker.on_progress(log, now_ms)
-            if self._flush_transactions and (result.durable or any(effect.commit for effect in result.effects)):
+            if self.flushes_transactions and (result.durable or any(effect.commit for effect in result.effects)):
                 self._broker.flushes.wait([log], lambda then_ms: self._conclude(result, then_ms), now_ms)
             else:
                 self._conclude(result, now_ms)
@@ -135,7 +135,7 @@ class ShardHost:
         def decide(then_ms: int) -> None:
             self.run_transactions(broker.txns.on_end_txn(request, context, then_ms), then_ms)
 
-        if not (request.committed and self._flush_transactions):
+        if not (request.committed and self.flushes_transactions):
             decide(now_ms)
             return
         partitions = broker.txns.data_partitions(request.transactional_id, request.producer_id, request.producer_epoch)
@@ -144,7 +144,7 @@ class ShardHost:
 
     def write_markers(self, effect: WriteMarkers, now_ms: int) -> None:
         """Answer a commit, whose decision is durable; then append the markers, and let the coordinator complete it."""
-        if effect.commit and self._flush_transactions:
+        if effect.commit and self.flushes_transactions:
             self._completing.setdefault(effect.transactional_id, [])
             answer = self._broker.txns.on_decision_durable(effect.transactional_id, effect.producer_id, effect.producer_epoch)
             self.run_transactions(answer, now_ms)
@@ -174,7 +174,7 @@ class ShardHost:
             for call in self._completing.pop(effect.transactional_id, ()):
                 call(then_ms)
 
-        if effect.commit and self._flush_transactions:
+        if effect.commit and self.flushes_transactions:
             self._broker.flushes.wait(logs, complete, now_ms)
         else:
             complete(now_ms)
@@ -203,7 +203,7 @@ class ShardHost:
         )
 
     def _is_not_meant(self, log: Log, effect: WriteMarkers) -> bool:
-        if self._broker.logs.lost_power and not self._flush_transactions:
+        if self._broker.logs.lost_power and not self.flushes_transactions:
             return log.has_ongoing_transaction_of(effect.producer_id)
         return log.ended_before_open_transaction(effect.producer_id, effect.decided_ms)
 

@@ -79,6 +79,7 @@ class _WaitingInit(NamedTuple):
     ticket: int
     asked_by: ProducerIdAndEpoch
     timeout_ms: int
+    takes_new_id: bool = False
 
 
 class TxnShard:
@@ -137,12 +138,15 @@ class TxnShard:
         """After the log was replayed: the markers of transactions that were decided and not completed, to be written (again)."""
         return Result(effects=[self._markers(found) for found in self._transactions.values() if found.state in PREPARED])
 
-    def on_power_loss(self, now_ms: int) -> Result:
+    def on_power_loss(self, now_ms: int, *, forgets_epochs: bool = False) -> Result:
         """After the log was replayed, where the machine and not only the broker went down: a new epoch for every transactional id.
 
         A producer on another machine goes on with its session, of which the broker may have lost what was not yet on the disk: a batch that
         was acknowledged, the record that a partition is in the transaction, an abort. So nobody goes on: open transactions are aborted,
         and every producer is fenced once. One that asks for its next epoch (KIP-360) gets it.
+
+        Takes:  forgets_epochs, whether epochs may have been given out of which the log tells nothing: then every transactional id gets
+                another producer id, since its next epoch may be somebody's already.
         """
         moved, effects = [], []
         for found in self._transactions.values():
@@ -150,9 +154,10 @@ class TxnShard:
                 aborted = found.fenced(found.producer, now_ms)
                 moved.append(aborted)
                 effects.append(self._markers(aborted))
-                continue
-            fencing = _WaitingInit(NO_TICKET, found.producer, found.timeout_ms)
-            if found.state in PREPARED:
+                if not forgets_epochs:
+                    continue
+            fencing = _WaitingInit(NO_TICKET, found.producer, found.timeout_ms, forgets_epochs)
+            if found.state in PREPARED or found.state is TransactionState.ONGOING:
                 self._waiting[found.transactional_id] = fencing  # carried out when the transaction is complete
             else:
                 moved.append(self._next_session(found, fencing, now_ms)[0])
@@ -225,9 +230,10 @@ class TxnShard:
         A retry is answered as before. Not so where the last wish led to an abort (and a crash kept it from its answer): the epoch that
         fenced is not given to anyone, for it may be the last.
         """
-        if init.asked_by != NOBODY and init.asked_by == found.last_producer and found.state is TransactionState.EMPTY:
+        is_retry = init.asked_by != NOBODY and init.asked_by == found.last_producer and found.state is TransactionState.EMPTY
+        if is_retry and not init.takes_new_id:
             producer = found.producer
-        elif is_epoch_exhausted(found.producer_epoch):
+        elif init.takes_new_id or is_epoch_exhausted(found.producer_epoch):
             producer = ProducerIdAndEpoch(self._allocate_producer_id(), 0)
         else:
             producer = ProducerIdAndEpoch(found.producer_id, found.producer_epoch + 1)

@@ -427,6 +427,30 @@ def test_c13_without_flushes_a_power_loss_shows_no_aborted_record(caplog: pytest
     assert "that a power loss left open" in caplog.text, "this test has to see the case that it is for"
 
 
+def test_c13_without_flushes_no_epoch_is_given_to_two_producers() -> None:
+    """C13, `os`: the record of a session went with the power, and its producer, on another machine, goes on."""
+    for is_open in (False, True):
+        b = PitfallBroker(barnabas_transaction_durability="os")
+        b.topic("t")
+        p = Producer(b, "txn")
+        p.send("t", 0, b"a")
+        if not is_open:
+            assert p.end(True) == 0
+        b.sync("")
+        zombie = Producer(b, "txn")
+        assert (zombie.pid, zombie.epoch) == (p.pid, p.epoch + 1 + is_open)
+        b.lose_power()
+        zombie.reconnect()
+        assert zombie.add("t", 0) != 0
+        assert zombie.produce("t", 0, b"of a zombie") != 0
+        again = Producer(b, "txn")
+        assert again.pid > zombie.pid
+        assert zombie.add("t", 0) != 0 and zombie.produce("t", 0, b"of a zombie") != 0 and zombie.end(True) != 0
+        again.send("t", 0, b"b")
+        assert again.end(True) == 0
+        assert b.read("t", committed=True) == ([b"b"] if is_open else [b"a", b"b"])
+
+
 # --- the normal path -----------------------------------------------------------------------------------------------------------------------
 
 
