@@ -31,6 +31,7 @@ from storage.log import Log, Slice
 CONNECTIONS = 12
 MOST_PARTITIONS = 60
 HOUR_MS = 3_600_000
+OF_A_TRANSACTION = ("AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn")
 CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 19, 20, 37
 JOIN_GROUP, INIT_PRODUCER_ID, FETCH, WRITE_TXN_MARKERS = 11, 22, 1, 27
 OFTEN = (0, 0, 0, 0, 1, 1, 8, 11, 11, 12, 14, 14, 24, 24, 25, 26, 28, 28)  # what makes the logs grow and the coordinators work
@@ -90,6 +91,7 @@ class Storm:
         """Check and take what the broker sends; gives the connections that it wants closed."""
         outbox = self.broker.outbox
         closed: list[int] = []
+        self.last_reason = ""
         while outbox.sends or outbox.closes or outbox.deferred:
             sends, outbox.sends = outbox.sends, []
             for connection, pieces in sends:
@@ -98,7 +100,7 @@ class Storm:
                 self.free.append(connection)
                 self.check_answer(asked, b"".join(content(piece) for piece in pieces))
             closes, outbox.closes = outbox.closes, []
-            for connection, _ in closes:
+            for connection, self.last_reason in closes:
                 assert connection in self.broker.sessions
                 closed.append(connection)
                 self.hang_up(connection)
@@ -217,10 +219,13 @@ class Storm:
         elif verdict is Verdict.UNDERSTOOD and closed and not self.may_hang_up(reading):
             self.find("understood, but hung up on", frame, reading)
 
-    @staticmethod
-    def may_hang_up(reading: Reading) -> bool:
-        """After a Produce that wants no answer: its error could not be told otherwise."""
+    def may_hang_up(self, reading: Reading) -> bool:
+        """After a Produce that wants no answer: its error could not be told otherwise. And where a transaction's request comes late, over a
+        connection that its producer has given up for a later one: all connections use the same few transactional ids here.
+        """
         assert reading.api is not None
+        if reading.api.name in OF_A_TRANSACTION and "a connection that its producer has given up" in self.last_reason:
+            return True
         return reading.api.key == PRODUCE and bool(reading.values["acks"] == 0)
 
     def check_answer(self, asked: Reading, answer: bytes) -> None:
