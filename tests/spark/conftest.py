@@ -33,7 +33,7 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def broker() -> Iterator[BrokerProcess]:
     """A real one, with two partitions for a topic that is made by writing to it."""
-    with BrokerProcess(settings={"num.partitions": "2"}) as running:
+    with BrokerProcess(settings={"num.partitions": "2", "log.retention.ms": "-1"}) as running:  # some records are of 1970
         yield running
 
 
