@@ -10,6 +10,7 @@ import itertools
 import math
 import os
 import select
+import selectors
 import socket
 import ssl
 import struct
@@ -227,8 +228,15 @@ class Connection:
             return False
         try:
             return bool(select.select([self._socket], [], [], 0)[0])
-        except (OSError, ValueError):
+        except OSError:
             return True
+        except ValueError:  # closed, or a descriptor above 1023, which select() does not know
+            return self._socket.fileno() < 0 or self._can_be_read()
+
+    def _can_be_read(self) -> bool:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._socket, selectors.EVENT_READ)
+            return bool(selector.select(0))
 
     def request(self, request: Any) -> Any:
         """Send and wait for the answer."""

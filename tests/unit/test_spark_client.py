@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import socket
 import struct
 import threading
@@ -114,6 +116,24 @@ def test_connections_that_were_closed_while_idle_are_let_go_of() -> None:
     connections.close_stale()
     with pytest.raises(PassingError, match="refused"):
         connections.any()
+
+
+def test_a_connection_is_kept_in_a_process_with_many_open_files() -> None:
+    """More than select() can name; one that it cannot look at would pass for closed, and be opened anew for every batch."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most < 1200:
+        pytest.skip("fewer files may be open than it takes")
+    with FakeBroker({("t", 0): FakeLog()}) as broker, open(os.devnull) as file:
+        others = [os.dup(file.fileno()) for _ in range(1050)]
+        try:
+            connections = Connections(options_of(broker.port), {})
+            idle = connections.any()
+            connections.close_stale()
+            assert connections.any() is idle
+            connections.close()
+        finally:
+            for other in others:
+                os.close(other)
 
 
 def test_missing_topics_may_be_made_or_left_out() -> None:
