@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import select
 import selectors
 import socket
 import ssl
@@ -227,16 +226,11 @@ class Connection:
         if self._expected:
             return False
         try:
-            return bool(select.select([self._socket], [], [], 0)[0])
-        except OSError:
+            with selectors.DefaultSelector() as selector:  # select() knows no descriptor above 1023
+                selector.register(self._socket, selectors.EVENT_READ)
+                return bool(selector.select(0))
+        except (OSError, ValueError):
             return True
-        except ValueError:  # closed, or a descriptor above 1023, which select() does not know
-            return self._socket.fileno() < 0 or self._can_be_read()
-
-    def _can_be_read(self) -> bool:
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._socket, selectors.EVENT_READ)
-            return bool(selector.select(0))
 
     def request(self, request: Any) -> Any:
         """Send and wait for the answer."""

@@ -10,7 +10,8 @@ blocks holds back what comes after in this direction, and nothing else. What it 
 
     PASS or None     hand it on
     CUT              end the connection, the frame is lost
-    PASS_THEN_CUT    hand it on, then end the connection: for a request, the broker works on it and its answer is lost
+    PASS_THEN_CUT    hand it on, then end the connection: for a request, the broker works on it and its answer is lost,
+                     however soon it comes
     SWALLOW          lose the frame, keep the connection
     bytes            hand on these instead (a whole frame without its size)
 
@@ -176,9 +177,10 @@ class KafkaProxy:
         try:
             while (data := _read_frame(source)) is not None:
                 frame = self._frame(data, response, number, asked)
-                action = self._decide(response, frame)
-                if action is CUT:
+                if frame is None or (action := self._decide(response, frame)) is CUT:
                     return
+                if action is PASS_THEN_CUT and not response:
+                    del asked[frame.correlation_id]  # before the broker has it, which may answer before the connection is ended
                 if action is not SWALLOW:
                     handed_on = action if isinstance(action, bytes) else data
                     target.sendall(struct.pack(">i", len(handed_on)) + handed_on)
@@ -190,10 +192,13 @@ class KafkaProxy:
             _end(source)
             _end(target)
 
-    def _frame(self, data: bytes, response: bool, number: int, asked: dict[int, tuple[int, int]]) -> Frame:
+    def _frame(self, data: bytes, response: bool, number: int, asked: dict[int, tuple[int, int]]) -> Frame | None:
+        """None for the answer to a request whose answer is to be lost."""
         if response:
             (correlation_id,) = struct.unpack_from(">i", data)
-            api_key, api_version = asked.pop(correlation_id, (-1, -1))
+            if correlation_id not in asked:
+                return None
+            api_key, api_version = asked.pop(correlation_id)
         else:
             api_key, api_version, correlation_id = struct.unpack_from(">hhi", data)
             asked[correlation_id] = api_key, api_version
