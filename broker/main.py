@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from barnabas.version import __version__
@@ -24,6 +24,7 @@ logger = logging.getLogger("barnabas")
 
 DEFAULT_HOST = "127.0.0.1"
 GC_THRESHOLDS = (50_000, 20, 50)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StartError(Exception):
@@ -72,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit code: 0, or 1 after one line that says what is wrong."""
+    """Run the command; the exit code: 0, 1 after one line that says what is wrong, or 130 for a Ctrl-C before it listens."""
     options = parser().parse_args(arguments)
     logging.basicConfig(
         level=logging.WARNING if getattr(options, "quiet", False) else logging.INFO,
@@ -86,14 +87,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except StartError as error:
         print(f"barnabas: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
 
 
 def _print_settings(text: str) -> int:
-    from broker.config import BROKER_SETTINGS
+    from broker.config import BROKER_SETTINGS, TOPIC_SETTINGS
 
-    for setting in sorted(BROKER_SETTINGS.values(), key=lambda s: s.name):
-        if text in setting.name:
-            print(f"{setting.name} = {setting.default if setting.default is not None else ''}\n    {setting.doc}")
+    is_found = False
+    for heading, settings in (
+        ("# of the broker: with --set, or in a file for --config", BROKER_SETTINGS),
+        ("# of a topic: when it is created, or with kafka-configs and other clients that alter configs", TOPIC_SETTINGS),
+    ):
+        found = [setting for _, setting in sorted(settings.items()) if text in setting.name]
+        if found:
+            print(f"{chr(10) if is_found else ''}{heading}\n")
+            is_found = True
+        for setting in found:
+            print(f"{setting.name}={setting.render(setting.default) or ''}\n    {setting.doc}")
+    if not is_found:
+        raise StartError(f"no setting has {text!r} in its name; `barnabas settings` lists all of them")
     return 0
 
 
@@ -185,16 +198,17 @@ def _serve(broker: Any, sock: socket.socket, began: float, *, quiet: bool) -> in
     from broker.server import Server
 
     async def run() -> int:
-        server = Server(broker, sock, asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        server = Server(broker, sock, loop)
+        asked_to_end = asyncio.Event()
+        _on_signals(lambda: loop.call_soon_threadsafe(asked_to_end.set))
         _announce(server, broker, began, quiet=quiet)
         code = 0
         async with anyio.create_task_group() as group:
 
             async def wait_for_signal() -> None:
-                with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-                    async for _ in signals:
-                        group.cancel_scope.cancel()
-                        return
+                await asked_to_end.wait()
+                group.cancel_scope.cancel()
 
             async def wait_for_failure() -> None:
                 nonlocal code
@@ -210,7 +224,23 @@ def _serve(broker: Any, sock: socket.socket, began: float, *, quiet: bool) -> in
         server.close()
         return code
 
-    return anyio.run(run, backend="asyncio")
+    try:
+        return anyio.run(run, backend="asyncio")
+    finally:
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)  # the interpreter takes its handlers away before it is gone
+
+
+def _on_signals(do: Callable[[], object]) -> None:
+    """From here to the end of the process: one that comes while the logs are closed must not end it half way."""
+
+    def on_signal(number: int, frame: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            do()
+
+    for number in SIGNALS:
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup: it stays when its terminal goes
+            signal.signal(number, on_signal)
 
 
 def _explain(error: Exception, broker: Any) -> str:
