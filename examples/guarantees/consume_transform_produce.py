@@ -39,6 +39,7 @@ STEPS = {
     "at-least-once": ("half produced", "produced", "committed"),
     "exactly-once": ("half produced", "produced", "offsets sent", "committed"),
 }
+TAKEN = (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL)  # from a commit; from a read, where the client says that it cannot go on
 NO_LONGER_OURS = (KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID)
 
 
@@ -77,7 +78,7 @@ class Worker:
         self.batches = Batches(self.consumer, options.batch_size, forever=options.forever)
 
     def run(self) -> None:
-        """Work until all orders are done. Raises KafkaException; a fatal one, or FENCED_INSTANCE_ID, where another has taken the place."""
+        """Work until all orders are done. Raises KafkaException; a fatal one, or one of TAKEN, where another has taken the place."""
         process = {"at-most-once": self.at_most_once, "at-least-once": self.at_least_once, "exactly-once": self.exactly_once}
         self.consumer.subscribe([self.options.input])
         try:
@@ -181,7 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             worker.run()
         except KafkaException as failure:
             error = failure.args[0]
-            if not error.fatal() and error.code() != KafkaError.FENCED_INSTANCE_ID:
+            if not error.fatal() and error.code() not in TAKEN:
                 raise
             print(f"another process has taken the place of {options.member}, so this one ends ({error.name()})", file=sys.stderr)
             return FENCED

@@ -1,8 +1,8 @@
 """The newest version of each order in PostgreSQL, whatever arrives twice, late or out of order.
 
 Delivery is at-least-once: rows first, then the offset. A row is replaced by a newer version of its key only, so that applying a record again,
-or an old one after a new one, changes nothing. A deletion (a record without a value) stays as a row that is marked, for without it an old
-version that comes late would bring the order back to life.
+or an old one after a new one, changes nothing. A deletion has a version too, and stays as a row that is marked: without it an old version
+that comes late would bring the order back to life.
 
 Run it alone for a broker and a PostgreSQL of its own, or against yours with --bootstrap-servers and --postgres.
 """
@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import psycopg
 from confluent_kafka import Message
-from guarantee_tools import Batches, Steps, an_order, broker_at, make_topic, new_consumer, next_offsets, publish, total_cents
-from postgres_process import postgres_at
+from guarantee_tools import Batches, Steps, an_order, new_consumer, next_offsets, publish, total_cents
+from postgres_worker import make_tables, place_for
 
 STEPS = ("stored", "committed")
 
@@ -105,24 +105,11 @@ def rows_in(dsn: str) -> dict[int, tuple[int, int | None]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Gives the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bootstrap-servers", help="host:port; without it a broker is started for the run")
-    parser.add_argument("--postgres", metavar="DSN", help="of a database; without it a server is started for the run")
-    parser.add_argument("--input", default="orders", help="topic that is read (orders)")
-    parser.add_argument("--orders", type=int, help="publish five versions of so many orders first (20 with a broker of its own, else 0)")
-    parser.add_argument("--group", default="upsert", help="consumer group (upsert)")
-    parser.add_argument("--member", default="writer-1", help="this writer's name, the same after a restart (writer-1)")
-    parser.add_argument("--batch-size", type=int, default=20, help="records in one transaction (20)")
-    parser.add_argument("--forever", action="store_true", help="go on at the end of the input")
-    parser.add_argument("--step-by-step", action="store_true", help="wait for a line on stdin at every step")
-    options = parser.parse_args(arguments)
-    orders = options.orders if options.orders is not None else 0 if options.bootstrap_servers else 20
-    with broker_at(options.bootstrap_servers) as servers, postgres_at(options.postgres) as dsn:
-        make_topic(servers, options.input)
+    with place_for(arguments, __doc__, group="upsert", alone=20, of="orders, five versions of each,") as (options, servers, dsn, orders):
         versions = disordered((an_order(number, version) for number in range(orders) for version in range(1, 6)), seed=1)
         publish(servers, options.input, versions)
         with psycopg.connect(dsn, autocommit=True) as connection:
-            connection.execute(TABLE)
+            make_tables(connection, TABLE)
             applied = run(servers, connection, options)
         print(f"{applied.changed} records changed the table, {applied.ignored} were repeated or too old")
         rows = rows_in(dsn)

@@ -8,7 +8,6 @@ Run it alone for a broker and a PostgreSQL of its own, or against yours with --b
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -17,8 +16,8 @@ from collections.abc import Callable, Sequence
 
 import psycopg
 from confluent_kafka import Consumer, Message, TopicPartition
-from guarantee_tools import TIMEOUT_S, Batches, Steps, an_order, broker_at, make_topic, new_consumer, next_offsets, publish, total_cents
-from postgres_process import postgres_at
+from guarantee_tools import TIMEOUT_S, Batches, Steps, an_order, new_consumer, next_offsets, publish, total_cents
+from postgres_worker import make_tables, place_for
 
 STEPS = ("rows inserted", "offsets moved", "stored")
 
@@ -41,9 +40,7 @@ class Store:
         self._dsn = dsn
         self._reached = reached
         self._connection = psycopg.connect(dsn)
-        with self._connection.transaction():
-            self._connection.execute("SELECT pg_advisory_xact_lock(1)")  # two writers that start together may not both create the tables
-            self._connection.execute(TABLES)
+        make_tables(self._connection, TABLES)
 
     def position(self, topic: str, partition: int) -> int:
         """Where the rows of the partition end. A partition that was never seen begins at 0."""
@@ -155,20 +152,7 @@ def invoices_in(dsn: str) -> Counter[int]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Gives the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bootstrap-servers", help="host:port; without it a broker is started for the run")
-    parser.add_argument("--postgres", metavar="DSN", help="of a database; without it a server is started for the run")
-    parser.add_argument("--input", default="orders", help="topic that is read (orders)")
-    parser.add_argument("--orders", type=int, help="publish so many orders first (100 with a broker of its own, else 0)")
-    parser.add_argument("--group", default="into-postgres", help="consumer group (into-postgres)")
-    parser.add_argument("--member", default="writer-1", help="this writer's name, the same after a restart (writer-1)")
-    parser.add_argument("--batch-size", type=int, default=20, help="orders in one transaction (20)")
-    parser.add_argument("--forever", action="store_true", help="go on at the end of the input")
-    parser.add_argument("--step-by-step", action="store_true", help="wait for a line on stdin at every step")
-    options = parser.parse_args(arguments)
-    orders = options.orders if options.orders is not None else 0 if options.bootstrap_servers else 100
-    with broker_at(options.bootstrap_servers) as servers, postgres_at(options.postgres) as dsn:
-        make_topic(servers, options.input)
+    with place_for(arguments, __doc__, group="into-postgres", alone=100) as (options, servers, dsn, orders):
         if orders:
             publish(servers, options.input, map(an_order, range(orders)), transactional_id="shop")
             publish(servers, options.input, map(an_order, range(orders, orders + 10)), transactional_id="shop", commit=False)

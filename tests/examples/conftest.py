@@ -15,7 +15,10 @@ from barnabas import BrokerProcess
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples" / "guarantees"
 sys.path.insert(0, str(EXAMPLES))
 
-from postgres_process import PostgresProcess  # noqa: E402 (it is found by the line above)
+import guarantee_tools  # noqa: E402 (these are found by the line above)
+from postgres_process import PostgresProcess  # noqa: E402
+
+guarantee_tools.TIMEOUT_S = 300.0  # of a machine that does much else
 
 
 @pytest.fixture(scope="session")

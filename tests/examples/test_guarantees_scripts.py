@@ -10,7 +10,7 @@ from guarantee_tools import HERE
 
 
 def said(*command: str) -> str:
-    ran = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=120, check=False)
+    ran = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=600, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
 

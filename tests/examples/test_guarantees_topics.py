@@ -37,6 +37,9 @@ def invoices(servers: str, name: str) -> Counter[int]:
 
 
 ALL_ONCE = Counter(range(ORDERS))
+# Of a worker that is to be thought dead when it stands still, and not before; and of one that is not, however slow the machine.
+IMPATIENT = ("--dynamic", "--session-timeout-ms", "3000", "--max-poll-interval-ms", "3000")
+PATIENT = ("--dynamic", "--session-timeout-ms", "120000", "--max-poll-interval-ms", "300000")
 
 
 def test_without_crash_all_three_are_alike(with_orders: str, name: str) -> None:
@@ -59,10 +62,9 @@ def test_a_successor_with_the_same_transactional_id_fences_the_first(with_orders
 
 def test_a_worker_that_was_thought_dead_aborts_and_rewinds(with_orders: str, name: str) -> None:
     """Both have transactional ids of their own, so that it is the group's generation alone that refuses the offsets of the first."""
-    patience = ("--dynamic", "--session-timeout-ms", "600", "--max-poll-interval-ms", "600")
-    with worker(with_orders, name, "--member", "first", *patience) as first:
+    with worker(with_orders, name, "--member", "first", *IMPATIENT) as first:
         first.run_until("produced", 2)
-        with worker(with_orders, name, "--member", "second", *patience) as second:
+        with worker(with_orders, name, "--member", "second", *PATIENT) as second:
             assert second.finish() == 0, second.output
         assert first.finish() == 0, first.output
         assert "1 transactions aborted" in first.output[-1]
@@ -82,12 +84,27 @@ def test_a_second_member_of_the_same_name_ends_the_first(with_orders: str, name:
     assert 0 < doubled <= 20 if guarantee == "at-least-once" else not doubled  # a batch, which is smaller where it is slow to come
 
 
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_worker_that_is_replaced_while_it_waits_for_orders_ends(with_orders: str, name: str, guarantee: str) -> None:
+    """It has nothing in hand, so that it is the reading of the next batch that fails."""
+    guarantees = ("--guarantee", guarantee, "--session-timeout-ms", "240000")  # nobody may be thought dead, however slow the machine is
+    with worker(with_orders, name, *guarantees, "--forever") as first:
+        first.run_until("committed")
+        while invoices(with_orders, name) != ALL_ONCE:
+            first.run_until("committed")
+        with worker(with_orders, name, *guarantees) as second:
+            first.go()
+            assert second.finish() == 0, second.output
+        assert first.finish() == FENCED, first.output
+        assert "taken the place" in first.output[-1]
+    assert invoices(with_orders, name) == ALL_ONCE
+
+
 @pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once"])
 def test_a_worker_whose_partitions_went_to_another_goes_on(with_orders: str, name: str, guarantee: str) -> None:
-    patience = ("--dynamic", "--session-timeout-ms", "600", "--max-poll-interval-ms", "600", "--guarantee", guarantee)
-    with worker(with_orders, name, *patience) as first:
+    with worker(with_orders, name, *IMPATIENT, "--guarantee", guarantee) as first:
         first.run_until("half produced", 2)
-        with worker(with_orders, name, *patience) as second:
+        with worker(with_orders, name, *PATIENT, "--guarantee", guarantee) as second:
             assert second.finish() == 0, second.output
         assert first.finish() == 0, first.output
     assert set(invoices(with_orders, name)) == set(ALL_ONCE)
