@@ -322,7 +322,7 @@ IGNORED_KEYS = {
     "unstable.api.versions.enable": "only stable versions are spoken",
     "unstable.feature.versions.enable": "only stable versions are spoken",
 }
-_IGNORED_PREFIXES = {
+IGNORED_PREFIXES = {
     "alter.config.policy.": "there are no policies",
     "alter.log.dirs.replication.quota.": _ONE_BROKER,
     "broker.heartbeat.": _NO_QUORUM,
@@ -369,7 +369,7 @@ def _why_ignored(name: str) -> str | None:
     """Why one of Apache Kafka's settings does nothing here; None where it does something, or is unknown."""
     if name in BROKER_SETTINGS:
         return None
-    return IGNORED_KEYS.get(name) or next((why for prefix, why in _IGNORED_PREFIXES.items() if name.startswith(prefix)), None)
+    return IGNORED_KEYS.get(name) or next((why for prefix, why in IGNORED_PREFIXES.items() if name.startswith(prefix)), None)
 
 
 def _why_refused(name: str, text: str) -> str | None:

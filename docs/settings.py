@@ -8,7 +8,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from broker.config import BROKER_SETTINGS, IGNORED_KEYS, LONG_MAX, OWN_PREFIX, TOPIC_SETTINGS, Kind, Setting
+from broker.config import BROKER_SETTINGS, IGNORED_KEYS, IGNORED_PREFIXES, LONG_MAX, OWN_PREFIX, TOPIC_SETTINGS, Kind, Setting
 
 TARGET = Path(__file__).resolve().parent / "CONFIGURATION.md"
 _INT_MAX = 2**31 - 1
@@ -19,11 +19,12 @@ _BEFORE = f"""\
 
 Names and meanings are those of Apache Kafka 3.9; those that begin with `{OWN_PREFIX}` are Barnabas's own. A broker setting comes from
 
-    barnabas start --set KEY=VALUE          one setting; goes before the file
     barnabas start --config server.properties
+    barnabas start --set KEY=VALUE                         one setting; goes before the file
+    barnabas start --host ADDRESS --port N --data-dir DIR  listeners and log.dirs; go before both
 
-or, where the table says *dynamic*, from AlterConfigs on the broker while it runs (kept in the metadata journal; it goes before both).
-A name that is not known ends the start with the nearest known one. `barnabas settings [TEXT]` prints this table in a terminal.
+or, where the table says *dynamic*, from AlterConfigs on the broker while it runs (kept in the metadata journal; it goes before all these).
+A name that is not known ends the start with the nearest known one. `barnabas settings [TEXT]` prints the first two tables in a terminal.
 
 A setting that says *Accepted* is taken so that an existing file works, and does nothing here.
 """
@@ -76,7 +77,8 @@ def topic_table() -> list[str]:
 
 
 def ignored_table() -> list[str]:
-    return [row(["setting", "why"]), "|---|---|", *(row([f"`{name}`", IGNORED_KEYS[name]]) for name in sorted(IGNORED_KEYS))]
+    ignored = IGNORED_KEYS | {f"{prefix}*": why for prefix, why in IGNORED_PREFIXES.items()}
+    return [row(["setting", "why"]), "|---|---|", *(row([f"`{name}`", ignored[name]]) for name in sorted(ignored))]
 
 
 def text() -> str:
@@ -89,7 +91,8 @@ def text() -> str:
         "Given with CreateTopics, or changed while it runs with AlterConfigs or IncrementalAlterConfigs: they hold from the next append on.\n",
         *topic_table(),
         "\n## Taken with a warning\n",
-        "Settings of Apache Kafka that a file may hold and that have nothing to act on here; those of TLS, SASL and authorizers are refused.\n",
+        "Settings of Apache Kafka that a file may hold and that have nothing to act on here; those of TLS, SASL and authorizers are refused.\n"
+        "A `*` stands for any end, unless a name is in the first table.\n",
         *ignored_table(),
     ]
     return "\n".join(parts) + "\n"
