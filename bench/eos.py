@@ -2,7 +2,7 @@
 
 One confluent-kafka process reads 100 B records, changes them and writes them to N partitions. At least once it flushes and commits its offsets at
 each interval; exactly once it commits a transaction that holds both. A reader (read_committed) reads along. Each turn has a broker of its own, on
-which both ways run in both ways to measure, one after the other; the next turn begins with the other way.
+which both ways are measured one after the other, first the throughput of both, then the latency; the next turn begins with the other way.
 
     throughput   the input was filled before; the process works for 4 s (at least one interval) and the commit that ends them
     latency      records come at a steady rate; from a record's creation (before it is written to the input) until the reader has it
@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from barnabas import BrokerProcess
 from bench.common import create_topic
+from protocol.records import batches_in
 
 ROOT = Path(__file__).resolve().parent.parent
 AT_LEAST_ONCE, EXACTLY_ONCE = "at least once", "exactly once"
@@ -182,7 +183,18 @@ def measure_throughput(broker: BrokerProcess, point: Point, mode: str, effort: E
         process.go()
         result: dict[str, Any] = process.answer()
         process.end(patiently=True)
-        return result
+        return {**result, "records_a_batch": records_a_batch(broker.data_dir, name)}
+
+
+def records_a_batch(data_dir: str, topic: str) -> float:
+    """How many records the producer's client put into a batch on average; markers don't count."""
+    batches = records = 0
+    for path in Path(data_dir).glob(f"{topic}-*/*.log"):
+        for _, header in batches_in(path.read_bytes()):
+            if not header.is_control:
+                batches += 1
+                records += header.record_count
+    return records / batches
 
 
 def measure_latency(broker: BrokerProcess, point: Point, mode: str, effort: Effort, *, name: str) -> dict[str, Any]:
