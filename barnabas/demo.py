@@ -174,6 +174,7 @@ def new_producer(broker: BrokerProcess) -> Any:
             "compression.type": "lz4",
             "linger.ms": 5,
             "reconnect.backoff.max.ms": 200,
+            "metadata.recovery.strategy": "none",  # there is no other broker to find; one that looks for it may wait for ever
             "log_level": 2,  # that the broker goes away is part of the show
         }
     )

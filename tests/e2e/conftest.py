@@ -12,7 +12,7 @@ from barnabas import BrokerProcess
 SETTINGS = {
     "group.min.session.timeout.ms": "500",
     "log.initial.task.delay.ms": "500",
-    "log.retention.check.interval.ms": "86400000",  # some records are of 1970, and would go in the midst of a test
+    "log.retention.ms": "-1",  # some records are of 1970, and would go in the midst of a test
 }
 
 

@@ -14,14 +14,15 @@ import confluent_kafka
 import kafka
 import pytest
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AioRange
-from helpers.e2e_clients import admin, committed_offset, consumer, create_topic, eventually, send_all, unique
+from helpers.e2e_clients import PATIENCE_S, admin, committed_offset, consumer, create_topic, eventually, send_all, unique
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 pytestmark = pytest.mark.e2e
 
 PARTITIONS = 4
-FAST = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 100, "topic_metadata_refresh_interval_ms": 500}
+SESSION_MS = 120_000  # no session ends by itself, but where a test says so
+FAST = {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": 100, "topic_metadata_refresh_interval_ms": 500}
 
 
 class Member:
@@ -70,7 +71,7 @@ def settle(members: list[Member], shares: list[int], *, what: str) -> None:
         owned = [partition for member in members for partition in member.owned]
         return sorted(len(member.owned) for member in members) == sorted(shares) and sorted(owned) == list(range(PARTITIONS))
 
-    eventually(probe, what=what, timeout_s=25, pause_s=0)
+    eventually(probe, what=what, pause_s=0)
 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
@@ -114,7 +115,7 @@ def test_a_static_member_that_comes_back_disturbs_nobody(servers: str) -> None:
     assert members[1].owned == before
     assert len(members[0].given) == rounds, "the other member was rebalanced"
     client = admin(servers)
-    description = client.describe_consumer_groups([group])[group].result(20)
+    description = client.describe_consumer_groups([group])[group].result(PATIENCE_S)
     assert sorted(member.group_instance_id for member in description.members) == ["instance-0", "instance-1"]
     for member in members:
         member.close()
@@ -166,7 +167,7 @@ def test_commits_are_kept_with_their_metadata(servers: str) -> None:
     send_all(servers, topic, [b"a", b"b", b"c"])
     client = consumer(servers, group)
     client.commit(offsets=[confluent_kafka.TopicPartition(topic, 0, 2, "näht")], asynchronous=False)
-    found = client.committed([confluent_kafka.TopicPartition(topic, 0), confluent_kafka.TopicPartition(topic, 1)], 20)
+    found = client.committed([confluent_kafka.TopicPartition(topic, 0), confluent_kafka.TopicPartition(topic, 1)], PATIENCE_S)
     client.close()
     assert [(partition.offset, partition.metadata) for partition in found] == [(2, "näht"), (confluent_kafka.OFFSET_INVALID, None)]
     reader = Member(servers, group, topic)
@@ -181,7 +182,7 @@ def test_a_zombie_member_cannot_commit(servers: str) -> None:
     settle([zombie], [4], what="the zombie has all")
     other = Member(servers, group, topic, partition_assignment_strategy="range")
     # the zombie is not polled: it does not rejoin, and its generation becomes old
-    eventually(lambda: other.poll() or len(other.owned) == 4, what="the other has all", timeout_s=25, pause_s=0)
+    eventually(lambda: other.poll() or len(other.owned) == 4, what="the other has all", pause_s=0)
     with pytest.raises(confluent_kafka.KafkaException):
         zombie.client.commit(offsets=[confluent_kafka.TopicPartition(topic, 0, 77)], asynchronous=False)
     assert committed_offset(servers, group, topic) == confluent_kafka.OFFSET_INVALID
@@ -194,10 +195,11 @@ class PythonMember:
 
     def __init__(self, servers: str, group: str, topic: str, assignor: type) -> None:
         self.values: list[bytes] = []
+        self.owned: set[int] = set()
         self._ending = False
         self.client = kafka.KafkaConsumer(
             topic, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest", heartbeat_interval_ms=100,
-            session_timeout_ms=6000, partition_assignment_strategy=[assignor], fetch_max_wait_ms=50, auto_commit_interval_ms=50,
+            session_timeout_ms=SESSION_MS, partition_assignment_strategy=[assignor], fetch_max_wait_ms=50, auto_commit_interval_ms=50,
         )  # fmt: skip
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -206,11 +208,8 @@ class PythonMember:
         while not self._ending:
             for records in self.client.poll(timeout_ms=500).values():
                 self.values.extend(record.value for record in records)
+            self.owned = {partition.partition for partition in self.client.assignment()}  # it is for one thread alone
         self.client.close()
-
-    @property
-    def owned(self) -> set[int]:
-        return {partition.partition for partition in self.client.assignment()}
 
     def begin_to_close(self) -> None:
         self._ending = True
@@ -248,14 +247,14 @@ def test_aiokafka_rebalances_and_its_static_members(servers: str) -> None:
     async def run() -> None:
         async def member(instance: str | None) -> aiokafka.AIOKafkaConsumer:
             client = aiokafka.AIOKafkaConsumer(
-                topic, bootstrap_servers=servers, group_id=group, heartbeat_interval_ms=100, session_timeout_ms=6000,
+                topic, bootstrap_servers=servers, group_id=group, heartbeat_interval_ms=100, session_timeout_ms=SESSION_MS,
                 group_instance_id=instance, fetch_max_wait_ms=50,
             )  # fmt: skip
             await client.start()
             return client
 
         async def until(probe: Callable[[], bool], what: str) -> None:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while not probe():  # noqa: ASYNC110  (the client has nothing to wait for)
                     await asyncio.sleep(0.05)
 
@@ -280,7 +279,7 @@ def test_the_three_libraries_in_one_group(servers: str) -> None:
 
     async def start_aio() -> aiokafka.AIOKafkaConsumer:
         client = aiokafka.AIOKafkaConsumer(
-            topic, bootstrap_servers=servers, group_id=group, heartbeat_interval_ms=100, session_timeout_ms=6000,
+            topic, bootstrap_servers=servers, group_id=group, heartbeat_interval_ms=100, session_timeout_ms=SESSION_MS,
             partition_assignment_strategy=[AioRange], fetch_max_wait_ms=50,
         )  # fmt: skip
         await client.start()
@@ -303,11 +302,11 @@ def test_the_three_libraries_in_one_group(servers: str) -> None:
         ]
         return sorted(partition for share in shares for partition in share) == [0, 1, 2, 3] and all(shares)
 
-    eventually(probe, what="each of the three has a share", timeout_s=30, pause_s=0)
+    eventually(probe, what="each of the three has a share", pause_s=0)
     stopping = asyncio.run_coroutine_threadsafe(starting.result().stop(), loop)
     python.begin_to_close()  # a rebalance needs all members, so this one is polled on while the others leave
     settle([confluent], [4], what="the last has all")
-    stopping.result(20)
+    stopping.result(PATIENCE_S)
     python.close()
     confluent.close()
     loop.call_soon_threadsafe(loop.stop)

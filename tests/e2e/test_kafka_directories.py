@@ -15,7 +15,7 @@ from typing import Any
 import confluent_kafka
 import kafka
 import pytest
-from helpers.e2e_clients import committed_offset, consumer, eventually, producer, send_all, transact, wait_until_ready
+from helpers.e2e_clients import PATIENCE_S, committed_offset, consumer, eventually, producer, send_all, transact, wait_until_ready
 
 from barnabas import BrokerProcess
 
@@ -75,7 +75,7 @@ def rows_by_confluent(servers: str, topic: str, partition: int, *, committed: bo
     reader = consumer(servers, isolation_level=f"read_{'' if committed else 'un'}committed", enable_partition_eof=True)
     reader.assign([confluent_kafka.TopicPartition(topic, partition, confluent_kafka.OFFSET_BEGINNING)])
     rows: list[Row] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     try:
         while True:
             assert time.monotonic() < deadline, f"{topic}-{partition} has no end; {len(rows)} records so far"
@@ -100,7 +100,7 @@ def rows_by_kafka_python(servers: str, topic: str, partition: int, *, committed:
     )
     rows: list[Row] = []
     place = kafka.TopicPartition(topic, partition)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     try:
         reader.assign([place])
         reader.seek_to_beginning(place)
@@ -131,7 +131,7 @@ def check_committed_offsets(servers: str) -> None:
         try:
             for name, (offset, metadata) in rows.items():
                 topic, _, partition = name.rpartition("-")
-                (found,) = reader.committed([confluent_kafka.TopicPartition(topic, int(partition))], 20)
+                (found,) = reader.committed([confluent_kafka.TopicPartition(topic, int(partition))], PATIENCE_S)
                 assert (found.offset, found.metadata or None) == (offset, metadata), (group, name)
         finally:
             reader.close()
@@ -145,11 +145,11 @@ def test_what_kafka_wrote_is_read(broker: BrokerProcess, read: Callable[..., lis
 
 def test_topics_are_those_of_the_directories(broker: BrokerProcess) -> None:
     client = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    listed = client.list_topics(timeout=20)
+    listed = client.list_topics(timeout=PATIENCE_S)
     topics = {name: len(topic.partitions) for name, topic in listed.topics.items()}
     assert topics == {"plain": 2, "txn": 2, "compacted": 1, "__consumer_offsets": 2, "__transaction_state": 2}
     assert listed.cluster_id == "S77YdvnpTm-HVUzxuSPgvQ"
-    assert {group.group_id for group in client.list_consumer_groups().result(20).valid} == {"readers", "plain-group"}
+    assert {group.group_id for group in client.list_consumer_groups().result(PATIENCE_S).valid} == {"readers", "plain-group"}
     for name, content in KAFKAS_OWN.items():
         assert Path(broker.data_dir, name).read_bytes() == content, f"{name} is Kafka's"
 
@@ -160,7 +160,7 @@ def test_the_second_start(broker: BrokerProcess, end: Restart) -> None:
     servers = broker.bootstrap_servers
     wait_until_ready(servers)
     client = producer(servers, transactional_id="alpha")  # one of Kafka's own
-    client.init_transactions(20)
+    client.init_transactions(PATIENCE_S)
     transact(client, "plain", [b"by alpha"])
     transact(client, "plain", [b"not by alpha"], commit=False)
     assert send_all(servers, "plain", [b"later"], partition=1) == [50]
@@ -187,7 +187,7 @@ def test_the_second_start(broker: BrokerProcess, end: Restart) -> None:
 def test_the_open_transaction_of_delta_is_aborted_by_its_next_session(broker: BrokerProcess) -> None:
     servers = broker.bootstrap_servers
     client = producer(servers, transactional_id="delta")
-    client.init_transactions(20)
+    client.init_transactions(PATIENCE_S)
     transact(client, "txn", [b"delta again"])
     rows = rows_by_confluent(servers, "txn", 0, committed=True)
     assert rows[:-1] == expected_rows("txn", 0, committed=True)
@@ -201,7 +201,7 @@ def test_the_open_transaction_of_delta_runs_out_of_time(broker: BrokerProcess) -
     reader = consumer(servers, isolation_level="read_committed")
     try:
         place = confluent_kafka.TopicPartition("txn", 0)
-        eventually(lambda: reader.get_watermark_offsets(place, timeout=10)[1] >= 50, what="the marker of delta's transaction")
+        eventually(lambda: reader.get_watermark_offsets(place, timeout=PATIENCE_S)[1] >= 50, what="the marker of delta's transaction")
     finally:
         reader.close()
     assert rows_by_confluent(servers, "txn", 0, committed=True) == expected_rows("txn", 0, committed=True)

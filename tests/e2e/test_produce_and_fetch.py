@@ -8,7 +8,7 @@ import time
 import confluent_kafka
 import pytest
 import sim.wire
-from helpers.e2e_clients import LIBRARIES, consumer, create_topic, eventually, producer, read_all, send_all, unique, values_of
+from helpers.e2e_clients import LIBRARIES, PATIENCE_S, consumer, create_topic, eventually, producer, read_all, send_all, unique, values_of
 from helpers.e2e_wire import Wire
 
 from barnabas import BrokerProcess
@@ -40,7 +40,7 @@ def test_keys_headers_timestamps_and_empty_values_come_back(servers: str) -> Non
     client.produce(topic, value=b"v", key=b"k", headers=headers, timestamp=1_600_000_000_123)
     client.produce(topic, value=None, key=b"tombstone")
     client.produce(topic, value=b"", key=b"")
-    assert client.flush(20) == 0
+    assert client.flush(PATIENCE_S) == 0
     reader = consumer(servers)
     reader.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
     found: list[confluent_kafka.Message] = []
@@ -55,7 +55,7 @@ def test_log_append_time_replaces_the_clients(servers: str) -> None:
     topic = create_topic(servers, "append-time", message_timestamp_type="LogAppendTime")
     client = producer(servers)
     client.produce(topic, b"v", timestamp=1_000)
-    assert client.flush(20) == 0
+    assert client.flush(PATIENCE_S) == 0
     reader = consumer(servers)
     reader.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
     message = eventually(lambda: reader.poll(1.0), what="the record")
@@ -93,7 +93,7 @@ def test_a_record_over_the_topics_limit_is_refused_and_the_next_one_taken(server
     client = producer(servers)
     for value in (b"x" * 5000, b"fits"):
         client.produce(topic, value, on_delivery=lambda error, message: outcomes.append(error and error.code()))
-        client.flush(20)
+        client.flush(PATIENCE_S)
     assert outcomes == [confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE, None]
     assert values_of(servers, topic) == [b"fits"]
 
@@ -103,7 +103,7 @@ def test_a_hundred_partitions(servers: str) -> None:
     client = producer(servers)
     for number in range(1000):
         client.produce(topic, b"%d" % number, partition=number % 100)
-    assert client.flush(30) == 0
+    assert client.flush(PATIENCE_S) == 0
     found = read_all(servers, topic)
     assert len(found) == 1000
     for seen in found:
@@ -111,15 +111,13 @@ def test_a_hundred_partitions(servers: str) -> None:
 
 
 def test_a_waiting_reader_gets_a_record_at_once(broker: BrokerProcess) -> None:
-    """The fetch may wait for 15 s; what comes in the meantime ends the wait."""
+    """The fetch may wait for ten minutes, far longer than its client does; what comes in the meantime ends the wait."""
     topic = create_topic(broker.bootstrap_servers, "long-poll")
     with Wire(broker.port) as wire:
-        fetch = sim.wire.fetch([(topic, 0, 0)], committed=True, max_wait_ms=15_000)
-        began = time.monotonic()
+        fetch = sim.wire.fetch([(topic, 0, 0)], committed=True, max_wait_ms=600_000)
         wire.send(fetch)
         send_all(broker.bootstrap_servers, topic, [b"now"])
         (found,) = wire.receive(fetch).partitions
-    assert time.monotonic() - began < 7
     assert [record.value for record in records_of(found.records)] == [b"now"]
 
 
@@ -128,7 +126,7 @@ def test_offsets_for_times(servers: str) -> None:
     client = producer(servers)
     for number in range(10):
         client.produce(topic, b"%d" % number, timestamp=1_600_000_000_000 + 1000 * number)
-    assert client.flush(20) == 0
+    assert client.flush(PATIENCE_S) == 0
     reader = consumer(servers)
     for timestamp, offset in (
         (1_600_000_000_000, 0),
@@ -136,9 +134,9 @@ def test_offsets_for_times(servers: str) -> None:
         (1_600_000_009_000, 9),
         (1_600_000_009_001, confluent_kafka.OFFSET_END),
     ):
-        (found,) = reader.offsets_for_times([confluent_kafka.TopicPartition(topic, 0, timestamp)], 20)
+        (found,) = reader.offsets_for_times([confluent_kafka.TopicPartition(topic, 0, timestamp)], PATIENCE_S)
         assert found.offset == offset, timestamp
-    assert reader.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0), 20) == (0, 10)
+    assert reader.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0), PATIENCE_S) == (0, 10)
     reader.close()
 
 
@@ -152,7 +150,7 @@ def test_compacted_topics_keep_each_keys_last_record() -> None:
         client = producer(servers)
         for number in range(200):
             client.produce(topic, b"%d" % number, key=b"k%d" % (number % 3), partition=0)
-            client.flush(20)
-        eventually(lambda: len(read_all(servers, topic)) < 60, what="the log is cleaned", timeout_s=30)
+            client.flush(PATIENCE_S)
+        eventually(lambda: len(read_all(servers, topic)) < 60, what="the log is cleaned")
         last = {seen.key: seen.value for seen in read_all(servers, topic)}
         assert last == {b"k0": b"198", b"k1": b"199", b"k2": b"197"}

@@ -6,6 +6,7 @@ import pickle
 import ssl
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -70,7 +71,7 @@ def write_and_read(listener: GuardedListener, given: dict[str, str], batches: in
         records = [NewRecord(None, b"%d:" % number + value, now_ms()) for value in values]
         return EncodedBatch(topic, 0, len(records), encode_batch(records, transactional=True))
 
-    with Publisher(options, PublishSettings(delivery_timeout_ms=5000)) as publisher:
+    with Publisher(options, PublishSettings(delivery_timeout_ms=600_000)) as publisher:
         for number in range(batches):
             publisher.publish(
                 transactional_id=name, group_id=name, batch_id=number, metadata="", batches=lambda number=number: [batch(number)]
@@ -166,20 +167,25 @@ def test_publishing_with_a_wrong_password_fails_at_once(listener: GuardedListene
         publisher.publish(transactional_id="q", group_id="q", batch_id=0, metadata="", batches=lambda: [batch])
 
 
-def test_connections_are_changed_before_their_login_ends(listener: GuardedListener) -> None:
-    """The listener ends what is used after the lifetime."""
+def test_connections_are_changed_before_their_login_ends(listener: GuardedListener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The listener ends what is used after the lifetime. Both sides have one clock, that goes on from batch to batch."""
+    now_s = 0.0
+    monkeypatch.setattr(listener, "now_s", lambda: now_s)
+    monkeypatch.setattr("spark_connector.connection.time", SimpleNamespace(monotonic=lambda: now_s))
     sasl = SaslServer("PLAIN", {"alice": PASSWORD}, session_lifetime_ms=1000)
     guard(listener, sasl=sasl)
     topic, name = unique("relogin"), unique("query")
     options = client_options(listener.port, login("PLAIN"), topic)
 
     def batches() -> Iterator[EncodedBatch]:
+        nonlocal now_s
         start = len(sasl.logins)
         number = 0
         while len(sasl.logins) < start + 2:  # the producer's connections are changed while it publishes
             records = [NewRecord(None, b"%d" % number, now_ms())]
             yield EncodedBatch(topic, 0, 1, encode_batch(records, transactional=True))
             number += 1
+            now_s += 0.01
 
     with Publisher(options, PublishSettings(max_request_bytes=1)) as publisher:
         for number in range(2):

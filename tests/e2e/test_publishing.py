@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from helpers.e2e_clients import (
+    PATIENCE_S,
     committed_offset,
     create_topic,
     eventually,
@@ -42,6 +43,7 @@ from helpers.kafka_proxy import (
     hold,
     once,
 )
+from helpers.ports import refusing_port
 
 from barnabas import BrokerProcess
 from protocol.errors import Code
@@ -53,7 +55,9 @@ from spark_connector.spool import EncodedBatch
 
 pytestmark = pytest.mark.e2e
 
-SETTINGS = PublishSettings(delivery_timeout_ms=30_000)
+# Neither time is to be over before a test is, however slow the machine.
+SETTINGS = PublishSettings(delivery_timeout_ms=600_000, transaction_timeout_ms=600_000)
+PATIENT = {"request_timeout_ms": 600_000}
 
 
 def encoded(topic: str, partition: int, *values: bytes, key: bytes | None = b"k") -> EncodedBatch:
@@ -63,7 +67,7 @@ def encoded(topic: str, partition: int, *values: bytes, key: bytes | None = b"k"
 
 
 def options_of(port: int, **given: Any) -> ClientOptions:
-    return ClientOptions((("127.0.0.1", port),), **{"retry_backoff_ms": 20, **given})
+    return ClientOptions((("127.0.0.1", port),), **{"retry_backoff_ms": 20, **PATIENT, **given})
 
 
 def publish_to(port: int, name: str, batch_id: int, *batches: EncodedBatch, settings: PublishSettings = SETTINGS) -> Publication:
@@ -154,7 +158,7 @@ def _final(settings: dict[str, str], wrong: list[EncodedBatch], says: str, broke
 
 def transact_one(servers: str, topic: str, value: bytes) -> None:
     client = producer(servers, transactional_id=unique("other"))
-    client.init_transactions(20)
+    client.init_transactions(PATIENCE_S)
     transact(client, topic, [value])
 
 
@@ -238,16 +242,16 @@ def test_the_end_of_a_transaction_that_comes_when_another_driver_has_taken_over(
     broker, proxy = proxied
     topic, name = create_topic(broker.bootstrap_servers, "late"), unique("query")
     release, reached = threading.Event(), threading.Event()
-    proxy.on_request(END_TXN, once(hold(release, reached)))
+    proxy.on_request(END_TXN, once(hold(release, reached, timeout_s=600)))
     outcomes: list[Publication] = []
     batches = [encoded(topic, 0, b"a"), encoded(topic, 0, b"b")]
     zombie = threading.Thread(target=lambda: outcomes.append(publish_to(proxy.port, name, 0, *batches)))
     zombie.start()
-    assert reached.wait(30)
+    assert reached.wait(PATIENCE_S)
     assert not publish_to(proxy.port, name, 0, *batches).already
     assert not publish_to(proxy.port, name, 1, encoded(topic, 0, b"c")).already
     release.set()
-    zombie.join(60)
+    zombie.join(PATIENCE_S)
     assert [outcome.already for outcome in outcomes] == [True]
     assert values_of(broker.bootstrap_servers, topic) == [b"a", b"b", b"c"]
 
@@ -299,14 +303,9 @@ def test_a_publisher_lives_through_a_restart_in_mid_publish_and_one_between_batc
 
 
 def test_nobody_comes_back() -> None:
-    with BrokerProcess() as broker:
-        port = broker.port
-        topic = create_topic(broker.bootstrap_servers, "gone")
-        publish_to(port, "gone", 0, encoded(topic, 0, b"a"))
-    with pytest.raises(
-        ClientError, match=r"publishing batch 1 as 'gone' failed .* times.*no broker of kafka.bootstrap.servers can be reached"
-    ):
-        publish_to(port, "gone", 1, encoded(topic, 0, b"b"), settings=PublishSettings(delivery_timeout_ms=200))
+    says = r"publishing batch 1 as 'gone' failed .* times.*no broker of kafka.bootstrap.servers can be reached"
+    with refusing_port() as port, pytest.raises(ClientError, match=says):
+        publish_to(port, "gone", 1, encoded("t", 0, b"b"), settings=PublishSettings(delivery_timeout_ms=200))
 
 
 @pytest.mark.parametrize("same_batch", [True, False])
@@ -336,7 +335,7 @@ def test_fenced_again_and_again(broker: BrokerProcess, servers: str) -> None:
 
     def batches() -> Iterator[EncodedBatch]:
         yield encoded(topic, 0, b"a")
-        producer(servers, transactional_id=name).init_transactions(20)
+        producer(servers, transactional_id=name).init_transactions(PATIENCE_S)
         yield encoded(topic, 0, b"b")
 
     with (
@@ -357,12 +356,14 @@ def test_a_transaction_that_times_out_is_begun_anew(broker: BrokerProcess, serve
         yield encoded(topic, 0, b"b")
         if slow:
             slow -= 1
-            assert eventually(lambda: values_of(servers, topic, committed=False), what="the first batch is in the log")
+            eventually(lambda: values_of(servers, topic, committed=False), what="the first batch is in the log")
             transact_one(servers, topic, b"x")  # it is read when the transaction before it is over
-            assert eventually(lambda: values_of(servers, topic), what="the broker ends the transaction")
+            eventually(lambda: values_of(servers, topic), what="the broker ends the transaction")
+            assert publisher._producer is not None
+            publisher._producer._settings = SETTINGS  # for the next attempt, which is not to be ended so
         yield encoded(topic, 0, b"c")
 
-    with Publisher(options_of(broker.port), PublishSettings(transaction_timeout_ms=300)) as publisher:
+    with Publisher(options_of(broker.port), PublishSettings(transaction_timeout_ms=2000)) as publisher:
         done = publisher.publish(transactional_id=name, group_id=name, batch_id=0, metadata="", batches=batches)
     assert (done.already, done.attempts) == (False, 2)
     assert values_of(servers, topic) == [b"x", b"a", b"b", b"c"]
@@ -375,7 +376,7 @@ def test_two_drivers_of_one_query_race(broker: BrokerProcess, servers: str) -> N
 
     def drive() -> None:
         batches = [encoded(topic, index % 4, b"%d" % index) for index in range(40)]
-        start.wait(20)
+        start.wait(PATIENCE_S)
         with Publisher(options_of(broker.port), SETTINGS) as publisher:
             for batch_id in range(5):
                 try:
@@ -390,7 +391,7 @@ def test_two_drivers_of_one_query_race(broker: BrokerProcess, servers: str) -> N
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_S)
     published = [outcome for outcome in outcomes if isinstance(outcome, Publication) and not outcome.already]
     assert all("another driver" in str(outcome) for outcome in outcomes if isinstance(outcome, Exception))
     batches_there = committed_offset(servers, name, topic)

@@ -17,6 +17,9 @@ import kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
 T = TypeVar("T")
+PATIENCE_S = 120.0  # for what takes no time, on a machine that does much else
+# With one broker there is no other to find; a librdkafka that looks for one while it restarts may wait for ever (its issues 5456 and 5511).
+RECONNECTING = {"metadata.recovery.strategy": "none"}
 QUIET = {"log_level": 0}  # librdkafka tells on stderr of each connection that a killed broker ends
 
 
@@ -34,7 +37,7 @@ def unique(prefix: str) -> str:
     return f"{prefix}-{uuid.uuid4().hex[:8]}"
 
 
-def eventually(probe: Callable[[], T], *, what: str, timeout_s: float = 20.0, pause_s: float = 0.05) -> T:
+def eventually(probe: Callable[[], T], *, what: str, timeout_s: float = PATIENCE_S, pause_s: float = 0.05) -> T:
     """The first true value of `probe`; an assertion with the last one when the time is up."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -46,7 +49,7 @@ def eventually(probe: Callable[[], T], *, what: str, timeout_s: float = 20.0, pa
 
 
 def admin(servers: str) -> AdminClient:
-    return AdminClient({"bootstrap.servers": servers, **QUIET})
+    return AdminClient({"bootstrap.servers": servers, **QUIET, **RECONNECTING})
 
 
 def create_topic(servers: str, prefix: str, partitions: int = 1, **configs: str) -> str:
@@ -55,13 +58,15 @@ def create_topic(servers: str, prefix: str, partitions: int = 1, **configs: str)
     settings = {key.replace("_", "."): value for key, value in configs.items()}
     client = admin(servers)  # its futures fail when it is let go of
     for future in client.create_topics([NewTopic(name, partitions, 1, config=settings)]).values():
-        future.result(20)
+        future.result(PATIENCE_S)
     return name
 
 
 def producer(servers: str, **settings: Any) -> confluent_kafka.Producer:
-    """A confluent-kafka producer; settings with underscores for dots."""
-    return confluent_kafka.Producer({"bootstrap.servers": servers, "linger.ms": 0, **QUIET, **_dotted(settings)})
+    """A confluent-kafka producer; settings with underscores for dots. Its transactions have time, but where it is given."""
+    if "transactional_id" in settings:
+        settings = {"transaction_timeout_ms": 600_000, **settings}
+    return confluent_kafka.Producer({"bootstrap.servers": servers, "linger.ms": 0, **QUIET, **RECONNECTING, **_dotted(settings)})
 
 
 def consumer(servers: str, group: str = "", **settings: Any) -> confluent_kafka.Consumer:
@@ -73,6 +78,7 @@ def consumer(servers: str, group: str = "", **settings: Any) -> confluent_kafka.
         "enable.auto.commit": False,
         "fetch.wait.max.ms": 50,
         **QUIET,
+        **RECONNECTING,
     }
     return confluent_kafka.Consumer({**base, **_dotted(settings)})
 
@@ -96,7 +102,7 @@ def send_all(servers: str, topic: str, values: Iterable[bytes], *, partition: in
     for value in values:
         client.produce(topic, value, partition=partition, on_delivery=on_delivery)
         client.poll(0)
-    assert client.flush(30) == 0, "records are left in the producer's queue"
+    assert client.flush(PATIENCE_S) == 0, "records are left in the producer's queue"
     assert not failures, failures
     return offsets
 
@@ -107,18 +113,36 @@ def transact(client: confluent_kafka.Producer, topic: str, values: Iterable[byte
     for value in values:
         client.produce(topic, value, partition=partition)
     if commit:
-        client.commit_transaction(20)
+        client.commit_transaction(PATIENCE_S)
     else:
-        assert client.flush(20) == 0
-        client.abort_transaction(20)
+        assert client.flush(PATIENCE_S) == 0
+        client.abort_transaction(PATIENCE_S)
 
 
-def read_all(servers: str, topic: str, *, committed: bool = True, timeout_s: float = 30.0) -> list[Seen]:
+def in_a_short_transaction(servers: str, topic: str, value: bytes, *, timeout_ms: int) -> confluent_kafka.Producer:
+    """One record in an open transaction that ends by itself after `timeout_ms`: longer, where the record does not get there within that.
+
+    Gives:  its producer. Attempts that were too short are aborted; their record may be in the log, too.
+    """
+    while True:
+        failures: list[Any] = []
+        client = producer(servers, transactional_id=unique("short"), transaction_timeout_ms=timeout_ms)
+        client.init_transactions(PATIENCE_S)
+        client.begin_transaction()
+        client.produce(topic, value, partition=0, on_delivery=lambda error, _, failures=failures: failures.append(error) if error else None)
+        assert client.flush(PATIENCE_S) == 0, "the record is left in the producer's queue"
+        if not failures:
+            return client
+        assert timeout_ms < 1000 * PATIENCE_S, failures
+        timeout_ms *= 4
+
+
+def read_all(servers: str, topic: str, *, committed: bool = True, timeout_s: float = PATIENCE_S) -> list[Seen]:
     """Everything that a fresh reader finds up to the end of each partition (under `committed`: up to the last stable offset)."""
     level = "read_committed" if committed else "read_uncommitted"
     reader = consumer(servers, isolation_level=level, enable_partition_eof=True)
     try:
-        metadata = reader.list_topics(topic, 20).topics[topic]
+        metadata = reader.list_topics(topic, PATIENCE_S).topics[topic]
         assert metadata.error is None, metadata.error
         partitions = sorted(metadata.partitions)
         reader.assign([confluent_kafka.TopicPartition(topic, index, confluent_kafka.OFFSET_BEGINNING) for index in partitions])
@@ -149,13 +173,13 @@ def committed_offset(servers: str, group: str, topic: str, partition: int = 0) -
     """What a group committed; -1001 where nothing is."""
     client = consumer(servers, group)
     try:
-        (found,) = client.committed([confluent_kafka.TopicPartition(topic, partition)], 20)
+        (found,) = client.committed([confluent_kafka.TopicPartition(topic, partition)], PATIENCE_S)
         return int(found.offset)
     finally:
         client.close()
 
 
-def wait_until_ready(servers: str, timeout_s: float = 20.0) -> None:
+def wait_until_ready(servers: str, timeout_s: float = PATIENCE_S) -> None:
     """A broker that was restarted answers."""
     admin(servers).list_topics(timeout=timeout_s)
 
@@ -180,7 +204,7 @@ class Confluent:
     @staticmethod
     def transactions(servers: str, topic: str, steps: Sequence[tuple[Sequence[bytes], bool]]) -> None:
         client = producer(servers, transactional_id=unique("confluent"))
-        client.init_transactions(20)
+        client.init_transactions(PATIENCE_S)
         for values, commit in steps:
             transact(client, topic, values, commit=commit)
 
@@ -200,7 +224,7 @@ class KafkaPython:
         client = kafka.KafkaProducer(bootstrap_servers=servers, compression_type=None if codec == "none" else codec, linger_ms=5)
         try:
             for future in [client.send(topic, value, partition=0) for value in values]:
-                future.get(timeout=20)
+                future.get(timeout=PATIENCE_S)
         finally:
             client.close()
 
@@ -214,7 +238,7 @@ class KafkaPython:
             client.seek_to_beginning(partition)
             end = client.end_offsets([partition])[partition]
             found: list[bytes | None] = []
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + PATIENCE_S
             while client.position(partition) < end:
                 assert time.monotonic() < deadline, f"{topic}: position {client.position(partition)} of {end}"
                 for records in client.poll(timeout_ms=200).values():
@@ -232,7 +256,7 @@ class KafkaPython:
                 client.begin_transaction()
                 for value in values:
                     client.send(topic, value, partition=0)
-                client.flush(20)
+                client.flush(PATIENCE_S)
                 if commit:
                     client.commit_transaction()
                 else:
@@ -254,7 +278,7 @@ class AioKafka:
             await client.start()
             try:
                 for future in [await client.send(topic, value, partition=0) for value in values]:
-                    await asyncio.wait_for(future, 20)
+                    await asyncio.wait_for(future, PATIENCE_S)
             finally:
                 await client.stop()
 
@@ -273,7 +297,7 @@ class AioKafka:
                 await client.seek_to_beginning(partition)
                 end = (await client.end_offsets([partition]))[partition]
                 found: list[bytes | None] = []
-                deadline = time.monotonic() + 30
+                deadline = time.monotonic() + PATIENCE_S
                 while await client.position(partition) < end:
                     assert time.monotonic() < deadline, f"{topic}: position {await client.position(partition)} of {end}"
                     for records in (await client.getmany(timeout_ms=200)).values():

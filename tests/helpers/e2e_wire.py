@@ -15,7 +15,7 @@ NAMES_CLOSED = (ConnectionError, EOFError)
 class Wire:
     """One connection."""
 
-    def __init__(self, port: int, *, timeout_s: float = 20.0) -> None:
+    def __init__(self, port: int, *, timeout_s: float = 120.0) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
         self._correlation_id = 0
 

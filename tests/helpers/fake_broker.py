@@ -79,12 +79,12 @@ class FrameServer:
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._accepting.join(5)
+        self._accepting.join(60)
         for connection in self._sockets:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
-            thread.join(5)
+            thread.join(60)
 
     def _accept(self) -> None:
         while True:
@@ -222,7 +222,9 @@ class FakeBroker:
     def _fetch(self, request: Any, code: int) -> Any:
         (topic,) = request.topics
         (asked,) = topic.partitions
-        log = self.logs[topic.topic, asked.partition]
+        log = self.logs.get((topic.topic, asked.partition))
+        if log is None:
+            log, code = FakeLog(), code or Code.UNKNOWN_TOPIC_OR_PARTITION
         offset = asked.fetch_offset
         if not code and not log.start_offset <= offset <= log.end:
             code = Code.OFFSET_OUT_OF_RANGE

@@ -17,7 +17,7 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,6 +109,7 @@ class GuardedListener:
 
     def __init__(self, broker_port: int = 0, *, tls: ssl.SSLContext | None = None, sasl: SaslServer | None = None) -> None:
         self.broker_port, self.tls, self.sasl = broker_port, tls, sasl
+        self.now_s: Callable[[], float] = time.monotonic  # by which logins end
         self.expired = 0  # connections that were ended since their login had
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
@@ -144,12 +145,12 @@ class GuardedListener:
 
     def _serve(self, client: socket.socket) -> None:
         try:
-            client.settimeout(60)
+            client.settimeout(600)
             if self.tls is not None:
                 client = self.tls.wrap_socket(client, server_side=True)
                 self._sockets.append(client)
-            with socket.create_connection(("127.0.0.1", self.broker_port), 10) as broker:
-                broker.settimeout(60)
+            with socket.create_connection(("127.0.0.1", self.broker_port), 60) as broker:
+                broker.settimeout(600)
                 self._hand_on(client, broker)
         except (OSError, EOFError):
             pass
@@ -173,7 +174,7 @@ class GuardedListener:
                     assert login is not None, "SaslAuthenticate before SaslHandshake"
                     body, refused = self._authenticate(login, frame[start + (version >= 2) :], version)
                     if login.done and self.sasl.session_lifetime_ms:
-                        ends = time.monotonic() + self.sasl.session_lifetime_ms / 1000
+                        ends = self.now_s() + self.sasl.session_lifetime_ms / 1000
                     if refused:
                         _send(client, _header(correlation_id, version >= 2) + body)
                         return
@@ -182,7 +183,7 @@ class GuardedListener:
             if self.sasl is not None and api_key != API_VERSIONS:
                 if login is None or not login.done:
                     return  # as Apache Kafka does: who is not logged in is not answered
-                if time.monotonic() >= ends:
+                if self.now_s() >= ends:
                     self.expired += 1
                     return
             _send(broker, frame)

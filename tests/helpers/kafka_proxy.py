@@ -76,7 +76,7 @@ def once(action: Action | bytes | Hook, *, after: int = 0) -> Hook:
     return hook
 
 
-def hold(release: threading.Event, reached: threading.Event | None = None, *, timeout_s: float = 30) -> Hook:
+def hold(release: threading.Event, reached: threading.Event | None = None, *, timeout_s: float = 120) -> Hook:
     """A hook that says it was `reached` and hands the frame on when `release` is set."""
 
     def hook(frame: Frame) -> Action:

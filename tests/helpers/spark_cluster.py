@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import random
 import socket
 import subprocess
 import time
@@ -66,7 +67,7 @@ class Cluster:
             )
 
     def _await_master(self, process: subprocess.Popen[bytes]) -> None:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
@@ -91,5 +92,11 @@ def spark_home() -> Path:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    """Below those that the system gives out by itself: nobody is given it before Java, which is slow to start, listens on it."""
+    while True:
+        port = random.randrange(15_000, 30_000)
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+            return port
+        except OSError:
+            continue

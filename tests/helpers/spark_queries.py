@@ -24,7 +24,7 @@ from typing import NamedTuple
 import checkers
 import confluent_kafka
 
-from helpers.e2e_clients import QUIET, consumer, create_topic, read_all
+from helpers.e2e_clients import PATIENCE_S, QUIET, consumer, create_topic, read_all
 from helpers.spark_driver import MARK, Query
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -61,13 +61,13 @@ def signal_all(session: int, number: signal.Signals) -> None:
 
 def kill_session(process: subprocess.Popen[bytes]) -> None:
     """SIGKILL to a process that was started with start_new_session, and to all that came from it: stopped first, so that none starts another."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     signal_all(process.pid, signal.SIGSTOP)
     while processes_of(process.pid):
         signal_all(process.pid, signal.SIGKILL)
         assert time.monotonic() < deadline, "processes cannot be killed"
         time.sleep(0.01)
-    process.wait(30)
+    process.wait(PATIENCE_S)
 
 
 class Driver:
@@ -140,7 +140,7 @@ def topics_with_input(servers: str, *, records: int, keys: int = 23) -> tuple[st
 
     for number in range(records):
         client.produce(source, b"v%d" % number, b"k%d" % (number % keys), on_delivery=on_delivery)
-    assert client.flush(30) == 0
+    assert client.flush(PATIENCE_S) == 0
     assert len(written) == records
     return source, sink, written
 
@@ -169,7 +169,7 @@ class Proof:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._over.set()
-        self._thread.join(30)
+        self._thread.join(PATIENCE_S)
 
     def _read(self) -> None:
         reader = consumer(self._servers, isolation_level="read_committed")
@@ -194,11 +194,11 @@ class Proof:
         """All that is wrong, when the query is done. Nothing may be missing, doubled, in another order, seen and gone, or never seen."""
         self.history.final = final_logs(self._servers, self._sink)
         committed = sum(len(log.committed) for log in self.history.final.values())
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while self.seen() < committed and time.monotonic() < deadline:
             time.sleep(0.05)
         self._over.set()
-        self._thread.join(30)
+        self._thread.join(PATIENCE_S)
         assert self._problem is None, self._problem
         for index in range(PARTITIONS):
             span = checkers.Span("watcher", (self._sink, index), True, 0, self._positions[index], 0)

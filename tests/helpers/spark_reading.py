@@ -64,7 +64,7 @@ class Query:
         return writer.trigger(**trigger).start()
 
     def _finished(self, query: StreamingQuery) -> StreamingQuery:
-        assert query.awaitTermination(180), "the query does not end"
+        assert query.awaitTermination(600), "the query does not end"
         return query
 
     def _begun(self, query: StreamingQuery) -> StreamingQuery:
@@ -74,7 +74,7 @@ class Query:
             time.sleep(0.05)
         return query
 
-    def wait_for(self, *values: str, timeout_s: float = 60) -> None:
+    def wait_for(self, *values: str, timeout_s: float = 600) -> None:
         """Until a running query has brought all of them."""
         deadline = time.monotonic() + timeout_s
         while not set(values) <= set(self.values):

@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +21,7 @@ from storage.log import Slice
 
 Answer = Callable[[int, bytes], None]
 IDLE_MS = 600_000
+PATIENCE_S = 120.0
 
 
 class ScriptedBroker:
@@ -104,6 +106,14 @@ class Rim:
                 await asyncio.sleep(0)
 
         self.loop.run_until_complete(a_few_rounds())
+
+    def run_until(self, condition: Callable[[], object]) -> None:
+        """Let the loop go on while other threads do their part."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < deadline, "it did not come about"
+            self.run(1)
+            time.sleep(0.001)
 
     def receive(self, client: socket.socket, size: int, *, step: int = 1 << 20) -> bytes:
         """So many bytes, taken in steps, with the loop running in between."""
@@ -493,17 +503,11 @@ def flush(rim: Rim, *files: SlowFile) -> FlushJob:
 def test_a_flush_comes_back_when_all_files_are_synced(rim: Rim) -> None:
     files = [SlowFile() for _ in range(5)]
     job = flush(rim, *files)
-    for _ in range(10_000):
-        if rim.broker.flushed:
-            break
-        rim.run(1)
+    rim.run_until(lambda: rim.broker.flushed)
     assert rim.broker.flushed == [job] and [file.synced for file in files] == [1] * 5
 
 
 def test_a_failed_flush_is_never_told_as_done(rim: Rim) -> None:
     flush(rim, SlowFile(), SlowFile(OSError(5, "Input/output error")))
-    for _ in range(10_000):
-        if rim.server.failed:
-            break
-        rim.run(1)
+    rim.run_until(lambda: rim.server.failed)
     assert rim.broker.flushed == [] and isinstance(rim.server.failure.result(), OSError)
