@@ -98,10 +98,12 @@ def total_cents(order: dict[str, Any]) -> int:
 
 
 def read_committed(servers: str, topic: str) -> list[bytes]:
-    """The values of all committed records up to the end."""
+    """The values of all committed records up to the end; none where there is no such topic."""
     consumer = new_consumer(servers, "reader-of-" + topic)
     try:
         partitions = consumer.list_topics(topic, TIMEOUT_S).topics[topic].partitions
+        if not partitions:
+            return []
         consumer.assign([TopicPartition(topic, partition, confluent_kafka.OFFSET_BEGINNING) for partition in partitions])
         batches = Batches(consumer, 1000)
         found: list[bytes] = []

@@ -42,6 +42,10 @@ IMPATIENT = ("--dynamic", "--session-timeout-ms", "3000", "--max-poll-interval-m
 PATIENT = ("--dynamic", "--session-timeout-ms", "120000", "--max-poll-interval-ms", "300000")
 
 
+def test_a_topic_that_does_not_exist_has_nothing(with_orders: str, name: str) -> None:
+    assert read_committed(with_orders, name) == []
+
+
 def test_without_crash_all_three_are_alike(with_orders: str, name: str) -> None:
     for guarantee in consume_transform_produce.STEPS:
         with worker(with_orders, f"{name}-{guarantee}", "--guarantee", guarantee) as calm:
