@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from spark_connector.session import MissingRequirementError, find_java, local_session, require_pyspark
+from spark_connector.session import INSTALL_PYSPARK, MissingRequirementError, find_java, local_session, require_pyspark
 
 try:
     require_pyspark()
     from spark_connector.source import BarnabasSource as DefaultSource
 except MissingRequirementError as error:
     raise ImportError(str(error)) from None
+except ModuleNotFoundError as error:  # PySpark comes without pyarrow, unless it is asked for
+    raise ImportError(f"the source needs the package {error.name} and there is none: {INSTALL_PYSPARK}") from None
 with suppress(MissingRequirementError):  # said when a session is started; workers need no Java
     find_java()
 

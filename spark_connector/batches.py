@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from protocol.compression import Codec
 from protocol.errors import Code, KafkaError
 from protocol.records import CRC_START, MAGIC, BatchHeader, batches_in, decode_marker, read_header
 
@@ -50,7 +51,8 @@ def select_batches(
     """Choose the batches with records of [start_offset, end_offset) that were not aborted; control batches are never among them.
 
     Takes:  aborted, the fetch's list, None for read_uncommitted; buffer, which may end within a batch.
-    Raises: KafkaError CORRUPT_MESSAGE where a checksum is wrong, UNSUPPORTED_FOR_MESSAGE_FORMAT for batches older than version 2.
+    Raises: KafkaError CORRUPT_MESSAGE where a checksum is wrong, UNSUPPORTED_FOR_MESSAGE_FORMAT for batches older than version 2,
+            UNSUPPORTED_COMPRESSION_TYPE.
     """
     view = memoryview(buffer)
     open_aborts = sorted(aborted or (), key=lambda entry: entry.first_offset, reverse=True)
@@ -81,6 +83,11 @@ def select_batches(
             continue
         if header.is_transactional and header.producer_id in aborted_producers:
             continue
+        if header.codec > Codec.ZSTD:
+            raise KafkaError(
+                Code.UNSUPPORTED_COMPRESSION_TYPE,
+                f"the batch at offset {header.base_offset} is compressed with codec {header.codec}, which is not known",
+            )
         if header.record_count:
             chosen.append(Batch(position, header))
     return Selection(chosen, next_offset, whole_batches)

@@ -7,6 +7,7 @@ the first request: a client that was just made can be pickled.
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 import time
@@ -26,6 +27,7 @@ from spark_connector.connection import (
     PassingError,
     RefusedError,
     Spoken,
+    UnknownTopicError,
     Vocabulary,
     check,
     metadata,
@@ -34,7 +36,7 @@ from spark_connector.connection import (
 from spark_connector.offsets import PartitionName
 from spark_connector.options import ClientOptions
 
-__all__ = ["Client", "ClientError", "Fetched", "RefusedError", "decode_fetch"]
+__all__ = ["Client", "ClientError", "Fetched", "RefusedError", "UnknownTopicError", "decode_fetch"]
 
 T = TypeVar("T")
 
@@ -65,8 +67,8 @@ _PARTITION = struct.Struct(">ihqq")
 _ABORTED = struct.Struct(">qq")
 
 
-def decode_fetch(body: memoryview, version: int) -> tuple[int, list[Fetched]]:
-    """The error_code of a FetchResponse of version 4 to 11 and its partitions; their records are not copied.
+def decode_fetch(body: memoryview, version: int) -> tuple[int, int, list[Fetched]]:
+    """The error_code and throttle_time_ms of a FetchResponse of version 4 to 11, and its partitions; their records are not copied.
 
     int32 throttle_time_ms | 7+: int16 error_code, int32 session_id | [ string topic | [ int32 partition, int16 error_code,
     int64 high_watermark, int64 last_stable_offset | 5+: int64 log_start_offset | nullable [ int64 producer_id, int64 first_offset ]
@@ -74,6 +76,7 @@ def decode_fetch(body: memoryview, version: int) -> tuple[int, list[Fetched]]:
     """
     position = 10 if version >= 7 else 4
     error_code = struct.unpack_from(">h", body, 4)[0] if version >= 7 else 0
+    throttle_time_ms, _ = _int(">i", body, 0)
     topic_count, position = _int(">i", body, position)
     found = []
     for _ in range(topic_count):
@@ -96,7 +99,7 @@ def decode_fetch(body: memoryview, version: int) -> tuple[int, list[Fetched]]:
             size, position = _int(">i", body, position)
             records, position = body[position : position + max(size, 0)], position + max(size, 0)
             found.append(Fetched(topic, partition, code, high_watermark, last_stable_offset, log_start_offset, aborted, records))
-    return error_code, found
+    return error_code, throttle_time_ms, found
 
 
 def _int(kind: str, body: memoryview, position: int) -> tuple[int, int]:
@@ -130,7 +133,7 @@ class Client:
     # --- what there is
 
     def partitions_of(self, topics: Iterable[str], *, missing_ok: bool = False, create: bool = False) -> list[PartitionName]:
-        """All partitions of the topics, in order. Raises ClientError naming a topic that does not exist, where missing_ok is not set.
+        """All partitions of the topics, in order. Raises UnknownTopicError naming one that does not exist, where missing_ok is not set.
 
         With `create` the broker is asked to make what is missing, as producers do; it may be configured not to (auto.create.topics.enable).
         """
@@ -198,6 +201,8 @@ class Client:
                 name = PartitionName(topic.name, partition.partition_index)
                 _check(partition.error_code, f"partition {name}")
                 found[name] = partition.offset if partition.offset >= 0 else None
+        for name in timestamps.keys() - found.keys():
+            raise PassingError(f"an answer says nothing of {name}")
         return found
 
     def _by_leader(self, names: Iterable[PartitionName]) -> dict[int, list[PartitionName]]:
@@ -240,7 +245,7 @@ class Client:
             connection.send(
                 FetchRequest(
                     replica_id=CONSUMER,
-                    max_wait_ms=self.options.fetch_max_wait_ms,
+                    max_wait_ms=min(self.options.fetch_max_wait_ms, self.options.request_timeout_ms // 2),
                     min_bytes=1,
                     max_bytes=max_bytes,
                     isolation_level=isolation,
@@ -260,8 +265,12 @@ class Client:
             pass  # the call below tries again, and keeps the time
 
         def finish() -> Fetched:
-            connection = sent.pop() if sent else send()
-            return _fetched(connection.receive(), name)
+            while True:
+                connection = sent.pop() if sent else send()
+                code, throttle_time_ms, parts = connection.receive()
+                if code or parts or not throttle_time_ms:
+                    return _fetched(code, parts, name)
+                time.sleep(throttle_time_ms / 1000)  # a quota is used up (KIP-219): a new connection would not help
 
         return lambda: self._retrying(finish, f"reading {name} from offset {offset}")
 
@@ -270,23 +279,28 @@ class Client:
     def _retrying(self, action: Callable[[], T], doing: str) -> T:
         """Run it until it passes or time is up. After a failure connections and leaders are forgotten: whatever was known may be stale."""
         start = time.monotonic()
+        unknown_since: float | None = None
         while True:
             try:
                 return action()
             except PassingError as error:
                 self.close()
                 self._leaders.clear()
-                spent = time.monotonic() - start
-                if spent >= min(self.options.retry_timeout_ms, error.patience_ms) / 1000:
-                    raise ClientError(f"{doing} failed, for {spent:.1f} s by now: {self._connections.advice(error)}") from error
+                now = time.monotonic()
+                # A broker that was away for long may not know its topics at once when it is back: that time does not count.
+                unknown_since = None if error.patience_ms == math.inf else now if unknown_since is None else unknown_since
+                limit_ms = self.options.retry_timeout_ms
+                is_unknown = unknown_since is not None and now - unknown_since >= min(limit_ms, error.patience_ms) / 1000
+                if is_unknown or now - start >= limit_ms / 1000:
+                    kind = UnknownTopicError if is_unknown else ClientError
+                    raise kind(f"{doing} failed, for {now - start:.1f} s by now: {self._connections.advice(error)}") from error
             except BaseException:
                 self.close()  # an answer may still be under way on it
                 raise
             time.sleep(self.options.retry_backoff_ms / 1000)
 
 
-def _fetched(answer: tuple[int, list[Fetched]], name: PartitionName) -> Fetched:
-    error_code, parts = answer
+def _fetched(error_code: int, parts: list[Fetched], name: PartitionName) -> Fetched:
     _check(error_code, f"a fetch of {name}")
     for part in parts:
         if (part.topic, part.partition) == name:

@@ -66,8 +66,12 @@ class RefusedError(ClientError):
         self.code = code
 
 
+class UnknownTopicError(ClientError):
+    """For some seconds no broker has known a topic or partition: it does not exist, or not any more."""
+
+
 class PassingError(ClientError):
-    """Worth another try, for `patience_ms` at most. Never leaves the client: in the end it becomes a ClientError."""
+    """Worth another try, for `patience_ms` at most from the first of its kind on. Never leaves the client: in the end it becomes a ClientError."""
 
     def __init__(self, message: str, patience_ms: float = math.inf) -> None:
         super().__init__(message)

@@ -104,7 +104,8 @@ def _narrow_timestamp(narrowing: Narrowing, operator: str, value: Any) -> Narrow
     if operator not in ("=", "in", ">", ">=") or not values or not all(isinstance(each, datetime.datetime) for each in values):
         return narrowing
     earliest = min(map(timestamp_ms, values))
-    return replace(narrowing, from_timestamp_ms=max(narrowing.from_timestamp_ms or 0, earliest))
+    # To brokers a negative time means something else. Records may have one: -1 is that of a producer that gave none.
+    return narrowing if earliest < 0 else replace(narrowing, from_timestamp_ms=max(narrowing.from_timestamp_ms or 0, earliest))
 
 
 def timestamp_ms(value: datetime.datetime) -> int:

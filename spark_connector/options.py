@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from spark_connector.security import UNPROTECTED, SecurityError, SecurityOptions
 
 DEFAULT_PORT = 9092
 MEBIBYTE = 1 << 20
+MAX_INT, MAX_LONG = (1 << 31) - 1, (1 << 63) - 1  # what the protocol, and a Java client's settings, have room for
 UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -49,6 +51,11 @@ class Subscription:
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     partitions: tuple[PartitionName, ...] = ()
+
+    @property
+    def option(self) -> str:
+        """The name of the option that says so."""
+        return "subscribePattern" if self.pattern is not None else "subscribe" if self.topics else "assign"
 
 
 @dataclass(frozen=True)
@@ -172,7 +179,7 @@ class OptionValues:
         value = self.values.get(name.lower())
         return None if value is None else value.strip()
 
-    def integer(self, name: str, default: int | None, *, minimum: int = 0) -> int | None:
+    def integer(self, name: str, default: int | None, *, minimum: int = 0, maximum: int = MAX_LONG) -> int | None:
         text = self.text(name)
         if text is None:
             return default
@@ -182,10 +189,12 @@ class OptionValues:
             value = minimum - 1
         if value < minimum:
             raise OptionError(f"option {name}={text!r}: give a whole number of at least {minimum}")
+        if value > maximum:
+            raise OptionError(f"option {name}={text!r}: give a whole number of at most {maximum}")
         return value
 
-    def number(self, name: str, default: int, *, minimum: int = 0) -> int:
-        value = self.integer(name, default, minimum=minimum)
+    def number(self, name: str, default: int, *, minimum: int = 0, maximum: int = MAX_LONG) -> int:
+        value = self.integer(name, default, minimum=minimum, maximum=maximum)
         assert value is not None
         return value
 
@@ -222,7 +231,7 @@ class OptionValues:
             return None
         try:
             value = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             value = None
         if not isinstance(value, dict):
             raise OptionError(f"option {name}={text!r}: give JSON like {example}")
@@ -262,18 +271,22 @@ def client_options(given: OptionValues) -> ClientOptions:
         security = parse_security(given.text)
     except SecurityError as error:
         raise OptionError(str(error)) from error
+
+    def number(name: str, default: int, minimum: int = 0) -> int:
+        return given.number(name, default, minimum=minimum, maximum=MAX_INT)
+
     return ClientOptions(
         bootstrap_servers=_bootstrap_servers(given.text("kafka.bootstrap.servers")),
         client_id=given.text("kafka.client.id") or ClientOptions.client_id,
-        connect_timeout_ms=given.number("kafka.socket.connection.setup.timeout.ms", ClientOptions.connect_timeout_ms, minimum=1),
-        request_timeout_ms=given.number("kafka.request.timeout.ms", ClientOptions.request_timeout_ms, minimum=1),
-        retry_timeout_ms=given.number("kafka.default.api.timeout.ms", ClientOptions.retry_timeout_ms),
-        retry_backoff_ms=given.number("kafka.retry.backoff.ms", ClientOptions.retry_backoff_ms),
-        fetch_max_wait_ms=given.number("kafka.fetch.max.wait.ms", ClientOptions.fetch_max_wait_ms),
+        connect_timeout_ms=number("kafka.socket.connection.setup.timeout.ms", ClientOptions.connect_timeout_ms, 1),
+        request_timeout_ms=number("kafka.request.timeout.ms", ClientOptions.request_timeout_ms, 1),
+        retry_timeout_ms=number("kafka.default.api.timeout.ms", ClientOptions.retry_timeout_ms),
+        retry_backoff_ms=number("kafka.retry.backoff.ms", ClientOptions.retry_backoff_ms),
+        fetch_max_wait_ms=number("kafka.fetch.max.wait.ms", ClientOptions.fetch_max_wait_ms),
         # A task reads one partition, so the bound of a partition and that of a whole answer are the same thing here.
         fetch_max_bytes=min(
-            given.number("kafka.max.partition.fetch.bytes", ClientOptions.fetch_max_bytes, minimum=1),
-            given.number("kafka.fetch.max.bytes", 50 * MEBIBYTE, minimum=1),
+            number("kafka.max.partition.fetch.bytes", ClientOptions.fetch_max_bytes, 1),
+            number("kafka.fetch.max.bytes", 50 * MEBIBYTE, 1),
         ),
         check_crcs=given.boolean("kafka.check.crcs", True),
         security=security,
@@ -308,9 +321,12 @@ def _subscription(given: OptionValues) -> Subscription:
         return Subscription(topics=topics)
     if used == ["subscribePattern"]:
         try:
-            re.compile(text)
-        except re.error as error:
-            raise OptionError(f"option subscribePattern={text!r}: no regular expression ({error})") from error
+            with warnings.catch_warnings():
+                # Java reads [a-z&&[^b]] as an intersection of sets, Python as something else: it would match other topics than one meant.
+                warnings.simplefilter("error", FutureWarning)
+                re.compile(text)
+        except (re.error, OverflowError, RecursionError, FutureWarning) as error:
+            raise OptionError(f"option subscribePattern={text!r}: no regular expression as Python writes them ({error})") from error
         if not text:
             raise OptionError("option subscribePattern is empty: give a regular expression that whole topic names match")
         return Subscription(pattern=text)
@@ -367,7 +383,7 @@ def _by_partition(given: OptionValues, name: str, *, minimum: int) -> dict[Parti
         if not isinstance(numbers, dict):
             raise wrong
         for number, value in numbers.items():
-            if not re.fullmatch(r"\d{1,9}", number) or not _is_integer(value, minimum=minimum):
+            if not re.fullmatch(r"\d{1,9}", number) or not _is_integer(value, minimum=minimum) or value > MAX_LONG:
                 raise wrong
             found[PartitionName(topic, int(number))] = value
     return found

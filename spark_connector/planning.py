@@ -8,16 +8,21 @@ from spark_connector.client import Client
 from spark_connector.filters import Narrowing
 from spark_connector.offsets import EARLIEST, LATEST, OffsetRange, Offsets, OffsetSpec, PartitionName, divide
 from spark_connector.options import OpenTransactions, OptionError, SourceOptions, Subscription
-from spark_connector.waiting import Beyond, Patience
+from spark_connector.reading import NEVER_THERE, DataLossError, not_read
+from spark_connector.waiting import Beyond, Patience, logger
 
 EVERYTHING = Narrowing()
 
 
 def plan(client: Client, options: SourceOptions, narrowing: Narrowing = EVERYTHING) -> list[OffsetRange]:
-    """One range for each task of a batch read, without what filters leave out. Raises OptionError, OpenTransactionError, ClientError."""
+    """One range for each task of a batch read, without what filters leave out.
+
+    Raises: OptionError, OpenTransactionError, ClientError; DataLossError where the log ends before an offset that was given to begin at.
+    """
     partitions = partitions_to_read(client, options.subscription)
     starts = resolve(client, options.starting, partitions, read_committed=options.read_committed)
     ends = resolve_ends(client, options, partitions)
+    _check_order(client, options, starts, ends)
     ranges = [narrowing.cut(OffsetRange(*name, starts[name], ends[name])) for name in partitions if narrowing.keeps(name)]
     ranges = [each for each in ranges if each.size > 0]
     if options.read_committed and options.ending.everywhere is None:
@@ -26,6 +31,27 @@ def plan(client: Client, options: SourceOptions, narrowing: Narrowing = EVERYTHI
     if narrowing.from_timestamp_ms is not None:
         ranges = _from_timestamp(client, ranges, narrowing.from_timestamp_ms)
     return divide(ranges, min_partitions=options.min_partitions, max_records=options.max_records_per_partition)
+
+
+def _check_order(client: Client, options: SourceOptions, starts: Offsets, ends: Offsets) -> None:
+    """Nobody means to begin behind the end. (With a timestamp it may come out so.)"""
+    behind = [name for name in sorted(options.starting.offsets) if starts[name] > ends[name]]
+    if not behind:
+        return
+    for name in behind:
+        if options.ending.offsets:
+            raise OptionError(f"option startingOffsets: {starts[name]} for {name} is behind the {ends[name]} of endingOffsets")
+    if options.ending.everywhere is None:
+        return
+    marks = client.offsets_at(dict.fromkeys(behind, LATEST), read_committed=False)
+    for name in behind:
+        mark = marks[name] or 0
+        if mark >= starts[name]:
+            continue  # a transaction is open before it
+        what = f"the log of {name} ends at {mark}, before startingOffsets, {starts[name]}"
+        if options.fail_on_data_loss:
+            raise DataLossError(not_read(what, NEVER_THERE))
+        logger.warning("barnabas: %s: nothing of it is read (failOnDataLoss=false)", what)
 
 
 def _from_timestamp(client: Client, ranges: list[OffsetRange], timestamp_ms: int) -> list[OffsetRange]:
@@ -107,7 +133,10 @@ def wait_for_open_transactions(client: Client, ends: Mapping[PartitionName, int]
         if not beyond:
             return found
         marks = client.offsets_at(dict.fromkeys(beyond, LATEST), read_committed=False)
-        waiting = {name: Beyond(found[name], open_from) for name, open_from in beyond.items() if (marks[name] or 0) > open_from}
+        # Asked for again, and last: a log that has grown in between has no open transaction because of that.
+        stable = client.offsets_at(dict.fromkeys(beyond, LATEST), read_committed=True)
+        beyond = {name: stable[name] or 0 for name in beyond}
+        waiting = {name: Beyond(found[name], start) for name, start in beyond.items() if start < min(found[name], marks[name] or 0)}
         if not waiting:
             return found
         if not patience.look_again(waiting):

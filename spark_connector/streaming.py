@@ -9,14 +9,15 @@ the first batch ends there too and has nothing of it: what comes later belongs t
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable
 
-from spark_connector.client import Client, ClientError
+from spark_connector.client import Client, ClientError, UnknownTopicError
 from spark_connector.offsets import EARLIEST, LATEST, OffsetRange, Offsets, PartitionName, divide, share_of_limit
 from spark_connector.options import SourceOptions
 from spark_connector.planning import partitions_to_read, resolve, wait_for_open_transactions
-from spark_connector.reading import DataLossError, not_read
+from spark_connector.reading import DELETED, DataLossError, not_read
 from spark_connector.waiting import logger
 
 
@@ -88,13 +89,19 @@ class StreamPlanner:
         """One range for each task of a batch: the same for the same offsets, whenever and wherever it is asked.
 
         A partition that is not in `start` is a new one and begins at 0. The first batch of a process may be one that was planned before it: its
-        end is then made sure to be decided.
-        Raises: OpenTransactionError, ClientError.
+        end is then made sure to be decided, and what is gone meanwhile is left out.
+        Raises: DataLossError where something is gone and failOnDataLoss is true; OpenTransactionError, ClientError.
         """
         options = self._options
-        if self._replays and options.read_committed and end:
+        if self._replays:
             replayed = {name: offset for name, offset in end.items() if offset > start.get(name, 0)}
-            end = end | wait_for_open_transactions(self._client, replayed, options.open_transactions)
+            gone = self._gone(replayed)
+            for name in gone:
+                where = f"[{start.get(name, 0)}, {replayed.pop(name)})"
+                self._lost(f"{name} is gone, and {where} of it is in a batch that is run again", f"{name} {where}")
+            if options.read_committed:
+                end = end | wait_for_open_transactions(self._client, replayed, options.open_transactions)
+            end = {name: offset for name, offset in end.items() if name not in gone}
         self._replays = False
         whole = [OffsetRange(*name, start.get(name, 0), end[name]) for name in sorted(end)]
         return divide(whole, min_partitions=options.min_partitions, max_records=options.max_records_per_partition)
@@ -156,6 +163,22 @@ class StreamPlanner:
         existing = self._client.partitions_of({name.topic for name in subscription.partitions}, missing_ok=True)
         return sorted(set(existing) & set(subscription.partitions))
 
+    def _gone(self, names: Iterable[PartitionName]) -> list[PartitionName]:
+        topics = {name.topic for name in names}
+        if not topics:
+            return []
+        try:
+            existing = self._client.partitions_of(topics)
+        except UnknownTopicError:
+            existing = self._client.partitions_of(topics, missing_ok=True)
+        return sorted(set(names) - set(existing))
+
+    def _is_subscribed(self, name: PartitionName) -> bool:
+        subscription = self._options.subscription
+        if subscription.pattern is not None:
+            return re.fullmatch(subscription.pattern, name.topic) is not None
+        return name.topic in subscription.topics or name in subscription.partitions
+
     def _tell_of_missing(self, topics: set[str]) -> None:
         """Once for each: it may be a misspelled one that was added to a query with a checkpoint, or one that is yet to be made."""
         for topic in sorted(topics - self._told_missing):
@@ -174,9 +197,18 @@ class StreamPlanner:
 
     def _tell_of_lost(self, start: Offsets, newest: Offsets) -> None:
         """Partitions that are gone, and logs that end before where the query stands. `newest` is set right where nothing is lost."""
-        gone = sorted(start.keys() - newest.keys())
+        not_there = sorted(start.keys() - newest.keys())
+        left_out = [name for name in not_there if not self._is_subscribed(name)]
+        gone = [name for name in not_there if name not in left_out]
         if gone:
             self._lost(f"{', '.join(map(str, gone))} is gone, and was read up to offset {', '.join(str(start[name]) for name in gone)}")
+        if left_out:
+            upto = ", ".join(str(start[name]) for name in left_out)
+            option = self._options.subscription.option
+            self._lost(
+                f"{', '.join(map(str, left_out))} was read up to offset {upto}, and the option {option} leaves it out",
+                why="name it there again to go on with it",
+            )
         behind = [name for name in sorted(newest) if newest[name] < start.get(name, 0)]
         if not behind:
             return
@@ -194,9 +226,9 @@ class StreamPlanner:
                 )
                 newest[name] = start[name]
 
-    def _lost(self, what: str, where: str | None = None) -> None:
+    def _lost(self, what: str, where: str | None = None, why: str = DELETED) -> None:
         if self._options.fail_on_data_loss:
-            raise DataLossError(not_read(what))
+            raise DataLossError(not_read(what, why))
         logger.warning("barnabas: %s%s (failOnDataLoss=false: the query goes on)", what, f"; {where} is not read" if where else "")
 
     def _too_early(self, available: int, wanted: int) -> bool:

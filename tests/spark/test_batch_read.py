@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _numbers = itertools.count()
+PATIENT = {"transaction.timeout.ms": 600_000, "log_level": 2}  # Spark takes its time
 
 
 @pytest.fixture
@@ -91,7 +92,7 @@ def test_an_open_transaction_ends_the_range(spark: SparkSession, broker: BrokerP
     from confluent_kafka import Producer
 
     publish(broker, topic, [("plain", [(0, None, b"before")])])
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": topic + "-open", "log_level": 2})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": topic + "-open", **PATIENT})
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(topic, b"open", partition=0)
@@ -106,7 +107,7 @@ def test_given_offsets_beyond_an_open_transaction_wait_or_end(spark: SparkSessio
     from confluent_kafka import Producer
     from pyspark.errors import PySparkException
 
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": topic + "-open", "log_level": 2})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": topic + "-open", **PATIENT})
     producer.init_transactions(30)
     publish(broker, topic, [("plain", [(0, None, b"before")])])
     producer.begin_transaction()
@@ -217,6 +218,7 @@ def test_an_empty_topic_and_an_empty_pattern(spark: SparkSession, broker: Broker
         ({"subscribe": "there-is-none"}, None, "topic 'there-is-none' does not exist"),
         ({"subscribee": "x"}, None, "option subscribee is not known to the source: did you mean subscribe?"),
         ({"startingOffsets": "{}x"}, None, "option startingOffsets='{}x': give JSON like"),
+        ({"includeHeaders": "1"}, None, "option includeHeaders='1': give true or false"),
         ({}, "value string", "column value is binary, not string"),
         ({}, "headers array<struct<key:string,value:binary>>", "the column headers needs the option includeHeaders=true"),
         ({}, "nothing int", "column nothing is not one of the source's"),
@@ -230,6 +232,18 @@ def test_errors(spark: SparkSession, broker: BrokerProcess, topic: str, options:
     with pytest.raises(PySparkException) as caught:
         (reader.schema(schema) if schema else reader).load().count()
     assert says in str(caught.value)
+    assert "Traceback" not in str(caught.value)
+
+
+def test_damaged_records(spark: SparkSession) -> None:
+    from pyspark.errors import PySparkException
+
+    damaged = bytearray(encode_batch([NewRecord(None, b"value", 1)]))
+    damaged[-2] ^= 1
+    with FakeBroker({("t", 0): FakeLog([bytes(damaged)])}) as fake, pytest.raises(PySparkException) as caught:
+        frame(spark, fake, "t").count()
+    assert "t-0 cannot be read, for the range [0, 1): the checksum of the batch at offset 0 is wrong" in str(caught.value)
+    assert "Traceback" not in str(caught.value)
 
 
 def test_deleted_records(spark: SparkSession) -> None:

@@ -50,7 +50,7 @@ def test_spark_runs_on_the_java_of_a_package(tmp_path: Path, broker: BrokerProce
         text=True,
         env=environment,
         cwd=tmp_path,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -50,7 +50,7 @@ def answering(*answers: bytes | Callable[[bytes], bytes]) -> Iterator[int]:
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
-        thread.join(10)
+        thread.join(60)
 
 
 def options_of(port: int) -> ClientOptions:

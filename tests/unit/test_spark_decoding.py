@@ -298,6 +298,15 @@ def test_a_batch_that_is_cut_off_waits_for_the_next_fetch() -> None:
     assert (len(selection.batches), selection.next_offset) == (1, 1)
 
 
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_codecs_that_nobody_knows_are_named(codec: int) -> None:
+    log = bytearray(encode_batch([NewRecord(None, b"v", 1)], base_offset=3))
+    log[22] |= codec
+    with pytest.raises(KafkaError, match=f"the batch at offset 3 is compressed with codec {codec}, which is not known"):
+        select_batches(log, None, start_offset=0, end_offset=9, check_crc=False)
+    assert select_batches(log, None, start_offset=4, end_offset=9, check_crc=False).batches == []
+
+
 def test_old_message_formats_are_named() -> None:
     with pytest.raises(KafkaError, match="format 1"):
         select_batches(bytes(16) + b"\1" + bytes(40), None, start_offset=0, end_offset=1)

@@ -76,7 +76,7 @@ def logs(draw: st.DrawFn) -> dict[PartitionName, list[Row]]:
     for topic, partition in draw(st.sets(st.tuples(st.sampled_from(["t", "u"]), st.integers(0, 3)), max_size=4)):
         offsets = sorted(draw(st.sets(st.integers(0, 29), max_size=8)))
         rows = [
-            Row(topic, partition, offset, at(draw(st.integers(0, 12)) * 1000), draw(st.sampled_from([None, b"k"]))) for offset in offsets
+            Row(topic, partition, offset, at(draw(st.integers(-1, 12)) * 1000), draw(st.sampled_from([None, b"k"]))) for offset in offsets
         ]
         found[PartitionName(topic, partition)] = rows
     return found
@@ -140,9 +140,7 @@ def test_timestamps_are_rounded_down_and_know_their_zone() -> None:
     east = datetime.timezone(datetime.timedelta(hours=2))
     assert timestamp_ms(datetime.datetime(1970, 1, 1, 3, tzinfo=east)) == 3_600_000
     assert timestamp_ms(at(-1)) == -1
-    assert narrow(Narrowing(), Condition("timestamp", ">", at(-5000)))[0].from_timestamp_ms == 0, (
-        "negative ones mean something else to brokers"
-    )
+    assert narrow(Narrowing(), Condition("timestamp", ">", at(-5000)))[0] == Narrowing(), "negative ones mean something else to brokers"
 
 
 def planned(broker: FakeBroker, *filters: Condition, **options: str) -> list[OffsetRange]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 pytest.importorskip("pyarrow")
@@ -104,6 +106,14 @@ def test_kafka_options_that_are_used_and_those_that_are_passed_over() -> None:
         ({"kafka.bootstrap.servers": ","}, "give at least one host:port"),
         ({"kafka.auto.offset.reset": "latest"}, "kafka.auto.offset.reset cannot be set: use startingOffsets"),
         ({"kafka.security.protocol": "SASL_SSL"}, "option kafka.sasl.mechanism is missing: give PLAIN"),
+        ({"startingTimestamp": str(2**63)}, f"option startingTimestamp='{2**63}': give a whole number of at most {2**63 - 1}"),
+        ({"startingOffsets": json.dumps({"a": {"0": 2**63}})}, "option startingOffsets=.*give JSON like"),
+        ({"endingOffsetsByTimestamp": json.dumps({"a": {"0": 2**63}})}, "option endingOffsetsByTimestamp=.*give JSON like"),
+        ({"startingOffsets": "[" * 100_000}, "option startingOffsets=.*give JSON like"),
+        ({"kafka.max.partition.fetch.bytes": str(2**31)}, "option kafka.max.partition.fetch.bytes=.*at most 2147483647"),
+        ({"kafka.fetch.max.wait.ms": str(2**31)}, "option kafka.fetch.max.wait.ms=.*at most 2147483647"),
+        ({"kafka.request.timeout.ms": str(10**20)}, "option kafka.request.timeout.ms=.*at most 2147483647"),
+        ({"kafka.retry.backoff.ms": str(10**20)}, "option kafka.retry.backoff.ms=.*at most 2147483647"),
     ],
 )
 def test_errors_name_the_option_and_what_to_do(given: dict[str, str], says: str) -> None:
@@ -120,6 +130,8 @@ def test_errors_name_the_option_and_what_to_do(given: dict[str, str], says: str)
         ({"assign": '{"a": [-1]}'}, "option assign="),
         ({"subscribePattern": "("}, "option subscribePattern='\\('"),
         ({"subscribePattern": ""}, "option subscribePattern is empty"),
+        ({"subscribePattern": "a{99999999999}"}, "option subscribePattern=.*no regular expression"),
+        ({"subscribePattern": "[a-z&&[^b]]+"}, "option subscribePattern=.*no regular expression as Python writes them.*set intersection"),
     ],
 )
 def test_what_to_read_has_to_be_said_once_and_well(given: dict[str, str], says: str) -> None:

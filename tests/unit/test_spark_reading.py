@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import pickle
-import socket
+import time
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,18 +14,19 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from helpers.fake_broker import FakeBroker, FakeLog
+from helpers.ports import refusing_port
 from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from protocol.compression import Codec
-from protocol.errors import Code, KafkaError
+from protocol.errors import Code
 from protocol.records import NewRecord, assemble_batch, encode_batch, encode_marker
 from spark_connector.batches import AbortedTransaction
 from spark_connector.client import Client, ClientError, RefusedError, decode_fetch
 from spark_connector.offsets import EARLIEST, LATEST, OffsetRange, OffsetSpec, PartitionName
 from spark_connector.options import ClientOptions, OptionError, parse_source_options
 from spark_connector.planning import plan, resolve
-from spark_connector.reading import COLUMNS, DataLossError, read_range
+from spark_connector.reading import COLUMNS, DamageError, DataLossError, read_range
 
 T0 = PartitionName("t", 0)
 
@@ -61,7 +64,7 @@ def emptied(base: int, last: int) -> bytes:
 
 
 def options(broker: FakeBroker, **changes: Any) -> ClientOptions:
-    defaults: dict[str, Any] = {"retry_timeout_ms": 2000, "retry_backoff_ms": 5, "fetch_max_wait_ms": 0, "request_timeout_ms": 5000}
+    defaults: dict[str, Any] = {"retry_timeout_ms": 600_000, "retry_backoff_ms": 5, "fetch_max_wait_ms": 0, "request_timeout_ms": 600_000}
     return ClientOptions((("127.0.0.1", broker.port),), **(defaults | changes))
 
 
@@ -197,6 +200,142 @@ def test_offsets_are_asked_for_again(broker: FakeBroker) -> None:
         assert client.offsets_at({T0: EARLIEST}, read_committed=True) == {T0: 0}
 
 
+def test_a_topic_that_is_deleted_under_a_range(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream repeats the batch of its checkpoint at each start: where it may lose records, it has to get past this."""
+    monkeypatch.setattr("spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 20)
+
+    def delete(request: Any) -> None:
+        if isinstance(request, FetchRequest) and request.topics[0].partitions[0].fetch_offset == 5:
+            broker.logs.pop(("t", 0), None)
+            broker.logs.pop(("t", 1), None)
+
+    kept = dict(broker.logs)
+    broker.disturb = delete
+    with pytest.raises(DataLossError, match=r"t-0 is gone, for the range \[0, 13\): the topic was deleted.*failOnDataLoss"):
+        values(broker, 0, 13, fetch_max_bytes=1)
+    broker.logs.update(kept)
+    assert values(broker, 0, 13, fetch_max_bytes=1, strict=False) == list("abc")
+    assert "offsets [5, 13) of t-0 are not read" in caplog.text
+
+
+def test_an_end_of_the_log_that_lags_behind_is_no_loss(broker: FakeBroker) -> None:
+    """A new leader's high watermark may be lower for a moment than what the leader before it told. Source: KIP-207."""
+    log = broker.logs["t", 0]
+    log.end_offset = 8
+
+    def catch_up(request: Any) -> int | None:
+        if isinstance(request, ListOffsetsRequest):
+            asked.append(request)
+            if len(asked) == 1:
+                return Code.OFFSET_NOT_AVAILABLE
+            log.end_offset = None
+        return None
+
+    asked: list[Any] = []
+    broker.disturb = catch_up
+    assert values(broker, 0, 13) == list("abcdef")
+    assert len(asked) == 3, "refused once, and then asked for both ends"
+
+
+def test_a_broker_that_never_brings_what_it_says_it_has(broker: FakeBroker) -> None:
+    """Nothing at all, and nothing but batches before the position: neither goes on for ever."""
+    broker.logs["t", 0] = FakeLog([batch(0, "a")], end_offset=5)
+    with pytest.raises(ClientError, match=r"reading t-0: nothing comes at offset 1 although the log goes on to 5"):
+        values(broker, 0, 5, retry_timeout_ms=50)
+    broker.logs["t", 0] = FakeLog([batch(0, "a"), batch(1, "b")], end_offset=5)
+    first = FetchResponse.FetchableTopicResponse(
+        topic="t",
+        partitions=[
+            FetchResponse.FetchableTopicResponse.PartitionData(
+                partition_index=0,
+                error_code=0,
+                high_watermark=5,
+                last_stable_offset=5,
+                log_start_offset=0,
+                aborted_transactions=None,
+                preferred_read_replica=-1,
+                records=batch(0, "a"),
+            )
+        ],
+    )
+    broker._fetch = lambda request, code: FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=[first])  # type: ignore[method-assign]
+    with pytest.raises(ClientError, match=r"reading t-0: nothing comes at offset 1 although the log goes on to 5"):
+        values(broker, 0, 5, retry_timeout_ms=50)
+
+
+def test_a_batch_that_says_it_is_larger_than_any_is_never_whole(broker: FakeBroker) -> None:
+    damaged = bytearray(batch(0, "a"))
+    damaged[8:12] = b"\x7f\xff\xff\xff"
+    broker.logs["t", 0] = FakeLog([bytes(damaged)], end_offset=1)
+    with pytest.raises(ClientError, match="reading t-0: nothing comes at offset 0 although the log goes on to 1"):
+        values(broker, 0, 1, retry_timeout_ms=50)
+
+
+def test_a_broker_that_starts_and_does_not_know_its_topics_yet(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The patience with unknown topics begins when one is unknown, not when the broker went away."""
+    monkeypatch.setattr("spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 60_000)
+    now = [0.0]
+    monkeypatch.setattr("spark_connector.client.time", types.SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: None))
+    states = iter([*[FakeBroker.HANG_UP] * 5, *[Code.UNKNOWN_TOPIC_OR_PARTITION] * 5])
+
+    def starting(request: Any) -> int | None:
+        if isinstance(request, MetadataRequest):
+            now[0] += 14  # after five of them a minute has passed already
+            return next(states, None)
+        return None
+
+    broker.disturb = starting
+    with Client(options(broker, retry_timeout_ms=600_000)) as client:
+        assert client.partitions_of(["other"]) == [PartitionName("other", 0)]
+
+
+def test_an_answer_that_leaves_a_partition_out_is_asked_for_again(broker: FakeBroker) -> None:
+    whole = broker._offsets
+    answers = iter([True])
+
+    def without_partitions(request: Any, code: int) -> Any:
+        answer = whole(request, code)
+        if next(answers, False):
+            answer.topics[0].partitions = answer.topics[0].partitions[:1]
+        return answer
+
+    broker._offsets = without_partitions  # type: ignore[method-assign]
+    with Client(options(broker)) as client:
+        assert client.offsets_at({T0: LATEST, PartitionName("t", 1): LATEST}, read_committed=True) == {T0: 13, PartitionName("t", 1): 0}
+
+
+def test_times_that_no_column_has_room_for_are_the_latest_there_are(broker: FakeBroker, decoder: str) -> None:
+    """A producer may give any int64 of milliseconds; the column has microseconds."""
+    broker.logs["t", 0] = FakeLog([batch(0, "a", timestamp=2**63 - 1), batch(1, "b", timestamp=-(2**63)), batch(2, "c", timestamp=-1)])
+    with Client(options(broker)) as client:
+        parts = read_range(client, OffsetRange("t", 0, 0, 3), ("timestamp",), read_committed=True, fail_on_data_loss=True, decoder=decoder)
+        found = [each for part in parts for each in part.column(0).cast("int64").to_pylist()]
+    assert found == [(2**63 - 1) // 1000 * 1000, -(2**63 // 1000) * 1000, -1000]
+
+
+def test_a_broker_that_has_a_quota_is_waited_for(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers without the partition, says how long it wants no more, and keeps the connection. Source: KIP-219."""
+    whole, slept = broker._fetch, []
+    throttled = iter([70, 30])
+
+    def fetch(request: Any, code: int) -> Any:
+        pause = next(throttled, 0)
+        return FetchResponse(throttle_time_ms=pause, error_code=0, session_id=0, responses=[]) if pause else whole(request, code)
+
+    broker._fetch = fetch  # type: ignore[method-assign]
+    monkeypatch.setattr("spark_connector.client.time", types.SimpleNamespace(monotonic=time.monotonic, sleep=slept.append))
+    assert values(broker, 0, 13) == list("abcdef")
+    assert slept == [0.07, 0.03]
+    assert sum(isinstance(request, MetadataRequest) for request in broker.requests) == 1
+
+
+def test_a_fetch_does_not_wait_for_longer_than_its_answer_may_take(broker: FakeBroker) -> None:
+    values(broker, 0, 13, fetch_max_wait_ms=60_000, request_timeout_ms=8000)
+    assert {request.max_wait_ms for request in broker.requests if isinstance(request, FetchRequest)} == {4000}
+
+
 def test_refusals_are_final(broker: FakeBroker) -> None:
     broker.disturb = lambda request: Code.TOPIC_AUTHORIZATION_FAILED if isinstance(request, FetchRequest) else None
     with pytest.raises(RefusedError, match="partition t-0: TOPIC_AUTHORIZATION_FAILED"):
@@ -211,19 +350,13 @@ def test_in_the_end_the_failure_is_told(broker: FakeBroker) -> None:
 
 
 def test_nobody_listens() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    client = Client(ClientOptions((("127.0.0.1", port),), retry_timeout_ms=30, retry_backoff_ms=5))
-    with pytest.raises(
-        ClientError, match=r"no broker of kafka.bootstrap.servers can be reached .*Connection refused.*is one running there"
-    ):
-        client.partitions_of(["t"])
+    says = r"no broker of kafka.bootstrap.servers can be reached .*Connection refused.*is one running there"
+    with refusing_port() as port, pytest.raises(ClientError, match=says):
+        Client(ClientOptions((("127.0.0.1", port),), retry_timeout_ms=30, retry_backoff_ms=5)).partitions_of(["t"])
 
 
 def test_one_of_several_brokers_is_enough(broker: FakeBroker) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    with Client(ClientOptions((("127.0.0.1", port), ("127.0.0.1", broker.port)))) as client:
+    with refusing_port() as port, Client(ClientOptions((("127.0.0.1", port), ("127.0.0.1", broker.port)))) as client:
         assert client.partitions_of(["t"]) == [T0, PartitionName("t", 1)]
 
 
@@ -231,8 +364,15 @@ def test_damage_is_told(broker: FakeBroker) -> None:
     bad = bytearray(batch(0, "a"))
     bad[-2] ^= 1
     broker.logs["t", 0] = FakeLog([bytes(bad)])
-    with pytest.raises(KafkaError, match="checksum"):
+    with pytest.raises(
+        DamageError, match=r"t-0 cannot be read, for the range \[0, 1\): the checksum of the batch at offset 0 is wrong; .*startingOffsets"
+    ):
         values(broker, 0, 1)
+    codec = bytearray(batch(0, "a" * 100, codec=Codec.GZIP))
+    codec[70:] = bytes(len(codec) - 70)
+    broker.logs["t", 0] = FakeLog([bytes(codec)])
+    with pytest.raises(DamageError, match=r"t-0 cannot be read, for the range \[0, 1\): the records do not decompress as gzip"):
+        values(broker, 0, 1, check_crcs=False)
 
 
 def test_topics_by_name_and_pattern(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,6 +401,27 @@ def test_plans(broker: FakeBroker) -> None:
         planned(broker, subscribe="t", startingOffsets='{"t": {"0": 1}, "x": {"0": 1}}')
     with pytest.raises(OptionError, match="option assign names partitions that do not exist: t-7"):
         planned(broker, assign='{"t": [0, 7]}')
+
+
+def test_offsets_that_begin_behind_their_end(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+    """Who reads on from where the last read ended must not be told that there is nothing, where the topic was made anew."""
+
+    def from_offset(offset: int, **given: str) -> list[OffsetRange]:
+        return planned(broker, assign='{"t": [0]}', startingOffsets=json.dumps({"t": {"0": offset}}), **given)
+
+    assert from_offset(13) == []
+    with pytest.raises(
+        DataLossError, match=r"the log of t-0 ends at 13, before startingOffsets, 14: the topic was made anew.*failOnDataLoss"
+    ):
+        from_offset(14)
+    assert from_offset(14, failOnDataLoss="false") == []
+    assert "the log of t-0 ends at 13, before startingOffsets, 14" in caplog.text
+    assert from_offset(5, endingOffsets='{"t": {"0": 5}}') == []
+    with pytest.raises(OptionError, match=r"option startingOffsets: 6 for t-0 is behind the 5 of endingOffsets"):
+        from_offset(6, endingOffsets='{"t": {"0": 5}}')
+    broker.logs["t", 0].stable_offset = 7
+    assert from_offset(9) == [], "what is behind an open transaction is not lost"
+    assert from_offset(14, endingTimestamp="1") == []
 
 
 def test_timestamps(broker: FakeBroker) -> None:
@@ -306,10 +467,10 @@ def test_fetch_answers_of_all_versions(version: int) -> None:
         kind(topic="äh", partitions=[part(0, b"abc", [(1, 2), (3, 4)]), part(1, None, None)]),
         kind(topic="b", partitions=[part(2, b"", [])]),
     ]
-    encoded = FetchResponse(throttle_time_ms=0, error_code=0, session_id=9, responses=topics).encode(version=version)
-    code, found = decode_fetch(memoryview(bytes(encoded)), version)
+    encoded = FetchResponse(throttle_time_ms=60, error_code=0, session_id=9, responses=topics).encode(version=version)
+    code, throttle_time_ms, found = decode_fetch(memoryview(bytes(encoded)), version)
     start = 3 if version >= 5 else -1
-    assert code == 0
+    assert (code, throttle_time_ms) == (0, 60)
     assert [tuple(each)[:7] for each in found] == [
         ("äh", 0, 0, 2**40, 7, start, [AbortedTransaction(1, 2), AbortedTransaction(3, 4)]),
         ("äh", 1, 1, 2**40 + 1, 7, start, None),

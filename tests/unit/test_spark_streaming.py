@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from helpers.fake_broker import FakeBroker, FakeLog
-from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from protocol.errors import Code
@@ -256,7 +256,7 @@ def test_a_new_partition_that_lost_its_beginning(
     assert "t-1 [0, 4) is not read" in caplog.text
 
 
-@pytest.mark.parametrize("subscription", [{}, {"subscribe": "t,u"}, {"subscribePattern": "[tu]"}, {"assign": '{"t": [0, 1], "u": [0]}'}])
+@pytest.mark.parametrize("subscription", [{"subscribe": "t,u"}, {"subscribePattern": "[tu]"}, {"assign": '{"t": [0, 1], "u": [0]}'}])
 def test_partitions_that_are_gone(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture, planner: Callable[..., StreamPlanner], subscription: dict[str, str]
 ) -> None:
@@ -268,6 +268,34 @@ def test_partitions_that_are_gone(
     assert "u-0 is gone" in caplog.text
     assert ("topic 'u' does not exist" in caplog.text) is (subscription == {"subscribe": "t,u"})
     assert stream.ranges(start, {T0: 100, T1: 10}) == []
+
+
+@pytest.mark.parametrize("subscription", [{}, {"subscribePattern": "t"}, {"assign": '{"t": [0, 1]}'}])
+def test_topics_that_are_not_asked_for_any_more(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture, planner: Callable[..., StreamPlanner], subscription: dict[str, str]
+) -> None:
+    """They are not lost, but a query that leaves them out by mistake would skip their records."""
+    broker.logs["u", 0] = FakeLog(end_offset=9)
+    start = {T0: 100, T1: 10, U0: 7}
+    option = next(iter(subscription), "subscribe")
+    with pytest.raises(DataLossError, match=rf"u-0 was read up to offset 7, and the option {option} leaves it out.*failOnDataLoss"):
+        planner(**subscription).latest(start)
+    assert planner(**subscription, failOnDataLoss="false").latest(start) == {T0: 100, T1: 10}
+    assert f"the option {option} leaves it out" in caplog.text
+
+
+def test_a_batch_is_planned_again_after_its_topic_was_deleted(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture, planner: Callable[..., StreamPlanner]
+) -> None:
+    """The offsets of the batch are in the checkpoint for ever: a query that may lose records has to get past it."""
+    start, end = {T0: 10, T1: 2, U0: 3}, {T0: 20, T1: 10, U0: 7}
+    with pytest.raises(DataLossError, match=r"u-0 is gone, and \[3, 7\) of it is in a batch that is run again: .*failOnDataLoss"):
+        planner(subscribe="t,u").ranges(start, end)
+    stream = planner(subscribe="t,u", failOnDataLoss="false")
+    assert stream.ranges(start, end) == [OffsetRange("t", 0, 10, 20), OffsetRange("t", 1, 2, 10)]
+    assert "u-0 is gone" in caplog.text
+    del broker.logs["t", 1]
+    assert planner(failOnDataLoss="false").ranges(start, end) == [OffsetRange("t", 0, 10, 20)], "one partition less"
 
 
 def test_a_topic_that_vanishes_under_the_query_is_noticed_at_once(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
@@ -412,6 +440,18 @@ def test_a_batch_read_up_to_given_offsets_beyond_an_open_transaction(broker: Fak
     assert not caplog.text, "an end beyond the log is no matter of transactions"
 
 
+def test_a_log_that_grows_between_two_questions_has_no_open_transaction(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+    def grow(request: Any) -> None:
+        if isinstance(request, ListOffsetsRequest) and not request.isolation_level:
+            broker.logs["t", 0].end_offset = 105
+
+    broker.disturb = grow
+    options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "t", "onOpenTransaction": "end"}
+    parsed = parse_source_options(options | {"endingOffsets": '{"t": {"0": 110, "1": 10}}'})
+    with Client(parsed.client) as client:
+        assert [each.end_offset for each in plan(client, parsed)] == [110, 10], "what is beyond the log is for the task to tell"
+
+
 def test_a_batch_read_up_to_a_timestamp_beyond_an_open_transaction(broker: FakeBroker) -> None:
     batches = [bytes(encode_batch([NewRecord(None, b"v", at)], base_offset=place)) for place, at in enumerate((100, 200, 300))]
     broker.logs = {("t", 0): FakeLog(batches, stable_offset=1)}
@@ -440,8 +480,8 @@ def test_a_task_that_meets_an_open_transaction_waits_or_ends(broker: FakeBroker,
     seen: list[int] = []
 
     def disturb(request: Any) -> None:
-        seen.append(1)
-        if len(seen) == 5:
+        seen.append(isinstance(request, FetchRequest))
+        if sum(seen) == 3:
             log.stable_offset = None
 
     broker.disturb = disturb
