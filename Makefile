@@ -1,4 +1,4 @@
-# make install | run | demo | test | check | oracle | bench | bench-eos | sim | torture. Everything is installed into .venv.
+# make install | run | demo | test | check | oracle | bench | bench-eos | sim | torture | torture-spark. Everything is installed into .venv.
 
 PYTHON ?= python3
 VENV := .venv
@@ -9,7 +9,7 @@ PROCESSES ?= 2
 SEEDS ?= 1000
 MINUTES ?= 3
 
-.PHONY: install run demo test test-quick check oracle bench bench-eos sim torture clean
+.PHONY: install run demo test test-quick check oracle bench bench-eos sim torture torture-spark clean
 
 install: $(VENV)/.installed
 
@@ -59,6 +59,9 @@ sim: install
 
 torture: install
 	$(BIN)/python -m bench.torture --minutes $(MINUTES)
+
+torture-spark: install
+	$(BIN)/python -m bench.spark_torture --minutes $(MINUTES)
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

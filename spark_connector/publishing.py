@@ -32,6 +32,10 @@ class Publication(NamedTuple):
     byte_count: int
     attempts: int
 
+    def last_committed(self, batch_id: int) -> int:
+        """The last batch that is surely committed. One without rows leaves no trace: another driver may have some for it, and publish them."""
+        return batch_id if self.already or self.record_count else batch_id - 1
+
 
 def publish(
     options: ClientOptions,

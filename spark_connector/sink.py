@@ -32,9 +32,11 @@ from spark_connector.spool import (
     EncodedBatch,
     SpoolError,
     SpoolWriter,
+    delete_batches,
     delete_directory,
     delete_spool,
     from_message,
+    is_local,
     join_uri,
     read_spool,
     to_message,
@@ -195,16 +197,24 @@ class _Writer:
                 except (OSError, SpoolError) as error:
                     logger.warning("barnabas: the spool file %s could not be deleted and can be removed by hand: %s", message.spool, error)
 
-    def clean_up(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """Delete all files of a batch that is committed, also what failed and speculative tasks left."""
-        spooled = [message for message in messages if isinstance(message, BatchMessage) and message.spool is not None]
-        if not spooled:
-            return
-        directory = join_uri(self.spool_directory(), spooled[0].write_id, str(batch_id))
+    def clean_up(self, messages: Sequence[WriterCommitMessage | None], last: int | None) -> None:
+        """Delete all files of batches up to the last that is committed (None: of all): nobody needs them any more.
+
+        Beside those of the messages there may be some of failed and speculative tasks, of a driver that was killed and whose successor had less to
+        write into files, and of a zombie that ran a batch again.
+        """
+        found = [message for message in messages if isinstance(message, BatchMessage)]
+        directory = join_uri(self.spool_directory(), found[0].write_id)
+        if not is_local(directory) and all(message.spool is None for message in found):
+            return  # it would take a request; the next batch that has files sees to them
         try:
-            delete_directory(directory)
+            if last is None:
+                delete_directory(directory)
+            else:
+                delete_batches(directory, last)
         except (OSError, SpoolError) as error:
-            logger.warning("barnabas: the spool directory %s could not be deleted and can be removed by hand: %s", directory, error)
+            which = "" if last is None else f" of batches up to {last}"
+            logger.warning("barnabas: spool files in %s%s could not be deleted and can be removed by hand: %s", directory, which, error)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
@@ -229,8 +239,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         if not any(isinstance(message, BatchMessage) for message in messages):
             raise _plain(NOT_CONTINUOUS)
         query_id = next(message.write_id for message in messages if isinstance(message, BatchMessage))
-        self.publish(messages, batchId, self._what(query_id, batchId))
-        self.clean_up(messages, batchId)
+        done = self.publish(messages, batchId, self._what(query_id, batchId))
+        self.clean_up(messages, done.last_committed(batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self.delete_files(messages)
@@ -252,8 +262,9 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         if messages:
-            self.publish(messages, self.options.batch_id, self._what())
-            self.clean_up(messages, self.options.batch_id)
+            done = self.publish(messages, self.options.batch_id, self._what())
+            is_named = self.options.write_id is not None  # else nobody will ever repeat it
+            self.clean_up(messages, done.last_committed(self.options.batch_id) if is_named else None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self.delete_files(messages)

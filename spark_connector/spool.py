@@ -176,6 +176,19 @@ def delete_directory(uri: str) -> None:
         pass
 
 
+def delete_batches(directory_uri: str, last: int) -> None:
+    """Remove the directories of a write's batches up to the number `last`. Raises: OSError, SpoolError."""
+    file_system, path = _opened(directory_uri)
+    for info in file_system.get_file_info(arrow_fs.FileSelector(path, allow_not_found=True)):
+        if info.base_name.isdigit() and int(info.base_name) <= last:
+            delete_directory(join_uri(directory_uri, info.base_name))
+
+
+def is_local(uri: str) -> bool:
+    """Whether looking there costs nothing worth speaking of, and asks no other machine."""
+    return os.path.isabs(uri) or urlsplit(uri).scheme == "file"
+
+
 def delete_spool(uri: str) -> None:
     """Remove one file; nothing where it isn't there. Raises: OSError, SpoolError."""
     file_system, path = _opened(uri)

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from helpers.e2e_clients import QUIET, consumer, create_topic, read_all, send_all, unique, values_of
+from helpers.e2e_clients import PATIENCE_S, QUIET, consumer, create_topic, read_all, send_all, unique, values_of
 from helpers.spark_driver import through_slow_starts
 
 from barnabas import BrokerProcess
@@ -65,7 +65,7 @@ def stream(spark: SparkSession, broker: BrokerProcess, source: str, topic: str, 
 
     def run() -> StreamingQuery:
         query = writer.start()
-        assert query.awaitTermination(120), "the query does not end"
+        assert query.awaitTermination(600), "the query does not end"
         return query
 
     return through_slow_starts(run)
@@ -75,11 +75,11 @@ def records(broker: BrokerProcess, topic: str) -> list[Record]:
     """By partition, in the order of the log."""
     reader = consumer(broker.bootstrap_servers, isolation_level="read_committed", enable_partition_eof=True)
     try:
-        open_partitions = set(reader.list_topics(topic, 20).topics[topic].partitions)
+        open_partitions = set(reader.list_topics(topic, PATIENCE_S).topics[topic].partitions)
         reader.assign([confluent_kafka.TopicPartition(topic, index, 0) for index in open_partitions])
         found = []
         while open_partitions:
-            (message,) = reader.consume(1, 20) or [None]
+            (message,) = reader.consume(1, PATIENCE_S) or [None]
             assert message is not None, f"no end of {open_partitions}"
             if message.error() is not None:
                 open_partitions.discard(message.partition())
@@ -119,7 +119,7 @@ def test_a_key_goes_where_the_java_client_sends_it(spark: SparkSession, broker: 
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random", **QUIET})
     for key in keys:
         producer.produce(java, b"", key.encode())
-    producer.flush(20)
+    producer.flush(PATIENCE_S)
     write(spark.createDataFrame([(key, "v") for key in keys], "key string, value string"), broker.bootstrap_servers, topic)
     expected = {seen.key: seen.partition for seen in read_all(broker.bootstrap_servers, java)}
     assert {seen.key: seen.partition for seen in read_all(broker.bootstrap_servers, topic)} == expected
@@ -319,7 +319,7 @@ def test_modes_that_cannot_keep_the_promise(
     def run() -> None:
         query = writer.start()
         try:
-            assert query.awaitTermination(120), "it runs"
+            assert query.awaitTermination(600), "it runs"
         finally:
             query.stop()
 

@@ -38,8 +38,9 @@ BATCHES, RECORDS_PER_BATCH = 8, 300
 SINK = {
     "kafka.batch.size": "1024",
     "kafka.max.request.size": "1024",
-    "kafka.request.timeout.ms": "120000",
-    "kafka.delivery.timeout.ms": "300000",
+    "kafka.request.timeout.ms": "600000",
+    "kafka.delivery.timeout.ms": "900000",
+    "kafka.transaction.timeout.ms": "900000",
     "inlineBytes": "0",
 }
 
@@ -146,7 +147,7 @@ def wakes_in_the_batch_of_its_successor(proxy: KafkaProxy, zombie: Driver, numbe
     def wake() -> Action:
         proxy.on_response(OFFSET_FETCH, lambda frame: looked.set())
         zombie.thaw()
-        looked.wait(90)  # the zombie's own words are judged at its end
+        looked.wait(500)  # the zombie's own words are judged at its end
         return PASS
 
     on_batch(proxy, number, PRODUCE, wake, nth=1)

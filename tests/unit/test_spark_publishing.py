@@ -43,8 +43,8 @@ def cluster() -> Iterator[FakeCluster]:
 
 
 def publisher_for(cluster: FakeCluster, **settings: Any) -> Publisher:
-    options = ClientOptions((("127.0.0.1", cluster.port),), retry_backoff_ms=1, request_timeout_ms=5000)
-    return Publisher(options, PublishSettings(**{"delivery_timeout_ms": 5000, **settings}))
+    options = ClientOptions((("127.0.0.1", cluster.port),), retry_backoff_ms=1, request_timeout_ms=600_000)
+    return Publisher(options, PublishSettings(**{"delivery_timeout_ms": 600_000, **settings}))
 
 
 def publish(cluster: FakeCluster, batch_id: int, *batches: EncodedBatch, **settings: Any) -> Publication:
@@ -141,7 +141,10 @@ def test_an_unstable_offset_is_waited_for(cluster: FakeCluster) -> None:
     assert publish(cluster, 0, encoded(0, b"a")).attempts == 2
 
 
-def test_a_topic_that_gets_its_leader_late_is_waited_for_without_a_new_attempt(cluster: FakeCluster) -> None:
+def test_a_topic_that_gets_its_leader_late_is_waited_for_without_a_new_attempt(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_connector.transactions.UNKNOWN_TOPIC_PATIENCE_MS", 600_000)
     left = [Code.LEADER_NOT_AVAILABLE, Code.UNKNOWN_TOPIC_OR_PARTITION, Code.LEADER_NOT_AVAILABLE]
     cluster.disturb = lambda node, request: left.pop() if isinstance(request, MetadataRequest) and left else None
     assert publish(cluster, 0, encoded(0, b"a", topic="new")).attempts == 1

@@ -1,0 +1,435 @@
+"""`python -m bench.publish_torture --minutes N --seed S`: what the Spark sink's promise rests on, without Spark, under random harm.
+
+Drivers of one query publish batch after batch through the sink's own publisher and spool files, and keep a commit log as Spark does: a file for
+each batch, made by one of them only. Their plans are not deterministic: each attempt at a batch has rows of its own, in an order of its own, in
+partitions and topics by chance, and now and then none. Drivers are killed, and stopped, replaced and woken as zombies; the broker is killed and
+stopped; connections end, answers are lost or late at any request; timeouts are so short that they are met. Some hundred batches a minute, where
+Spark gets through a dozen (`bench.spark_torture`).
+
+At the end each batch of the log is in the topics with all rows of exactly one attempt, or with none where a driver was told that it had none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+for _path in (str(ROOT), str(ROOT / "tests")):
+    if _path not in sys.path:
+        sys.path.insert(0, _path)
+
+from barnabas import BrokerProcess  # noqa: E402  (found by the path above)
+from bench.torture import Diary  # noqa: E402
+from protocol.records import NewRecord, encode_batch  # noqa: E402
+from spark_connector.connection import ClientError  # noqa: E402
+from spark_connector.options import ClientOptions  # noqa: E402
+from spark_connector.publishing import Publisher, PublishSettings  # noqa: E402
+from spark_connector.spool import EncodedBatch, SpoolError, SpoolWriter, delete_batches, read_spool  # noqa: E402
+
+PARTITIONS, TOPICS = 3, 2
+ROUND_S = 60.0
+MAX_ROWS, BATCH_ROWS = 40, 7
+LAST_BATCHES = 10
+CLIENT_ID = "torture-publisher"
+# The names of kafka_proxy; the last is where most can be lost.
+KINDS = (
+    "INIT_PRODUCER_ID",
+    "OFFSET_FETCH",
+    "ADD_PARTITIONS_TO_TXN",
+    "PRODUCE",
+    "ADD_OFFSETS_TO_TXN",
+    "TXN_OFFSET_COMMIT",
+    *["END_TXN"] * 2,
+)
+
+
+class Row(NamedTuple):
+    """A record of the output: row `number` of an attempt at a batch."""
+
+    topic: str
+    partition: int
+    offset: int
+    batch: int
+    number: int
+    attempt: str
+
+
+def row_count(batch: int) -> int:
+    """The same for all attempts but those that come out empty."""
+    return random.Random(batch).randrange(MAX_ROWS)
+
+
+def value_of(batch: int, index: int, attempt: str) -> bytes:
+    return f"{batch}|{index}|{attempt}".encode()
+
+
+# --- a driver -----------------------------------------------------------------------------------------------------------------------------
+
+
+class Driver:
+    """Publishes the batches that the commit log lacks, until another one is faster."""
+
+    def __init__(self, servers: str, topics: str, directory: str, session: str) -> None:
+        self.topics = topics.split(",")
+        self.directory, self.session = Path(directory), session
+        self.random = random.Random(session)
+        self.diary = Diary(str(self.directory / f"diary-{session}"))
+        host, _, port = servers.rpartition(":")
+        self.options = ClientOptions(
+            ((host, int(port)),), CLIENT_ID, request_timeout_ms=self.random.choice((700, 4000)), retry_backoff_ms=20
+        )
+        self.settings = PublishSettings(
+            transaction_timeout_ms=self.random.choice((800, 3000)),
+            delivery_timeout_ms=20_000,
+            max_request_bytes=self.random.choice((1024, 4096, 1 << 20)),
+            in_flight=self.random.choice((1, 2, 5)),
+        )
+
+    def run(self) -> None:
+        parent = os.getppid()
+        publisher = Publisher(self.options, self.settings)
+        while os.getppid() == parent:
+            batch = next_batch(self.directory)
+            try:
+                self._publish(publisher, batch)
+            except (ClientError, SpoolError) as error:
+                self.diary("failed", batch=batch, text=str(error))
+                continue
+            try:
+                os.close(os.open(self.directory / "commits" / str(batch), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            except FileExistsError:
+                self.diary("concurrent", batch=batch)
+                return
+            if self.random.random() < 0.3:  # Spark's sink has connections of its own for each batch
+                publisher.close()
+
+    def _publish(self, publisher: Publisher, batch: int) -> None:
+        attempt = f"{self.session}.{os.urandom(3).hex()}"
+        batches = list(self._batches(batch, attempt))
+        spool = str(self.directory / "spool")
+        read: Callable[[], Iterable[EncodedBatch]] = lambda: batches  # noqa: E731
+        if batches and self.random.random() < 0.5:
+            with SpoolWriter(f"{spool}/{batch}", attempt) as writer:
+                for each in batches:
+                    writer.append(each)
+            read = partial(read_spool, writer.uri)
+        name = self.topics[0]
+        done = publisher.publish(
+            transactional_id=name, group_id=name, batch_id=batch, metadata=attempt, batches=lambda: self._slowly(read())
+        )
+        self.diary("published", batch=batch, attempt=attempt, already=done.already, records=done.record_count)
+        delete_batches(spool, done.last_committed(batch))
+
+    def _slowly(self, batches: Iterable[EncodedBatch]) -> Iterator[EncodedBatch]:
+        """So that there is a middle of a batch to be killed in."""
+        for batch in batches:
+            time.sleep(self.random.uniform(0, 0.004))
+            yield batch
+
+    def _batches(self, batch: int, attempt: str) -> Iterator[EncodedBatch]:
+        order = list(range(row_count(batch))) if self.random.random() > 0.05 else []
+        self.random.shuffle(order)
+        now_ms = time.time_ns() // 1_000_000
+        for start in range(0, len(order), BATCH_ROWS):
+            records = [NewRecord(None, value_of(batch, index, attempt), now_ms) for index in order[start : start + BATCH_ROWS]]
+            where = self.random.choice(self.topics), self.random.randrange(PARTITIONS)
+            yield EncodedBatch(*where, len(records), encode_batch(records, transactional=True))
+
+
+def commit_log(directory: Path) -> list[int]:
+    return sorted(int(name) for name in os.listdir(directory / "commits"))
+
+
+def next_batch(directory: Path) -> int:
+    return max(commit_log(directory), default=-1) + 1
+
+
+# --- judgement ----------------------------------------------------------------------------------------------------------------------------
+
+
+def judge(rows: Iterable[Row], log: list[int], empty: set[int]) -> Iterator[str]:
+    """All that is wrong with the output. empty: the batches of which a driver was told that its attempt had no rows."""
+    if log != list(range(len(log))):
+        yield f"the commit log has holes: {log}"
+    attempts: dict[int, dict[str, Counter[int]]] = defaultdict(lambda: defaultdict(Counter))
+    last: dict[tuple[str, int], int] = {}
+    for row in sorted(rows):
+        attempts[row.batch][row.attempt][row.number] += 1
+        if row.batch < last.get((row.topic, row.partition), 0):
+            yield f"{row} lies behind batch {last[row.topic, row.partition]}"
+        last[row.topic, row.partition] = row.batch
+    for batch, found in sorted(attempts.items()):
+        if len(found) > 1:
+            yield f"batch {batch} is there with rows of several attempts: {sorted(found)}"
+        for attempt, indexes in found.items():
+            if set(indexes) != set(range(row_count(batch))):
+                yield f"batch {batch} is torn: {len(indexes)} of {row_count(batch)} rows of {attempt}"
+            if doubled := [index for index, count in indexes.items() if count > 1]:
+                yield f"batch {batch} has rows twice: {doubled}"
+    for batch in log:
+        if batch not in attempts and batch not in empty and row_count(batch):
+            yield f"batch {batch} is lost"
+
+
+# --- chaos --------------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Report:
+    """What a round did and what is wrong."""
+
+    seed: int
+    findings: list[str] = field(default_factory=list)
+    deeds: Counter[str] = field(default_factory=Counter)
+    schedule: list[str] = field(default_factory=list)
+    batches: int = 0
+    rows: int = 0
+    already: int = 0
+    failures: int = 0
+    sessions: int = 0
+
+    def __str__(self) -> str:
+        deeds = ", ".join(f"{count} {deed}" for deed, count in sorted(self.deeds.items()))
+        return (
+            f"seed {self.seed}: {self.batches} batches, {self.rows} rows, {self.sessions} drivers, {self.already} batches found committed, "
+            f"{self.failures} attempts failed for good; {deeds}; {len(self.findings)} findings"
+        )
+
+
+@dataclass
+class Zombie:
+    """A driver that was replaced; it sleeps until it wakes, and is killed when it was awake for a while."""
+
+    process: subprocess.Popen[bytes]
+    due: float
+    is_awake: bool = False
+
+
+class Round:
+    """One query on a broker of its own."""
+
+    def __init__(self, broker: BrokerProcess, proxy: Any, seed: int, directory: Path) -> None:
+        self.broker, self.proxy, self.directory = broker, proxy, directory
+        self.random = random.Random(seed)
+        self.report = Report(seed)
+        self.topics: list[str] = []
+        self.zombies: list[Zombie] = []
+        self._began = time.monotonic()
+        for name in ("commits", "spool"):
+            (directory / name).mkdir(parents=True)
+
+    def run(self, seconds: float) -> Report:
+        from bench.common import create_topic
+
+        self.topics = [f"published-{self.report.seed}-{index}" for index in range(TOPICS)]
+        for topic in self.topics:
+            create_topic(self.broker, topic, PARTITIONS)
+        self._began = time.monotonic()
+        self.driver = self._start()
+        try:
+            while time.monotonic() < self._began + seconds:
+                time.sleep(self.random.uniform(0.02, 0.8))
+                if self.driver.poll() is not None:
+                    self._note("driver ended by itself")
+                    self.driver = self._start()
+                self._see_to_zombies()
+                self._disturb()
+            self._heal()
+        finally:
+            self.proxy.clear()
+            for process in [self.driver, *(zombie.process for zombie in self.zombies)]:
+                process.kill()
+                process.wait()
+        self._judge()
+        return self.report
+
+    def _note(self, deed: str, more: str = "") -> None:
+        self.report.deeds[deed] += 1
+        self.report.schedule.append(f"{time.monotonic() - self._began:8.2f} {deed} {more} (batch {next_batch(self.directory)})")
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self.report.sessions += 1
+        command = [sys.executable, "-m", "bench.publish_torture", "--driver", self.proxy.bootstrap_servers, ",".join(self.topics)]
+        return subprocess.Popen([*command, str(self.directory), f"driver-{self.report.sessions}"], cwd=ROOT)
+
+    def _see_to_zombies(self) -> None:
+        for zombie in list(self.zombies):
+            if zombie.due > time.monotonic():
+                continue
+            if zombie.is_awake:
+                zombie.process.kill()
+                zombie.process.wait()
+                self.zombies.remove(zombie)
+                continue
+            zombie.process.send_signal(signal.SIGCONT)
+            zombie.due, zombie.is_awake = time.monotonic() + self.random.uniform(0.5, 6), True
+            self._note("zombie wakes")
+
+    def _disturb(self) -> None:
+        deeds = ["driver killed"] * 3 + ["driver replaced"] * 3 + ["driver paused", "broker killed", "broker paused", "connections cut"]
+        deed = self.random.choice([*deeds, *["frame"] * 8])
+        if deed == "frame":
+            self._arm(self.driver)
+            return
+        self._note(deed)
+        if deed == "driver killed":
+            self.driver.kill()
+            self.driver.wait()
+            self.driver = self._start()
+        elif deed == "driver replaced":
+            self.driver.send_signal(signal.SIGSTOP)
+            self.zombies.append(Zombie(self.driver, time.monotonic() + self.random.uniform(0.3, 5)))
+            self.driver = self._start()
+        elif deed == "driver paused":
+            self._pause(self.driver, self.random.choice((0.5, 1.5, 4.0)))
+        elif deed == "broker killed":
+            self.broker.kill()
+            self.broker.restart()
+        elif deed == "broker paused":
+            assert self.broker.process is not None
+            self._pause(self.broker.process, self.random.choice((0.2, 1.0, 3.0)))
+        else:
+            self.proxy.cut_all()
+
+    def _pause(self, process: subprocess.Popen[Any], seconds: float) -> None:
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        process.send_signal(signal.SIGCONT)
+
+    def _arm(self, driver: subprocess.Popen[bytes]) -> None:
+        """Harm at a frame that is drawn, which may come at once, later, or never."""
+        from helpers import kafka_proxy as wire
+
+        kind, harm = self.random.choice(KINDS), self.random.choice(("cut", "pass then cut", "swallow", "late", "stop"))
+        side, after = self.random.choice(("request", "answer")), self.random.choice((0, 0, 1, 2))
+        seconds = self.random.uniform(0.1, 4)
+
+        def act(_: Any) -> Any:
+            self._note(f"frame: {harm}", f"{side} {after} of {kind}")
+            if harm == "late":
+                time.sleep(seconds)
+            elif harm == "stop":
+                driver.send_signal(signal.SIGSTOP)
+                threading.Timer(seconds, driver.send_signal, (signal.SIGCONT,)).start()
+            return {"cut": wire.CUT, "pass then cut": wire.PASS_THEN_CUT, "swallow": wire.SWALLOW}.get(harm, wire.PASS)
+
+        self.proxy.clear()
+        on = self.proxy.on_request if side == "request" else self.proxy.on_response
+        on(getattr(wire, kind), wire.once(act, after=after))
+
+    def _heal(self) -> None:
+        """One driver is left, and must get on; what others had open is ended by it or by its timeout."""
+        self.proxy.clear()
+        for process in [self.driver, *(zombie.process for zombie in self.zombies)]:
+            process.kill()
+            process.wait()
+        self.zombies.clear()
+        self.driver = self._start()
+        aim, end = next_batch(self.directory) + LAST_BATCHES, time.monotonic() + 120
+        while next_batch(self.directory) < aim:
+            if time.monotonic() > end or self.driver.poll() is not None:
+                self.report.findings.append("the last driver does not get on, and nothing is in its way")
+                return
+            time.sleep(0.05)
+
+    def _judge(self) -> None:
+        report, empty = self.report, set()
+        for path in self.directory.glob("diary-*"):
+            for line in path.read_text().splitlines():
+                told = json.loads(line)
+                report.failures += told["is"] == "failed"
+                if told["is"] == "published":
+                    report.already += told["already"]
+                    if not told["already"] and not told["records"]:
+                        empty.add(told["batch"])
+        rows = self._rows()
+        log = commit_log(self.directory)
+        # One that was killed between the end of its transaction and the log has published a batch that is not in the log.
+        report.batches, report.rows = len(log), len(rows)
+        report.findings += judge(rows, log, empty)
+        self._judge_spool(max(log, default=-1))
+
+    def _judge_spool(self, last: int) -> None:
+        """Only those of the last batch may be left, if it had no rows, and of the one that was under way."""
+        for name in os.listdir(self.directory / "spool"):
+            if int(name) < last:
+                self.report.findings.append(f"spool files of batch {name} are left, and {last} is committed")
+
+    def _rows(self) -> list[Row]:
+        """Once all transactions are ended: readers of committed records see nothing behind an open one."""
+        from helpers.e2e_clients import read_all
+
+        self.driver.kill()
+        self.driver.wait()
+        # Another attempt at the first batch takes the id, which ends what was open, and must find it committed.
+        row = EncodedBatch(self.topics[0], 0, 1, encode_batch([NewRecord(None, value_of(0, 0, "again"), 0)], transactional=True))
+        options = ClientOptions((("127.0.0.1", self.broker.port),), CLIENT_ID)
+        name = self.topics[0]
+        with Publisher(options) as publisher:
+            publisher.publish(transactional_id=name, group_id=name, batch_id=0, metadata="again", batches=lambda: [row])
+        rows = []
+        for topic in self.topics:
+            for seen in read_all(self.broker.bootstrap_servers, topic, timeout_s=120):
+                batch, index, attempt = (seen.value or b"").decode().split("|")
+                rows.append(Row(topic, seen.partition, seen.offset, int(batch), int(index), attempt))
+        return rows
+
+
+def torture(seconds: float, *, seed: int, directory: Path, round_s: float = ROUND_S) -> Iterator[Report]:
+    """Rounds until the time is up, all on one broker."""
+    from helpers.kafka_proxy import KafkaProxy
+
+    end = time.monotonic() + seconds
+    with KafkaProxy() as proxy:
+        settings = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
+        with BrokerProcess(directory / "data", settings=settings) as broker:
+            proxy.broker_port = broker.port
+            while (left := end - time.monotonic()) > 0:
+                yield Round(broker, proxy, seed, directory / f"seed-{seed}").run(min(left, round_s))
+                seed += 1
+
+
+def main() -> int:
+    """0: nothing was found."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.publish_torture", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=1.0, help="in rounds of a minute")
+    parser.add_argument("--seed", type=int, default=None, help="of what is done when; how the processes meet it is not repeatable")
+    parser.add_argument("--driver", nargs=4, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.driver:
+        Driver(*options.driver).run()
+        return 0
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 30)
+    directory = Path(tempfile.mkdtemp(prefix="barnabas-publish-torture-"))
+    found = False
+    for report in torture(options.minutes * 60, seed=seed, directory=directory):
+        print(report, flush=True)
+        if report.findings:
+            found = True
+            print("   what was done, by seconds:", *report.schedule, sep="\n      ")
+            print(*(f"   FOUND {finding}" for finding in report.findings[:40]), f"   all is kept in {directory}", sep="\n", flush=True)
+    if not found:
+        shutil.rmtree(directory, ignore_errors=True)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,242 @@
+"""The processes of `bench.spark_torture` that are killed: feeders of the input, and drivers of the query."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from bench.spark_torture_judging import COPIED, COUNTED, DISTINCT, SCATTERED, SHUFFLED, WINDOW_MS
+from bench.torture import PATIENT, Diary, Worker
+
+WATERMARK_S = 90  # longer than most records wait: those of young partitions come sooner than those of old ones
+SINK_ID, SOURCE_ID = "torture-sink", "torture-source"
+KEYS = 23
+
+
+# --- the input ----------------------------------------------------------------------------------------------------------------------------
+
+
+class Feeder(Worker):
+    """Writes into all partitions that the file `layout.json` beside its diary names, as it changes."""
+
+    def __init__(self, servers: str, topic: str, slot: str, session: str, path: str) -> None:
+        super().__init__(servers, topic, slot, session, path)
+        self._layout_path = Path(path).with_name("layout.json")
+        self._layout: dict[str, int] = {}
+
+    def _places(self, client: Any) -> list[tuple[str, int]]:
+        """Partitions that the client knows of: a record to one that it does not know would be refused at once."""
+        from confluent_kafka import KafkaException
+
+        layout = json.loads(self._layout_path.read_text())
+        if layout != self._layout:
+            try:
+                known = client.list_topics(timeout=5).topics
+            except KafkaException:
+                known = {}
+            layout = {name: min(count, len(known[name].partitions)) for name, count in layout.items() if name in known} or self._layout
+            self._layout = layout
+        return [(name, index) for name, count in layout.items() for index in range(count)]
+
+    def put(self, client: Any, topic: str, partition: int, transaction: str | None = None) -> None:
+        self.sent += 1
+        self.steps += 1
+        identity = f"{self.slot}.{self.sent - self.sent % self.random.randint(1, 3)}"
+        value = f"{self.session}.{self.sent}={identity}@{time.time_ns() // 1_000_000}"
+        self.diary("send", value=value, transaction=transaction)
+
+        def on_delivery(error: Any, message: Any) -> None:
+            self.diary("ok" if error is None else "unknown", value=value)
+
+        client.produce(topic, value.encode(), f"k{self.random.randrange(KEYS)}", partition=partition, on_delivery=on_delivery)
+        client.poll(0)
+
+    def _pause(self, client: Any, seconds: float) -> None:
+        time.sleep(self.random.uniform(0, 2 * seconds))
+        client.poll(0)
+        self.steps += 1
+
+    def plain(self) -> None:
+        client = self.producer(**PATIENT)
+        while not self.ending:
+            places = self._places(client)
+            for _ in range(self.random.randrange(1, 8)):
+                if places:
+                    self.put(client, *self.random.choice(places))
+            self._pause(client, 0.06)
+        self._drain(client, 60)
+
+    def transact(self) -> None:
+        from confluent_kafka import KafkaException
+
+        while not self.ending:
+            client = self.transactional()
+            try:
+                while not self.ending and self._transaction(client):
+                    self._pause(client, 0.25)
+            except KafkaException as failure:
+                self.diary("session-end", code=failure.args[0].name())
+
+    def _transaction(self, client: Any) -> bool:
+        """False: it is left as it is, for the next session of the id to fence."""
+        places = self._places(client)
+        if not places:
+            return True
+        name = self.begin(client)
+        for _ in range(self.random.randrange(1, 25)):
+            self.put(client, *self.random.choice(places), transaction=name)
+        chance = self.random.random()
+        if chance < 0.1:
+            self._drain(client, 2)
+            if self.random.random() < 0.3:
+                time.sleep(self.random.uniform(0, 4))
+            return False
+        self._end_transaction(client, name, abort=chance < 0.3)
+        return True
+
+
+def feed(role: str, *arguments: str) -> None:
+    """The main function of a feeder."""
+    feeder = Feeder(*arguments)
+    (feeder.plain if role == "plain" else feeder.transact)()
+
+
+# --- the query ----------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Drive:
+    """What a driver is told. `finish`: to read to the end of the input, and end."""
+
+    servers: str
+    plan: str
+    pattern: str
+    sinks: list[str]
+    checkpoint: str
+    diary: str
+    finish: bool = False
+    seed: int = 0
+    cores: str = "2"
+    source: dict[str, str] = field(default_factory=dict)
+    sink: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def drawn(chance: random.Random) -> dict[str, Any]:
+    """Options that a query may change from one start to the next."""
+    source = {"maxOffsetsPerTrigger": str(chance.choice((100, 300, 1000, 5000)))}
+    if chance.random() < 0.3:
+        source["minPartitions"] = str(chance.choice((4, 7)))
+    sink = {
+        "inlineBytes": chance.choice(("0", "0", "3000", "262144")),
+        "kafka.compression.type": chance.choice(("none", "gzip", "snappy", "lz4", "zstd")),
+        "kafka.batch.size": chance.choice(("1024", "1024", "16384", "524288")),
+        "kafka.max.request.size": chance.choice(("1024", "8192", "1048576")),
+        "kafka.max.in.flight.requests.per.connection": chance.choice(("1", "2", "5")),
+        "kafka.transaction.timeout.ms": chance.choice(("5000", "10000")),
+        "kafka.request.timeout.ms": chance.choice(("4000", "15000")),
+        "kafka.delivery.timeout.ms": chance.choice(("20000", "60000")),
+    }
+    return {"source": source, "sink": sink, "cores": chance.choice(("2", "2,4"))}
+
+
+def drive(text: str) -> int:
+    """The main function of a driver: 0 at the end of the input, 1 where the query failed for good; reasons are in the diary.
+
+    A query that is not the last is stopped after a while by `stop()`, and goes on in the same session with other options; often it is also started
+    again where it failed, as users do.
+    """
+    told = Drive(**json.loads(text))
+    diary, chance = Diary(told.diary), random.Random(told.seed)
+    from pyspark.errors import StreamingQueryException
+
+    from spark_connector.session import local_session
+
+    spark = local_session("torture", cores=told.cores, settings=told.settings)
+    diary("session")
+    try:
+        while True:
+            try:
+                if _run(spark, told, diary, None if told.finish else chance.uniform(0.5, 12)):
+                    break
+            except StreamingQueryException as error:
+                diary("failed", text=str(error))
+                print(f"the query failed: {error}", file=sys.stderr, flush=True)
+                if told.finish or chance.random() < 0.3:
+                    return 1
+            told = replace(told, **{name: value for name, value in drawn(chance).items() if name != "cores"})
+        if told.plan == COUNTED:
+            _end_of_time(told)  # a record so late that every window is over
+            _run(spark, told, diary, None)
+    except StreamingQueryException as error:
+        diary("failed", text=str(error))
+        return 1
+    finally:
+        spark.stop()
+    diary("done")
+    return 0
+
+
+def _run(spark: Any, told: Drive, diary: Diary, seconds: float | None) -> bool:
+    """Start the query, and stop it when the time is up. Gives whether it came to its end. Raises StreamingQueryException."""
+    reader = spark.readStream.format("barnabas").option("kafka.bootstrap.servers", told.servers).option("subscribePattern", told.pattern)
+    reader = reader.option("startingOffsets", "earliest").option("kafka.metadata.max.age.ms", "1500").option("kafka.client.id", SOURCE_ID)
+    rows = planned(told, reader.options(**told.source).load())
+    writer = rows.writeStream.format("barnabas").queryName("torture").option("checkpointLocation", told.checkpoint)
+    writer = writer.option("kafka.bootstrap.servers", told.servers).option("kafka.client.id", SINK_ID).options(**told.sink)
+    if told.finish:
+        writer = writer.trigger(availableNow=True)
+    query = writer.start()
+    diary("started")
+    last, end = None, None
+    while not query.awaitTermination(0.1):
+        progress = query.lastProgress
+        if progress is not None and progress["batchId"] != last:
+            last = progress["batchId"]
+            diary("progress", batch=last, rows=progress["numInputRows"])
+            end = end or (seconds and time.monotonic() + seconds)  # counted from the first batch: a start may take long
+        if end and time.monotonic() > end:
+            query.stop()
+            diary("stopped")
+            return False
+    return True
+
+
+def planned(told: Drive, rows: Any) -> Any:
+    """The query's plan: columns key, value and topic."""
+    from pyspark.sql import functions as f
+
+    chance = f.lit("-") if told.plan in (COPIED, DISTINCT) else f.hex((f.rand() * 1_000_000_000).cast("long"))
+    text = f.col("value").cast("string")
+    topic = f.lit(told.sinks[0])
+    if told.plan == COUNTED:
+        at = f.timestamp_millis(f.substring_index(text, "@", -1).cast("long"))
+        windows = rows.select("key", at.alias("at")).withWatermark("at", f"{WATERMARK_S} seconds")
+        counts = windows.groupBy(f.window("at", f"{WINDOW_MS} milliseconds"), "key").count()
+        value = f.concat_ws("|", f.unix_millis("window.start"), f.col("key").cast("string"), "count")
+        return counts.select("key", value.alias("value"), topic.alias("topic"))
+    if told.plan == SHUFFLED:
+        rows = rows.repartition(3, f.rand())
+    if told.plan == SCATTERED:
+        topic = f.when(f.rand() < 0.5, told.sinks[0]).otherwise(told.sinks[1])
+    if told.plan == DISTINCT:
+        identity = f.substring_index(f.substring_index(text, "=", -1), "@", 1)
+        rows = rows.withColumn("identity", identity).dropDuplicates(["identity"])
+    return rows.select("key", f.concat_ws("|", text, "topic", "partition", "offset", chance).alias("value"), topic.alias("topic"))
+
+
+def _end_of_time(told: Drive) -> None:
+    from confluent_kafka import Producer
+
+    client = Producer({"bootstrap.servers": told.servers})
+    topic = told.pattern.replace(".*", "a")
+    client.produce(topic, f"end=end@{time.time_ns() // 1_000_000 + 86_400_000}", "end", partition=0)
+    assert client.flush(60) == 0, "the broker is whole, and does not take a record"
