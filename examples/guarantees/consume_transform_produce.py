@@ -23,6 +23,7 @@ from guarantee_tools import (
     Steps,
     an_order,
     broker_at,
+    is_replaced,
     make_topic,
     new_consumer,
     next_offsets,
@@ -39,7 +40,6 @@ STEPS = {
     "at-least-once": ("half produced", "produced", "committed"),
     "exactly-once": ("half produced", "produced", "offsets sent", "committed"),
 }
-TAKEN = (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL)  # from a commit; from a read, where the client says that it cannot go on
 NO_LONGER_OURS = (KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID)
 
 
@@ -78,7 +78,7 @@ class Worker:
         self.batches = Batches(self.consumer, options.batch_size, forever=options.forever)
 
     def run(self) -> None:
-        """Work until all orders are done. Raises KafkaException; a fatal one, or one of TAKEN, where another has taken the place."""
+        """Work until all orders are done. Raises KafkaException; one that `is_replaced` knows where another has taken the place."""
         process = {"at-most-once": self.at_most_once, "at-least-once": self.at_least_once, "exactly-once": self.exactly_once}
         self.consumer.subscribe([self.options.input])
         try:
@@ -181,11 +181,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             worker.run()
         except KafkaException as failure:
-            error = failure.args[0]
-            if not error.fatal() and error.code() not in TAKEN:
-                raise
-            print(f"another process has taken the place of {options.member}, so this one ends ({error.name()})", file=sys.stderr)
-            return FENCED
+            if is_replaced(failure, options.member):
+                return FENCED
+            raise
         print(f"{options.guarantee}: {worker.count} orders done, {worker.aborted} transactions aborted and done again")
         if not options.bootstrap_servers:
             found = orders_in(read_committed(servers, options.output))

@@ -23,6 +23,7 @@ from barnabas import BrokerProcess
 HERE = Path(__file__).resolve().parent
 TIMEOUT_S = 30.0
 FENCED = 3  # exit code of a process whose place another one has taken
+TAKEN = (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL)  # from a commit; from a read, where the client says that it cannot go on
 
 CLIENT: dict[str, Any] = {
     "log_level": 2,  # that a broker goes away is part of the show
@@ -180,6 +181,15 @@ class Batches:
         elif error.fatal() or not error.retriable():
             raise KafkaException(error)
         return False
+
+
+def is_replaced(failure: KafkaException, member: str) -> bool:
+    """Whether another process has taken the member's place, which is said then."""
+    error = failure.args[0]
+    if not error.fatal() and error.code() not in TAKEN:
+        return False
+    print(f"another process has taken the place of {member}, so this one ends ({error.name()})", file=sys.stderr)
+    return True
 
 
 def next_offsets(batch: Sequence[Message]) -> list[TopicPartition]:

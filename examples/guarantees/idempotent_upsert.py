@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import psycopg
-from confluent_kafka import Message
-from guarantee_tools import Batches, Steps, an_order, new_consumer, next_offsets, publish, total_cents
+from confluent_kafka import KafkaException, Message
+from guarantee_tools import FENCED, Batches, Steps, an_order, is_replaced, new_consumer, next_offsets, publish, total_cents
 from postgres_worker import make_tables, place_for
 
 STEPS = ("stored", "committed")
@@ -110,7 +110,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         publish(servers, options.input, versions)
         with psycopg.connect(dsn, autocommit=True) as connection:
             make_tables(connection, TABLE)
-            applied = run(servers, connection, options)
+            try:
+                applied = run(servers, connection, options)
+            except KafkaException as failure:
+                if is_replaced(failure, options.member):
+                    return FENCED
+                raise
         print(f"{applied.changed} records changed the table, {applied.ignored} were repeated or too old")
         rows = rows_in(dsn)
         print(f"the table has {len(rows)} orders, of versions {sorted({version for version, _ in rows.values()})}")

@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import psycopg
-from confluent_kafka import Consumer, Message, TopicPartition
-from guarantee_tools import TIMEOUT_S, Batches, Steps, an_order, new_consumer, next_offsets, publish, total_cents
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from guarantee_tools import FENCED, TIMEOUT_S, Batches, Steps, an_order, is_replaced, new_consumer, next_offsets, publish, total_cents
 from postgres_worker import make_tables, place_for
 
 STEPS = ("rows inserted", "offsets moved", "stored")
@@ -164,6 +164,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         writer = Writer(consumer, Batches(consumer, options.batch_size, forever=options.forever), store)
         try:
             writer.run(options.input)
+        except KafkaException as failure:
+            if is_replaced(failure, options.member):
+                return FENCED
+            raise
         finally:
             consumer.close()
             store.close()

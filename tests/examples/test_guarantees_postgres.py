@@ -18,7 +18,7 @@ import idempotent_upsert
 import into_postgres
 import psycopg
 import pytest
-from guarantee_tools import SteppedProcess, an_order, make_topic, publish
+from guarantee_tools import FENCED, SteppedProcess, an_order, make_topic, publish
 from into_postgres import invoices_in
 from postgres_process import PostgresProcess
 from postgres_worker import make_tables
@@ -99,6 +99,19 @@ def test_two_writers_at_once_store_everything_once(servers: str, dsn: str, with_
             assert first.finish() == 0, first.output
             assert second.finish() == 0, second.output
     assert invoices_in(dsn) == ALL_ONCE
+
+
+@pytest.mark.parametrize("script", ["into_postgres.py", "idempotent_upsert.py"])
+def test_a_writer_whose_place_another_takes_ends(servers: str, dsn: str, with_orders: str, script: str) -> None:
+    arguments = ["--bootstrap-servers", servers, "--postgres", dsn, "--input", with_orders, "--group", with_orders, "--member", "one"]
+    with SteppedProcess(script, [*arguments, "--forever"]) as first:
+        first.run_until("stored")
+        with SteppedProcess(script, arguments) as second:
+            second.run_until("stored")
+            first.go()
+            assert first.finish() == FENCED, first.output
+            assert "another process has taken the place of one" in first.output[-1]
+            assert second.finish() == 0, second.output
 
 
 @pytest.mark.parametrize("tables", [into_postgres.TABLES, idempotent_upsert.TABLE])
