@@ -35,6 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 AT_LEAST_ONCE, EXACTLY_ONCE = "at least once", "exactly once"
 MODES = (AT_LEAST_ONCE, EXACTLY_ONCE)
 INPUT_PARTITIONS = 4
+MANY_PARTITIONS = 1000
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
 MOST_RECORDS_A_SECOND = 300_000  # the input that is filled must not run out
 BEGIN_TABLE, END_TABLE = "<!-- measured by bench/eos.py -->", "<!-- end -->"
@@ -64,11 +65,15 @@ KAFKA = {
 
 @dataclass(frozen=True)
 class Effort:
-    """How long, how often, how fast."""
+    """How long, how often, how fast. `many_turns`: from MANY_PARTITIONS on, where turns scatter."""
 
     turns: int = 3
+    many_turns: int = 7
     seconds: float = 4.0
     rate: int = 10_000
+
+    def turns_of(self, point: Point) -> int:
+        return self.many_turns if point.partitions >= MANY_PARTITIONS else self.turns
 
     def seconds_of(self, point: Point) -> float:
         """At least one whole interval."""
@@ -103,6 +108,7 @@ class Summary:
     p50_ms: dict[str, float]
     p99_ms: dict[str, float]
     commit_ms: dict[str, float]
+    records_a_batch: dict[str, float]
     overhead: float
     overheads_of_turns: list[float]
 
@@ -265,6 +271,7 @@ def _summary(point: Point, by_mode: dict[str, list[Turn]]) -> Summary:
         p50_ms=medians(lambda turn: turn.latency["p50_ms"]),
         p99_ms=medians(lambda turn: turn.latency["p99_ms"]),
         commit_ms=medians(lambda turn: sum(turn.throughput["parts_ms"].values())),
+        records_a_batch=medians(lambda turn: turn.throughput["records_a_batch"]),
         overhead=1 - speed[EXACTLY_ONCE] / speed[AT_LEAST_ONCE],
         overheads_of_turns=[1 - once.records_a_second / least.records_a_second for least, once in pairs],
     )
@@ -282,6 +289,7 @@ def table(summaries: Iterable[Summary]) -> str:
     """The report, in Markdown."""
     header = [
         "partitions, interval", "at least once", "exactly once", "overhead (of each turn)", "broker CPU s a million", "commit, ms",
+        "records a batch",
         "latency p50 / p99 at least once, ms", "exactly once, ms", "Apache Kafka 3.9: at least, exactly once",
     ]  # fmt: skip
     rows = [header, ["---"] * len(header)]
@@ -292,6 +300,7 @@ def table(summaries: Iterable[Summary]) -> str:
         cells.append(f"{summary.overhead:.1%} ({', '.join(f'{part:.1%}' for part in sorted(summary.overheads_of_turns))})")
         cells.append(", ".join(f"{summary.broker_cpu_s_a_million[mode]:.2f}" for mode in MODES))
         cells.append(", ".join(shown_ms(summary.commit_ms[mode]) for mode in MODES))
+        cells.append(", ".join(f"{summary.records_a_batch[mode]:,.0f}" for mode in MODES))
         cells += [f"{shown_ms(summary.p50_ms[mode])} / {shown_ms(summary.p99_ms[mode])}" for mode in MODES]
         cells.append("-" if kafka is None else f"{kafka[0]:,}/s, {kafka[1]:,}/s: {1 - kafka[1] / kafka[0]:.0%}")
         rows.append(cells)
@@ -394,8 +403,8 @@ def run(points: Iterable[Point], effort: Effort, settings: dict[str, str], kept:
     points = list(points)
     turns: list[Turn] = []
     began = time.monotonic()
-    for number in range(effort.turns):
-        for point in points:
+    for number in range(max(map(effort.turns_of, points))):
+        for point in [each for each in points if number < effort.turns_of(each)]:
             pair = measure(point, effort, number, settings)
             turns += pair
             if kept is not None:
@@ -428,8 +437,10 @@ def main() -> None:
     parser.add_argument("--publish", type=Path, metavar="FOLDER", help="write plots, raw figures and the table of EXACTLY_ONCE_COST.md")
     parser.add_argument("--from", dest="source", type=Path, metavar="JSON", help="take raw figures of before instead of measuring")
     options = parser.parse_args()
-    base = Effort(turns=1, seconds=0.5, rate=2000) if options.quick else Effort()
+    base = Effort(turns=1, many_turns=1, seconds=0.5, rate=2000) if options.quick else Effort()
     given = {key: value for key in ("turns", "seconds", "rate") if (value := getattr(options, key)) is not None}
+    if options.turns is not None:
+        given["many_turns"] = options.turns
     settings = dict(pair.split("=", 1) for pair in options.set)
     if options.source is not None:
         turns = read_json(options.source)

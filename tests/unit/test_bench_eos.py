@@ -28,7 +28,9 @@ AT_10 = Point(10, 100)
 
 
 def turn(mode: str, records: int, *, point: Point = AT_10, p50: float = 8.0) -> Turn:
-    throughput = {"records": records, "seconds": 2.0, "broker_cpu_s": 0.5, "parts_ms": {"flush": 1.0, "offsets": 0.5}}
+    throughput = {
+        "records": records, "seconds": 2.0, "broker_cpu_s": 0.5, "parts_ms": {"flush": 1.0, "offsets": 0.5}, "records_a_batch": records / 1000,
+    }  # fmt: skip
     return Turn(point, mode, throughput, {"p50_ms": p50, "p99_ms": 3 * p50})
 
 
@@ -45,6 +47,12 @@ def test_the_overhead_is_that_of_the_medians() -> None:
     assert summary.overheads_of_turns == pytest.approx([0.05, 0.0, 0.75])
     assert summary.broker_cpu_s_a_million == {AT_LEAST_ONCE: pytest.approx(2.5), EXACTLY_ONCE: pytest.approx(0.5 / 180_000 * 1e6)}
     assert summary.commit_ms == {AT_LEAST_ONCE: 1.5, EXACTLY_ONCE: 1.5}
+    assert summary.records_a_batch == {AT_LEAST_ONCE: 200, EXACTLY_ONCE: 180}
+
+
+def test_points_that_scatter_have_more_turns() -> None:
+    effort = Effort()
+    assert effort.turns_of(Point(1000, 100)) > effort.turns_of(Point(100, 100)) == effort.turns
 
 
 def test_points_come_in_their_order() -> None:
