@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.opening import JOURNAL
+from storage.log_manager import BOOT_ID_NAME
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -30,7 +31,7 @@ def test_any_one_damage(way: str, pick: float, kind: str, where: float, value: i
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex", ".snapshot", "manifest", "checkpoint", JOURNAL])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex", ".snapshot", "manifest", "checkpoint", BOOT_ID_NAME, JOURNAL])
 def test_each_file_beside_the_logs_is_gone(way: str, suffix: str) -> None:
     """Indexes, snapshots, manifests, checkpoints, the journal: each is made anew from the logs."""
     names = [name for name in files_of(way) if name.endswith(suffix)]
