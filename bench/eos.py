@@ -37,7 +37,7 @@ MODES = (AT_LEAST_ONCE, EXACTLY_ONCE)
 INPUT_PARTITIONS = 4
 MANY_PARTITIONS = 1000
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
-MOST_RECORDS_A_SECOND = 300_000  # the input that is filled must not run out
+MOST_RECORDS_A_SECOND = 500_000  # the input that is filled must not run out
 BEGIN_TABLE, END_TABLE = "<!-- measured by bench/eos.py -->", "<!-- end -->"
 
 
@@ -71,6 +71,7 @@ class Effort:
     many_turns: int = 7
     seconds: float = 4.0
     rate: int = 10_000
+    consumer: tuple[tuple[str, str], ...] = ()  # settings of the process's consumer that are not the client's defaults
 
     def turns_of(self, point: Point) -> int:
         return self.many_turns if point.partitions >= MANY_PARTITIONS else self.turns
@@ -171,6 +172,7 @@ def measure_throughput(broker: BrokerProcess, point: Point, mode: str, effort: E
     servers = broker.bootstrap_servers
     create_topic(broker, name, point.partitions)
     work = {"source": "input", "target": name, "target_partitions": point.partitions, "mode": mode, "name": name}
+    work["consumer"] = dict(effort.consumer)
     with clients() as started:
         reader = Client("read_along", servers=servers, topic=name, partitions=point.partitions)
         started.append(reader)
@@ -211,6 +213,7 @@ def measure_latency(broker: BrokerProcess, point: Point, mode: str, effort: Effo
     seconds = effort.seconds_of(point)
     count = int(effort.rate * seconds * 0.99)
     work = {"source": f"{name}-in", "target": name, "target_partitions": point.partitions, "mode": mode, "name": name}
+    work["consumer"] = dict(effort.consumer)
     with clients() as started:
         reader = Client("read", servers=servers, topic=name, partitions=point.partitions, count=count, timeout_s=2 * seconds + 60)
         process = Client("process_until_told", servers=servers, interval_s=point.interval_ms / 1000, **work)
@@ -433,6 +436,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=None, help="of each measurement, at least")
     parser.add_argument("--rate", type=int, default=None, help="records a second while the latency is measured")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the broker")
+    parser.add_argument("--consumer", action="append", default=[], metavar="KEY=VALUE", help="a setting of the process's consumer")
     parser.add_argument("--json", type=Path, help="write the raw figures there, after each turn")
     parser.add_argument("--publish", type=Path, metavar="FOLDER", help="write plots, raw figures and the table of EXACTLY_ONCE_COST.md")
     parser.add_argument("--from", dest="source", type=Path, metavar="JSON", help="take raw figures of before instead of measuring")
@@ -441,6 +445,7 @@ def main() -> None:
     given = {key: value for key in ("turns", "seconds", "rate") if (value := getattr(options, key)) is not None}
     if options.turns is not None:
         given["many_turns"] = options.turns
+    given["consumer"] = tuple(tuple(pair.split("=", 1)) for pair in options.consumer)
     settings = dict(pair.split("=", 1) for pair in options.set)
     if options.source is not None:
         turns = read_json(options.source)

@@ -169,12 +169,12 @@ class Process:
         interval_s: float,
         name: str,
         is_over: Callable[[], bool],
+        consumer: dict[str, str],
     ) -> None:
         from confluent_kafka import Consumer
 
-        self._consumer = Consumer(
-            {"bootstrap.servers": servers, "group.id": name, "auto.offset.reset": "earliest", "enable.auto.commit": False}
-        )
+        given = {"bootstrap.servers": servers, "group.id": name, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        self._consumer = Consumer({**given, **consumer})
         self._consumer.subscribe([source])
         kind = ExactlyOnce if mode == "exactly once" else AtLeastOnce
         self.way: AtLeastOnce | ExactlyOnce = kind(servers, name, self._consumer)
@@ -237,11 +237,20 @@ class Process:
 
 
 def process(
-    servers: str, source: str, target: str, target_partitions: int, mode: str, interval_s: float, name: str, seconds: float, broker_pid: int
+    servers: str,
+    source: str,
+    target: str,
+    target_partitions: int,
+    mode: str,
+    interval_s: float,
+    name: str,
+    seconds: float,
+    broker_pid: int,
+    consumer: dict[str, str],
 ) -> None:
     """Run for so many seconds and the commit after them, where the input was filled before."""
     ends_at = math.inf
-    work = Process(servers, source, target, target_partitions, mode, interval_s, name, lambda: time.monotonic() >= ends_at)
+    work = Process(servers, source, target, target_partitions, mode, interval_s, name, lambda: time.monotonic() >= ends_at, consumer)
     work.warm_up()
     say("ready")
     wait_for_go()
@@ -262,12 +271,14 @@ def process(
     work.close()
 
 
-def process_until_told(servers: str, source: str, target: str, target_partitions: int, mode: str, interval_s: float, name: str) -> None:
+def process_until_told(
+    servers: str, source: str, target: str, target_partitions: int, mode: str, interval_s: float, name: str, consumer: dict[str, str]
+) -> None:
     """Run until standard input says that it is over."""
     import threading
 
     told = threading.Event()
-    work = Process(servers, source, target, target_partitions, mode, interval_s, name, told.is_set)
+    work = Process(servers, source, target, target_partitions, mode, interval_s, name, told.is_set, consumer)
     work.warm_up()
     say("ready")
 
