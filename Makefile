@@ -50,7 +50,7 @@ oracle: install
 bench: install
 	$(BIN)/python -m bench
 
-# Some minutes; on a quiet machine. Writes the table, the raw figures and the plots of docs/EXACTLY_ONCE_COST.md.
+# Half an hour; on a quiet machine. Writes the table, the raw figures and the plots of docs/EXACTLY_ONCE_COST.md.
 bench-eos: install
 	$(BIN)/python -m bench.eos --publish docs
 

@@ -35,7 +35,6 @@ ROOT = Path(__file__).resolve().parent.parent
 AT_LEAST_ONCE, EXACTLY_ONCE = "at least once", "exactly once"
 MODES = (AT_LEAST_ONCE, EXACTLY_ONCE)
 INPUT_PARTITIONS = 4
-MANY_PARTITIONS = 1000
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
 MOST_RECORDS_A_SECOND = 500_000  # the input that is filled must not run out
 BEGIN_TABLE, END_TABLE = "<!-- measured by bench/eos.py -->", "<!-- end -->"
@@ -65,16 +64,12 @@ KAFKA = {
 
 @dataclass(frozen=True)
 class Effort:
-    """How long, how often, how fast. `many_turns`: from MANY_PARTITIONS on, where turns scatter."""
+    """How long, how often, how fast."""
 
-    turns: int = 3
-    many_turns: int = 7
+    turns: int = 7
     seconds: float = 4.0
     rate: int = 10_000
     consumer: tuple[tuple[str, str], ...] = ()  # settings of the process's consumer that are not the client's defaults
-
-    def turns_of(self, point: Point) -> int:
-        return self.many_turns if point.partitions >= MANY_PARTITIONS else self.turns
 
     def seconds_of(self, point: Point) -> float:
         """At least one whole interval."""
@@ -406,8 +401,8 @@ def run(points: Iterable[Point], effort: Effort, settings: dict[str, str], kept:
     points = list(points)
     turns: list[Turn] = []
     began = time.monotonic()
-    for number in range(max(map(effort.turns_of, points))):
-        for point in [each for each in points if number < effort.turns_of(each)]:
+    for number in range(effort.turns):
+        for point in points:
             pair = measure(point, effort, number, settings)
             turns += pair
             if kept is not None:
@@ -441,10 +436,8 @@ def main() -> None:
     parser.add_argument("--publish", type=Path, metavar="FOLDER", help="write plots, raw figures and the table of EXACTLY_ONCE_COST.md")
     parser.add_argument("--from", dest="source", type=Path, metavar="JSON", help="take raw figures of before instead of measuring")
     options = parser.parse_args()
-    base = Effort(turns=1, many_turns=1, seconds=0.5, rate=2000) if options.quick else Effort()
+    base = Effort(turns=1, seconds=0.5, rate=2000) if options.quick else Effort()
     given = {key: value for key in ("turns", "seconds", "rate") if (value := getattr(options, key)) is not None}
-    if options.turns is not None:
-        given["many_turns"] = options.turns
     given["consumer"] = tuple(tuple(pair.split("=", 1)) for pair in options.consumer)
     settings = dict(pair.split("=", 1) for pair in options.set)
     if options.source is not None:

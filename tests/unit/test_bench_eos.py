@@ -50,11 +50,6 @@ def test_the_overhead_is_that_of_the_medians() -> None:
     assert summary.records_a_batch == {AT_LEAST_ONCE: 200, EXACTLY_ONCE: 180}
 
 
-def test_points_that_scatter_have_more_turns() -> None:
-    effort = Effort()
-    assert effort.turns_of(Point(1000, 100)) > effort.turns_of(Point(100, 100)) == effort.turns
-
-
 def test_points_come_in_their_order() -> None:
     points = [Point(100, 100), Point(10, 1000), Point(10, 10)]
     assert [summary.point for summary in summarised(turn(mode, 10, point=point) for point in points for mode in MODES)] == sorted(points)
