@@ -81,7 +81,13 @@ def send(producer: Producer, topic: str, records: Iterable[tuple[bytes, bytes]])
     for key, value in records:
         producer.produce(topic, value, key, on_delivery=on_delivery)
         producer.poll(0)
-    if producer.flush(TIMEOUT_S):
+    try:
+        left = producer.flush(TIMEOUT_S)
+    except SystemError as error:  # the client met a fatal error, and called back before it raised it
+        if isinstance(error.__cause__, KafkaException):
+            raise error.__cause__ from None
+        raise
+    if left:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "records were not delivered in time"))
     if failures:
         raise KafkaException(failures[0])

@@ -109,7 +109,7 @@ def test_a_writer_whose_place_another_takes_ends(servers: str, dsn: str, with_or
         with SteppedProcess(script, arguments) as second:
             second.run_until("stored")
             first.go()
-            assert first.finish() == FENCED, first.output
+            assert first.finish() == FENCED, "".join(first.output)
             assert "another process has taken the place of one" in first.output[-1]
             assert second.finish() == 0, second.output
 

@@ -59,7 +59,7 @@ def test_a_successor_with_the_same_transactional_id_fences_the_first(with_orders
         first.run_until(step, 2)
         with worker(with_orders, name, "--transactional-id", "one", "--member", "first") as second:
             assert second.finish() == 0, second.output
-        assert first.finish() == FENCED, first.output
+        assert first.finish() == FENCED, "".join(first.output)
         assert "taken the place" in first.output[-1]
     assert invoices(with_orders, name) == ALL_ONCE
 
@@ -81,7 +81,7 @@ def test_a_second_member_of_the_same_name_ends_the_first(with_orders: str, name:
         first.run_until("produced", 2)
         with worker(with_orders, name, "--guarantee", guarantee) as second:
             assert second.finish() == 0, second.output
-        assert first.finish() == FENCED, first.output
+        assert first.finish() == FENCED, "".join(first.output)
         assert "taken the place" in first.output[-1]
     # The batch that the first had in hand is done twice where it is committed last, and once where it was committed before.
     doubled = invoices(with_orders, name).total() - ORDERS
@@ -99,7 +99,7 @@ def test_a_worker_that_is_replaced_while_it_waits_for_orders_ends(with_orders: s
         with worker(with_orders, name, *guarantees) as second:
             first.go()
             assert second.finish() == 0, second.output
-        assert first.finish() == FENCED, first.output
+        assert first.finish() == FENCED, "".join(first.output)
         assert "taken the place" in first.output[-1]
     assert invoices(with_orders, name) == ALL_ONCE
 
