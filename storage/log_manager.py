@@ -116,6 +116,7 @@ class LogManager:
         self._kept_starts: Offsets = {}
         self._written: dict[str, bytes] = {}
         self._points: Offsets = {}
+        self._starts: Offsets = {}
         self._lock: Lock | None = None
         self.journal: FlushJournal  # from `load` on, when the directory is ours
         self._deletion_count = 0
@@ -159,7 +160,7 @@ class LogManager:
         self.journal = FlushJournal(self.disk, self.data_dir)
         redo = self.journal.read() if self.journal.has_older and (self.lost_power or clean) else None
         points = self._load_offsets(RECOVERY_POINT_NAME)
-        starts = self._load_offsets(LOG_START_NAME)
+        starts = self._starts = self._load_offsets(LOG_START_NAME)
         found = self._directories(now_ms)
         done = read_bytes = 0
 
@@ -420,6 +421,9 @@ class LogManager:
             self.logs[key].checkpoint()  # the manifest has the start too, with a checksum
         self._start_changed.clear()
         starts = {key: log.log_start_offset for key, log in self.logs.items() if log.log_start_offset > log.segments[0].base_offset}
+        for key in sorted((self._starts.keys() - starts.keys()) & self.logs.keys()):
+            self.disk.fsync_dir(self.logs[key].directory)  # else a power loss may bring the segments before it back, and nothing tells
+        self._starts = starts
         self._write(LOG_START_NAME, encode_offsets(self._kept_starts | starts), False)
 
     def _write(self, name: str, data: bytes, force: bool) -> None:

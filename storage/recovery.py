@@ -153,6 +153,8 @@ def load_log(
     )
     if not clean and topic_id != NO_TOPIC_ID:
         log.directory_changed(f"{directory}/{PARTITION_METADATA_NAME}")  # by which a flush journal's entries are told to be of this log
+    if manifest is not None and start_changed is not None and log.log_start_offset > manifest.log_start_offset:
+        start_changed.add((topic, partition))  # a power loss took the later manifest, and the next start after a kill believes this one
     log.note_unread(loader.read_bytes, now_ms)
     if clean and manifest is not None and manifest.log_end_offset == end_offset and _is_exact(manifest, segments):
         log.note_as_closed()

@@ -11,7 +11,7 @@ from crc32c import crc32c
 
 from protocol.compression import compress
 from protocol.records import NewRecord, batches_in, encode_batch, encode_record, records_of
-from storage.disk import OsDisk
+from storage.disk import Disk, OsDisk
 from storage.log import FetchData, Isolation, Log
 from storage.log_config import LogConfig
 from storage.log_manager import BOOT_ID_NAME, LogManager, LogManagerConfig
@@ -63,8 +63,10 @@ def broken(
     return bytearray(struct.pack(">qiibI", base_offset, 9 + len(tail), 0, magic, crc32c(tail) ^ crc_xor) + tail)
 
 
-def open_manager(path: Path | str, config: LogConfig | None = None, now_ms: int = NOW_MS, **settings: object) -> LogManager:
-    manager = LogManager(OsDisk(), str(path), config=LogManagerConfig(**settings), now_ms=now_ms)  # type: ignore[arg-type]
+def open_manager(
+    path: Path | str, config: LogConfig | None = None, now_ms: int = NOW_MS, *, disk: Disk | None = None, **settings: object
+) -> LogManager:
+    manager = LogManager(disk or OsDisk(), str(path), config=LogManagerConfig(**settings), now_ms=now_ms)  # type: ignore[arg-type]
     manager.load(lambda topic: config or LogConfig(), now_ms)
     return manager
 

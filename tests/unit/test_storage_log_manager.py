@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import uuid
 from pathlib import Path
 
 import pytest
 from helpers.storage_logs import NOW_MS, SECOND_MS, TOPIC_ID, batch, kill, new_log, open_manager, reopened, values_of
+from sim.disk import SimDisk
 
 from storage.checkpoints import MANIFEST_NAME, decode_offsets
 from storage.disk import OsDisk
@@ -117,8 +119,34 @@ def test_a_told_log_start_survives_a_power_loss_that_brings_an_older_manifest_ba
     manager.on_tick(NOW_MS)
     manifest.write_bytes(older)
     kill(manager)
-    log = open_manager(tmp_path).logs["t", 0]
+    manager = open_manager(tmp_path)
+    log = manager.logs["t", 0]
     assert log.log_start_offset == 3 and list(values_of(log)) == [3, 4]
+    manager.note_boot()
+    kill(manager, machine=False)
+    log = open_manager(tmp_path).logs["t", 0]
+    assert log.log_start_offset == 3, "a kill after that believes the manifest, so it was written anew"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_told_log_start_survives_a_power_loss_after_its_segments_went(seed: int) -> None:
+    """While they may come back, the checkpoint has it; when it is the first segment's own, the checkpoint needs it no more."""
+    disk = SimDisk(random.Random(seed), lambda: NOW_MS)
+    disk.mkdir("/data")
+    disk.fsync_dir("/")
+    manager = open_manager("/data", LogConfig(segment_bytes=150), disk=disk)
+    log = manager.create("t", 0, TOPIC_ID, LogConfig(segment_bytes=150), NOW_MS)
+    while len(log.segments) < 3:
+        log.append(batch(), now_ms=NOW_MS)
+    log.flush()
+    start = log.segments[1].base_offset
+    log.delete_records_before(start)
+    manager.on_tick(NOW_MS)
+    assert log.delete_old_segments(NOW_MS) == 1
+    manager.on_tick(NOW_MS + 10**6)
+    assert decode_offsets(disk.read("/data/log-start-offset-checkpoint")) == {}
+    disk.lose_power()
+    assert open_manager("/data", LogConfig(segment_bytes=150), disk=disk).logs["t", 0].log_start_offset == start
 
 
 def test_a_told_log_start_survives_a_kill(tmp_path: Path) -> None:
