@@ -282,7 +282,7 @@ _BROKER_ROWS = (
     _broker("authorizer.class.name", Kind.STRING, "", "None yet; a value is refused."),
     _broker("barnabas.disk.reserve.bytes", Kind.LONG, 64 << 20, "Clients are refused when less than this is free on the disk; it is kept for ending transactions.", lowest=0),
     _broker("barnabas.producer.snapshot.interval.ms", Kind.LONG, 30_000, "How long a partition's producers may differ from their last snapshot, which bounds what a start after a kill reads.", lowest=1),
-    _broker("barnabas.flush.journal.logs", Kind.INT, 2, "Where so many logs are to be flushed together, what little each has goes to a journal first, and one file is flushed instead of all; 0: never.", lowest=0),
+    _broker("barnabas.flush.journal.logs", Kind.INT, 2, "Where so many logs are to be flushed together, or a transaction ends, what little each has goes to a journal first, and one file is flushed instead of all; 0: never, and a commit waits for three flushes.", lowest=0),
     _broker("barnabas.transaction.durability", Kind.STRING, "flush", "flush: a commit is answered when its data and its decision are on the disk; os: when the system has them.", choices=("flush", "os")),
 )  # fmt: skip
 BROKER_SETTINGS = {row.name: row for row in _BROKER_ROWS}

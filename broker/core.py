@@ -178,12 +178,10 @@ class Broker:
                         replay(index, log)
                     except CorruptLog as error:
                         raise _internal_log_is_damaged(name, index, error) from error
+        self.host.redo_decisions(self.logs.decisions, now_ms)
         self._producer_ids.skip_used(self._highest_producer_id() + 1)
         self.host.run_groups(self.groups.on_loaded(now_ms), now_ms)
-        self.host.is_recovering = True
-        self.host.run_transactions(self.txns.on_loaded(now_ms), now_ms)
-        self.host.is_recovering = False
-        self.host.abort_hanging_transactions(now_ms)
+        self.host.complete_transactions(now_ms)
         if self.logs.lost_power:
             self.host.run_transactions(self.txns.on_power_loss(now_ms, forgets_epochs=not self.host.flushes_transactions), now_ms)
             for log in self._partitions.get(TRANSACTIONS_TOPIC, ()):

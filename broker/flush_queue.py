@@ -6,24 +6,46 @@ the same time cost the disk no more than one. Order of effects: logs are asked f
 Where several logs have only a little that is not durable, a flush writes it to the flush journal and brings that one file to the disk. A full
 or old journal is followed by the next, and its logs are then settled: their own files are flushed, a few with each flush that others wait
 for, more when nobody waits; then the journal is deleted.
+
+A commit is decided in the very flush that brings its last data to the disk: the decision goes into the same frame of the journal. So a
+transaction waits for the disk once. What follows from the decision (its record in the log, the markers) is told by the journal too, and
+waits for nothing: it is owed, and goes with the next flush that anybody wants, or a little later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.outbox import FlushJob, Outbox
+from storage.flush_journal import JournalDecision
 
 if TYPE_CHECKING:
-    from storage.flush_journal import FlushJournal
-    from storage.log import FlushToken, Log
+    from storage.flush_journal import FlushJournal, JournalEntry
+    from storage.log import FlushToken, Log, LogEnd
 
 Continuation = Callable[[int], None]
 
-MOST_BYTES_OF_A_LOG = 32 << 10  # more is as quickly brought to the disk in its own file as written twice
+MOST_BYTES_OF_A_LOG = 32 << 10  # more is as quickly brought to the disk in its own file as written twice,
+MOST_BYTES_OF_A_FLUSH = 1 << 20  # unless it is no more than this in all: then one flush is quicker than a few
 FULL_JOURNAL_BYTES = 64 << 20
 SETTLED_BESIDE, SETTLED_ALONE = 8, 64  # logs at a time
+LONGEST_OWED_MS = 100
+
+
+class Decision(NamedTuple):
+    """That a transaction is committed: a record for `log`, not appended yet.
+
+    then(now_ms, is_durable): appends it. is_durable: the journal has it, and `FlushQueue.owe` is to be told of all that follows from it;
+    else there is no journal, and each step has to wait for the disk.
+    """
+
+    log: Log
+    record: JournalDecision
+    then: Callable[[int, bool], None]
+
+
+Decide = Callable[[int], Decision | None]
 
 
 class FlushQueue:
@@ -52,6 +74,10 @@ class FlushQueue:
         self._keep_found = keep_found
         self._has_room = has_room
         self._waiting: list[tuple[list[tuple[Log, int]], bool, Continuation]] = []
+        self._committing: list[tuple[list[tuple[Log, int]], Decide]] = []
+        self._decided: list[Decision] = []
+        self._owed: dict[Log, LogEnd] = {}
+        self._owed_due_ms = 0
         self._wanted: dict[Log, bool] = {}
         self._under_way: FlushJob | None = None
         self._next_job_id = 1
@@ -61,7 +87,7 @@ class FlushQueue:
 
     @property
     def is_idle(self) -> bool:
-        return self._under_way is None and not self._waiting
+        return self._under_way is None and not self._waiting and not self._committing
 
     def wait(self, logs: Iterable[Log], then: Continuation, now_ms: int, *, in_place: bool = False) -> None:
         """Run `then` when everything appended so far to `logs` is on the disk (`in_place`: in the logs' own files): at once if it is."""
@@ -74,14 +100,44 @@ class FlushQueue:
         self._waiting.append((needed, in_place, then))
         self._begin(now_ms)
 
+    def commit(self, logs: Iterable[Log], decide: Decide, now_ms: int) -> None:
+        """Decide when everything appended so far to `logs` is on the disk, or comes there together with the decision.
+
+        Takes:  decide(now_ms), called once. It gives the decision, of which nothing is to be heard before its `then`; None: there is none.
+        """
+        needed = _what_is_missing([(log, log.log_end_offset) for log in logs], False)
+        for log, _ in needed:
+            self._wanted.setdefault(log, False)
+        self._committing.append((needed, decide))
+        self._begin(now_ms)
+
+    def owe(self, logs: Iterable[Log], now_ms: int) -> None:
+        """What was appended to `logs` follows from a decision that the journal has. Nobody waits for it, but it comes to the disk soon.
+
+        It comes there before any decision that is made later, by somebody who may have seen it. And the journal stays until it is in the
+        logs' own files.
+        """
+        assert self._journal is not None
+        if not self._owed:
+            self._owed_due_ms = now_ms + LONGEST_OWED_MS
+        for log in logs:
+            self._owed[log] = log.end
+            if self._journal.size_bytes:
+                self._journaled[log] = None
+            if self._journal.has_older:
+                self._to_settle[log] = None
+
     def forget(self, log: Log, now_ms: int) -> None:
         """The log is gone (its topic was deleted): nobody waits for it any more."""
         self._wanted.pop(log, None)
+        self._owed.pop(log, None)
         self._journaled.pop(log, None)
         self._to_settle.pop(log, None)
-        for needed, _, _ in self._waiting:
+        for needed in [*(needed for needed, _, _ in self._waiting), *(needed for needed, _ in self._committing)]:
             needed[:] = [(other, offset) for other, offset in needed if other is not log]
         self._release(now_ms)
+        if self._committing:
+            self._begin(now_ms)
 
     def on_flushed(self, job: FlushJob, now_ms: int) -> None:
         """The rim brought the job's files to the disk."""
@@ -91,6 +147,9 @@ class FlushQueue:
         self._forget_journals()
         for needed, in_place, _ in self._waiting:
             needed[:] = _what_is_missing(needed, in_place)
+        decided, self._decided = self._decided, []
+        for decision in decided:
+            decision.then(now_ms, True)
         self._release(now_ms)  # what these wait for next is served by one flush
         self._under_way = None
         self._begin(now_ms)
@@ -102,43 +161,88 @@ class FlushQueue:
             then(now_ms)
 
     def _begin(self, now_ms: int) -> None:
+        if self._committing and not self._may_journal():
+            self._decide_without_journal(now_ms)
         if self._under_way is not None:
             return
         tokens: list[tuple[Log, FlushToken]] = []
         files: list[Any] = []
-        wanted, self._wanted = self._wanted, {}
-        self._take_wanted(wanted, tokens, files, now_ms)
-        self._take_to_settle(SETTLED_BESIDE if tokens else SETTLED_ALONE, tokens, files)
-        if tokens:
+        if self._wanted or self._committing or self._is_owed_due(now_ms):
+            self._take_wanted(tokens, files, now_ms)
+        self._take_to_settle(SETTLED_BESIDE if tokens or files else SETTLED_ALONE, tokens, files)
+        if tokens or files:
             self._under_way = FlushJob(self._next_job_id, tuple(tokens), tuple(files))
             self._next_job_id += 1
             self._outbox.flushes.append(self._under_way)
         else:
             self._forget_journals()
 
-    def _take_wanted(self, wanted: dict[Log, bool], tokens: list[tuple[Log, FlushToken]], files: list[Any], now_ms: int) -> None:
-        has_room = self._has_room()
-        if not has_room and self._journaled and not self._to_settle:
+    def _may_journal(self) -> bool:
+        return self._journal is not None and self._fewest_logs > 0 and self._has_room()
+
+    def _take_wanted(self, tokens: list[tuple[Log, FlushToken]], files: list[Any], now_ms: int) -> None:
+        may_journal = self._may_journal()
+        if self._journaled and not self._to_settle and (not may_journal or self._is_journal_full()):
             self._turn_over()
-        journal = self._journal if has_room and 0 < self._fewest_logs <= len(wanted) else None
-        entries = []
+        wanted, self._wanted = self._wanted, {}
+        owed, self._owed = self._owed, {}
+        journal = self._journal if may_journal and (len(wanted) >= self._fewest_logs or self._committing or owed) else None
+        most_bytes = max(MOST_BYTES_OF_A_LOG, MOST_BYTES_OF_A_FLUSH // max(1, len(wanted)))
+        entries: list[JournalEntry] = []
+        journaled: set[Log] = set()
+
+        def take(log: Log, end: LogEnd | None) -> None:
+            begun = None if journal is None else log.try_begin_journal(most_bytes, end)
+            if begun is None:
+                self._take_files(log, tokens, files)
+                return
+            entries.append(begun[0])
+            tokens.append((log, begun[1]))
+            journaled.add(log)
+            self._journaled[log] = None
+
         for log, in_place in wanted.items():
-            if not in_place and log.is_flushed(log.log_end_offset):
-                continue  # by the flush that was under way when it was asked for
-            if journal is not None and not in_place:
-                begun = log.try_begin_journal(MOST_BYTES_OF_A_LOG)
-                if begun is not None:
-                    entries.append(begun[0])
-                    tokens.append((log, begun[1]))
-                    self._journaled[log] = None
-                    continue
-            self._take_files(log, tokens, files)
-        if journal is not None and entries:
+            if in_place:
+                self._take_files(log, tokens, files)
+            elif not log.is_flushed(log.log_end_offset):  # else by the flush that was under way when it was asked for
+                take(log, None)
+        for log, end in owed.items():
+            if log not in wanted and not log.is_flushed(end.offset):
+                take(log, end)
+        if journal is not None:
+            self._decide(journaled, now_ms)
+            self._write_frame(journal, entries, files, now_ms)
+
+    def _decide(self, journaled: set[Log], now_ms: int) -> None:
+        """Let those decide whose data are on the disk, or will be with the frame that has the ends of the logs `journaled`."""
+        committing, self._committing = self._committing, []
+        for needed, decide in committing:
+            if all(log in journaled or log.is_flushed(offset) for log, offset in needed):
+                decision = decide(now_ms)
+                if decision is not None:
+                    self._decided.append(decision)
+                    self._journaled[decision.log] = None
+            else:
+                self._committing.append((needed, decide))
+
+    def _write_frame(self, journal: FlushJournal, entries: list[JournalEntry], files: list[Any], now_ms: int) -> None:
+        if entries or self._decided:
             if not journal.size_bytes:
                 self._journal_began_ms = now_ms
-            files += journal.append(entries)
-            if journal.size_bytes >= FULL_JOURNAL_BYTES and not self._to_settle:
-                self._turn_over()
+            files += journal.append(entries, [decision.record for decision in self._decided])
+
+    def _is_journal_full(self) -> bool:
+        return self._journal is not None and self._journal.size_bytes >= FULL_JOURNAL_BYTES
+
+    def _decide_without_journal(self, now_ms: int) -> None:
+        """There is no journal, or no room for it: the data first, in their own files, then the decision."""
+        committing, self._committing = self._committing, []
+        for needed, decide in committing:
+            needed = _what_is_missing(needed, False)
+            if needed:
+                self._committing.append((needed, decide))
+            elif (decision := decide(now_ms)) is not None:
+                decision.then(now_ms, False)
 
     def _take_files(self, log: Log, tokens: list[tuple[Log, FlushToken]], files: list[Any]) -> None:
         self._to_settle.pop(log, None)
@@ -147,19 +251,25 @@ class FlushQueue:
             tokens.append((log, token))
             files += token.files
 
+    def _is_owed_due(self, now_ms: int) -> bool:
+        return bool(self._owed) and self._owed_due_ms <= now_ms
+
     # --- the journal's end -------------------------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
         """When `on_tick` has something to do; None: never."""
         if self._to_settle:
             return 0 if self._under_way is None else None
-        return self._journal_began_ms + self._turn_over_ms if self._journaled else None
+        turn_over_ms = self._journal_began_ms + self._turn_over_ms if self._journaled else None
+        if self._owed and self._under_way is None and (turn_over_ms is None or self._owed_due_ms < turn_over_ms):
+            return self._owed_due_ms
+        return turn_over_ms
 
     def on_tick(self, now_ms: int) -> None:
-        """Let a journal that is old come to its end."""
+        """Bring what is owed to the disk; let a journal that is old come to its end."""
         deadline = self.next_deadline_ms()
         if deadline is not None and deadline <= now_ms:
-            if not self._to_settle:
+            if self._journaled and not self._to_settle and self._journal_began_ms + self._turn_over_ms <= now_ms:
                 self._turn_over()
             self._begin(now_ms)
 

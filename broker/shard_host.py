@@ -2,23 +2,29 @@
 
 The ordering law of transactions is kept here. With `barnabas.transaction.durability=flush`:
 
-    data on the disk -> decision (PrepareCommit) appended and on the disk -> answer -> markers appended and on the disk -> CompleteCommit appended
+    data and decision (PrepareCommit) on the disk, the decision in the flush journal -> decision appended -> answer -> markers appended ->
+    CompleteCommit appended -> markers on the disk, in a while
+
+    without the journal:
+    data on the disk -> decision appended and on the disk -> answer -> markers appended and on the disk -> CompleteCommit appended
 
 With the decision the transaction is committed; after a crash it is found, and the markers are written, or written again. The answer is sent
 while markers are appended to what may be a thousand logs, and this is done before any other request is heard: whoever knows of the commit
-reads it. What the transactional id asks next is held back until CompleteCommit. With `os` the order of appends is the same, without the
-waits, and the answer follows the markers. An abort needs no waits: what a crash forgets of it is aborted again.
+reads it. What the transactional id asks is held back from the decision until CompleteCommit. With `os` the order of appends is the same,
+without the waits, and the answer follows the markers. An abort needs no waits: what a crash forgets of it is aborted again.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from broker.flush_queue import Decision
 from coordinator.shard import Reply, Result, WriteMarkers
 from protocol.errors import Code, KafkaError, ProtocolViolation
 from protocol.records import NewRecord, encode_batch
+from storage.flush_journal import JournalDecision, PartitionEnd
 from storage.log import AppendOrigin
 
 if TYPE_CHECKING:
@@ -31,6 +37,19 @@ OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 
 
+class _Found(NamedTuple):
+    """A decision that a flush journal holds, at a start."""
+
+    effect: WriteMarkers
+    ends: dict[tuple[str, int], PartitionEnd]
+
+    def is_open(self, log: Log) -> bool:
+        """Whether its transaction is open there: what the producer has open began before the log's end of then."""
+        end = self.ends.get((log.topic, log.partition))
+        first_offset = log.first_offset_of_transaction(self.effect.producer_id)
+        return end is not None and first_offset is not None and end.topic_id == log.topic_id and first_offset < end.offset
+
+
 class ShardHost:
     """Runs the Results of both coordinators against the logs."""
 
@@ -38,7 +57,8 @@ class ShardHost:
         self._broker = broker
         self.flushes_transactions = broker.config["barnabas.transaction.durability"] == "flush"
         self._completing: dict[str, list[Callable[[int], None]]] = {}
-        self.is_recovering = False
+        self._is_recovering = False
+        self._decisions_found: dict[tuple[str, int], _Found] = {}  # by transactional id and time of the decision
         self._adding_connections: dict[tuple[str, bool], tuple[tuple[int, int], int]] = {}
 
     # --- results -------------------------------------------------------------------------------------------------------------------------
@@ -59,27 +79,28 @@ class ShardHost:
                 self.run_groups(further, now_ms)
             result = result.more[-1]
 
-    def run_transactions(self, result: Result, now_ms: int) -> None:
-        """Carry out what the transaction coordinator decided."""
+    def run_transactions(self, result: Result, now_ms: int, *, is_durable: bool = False) -> None:
+        """Carry out what the transaction coordinator decided. is_durable: the flush journal has it already."""
         if result.records:
             log = self._append(TRANSACTIONS_TOPIC, result, now_ms)
             base_offset = log.log_end_offset - len(result.records)
             for delta, record in enumerate(result.records):
                 self._broker.txns.replay(result.partition, base_offset + delta, record.key, record.value)
             self._broker.on_progress(log, now_ms)
-            if self.flushes_transactions and (result.durable or any(effect.commit for effect in result.effects)):
+            waits = self.flushes_transactions and (result.durable or any(effect.commit for effect in result.effects))
+            if waits and not is_durable:
                 self._broker.flushes.wait([log], lambda then_ms: self._conclude(result, then_ms), now_ms)
             else:
-                self._conclude(result, now_ms)
+                self._conclude(result, now_ms, is_durable=is_durable)
         else:
             self._conclude(result, now_ms)
         for further in result.more:
             self.run_transactions(further, now_ms)
 
-    def _conclude(self, result: Result, now_ms: int) -> None:
+    def _conclude(self, result: Result, now_ms: int, *, is_durable: bool = False) -> None:
         self._reply(result.replies)
         for effect in result.effects:
-            self.write_markers(effect, now_ms)
+            self.write_markers(effect, now_ms, is_journaled=is_durable)
 
     def _reply(self, replies: Sequence[Reply]) -> None:
         for reply in replies:
@@ -126,34 +147,57 @@ class ShardHost:
             self._adding_connections[key] = (producer, connection_id)
 
     def end_transaction(self, request: Any, context: Any, now_ms: int) -> None:
-        """EndTxn: a commit is decided only when the transaction's data are on the disk."""
+        """EndTxn: a commit is decided only when the transaction's data are on the disk, or come there with the decision."""
         self.when_complete(request.transactional_id, lambda then_ms: self._end_transaction(request, context, then_ms), now_ms)
 
     def _end_transaction(self, request: Any, context: Any, now_ms: int) -> None:
         broker = self._broker
-
-        def decide(then_ms: int) -> None:
-            self.run_transactions(broker.txns.on_end_txn(request, context, then_ms), then_ms)
-
         if not (request.committed and self.flushes_transactions):
-            decide(now_ms)
+            self.run_transactions(broker.txns.on_end_txn(request, context, now_ms), now_ms)
             return
         partitions = broker.txns.data_partitions(request.transactional_id, request.producer_id, request.producer_epoch)
         logs = [log for log in (broker.partition(topic, index) for topic, index in partitions) if log is not None]
-        broker.flushes.wait(logs, decide, now_ms)
+        broker.flushes.commit(logs, lambda then_ms: self._decide(request, context, then_ms), now_ms)
 
-    def write_markers(self, effect: WriteMarkers, now_ms: int) -> None:
-        """Answer a commit, whose decision is durable; then append the markers, and let the coordinator complete it."""
+    def _decide(self, request: Any, context: Any, now_ms: int) -> Decision | None:
+        """The decision on an EndTxn(commit); None where it is answered with an error, or heard again later.
+
+        From here on nothing else is decided on this transactional id until the markers are written.
+        """
+        transactional_id = request.transactional_id
+        if transactional_id in self._completing:  # it was asked for twice, and the other one was the first
+            self.end_transaction(request, context, now_ms)
+            return None
+        result = self._broker.txns.on_end_txn(request, context, now_ms)
+        if not result.records:
+            self.run_transactions(result, now_ms)
+            return None
+        self._completing[transactional_id] = []
+        (record,), (effect,) = result.records, result.effects
+        assert record.value is not None
+        logs = [log for log in (self._broker.partition(topic, index) for topic, index in effect.partitions) if log is not None]
+        ends = tuple(PartitionEnd(log.topic, log.partition, log.topic_id, log.log_end_offset) for log in logs)
+        return Decision(
+            self._broker.internal_log(TRANSACTIONS_TOPIC, result.partition, now_ms),
+            JournalDecision(record.key, record.value, ends),
+            lambda then_ms, is_durable: self.run_transactions(result, then_ms, is_durable=is_durable),
+        )
+
+    def write_markers(self, effect: WriteMarkers, now_ms: int, *, is_journaled: bool = False) -> None:
+        """Answer a commit, whose decision is durable; then append the markers, and let the coordinator complete it.
+
+        Takes:  is_journaled, whether the flush journal has the decision: then a power loss takes no markers for good.
+        """
         if effect.commit and self.flushes_transactions:
             self._completing.setdefault(effect.transactional_id, [])
             answer = self._broker.txns.on_decision_durable(effect.transactional_id, effect.producer_id, effect.producer_epoch)
             self.run_transactions(answer, now_ms)
             if answer.replies:
-                self._broker.outbox.deferred.append(lambda then_ms: self._append_markers(effect, then_ms))
+                self._broker.outbox.deferred.append(lambda then_ms: self._append_markers(effect, then_ms, is_journaled=is_journaled))
                 return
-        self._append_markers(effect, now_ms)
+        self._append_markers(effect, now_ms, is_journaled=is_journaled)
 
-    def _append_markers(self, effect: WriteMarkers, now_ms: int) -> None:
+    def _append_markers(self, effect: WriteMarkers, now_ms: int, *, is_journaled: bool = False) -> None:
         """Append the marker to every partition of the transaction, then let the coordinator complete it.
 
         Readers are told when all markers are there: one that waits for several of the partitions gets the transaction with one answer.
@@ -172,9 +216,12 @@ class ShardHost:
         def complete(then_ms: int) -> None:
             self.run_transactions(txns.on_markers_written(*identity, then_ms), then_ms)
             for call in self._completing.pop(effect.transactional_id, ()):
-                call(then_ms)
+                self.when_complete(effect.transactional_id, call, then_ms)  # one of them may have ended the next transaction
 
-        if effect.commit and self.flushes_transactions:
+        if is_journaled:
+            self._broker.flushes.owe(logs, now_ms)
+            complete(now_ms)
+        elif effect.commit and self.flushes_transactions:
             self._broker.flushes.wait(logs, complete, now_ms)
         else:
             complete(now_ms)
@@ -188,7 +235,7 @@ class ShardHost:
         """
         log = self._broker.partition(topic, index)
         commit = effect.commit
-        if self.is_recovering and log is not None and commit and self._is_not_meant(log, effect):
+        if self._is_recovering and log is not None and commit and self._is_not_meant(log, effect):
             logger.warning("%s-%d: aborting a transaction of producer %d that a power loss left open", topic, index, effect.producer_id)
             commit = False
         return self.append_marker(
@@ -203,6 +250,9 @@ class ShardHost:
         )
 
     def _is_not_meant(self, log: Log, effect: WriteMarkers) -> bool:
+        found = self._decisions_found.get((effect.transactional_id, effect.decided_ms))
+        if found is not None:
+            return log.has_ongoing_transaction_of(effect.producer_id) and not found.is_open(log)
         if self._broker.logs.lost_power and not self.flushes_transactions:
             return log.has_ongoing_transaction_of(effect.producer_id)
         return log.ended_before_open_transaction(effect.producer_id, effect.decided_ms)
@@ -254,6 +304,41 @@ class ShardHost:
         if topic == OFFSETS_TOPIC:
             self._broker.groups.replay_marker(index, info.first_offset, producer_id, producer_epoch, commit)
         return log
+
+    # --- a start -------------------------------------------------------------------------------------------------------------------------
+
+    def redo_decisions(self, decisions: Sequence[JournalDecision], now_ms: int) -> None:
+        """Once the coordinators have read their logs: append the decisions of the flush journals that are not there.
+
+        A kill comes between a decision's flush and its append; a power loss takes what was appended since the last flush of the log itself.
+        """
+        txns = self._broker.txns
+        latest = {decision.key: decision for decision in decisions}  # of each transactional id
+        for key, value, ends in decisions if self._broker.logs.lost_power else latest.values():
+            effect = txns.markers_of(key, value)
+            if effect is not None:
+                found = _Found(effect, {(end.topic, end.partition): end for end in ends})
+                self._decisions_found[effect.transactional_id, effect.decided_ms] = found
+        for key, value, _ in latest.values():
+            self.run_transactions(txns.on_decision_found(key, value), now_ms, is_durable=True)
+
+    def complete_transactions(self, now_ms: int) -> None:
+        """End on all partitions what was decided before the start, and what nobody can decide any more."""
+        if self._broker.logs.lost_power:
+            for found in self._decisions_found.values():
+                self._redo_markers(found, now_ms)
+        self._is_recovering = True
+        self.run_transactions(self._broker.txns.on_loaded(now_ms), now_ms)
+        self._is_recovering = False
+        self._decisions_found.clear()
+        self.abort_hanging_transactions(now_ms)
+
+    def _redo_markers(self, found: _Found, now_ms: int) -> None:
+        """The coordinator may think the commit completed, and have gone on; its markers may be gone with the power nevertheless."""
+        for topic, index in found.effect.partitions:
+            log = self._broker.partition(topic, index)
+            if log is not None and found.is_open(log):
+                self._end_on_partition(topic, index, found.effect, now_ms)
 
     def abort_hanging_transactions(self, now_ms: int) -> None:
         """After a start: end what is open in a log and unknown to the coordinator.

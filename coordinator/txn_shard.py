@@ -7,6 +7,9 @@ The path of a transaction: AddPartitionsToTxn -> Ongoing record -> answer. EndTx
 `on_markers_written` -> Complete record -> answer. Since EndTxn is answered that late, a producer that waits for it never meets
 CONCURRENT_TRANSACTIONS. Fencing (a new session, or the timeout) takes the same path from PrepareAbort on, with a raised epoch.
 
+The host may take its time with the Prepare record of an EndTxn, and it may be on the disk before it is replayed here. Until then the state is
+Ongoing, and nothing else is decided: whoever asks meets what he would meet after it, and no timeout comes to anything.
+
 Source: KIP-98, KIP-360, KIP-588, KIP-664, KIP-890 (its first part), as Apache Kafka 3.9 has them; README.md names what we do otherwise.
 """
 
@@ -163,6 +166,21 @@ class TxnShard:
                 moved.append(self._next_session(found, fencing, now_ms)[0])
         return self._results(moved, effects, [])
 
+    def on_decision_found(self, key: bytes, value: bytes) -> Result:
+        """At a start: a decision that was on the disk, as its record says, and may not have come to its log. Gives the record if so."""
+        decided = _decoded(key, value)
+        if decided is None:
+            return Result()
+        found = self._transactions.get(decided.transactional_id)
+        if found is not None and found.last_update_ms >= decided.last_update_ms:
+            return Result()  # a decision is later than all before it
+        return self._result_for(decided.transactional_id, [decided], [])
+
+    def markers_of(self, key: bytes, value: bytes) -> WriteMarkers | None:
+        """The markers of a decision found at a start; None where its key is of a later version."""
+        decided = _decoded(key, value)
+        return None if decided is None else self._markers(decided)
+
     def metadata(self, transactional_id: str) -> TransactionMetadata | None:
         """What is known of `transactional_id`."""
         return self._transactions.get(transactional_id)
@@ -221,8 +239,12 @@ class TxnShard:
         """
         if asked_by not in (NOBODY, found.producer, found.last_producer):
             raise KafkaError(Code.PRODUCER_FENCED)
-        if found.state in PREPARED:
+        if self._is_ending(found):
             raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
+
+    def _is_ending(self, found: TransactionMetadata) -> bool:
+        """Whether it is decided, and not completed; also where the record of the decision is under way."""
+        return found.state in PREPARED or found.transactional_id in self._waiting
 
     def _next_session(self, found: TransactionMetadata, init: _WaitingInit, now_ms: int) -> tuple[TransactionMetadata, Any]:
         """Who the producer is from now on, and the answer that says so. `found` is at rest.
@@ -313,7 +335,7 @@ class TxnShard:
     ) -> TransactionMetadata | None:
         """`found` with `pairs`; None where it has them. Raises: KafkaError."""
         found = _current(found, transactional_id, producer)
-        if found.state in PREPARED:
+        if self._is_ending(found):
             raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
         if all(pair in found.partitions for pair in pairs):  # nor does a transaction begin with no partition
             return None
@@ -359,7 +381,7 @@ class TxnShard:
             found = _current(self._transactions.get(transactional_id), transactional_id, producer)
         except KafkaError as error:
             return error.code
-        if found.state in PREPARED:
+        if self._is_ending(found):
             return Code.CONCURRENT_TRANSACTIONS
         return Code.NONE if pair in found.partitions else Code.INVALID_TXN_STATE
 
@@ -374,7 +396,7 @@ class TxnShard:
         """The result of each partition of a request that only asks."""
         try:
             found = _current(found, transactional_id, producer)
-            if found.state in PREPARED:
+            if self._is_ending(found):
                 raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
         except KafkaError as error:
             return _results_by_topic(topics, {}, error.code)
@@ -401,9 +423,12 @@ class TxnShard:
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         try:
             found = _current(self._transactions.get(request.transactional_id), request.transactional_id, producer)
-            if found.state is TransactionState.ONGOING:
+            if self._is_ending(found) and found.state is TransactionState.ONGOING:
+                code = Code.CONCURRENT_TRANSACTIONS
+            elif found.state is TransactionState.ONGOING:
                 return self._end(found.prepared(commit, now_ms), _WaitingEnd(context.ticket))
-            code = _code_for_ending_again(found.state, commit)
+            else:
+                code = _code_for_ending_again(found.state, commit)
         except KafkaError as error:
             code = _for_version(error.code, context, _END_KNOWS_FENCED)
         return self._result_for(request.transactional_id, [], [Reply(context.ticket, _ended(code))])
@@ -468,6 +493,8 @@ class TxnShard:
         effects = []
         for transactional_id in self._timers.pop_due(now_ms):
             found = self._transactions[transactional_id]
+            if self._is_ending(found):
+                continue  # it ended in time, and has no deadline once that is replayed
             if found.state is TransactionState.ONGOING:
                 aborted = found.fenced(NOBODY, now_ms)
                 moved.append(aborted)
@@ -581,6 +608,11 @@ def _asked_by(request: Any) -> ProducerIdAndEpoch:
     if (asked_by.producer_id == NO_PRODUCER_ID) != (asked_by.producer_epoch == NO_PRODUCER_EPOCH):
         raise KafkaError(Code.INVALID_REQUEST)
     return asked_by
+
+
+def _decoded(key: bytes, value: bytes) -> TransactionMetadata | None:
+    transactional_id = decode_key(key)
+    return None if transactional_id is None else decode_value(transactional_id, value)
 
 
 def _current(found: TransactionMetadata | None, transactional_id: str, producer: ProducerIdAndEpoch) -> TransactionMetadata:

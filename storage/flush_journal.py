@@ -1,4 +1,4 @@
-"""What makes the small ends of many logs durable with one fsync.
+"""What makes the small ends of many logs durable with one fsync, and a transaction's decision with them.
 
 A transaction over a thousand partitions leaves a few hundred bytes in each of a thousand files, and a commit has to wait until all are on the
 disk. Instead of flushing each file, the ends that are not durable yet are written once more, one after the other, to a flush journal, and
@@ -10,12 +10,20 @@ that file is flushed. The logs' own files are flushed later, many commits at a t
     |-------|-----------------------------------------------------------------------------|
     | 4     | length of the payload, uint32                                               |
     | 4     | CRC-32C of the payload, uint32                                              |
-    | n     | msgpack: a list of [topic, partition, topic id (16 bytes), base offset of   |
-    |       | the segment, position in its file, bytes]                                   |
+    | n     | msgpack: a list of entries and decisions, in any order                      |
 
-A journal is read after a power loss alone (a kill leaves the page cache): where a log is torn or short at or above its recovery point, what
+    an entry        [topic, partition, topic id (16 bytes), base offset of the segment, position in its file, bytes]
+    a decision      [key, value, ends]: a record of __transaction_state that says that a transaction is committed, not appended yet; and where
+                    its partitions ended, so that all its data are before: a list of [topic, partition, topic id (16 bytes), offset]
+
+Entries are used after a power loss alone (a kill leaves the page cache): where a log is torn or short at or above its recovery point, what
 the journal has from that position on is written there again. Of the journal itself, what ends in a frame that is not whole was never
 promised to anybody.
+
+A decision is written before it is in its log, together with the last data that it is about, or after them: a frame is there whole or not at
+all, so that one fsync does for both. It is appended to its log when the frame is durable. At a start, those that the log lacks are appended;
+and after a power loss, markers that their partitions lack are written again. So an older journal stays until the log of each decision and
+the partitions with its markers were flushed in their own files.
 
 Why it is safe: only the end of an active segment comes here, and the log's next flush after that segment was closed is one of the files
 themselves, so what is durable above a recovery point lies in one segment and is all in the journals. A position in a file means the same
@@ -29,7 +37,7 @@ import re
 import struct
 import uuid
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgpack
 from crc32c import crc32c
@@ -53,6 +61,23 @@ class JournalEntry(NamedTuple):
     data: bytes
 
 
+class PartitionEnd(NamedTuple):
+    """Where a partition ended when a decision was made: what the transaction wrote there has lower offsets, what comes later has not."""
+
+    topic: str
+    partition: int
+    topic_id: uuid.UUID
+    offset: int
+
+
+class JournalDecision(NamedTuple):
+    """A record of __transaction_state, not appended yet when it was written, and the ends of the transaction's partitions."""
+
+    key: bytes
+    value: bytes
+    ends: tuple[PartitionEnd, ...]
+
+
 class _Run(NamedTuple):
     """Bytes that follow each other in a file, in pieces."""
 
@@ -65,9 +90,10 @@ class _Run(NamedTuple):
 
 
 class Redo:
-    """What the journals hold of each segment."""
+    """What the journals hold of each segment, and the decisions in the order in which they were written."""
 
     def __init__(self) -> None:
+        self.decisions: list[JournalDecision] = []
         self._runs: dict[tuple[str, int, uuid.UUID, int], list[_Run]] = {}
         self._ends: dict[tuple[str, int, uuid.UUID, int], int] = {}
 
@@ -93,8 +119,8 @@ class FlushJournal:
     """The journals of one data directory: one that grows, and older ones whose logs are not all flushed yet.
 
     Order of effects: an entry is written -> the journal is flushed -> what it holds counts as durable -> `begin_next` -> the logs' own files
-    are flushed -> `forget_older`. At a start, what an earlier run left is older: after a power loss it is read and then forgotten, after a
-    kill it is forgotten when all logs were flushed.
+    are flushed -> `forget_older`. At a start, what an earlier run left is older: it is forgotten when all logs were flushed; after a power
+    loss at once, if it has no decisions, since what it has of logs was written again, and flushed.
     """
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
@@ -114,9 +140,13 @@ class FlushJournal:
     def has_older(self) -> bool:
         return bool(self._older)
 
-    def append(self, entries: Iterable[JournalEntry]) -> list[Syncable]:
+    def append(self, entries: Iterable[JournalEntry], decisions: Iterable[JournalDecision] = ()) -> list[Syncable]:
         """Write one frame. Gives what is to be fsynced before it counts. OSError is fatal."""
-        payload = msgpack.packb([[*entry[:2], entry.topic_id.bytes, *entry[3:]] for entry in entries])
+        items: list[list[Any]] = [[*entry[:2], entry.topic_id.bytes, *entry[3:]] for entry in entries]
+        for decision in decisions:
+            ends = [(end.topic, end.partition, end.topic_id.bytes, end.offset) for end in decision.ends]
+            items.append([decision.key, decision.value, ends])
+        payload = msgpack.packb(items)
         is_new = self._file is None
         if self._file is None:
             self._number += 1
@@ -154,8 +184,14 @@ class FlushJournal:
                 if payload is None:
                     logger.info("%s ends at byte %d, in the midst of a flush that was never finished", path, position)
                     break
-                for topic, partition, topic_id, base_offset, at, content in msgpack.unpackb(payload):
-                    redo.add(JournalEntry(topic, partition, uuid.UUID(bytes=topic_id), base_offset, at, content))
+                for item in msgpack.unpackb(payload):
+                    if len(item) == len(JournalDecision._fields):
+                        key, value, ends = item
+                        decided = (PartitionEnd(topic, index, uuid.UUID(bytes=topic_id), offset) for topic, index, topic_id, offset in ends)
+                        redo.decisions.append(JournalDecision(key, value, tuple(decided)))
+                    else:
+                        topic, partition, topic_id, base_offset, at, content = item
+                        redo.add(JournalEntry(topic, partition, uuid.UUID(bytes=topic_id), base_offset, at, content))
                 position += _FRAME.size + len(payload)
         return redo
 

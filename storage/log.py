@@ -133,6 +133,14 @@ class FlushToken(NamedTuple):
     in_place: bool
 
 
+class LogEnd(NamedTuple):
+    """Where a log ended at some time: the offset, and the segment's base offset and the position in its file."""
+
+    offset: int
+    base_offset: int
+    position: int
+
+
 class TimestampOffset(NamedTuple):
     """A record found by its time."""
 
@@ -416,6 +424,10 @@ class Log:
     def has_ongoing_transaction_of(self, producer_id: int) -> bool:
         """The same whatever its epoch."""
         return producer_id in self.producer_state.open_txns
+
+    def first_offset_of_transaction(self, producer_id: int) -> int | None:
+        """Where the producer's open transaction begins here; None where none is open."""
+        return self.producer_state.open_txns.get(producer_id)
 
     def open_transactions(self) -> list[int]:
         """The producers with a transaction open here, in the order of its beginning."""
@@ -877,20 +889,30 @@ class Log:
             self._directory_changed = False
         return FlushToken(tuple(files), self.log_end_offset, self.active.base_offset, self.active.size, True)
 
-    def try_begin_journal(self, most_bytes: int) -> tuple[JournalEntry, FlushToken] | None:
+    @property
+    def end(self) -> LogEnd:
+        """Where it ends now."""
+        return LogEnd(self.log_end_offset, self.active.base_offset, self.active.size)
+
+    def try_begin_journal(self, most_bytes: int, end: LogEnd | None = None) -> tuple[JournalEntry, FlushToken] | None:
         """What is not durable yet, to be written to a flush journal; None where it has to be flushed in place.
 
         That is so where there are more than `most_bytes` of it, or a segment before the active one is not durable in its own file: so the
         journals never hold more than the end of one segment.
+
+        Takes:  end, to write no more than what came before it; None: all.
         """
         segment, position = self.active, self._durable_position
-        size = segment.size - position
+        if end is None:
+            end = self.end
+        size = end.position - position
         if position < 0 or size > most_bytes or self._directory_changed or len(self._unflushed) > 1:
             return None
+        assert end.base_offset == segment.base_offset, f"{self!r} is not durable up to {end}, which is in an earlier segment"
         data = segment.file.pread(size, position)
-        assert len(data) == size, f"{segment.path(LOG_SUFFIX)} is shorter than {segment.size} bytes"
+        assert len(data) == size, f"{segment.path(LOG_SUFFIX)} is shorter than {end.position} bytes"
         entry = JournalEntry(self.topic, self.partition, self.topic_id, segment.base_offset, position, data)
-        return entry, FlushToken((), self.log_end_offset, segment.base_offset, segment.size, False)
+        return entry, FlushToken((), end.offset, end.base_offset, end.position, False)
 
     def finish_flush(self, token: FlushToken) -> None:
         """All files of the token, or the journal that has its entry, were fsynced without an error."""

@@ -39,7 +39,7 @@ from storage.checkpoints import (
     encode_properties,
 )
 from storage.disk import Disk, Lock, Syncable
-from storage.flush_journal import FlushJournal
+from storage.flush_journal import FlushJournal, JournalDecision
 from storage.leader_epochs import LeaderEpochs
 from storage.log import Log, Trash
 from storage.log_config import LogConfig
@@ -95,8 +95,11 @@ class LogManagerConfig:
 
 
 class LogManager:
-    """All logs of one directory. lost_power: after `load`, whether the machine was down, and not only the broker, since the last run: what
-    was written and not flushed may be gone. Nothing happens between calls: `on_tick` is to be called by `next_deadline_ms`."""
+    """All logs of one directory. Nothing happens between calls: `on_tick` is to be called by `next_deadline_ms`.
+
+    lost_power: after `load`, whether the machine was down, and not only the broker, since the last run: what was written and not flushed may
+    be gone. decisions: after `load`, those that flush journals hold, in their order.
+    """
 
     def __init__(self, disk: Disk, data_dir: str, *, config: LogManagerConfig, now_ms: int) -> None:
         self.disk = disk
@@ -105,6 +108,7 @@ class LogManager:
         self.logs: dict[tuple[str, int], Log] = {}
         self.offline: dict[tuple[str, int], CorruptLog] = {}
         self.lost_power = False
+        self.decisions: list[JournalDecision] = []
         self.cluster_id = config.cluster_id
         self.node_id = config.node_id
         self.cache = IndexCache(config.index_cache_bytes)
@@ -158,7 +162,8 @@ class LogManager:
         if used_before and not clean:
             self.disk.fsync_dir(self.data_dir)  # logs that were made just before the process was killed may not be durable by name
         self.journal = FlushJournal(self.disk, self.data_dir)
-        redo = self.journal.read() if self.journal.has_older and (self.lost_power or clean) else None
+        redo = self.journal.read() if self.journal.has_older else None
+        self.decisions = [] if redo is None else redo.decisions
         points = self._load_offsets(RECOVERY_POINT_NAME)
         starts = self._starts = self._load_offsets(LOG_START_NAME)
         found = self._directories(now_ms)
@@ -183,7 +188,7 @@ class LogManager:
                     log_start_offset=starts.get(key),
                     clean=clean,
                     intact=not self.lost_power,
-                    redo=redo,
+                    redo=redo if self.lost_power or clean else None,
                     now_ms=now_ms,
                     cache=self.cache,
                     trash=self._trash,
@@ -201,7 +206,8 @@ class LogManager:
             done += 1
             on_read(0)
         self._checkpoint(force=False)
-        if redo is not None and (clean or self.disk.boot_id() is not None):  # else it may have been a kill, and the logs are to be flushed
+        is_all_flushed = clean or (self.lost_power and self.disk.boot_id() is not None)  # else it may have been a kill
+        if redo is not None and is_all_flushed and not redo.decisions:
             self.journal.forget_older(keep_found=bool(self.offline))
         if not self.lost_power:
             self.note_boot()

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from broker import compaction
+from broker import compaction, shard_host
 from broker.core import Broker
 from broker.flush_queue import FlushQueue
 from broker.handlers import fetch as fetch_handler
@@ -91,6 +91,11 @@ def _with_small_segments_and_power(scenario: Scenario) -> None:
 def _with_power_on_transactions(scenario: Scenario) -> None:
     _with_power(scenario)
     scenario.workers, scenario.applications, scenario.rounds, scenario.pausing = 0, 2, 8, 0.0
+
+
+def _with_power_and_short_journals(scenario: Scenario) -> None:
+    _with_power_on_transactions(scenario)
+    scenario.properties["log.flush.offset.checkpoint.interval.ms"] = "20"
 
 
 def _with_power_on_unflushed_transactions(scenario: Scenario) -> None:
@@ -199,7 +204,64 @@ def answer_before_flush() -> Iterator[None]:
     def wait(self: FlushQueue, logs: Any, then: Any, now_ms: int) -> None:
         then(now_ms)
 
-    with changed(FlushQueue, "wait", wait):
+    def commit(self: FlushQueue, logs: Any, decide: Any, now_ms: int) -> None:
+        decision = decide(now_ms)
+        if decision is not None:
+            decision.then(now_ms, False)
+
+    with changed(FlushQueue, "wait", wait), changed(FlushQueue, "commit", commit):
+        yield
+
+
+@defect("a decision is made when the data are written, and its frame is not waited for", "lost", "torn", "offsets", tweak=_with_power)
+def decision_before_its_frame() -> Iterator[None]:
+    write = FlushQueue._write_frame
+
+    def write_frame(self: FlushQueue, journal: Any, entries: Any, files: Any, now_ms: int) -> None:
+        write(self, journal, entries, files, now_ms)
+        decided, self._decided = self._decided, []
+        for decision in decided:
+            decision.then(now_ms, True)
+
+    with changed(FlushQueue, "_write_frame", write_frame):
+        yield
+
+
+@defect("decisions that a flush journal has are not looked for at a start", "lost", "torn", "offsets", tweak=_with_power)
+def decisions_are_not_redone() -> Iterator[None]:
+    def redo_decisions(self: ShardHost, decisions: Any, now_ms: int) -> None:
+        pass
+
+    with changed(ShardHost, "redo_decisions", redo_decisions):
+        yield
+
+
+@defect("markers that went with the power are not written again", "lost", "torn", "offsets", tweak=_with_power_on_transactions)
+def markers_are_not_redone() -> Iterator[None]:
+    def redo_markers(self: ShardHost, found: Any, now_ms: int) -> None:
+        pass
+
+    with changed(ShardHost, "_redo_markers", redo_markers):
+        yield
+
+
+@defect(
+    "a journal goes before the markers of its decisions are on the disk", "lost", "torn", "offsets", tweak=_with_power_and_short_journals
+)
+def owed_markers_are_forgotten() -> Iterator[None]:
+    def owe(self: FlushQueue, logs: Any, now_ms: int) -> None:
+        pass
+
+    with changed(FlushQueue, "owe", owe):
+        yield
+
+
+@defect("a commit marker written again is for whatever is open", "aborted-read", "precommitted-read", tweak=_with_power_on_transactions)
+def redone_markers_end_the_next_transaction() -> Iterator[None]:
+    def is_open(self: Any, log: Log) -> bool:
+        return log.has_ongoing_transaction_of(self.effect.producer_id)
+
+    with changed(shard_host._Found, "is_open", is_open):
         yield
 
 
@@ -240,7 +302,7 @@ def journals_go_too_early() -> Iterator[None]:
 def complete_before_marker() -> Iterator[None]:
     write = ShardHost.write_markers
 
-    def write_markers(self: ShardHost, effect: Any, now_ms: int) -> None:
+    def write_markers(self: ShardHost, effect: Any, now_ms: int, *, is_journaled: bool = False) -> None:
         broker = self._broker
         done = broker.txns.on_markers_written(effect.transactional_id, effect.producer_id, effect.producer_epoch, now_ms)
         self.run_transactions(done, now_ms)
@@ -255,7 +317,7 @@ def complete_before_marker() -> Iterator[None]:
 def data_before_ongoing() -> Iterator[None]:
     run = ShardHost.run_transactions
 
-    def run_transactions(self: ShardHost, result: Result, now_ms: int) -> None:
+    def run_transactions(self: ShardHost, result: Result, now_ms: int, *, is_durable: bool = False) -> None:
         held = self.__dict__.setdefault("held", [])
         if result.records and not result.effects and not result.more and _is_ongoing(self._broker, result):
             for record in result.records:
@@ -267,7 +329,7 @@ def data_before_ongoing() -> Iterator[None]:
             for earlier in held:
                 self._append(TRANSACTIONS_TOPIC, earlier, now_ms)
             held.clear()
-        run(self, result, now_ms)
+        run(self, result, now_ms, is_durable=is_durable)
 
     with changed(ShardHost, "run_transactions", run_transactions):
         yield

@@ -13,8 +13,10 @@ from helpers.admin_host import CountedIds
 from helpers.core_host import CoreHost, error_of, fetch, produce
 
 from broker.config import BrokerConfig
+from broker.flush_queue import LONGEST_OWED_MS
 from broker.opening import open_broker
 from protocol import messages
+from protocol.errors import Code
 from protocol.records import batches_in, decode_marker
 from storage.log import Log
 from storage.log_manager import LogDirectoryError
@@ -184,10 +186,11 @@ def test_a_topic_that_goes_while_its_flush_runs(host: CoreHost) -> None:
 class Transaction:
     """A producer on connection 1, with a transaction on two partitions, whose session is on the disk."""
 
-    def __init__(self, host: CoreHost) -> None:
-        self.host = host
-        self.logs = host.create("t", 2)
-        host.ask(1, messages.InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 1)
+    def __init__(self, host: CoreHost, *, transactional_id: str = "id", topic: str = "t") -> None:
+        self.host, self.transactional_id, self.topic = host, transactional_id, topic
+        self.logs = host.create(topic, 2)
+        host.answers[1].clear()
+        host.ask(1, messages.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000), 1)
         assert host.answers[1] == [], "an epoch is given out when it is on the disk"
         self.flush_all()
         answer = host.answers[1].pop()
@@ -199,21 +202,22 @@ class Transaction:
             self.host.flush()
 
     def names(self) -> dict[str, Any]:
-        return {"transactional_id": "id", "producer_id": self.identity[0], "producer_epoch": self.identity[1]}
+        return {"transactional_id": self.transactional_id, "producer_id": self.identity[0], "producer_epoch": self.identity[1]}
 
     def add_partitions(self, connection: int = 1) -> None:
         topic_class = messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
         request = messages.AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id="id",
+            v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=self.identity[0],
             v3_and_below_producer_epoch=self.identity[1],
-            v3_and_below_topics=[topic_class(name="t", partitions=[0, 1])],
+            v3_and_below_topics=[topic_class(name=self.topic, partitions=[0, 1])],
         )
         self.host.ask(connection, request, 3)
 
     def write(self) -> None:
         for partition in (0, 1):
-            request = produce("t", partition=partition, transactional_id="id", identity=self.identity, sequence=self.sequence)
+            names = {"transactional_id": self.transactional_id, "identity": self.identity}
+            request = produce(self.topic, partition=partition, sequence=self.sequence, **names)
             assert error_of(self.host.call(2, request, 9)) == 0
         self.sequence += 1
 
@@ -225,23 +229,161 @@ class Transaction:
         return [[decode_marker(batch).commit for header, batch in log.read_batches() if header.is_control] for log in self.logs]
 
     def state(self) -> str:
-        return self.host.broker.txns.snapshot()["id"].state.name
+        return self.host.broker.txns.snapshot()[self.transactional_id].state.name
 
     def flushed(self) -> list[str]:
         """Let the flush under way end; the logs that it was of."""
         return sorted(log.topic for log, _ in self.host.flush().tokens)
 
+    def begin(self) -> None:
+        self.add_partitions()
+        assert self.host.answers[1].pop().results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
+        self.write()
+        assert self.host.flushes == [], "nothing of an open transaction waits for the disk"
+
 
 def begun(host: CoreHost) -> Transaction:
     transaction = Transaction(host)
-    transaction.add_partitions()
-    assert host.answers[1].pop().results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
-    transaction.write()
-    assert host.flushes == [], "nothing of an open transaction waits for the disk"
+    transaction.begin()
     return transaction
 
 
-def test_a_commit_goes_data_decision_markers_answer_completion(host: CoreHost) -> None:
+@pytest.fixture
+def journal_less_host(tmp_path: Path) -> Iterator[CoreHost]:
+    """Without a flush journal."""
+    host = CoreHost(tmp_path, barnabas_flush_journal_logs="0")
+    for connection in (1, 2):
+        host.connect(connection)
+    yield host
+    host.close()
+
+
+def test_a_commit_waits_for_the_disk_once(host: CoreHost) -> None:
+    transaction = begun(host)
+    transaction.end(commit=True)
+    assert transaction.flushed() == ["t", "t"], "the first flush of a log is of its own files"
+    for number in (1, 2):
+        assert (transaction.state(), host.answers[1]) == ("ONGOING", []), "the decision is under way"
+        assert transaction.flushed() == ([] if number == 1 else ["t", "t"]), "the last data and the decision are one frame of the journal"
+        assert [answer.error_code for answer in host.answers[1]] == [0]
+        assert (transaction.state(), transaction.markers()) == ("COMPLETE_COMMIT", [[True] * number] * 2)
+        assert [log.last_stable_offset for log in transaction.logs] == [2 * number, 2 * number]
+        assert host.flushes == [], "nobody waits for the markers"
+        host.answers[1].clear()
+        if number == 1:
+            transaction.add_partitions()
+            assert host.answers[1].pop().results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
+            transaction.write()
+            transaction.end(commit=True)
+
+
+def test_markers_come_to_the_disk_soon_without_anybody_waiting(host: CoreHost) -> None:
+    transaction = begun(host)
+    transaction.end(commit=True)
+    transaction.flush_all()
+    ends = [log.log_end_offset for log in transaction.logs]
+    assert [log.durable_offset for log in transaction.logs] == [end - 1 for end in ends]
+    host.tick(LONGEST_OWED_MS - 1)
+    assert host.flushes == []
+    host.tick(1)
+    assert transaction.flushed() == ["t", "t"]
+    assert [log.durable_offset for log in transaction.logs] == ends
+    host.tick(60_000)
+    transaction.flush_all()
+    assert [log.recovery_point for log in transaction.logs] == ends, "and in their own files before the journal goes"
+
+
+def test_a_decision_that_is_made_later_brings_earlier_markers_to_the_disk(host: CoreHost) -> None:
+    """Who decides may have read what they commit: it must not be gone after a power loss when the decision is there."""
+    other = Transaction(host, transactional_id="other", topic="u")
+    other.begin()
+    transaction = begun(host)
+    transaction.end(commit=True)
+    transaction.flush_all()
+    assert [log.durable_offset for log in transaction.logs] == [1, 1]
+    other.end(commit=True)
+    jobs = []
+    while host.flushes:
+        jobs.append(other.flushed())
+    assert jobs == [["t", "t", "u", "u"], []]
+    assert [log.durable_offset for log in transaction.logs] == [2, 2]
+
+
+def while_deciding(host: CoreHost) -> Transaction:
+    transaction = begun(host)
+    transaction.end(commit=True)
+    assert transaction.flushed() == ["t", "t"]
+    assert transaction.state() == "ONGOING" and len(host.flushes) == 1 and host.answers[1] == []
+    return transaction
+
+
+def test_what_comes_while_the_decision_is_under_way_is_held_back(host: CoreHost) -> None:
+    transaction = while_deciding(host)
+    for connection in (3, 4, 5):
+        host.connect(connection)
+    transaction.add_partitions(connection=3)
+    host.ask(4, messages.EndTxnRequest(committed=True, **transaction.names()), 3)
+    host.ask(5, messages.InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 1)
+    assert [host.answers[connection] for connection in (1, 3, 4, 5)] == [[], [], [], []]
+    host.flush()
+    assert [answer.error_code for answer in host.answers[1]] == [0]
+    assert host.answers[3][0].results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0, "of the next transaction"
+    transaction.flush_all()
+    assert transaction.markers()[0][0] is True, "what was decided is committed"
+    assert host.answers[5][0].error_code == 0 and host.answers[5][0].producer_epoch == 1
+
+
+def test_a_batch_of_transactions_is_told_to_come_again_while_a_decision_is_under_way(host: CoreHost) -> None:
+    """Version 4 of AddPartitionsToTxn names several and is not held back for one of them."""
+    transaction = while_deciding(host)
+    request_class = messages.AddPartitionsToTxnRequest
+    producer_id, producer_epoch = transaction.identity
+    answer = host.call(
+        2,
+        request_class(
+            transactions=[
+                request_class.AddPartitionsToTxnTransaction(
+                    transactional_id="id", producer_id=producer_id, producer_epoch=producer_epoch, verify_only=verify_only,
+                    topics=[request_class.AddPartitionsToTxnTopic(name="t", partitions=[0])],
+                )
+                for verify_only in (False, True)
+            ]
+        ),
+        4,
+    )  # fmt: skip
+    codes = [result.topic_results[0].results_by_partition[0].partition_error_code for result in answer.results_by_transaction]
+    assert codes == [Code.CONCURRENT_TRANSACTIONS] * 2
+    host.flush()
+    assert transaction.state() == "COMPLETE_COMMIT"
+
+
+def test_a_first_batch_is_told_to_come_again_while_a_decision_is_under_way(host: CoreHost) -> None:
+    transaction = Transaction(host)
+    transaction.add_partitions()
+    host.answers[1].clear()
+    request = produce("t", partition=0, transactional_id="id", identity=transaction.identity, sequence=0)
+    assert error_of(host.call(2, request, 9)) == 0
+    transaction.end(commit=True)
+    host.flush()
+    late = produce("t", partition=1, transactional_id="id", identity=transaction.identity, sequence=0)
+    assert error_of(host.call(2, late, 9)) == Code.NOT_ENOUGH_REPLICAS
+    host.flush()
+    assert (transaction.state(), transaction.markers()) == ("COMPLETE_COMMIT", [[True], [True]])
+
+
+def test_a_transaction_that_was_ended_in_time_does_not_time_out(host: CoreHost) -> None:
+    transaction = while_deciding(host)
+    host.tick(10 * 60_000)
+    assert transaction.state() == "ONGOING"
+    transaction.flush_all()
+    assert (transaction.state(), transaction.markers()) == ("COMPLETE_COMMIT", [[True], [True]])
+    assert host.answers[1][0].error_code == 0
+    host.tick(10 * 60_000)
+    assert transaction.state() == "COMPLETE_COMMIT"
+
+
+def test_a_commit_goes_data_decision_markers_answer_completion(journal_less_host: CoreHost) -> None:
+    host = journal_less_host
     transaction = begun(host)
     transaction.end(commit=True)
     assert (transaction.state(), transaction.markers(), host.answers[1]) == ("ONGOING", [[], []], []), "nothing is decided before the data"
@@ -256,8 +398,9 @@ def test_a_commit_goes_data_decision_markers_answer_completion(host: CoreHost) -
     assert host.flushes == [], "the completion itself needs no flush"
 
 
-def test_the_next_transaction_is_held_back_until_the_completion(host: CoreHost) -> None:
+def test_the_next_transaction_is_held_back_until_the_completion(journal_less_host: CoreHost) -> None:
     """It never meets CONCURRENT_TRANSACTIONS."""
+    host = journal_less_host
     transaction = begun(host)
     transaction.end(commit=True)
     transaction.flushed()
@@ -305,6 +448,7 @@ def test_with_durability_os_no_step_waits(tmp_path: Path) -> None:
     answer = host.call(1, messages.InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 1)
     transaction = Transaction.__new__(Transaction)
     transaction.host, transaction.logs, transaction.sequence = host, host.broker.partitions_of("t"), 0
+    transaction.transactional_id, transaction.topic = "id", "t"
     transaction.identity = (answer.producer_id, answer.producer_epoch)
     transaction.add_partitions()
     transaction.write()

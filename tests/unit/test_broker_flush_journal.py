@@ -8,8 +8,10 @@ import pytest
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, kill, open_manager
 
 from broker import flush_queue
-from broker.flush_queue import FlushQueue
+from broker.flush_queue import Decision, FlushQueue
 from broker.outbox import FlushJob, Outbox
+from storage.disk import OsDisk
+from storage.flush_journal import FlushJournal, JournalDecision
 from storage.log import Log
 from storage.log_config import LogConfig
 from storage.log_manager import LogManager
@@ -79,11 +81,24 @@ def test_few_are_flushed_in_their_own_files(tmp_path: Path, fewest_logs: int, fi
 def test_a_log_with_much_to_flush_is_flushed_beside_the_journal(tmp_path: Path) -> None:
     queue = Queue(tmp_path)
     queue.append()
-    queue.append(queue.logs[1], size=flush_queue.MOST_BYTES_OF_A_LOG)
+    queue.append(queue.logs[1], size=flush_queue.MOST_BYTES_OF_A_FLUSH // 3)
     queue.wait("all")
     assert queue.end_flush() == [LOG, FIRST, tmp_path.name]
     assert [log.recovery_point for log in queue.logs] == [0, 2, 0]
     assert queue.done == ["all"]
+
+
+def test_how_much_a_log_may_have_depends_on_how_many_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flush_queue, "MOST_BYTES_OF_A_LOG", 500)
+    monkeypatch.setattr(flush_queue, "MOST_BYTES_OF_A_FLUSH", 2100)
+    queue = Queue(tmp_path, 5)
+    for count, in_place in ((2, []), (3, [LOG] * 3)):
+        queue.append(*queue.logs[:count], size=900)
+        queue.wait("some", *queue.logs[:count])
+        assert [name for name in queue.end_flush() if name == LOG] == in_place
+    queue.append(size=400)
+    queue.wait("all")
+    assert LOG not in queue.end_flush(), "so much any log may have"
 
 
 def test_who_needs_the_own_files_gets_them(tmp_path: Path) -> None:
@@ -123,13 +138,13 @@ def test_a_full_journal_is_followed_by_the_next(tmp_path: Path, monkeypatch: pyt
     queue = Queue(tmp_path)
     queue.append()
     queue.wait("first")
-    assert queue.end_flush() == [LOG, FIRST, tmp_path.name], "with the flush that made it full the settling begins"
+    assert queue.end_flush() == [FIRST, tmp_path.name]
     queue.append(*queue.logs[:2])
     queue.wait("second", *queue.logs[:2])
-    assert queue.end_flush() == [LOG, LOG], "nobody waited when the first ended: what was left went alone"
-    assert queue.done == ["first"]
-    assert [name for name in queue.end_flush() if name != tmp_path.name] == [SECOND]
+    assert queue.end_flush() == [LOG, SECOND, tmp_path.name], "with the next flush the settling begins"
     assert queue.done == ["first", "second"]
+    assert queue.journals() == [FIRST, SECOND]
+    assert queue.end_flush() == [LOG, LOG], "nobody waited when that ended: what was left went alone"
     assert queue.journals() == [SECOND]
 
 
@@ -145,6 +160,174 @@ def test_a_full_disk_gets_the_room_of_the_journal_back(tmp_path: Path) -> None:
     assert queue.end_flush() == [LOG] * 2
     assert queue.done == ["journal", "in place"]
     assert queue.journals() == [] and [log.recovery_point for log in queue.logs] == [2, 2]
+
+
+# --- decisions -----------------------------------------------------------------------------------------------------------------------
+
+
+class Decider:
+    """Gives one decision on a log, and says what became of it."""
+
+    def __init__(self, log: Log, name: str = "d") -> None:
+        self.log, self.name = log, name
+        self.seen: list[str] = []
+
+    def __call__(self, now_ms: int) -> Decision:
+        self.seen.append("decided")
+        return Decision(self.log, JournalDecision(b"key", self.name.encode(), ()), self.then)
+
+    def then(self, now_ms: int, is_durable: bool) -> None:
+        self.log.append(batch([self.name.encode()]), now_ms=NOW_MS)
+        self.seen.append("journaled" if is_durable else "to be flushed")
+
+
+def read_decisions(queue: Queue) -> list[bytes]:
+    return [decision.value for decision in FlushJournal(OsDisk(), str(queue.path)).read().decisions]
+
+
+def test_a_decision_is_in_the_frame_with_its_data(tmp_path: Path) -> None:
+    queue = Queue(tmp_path)
+    decider = Decider(queue.logs[2])
+    queue.append(*queue.logs[:2])
+    queue.queue.commit(queue.logs[:2], decider, NOW_MS)
+    assert decider.seen == ["decided"] and read_decisions(queue) == [b"d"]
+    assert len(queue.job().tokens) == 2 and queue.logs[2].log_end_offset == 0
+    assert queue.end_flush() == [FIRST, tmp_path.name]
+    assert decider.seen == ["decided", "journaled"] and queue.logs[2].log_end_offset == 1
+    assert queue.queue.is_idle and queue.outbox.flushes == []
+
+
+def test_a_decision_waits_for_data_that_are_flushed_in_place(tmp_path: Path) -> None:
+    queue = Queue(tmp_path)
+    decider = Decider(queue.logs[2])
+    queue.append(queue.logs[0])
+    queue.append(queue.logs[1], size=flush_queue.MOST_BYTES_OF_A_FLUSH // 2)
+    queue.queue.commit(queue.logs[:2], decider, NOW_MS)
+    assert decider.seen == [] and queue.end_flush() == [LOG, FIRST, tmp_path.name]
+    assert decider.seen == ["decided"] and queue.job().tokens == ()
+    assert queue.end_flush() == [FIRST] and decider.seen == ["decided", "journaled"]
+
+
+def test_a_decision_without_data_needs_one_flush(tmp_path: Path) -> None:
+    queue = Queue(tmp_path)
+    decider = Decider(queue.logs[2])
+    queue.queue.commit([], decider, NOW_MS)
+    assert queue.end_flush() == [FIRST, tmp_path.name] and decider.seen == ["decided", "journaled"]
+
+
+def test_decisions_that_come_during_a_flush_share_the_next(tmp_path: Path) -> None:
+    queue = Queue(tmp_path)
+    deciders = [Decider(queue.logs[2], name) for name in "abc"]
+    queue.append(queue.logs[0])
+    for decider in deciders:
+        queue.queue.commit(queue.logs[:1], decider, NOW_MS)
+    assert [decider.seen for decider in deciders] == [["decided"], [], []]
+    queue.end_flush()
+    assert [decider.seen for decider in deciders] == [["decided", "journaled"], ["decided"], ["decided"]]
+    queue.end_flush()
+    assert [decider.seen for decider in deciders] == [["decided", "journaled"]] * 3
+    assert queue.outbox.flushes == [] and read_decisions(queue) == [b"a", b"b", b"c"]
+
+
+def test_who_does_not_decide_is_not_waited_for(tmp_path: Path) -> None:
+    queue = Queue(tmp_path)
+    queue.queue.commit([], lambda now_ms: None, NOW_MS)
+    assert queue.outbox.flushes == [] and queue.queue.is_idle
+
+
+def test_a_log_that_is_forgotten_does_not_hold_a_decision_up(tmp_path: Path) -> None:
+    queue = Queue(tmp_path)
+    decider = Decider(queue.logs[2])
+    queue.append(queue.logs[0])
+    queue.wait("under way", queue.logs[0])
+    queue.append(queue.logs[1])
+    queue.queue.commit(queue.logs[1:2], decider, NOW_MS)
+    queue.queue.forget(queue.logs[1], NOW_MS)
+    queue.end_flush()
+    assert queue.end_flush() == [FIRST, tmp_path.name] and decider.seen == ["decided", "journaled"]
+
+
+@pytest.mark.parametrize("why", ["no room", "never"])
+def test_without_the_journal_a_decision_comes_after_its_data(tmp_path: Path, why: str) -> None:
+    queue = Queue(tmp_path, fewest_logs=0) if why == "never" else Queue(tmp_path)
+    if why == "no room":
+        queue.queue._has_room = lambda: False
+    decider = Decider(queue.logs[2])
+    queue.append(*queue.logs[:2])
+    queue.queue.commit(queue.logs[:2], decider, NOW_MS)
+    assert decider.seen == [] and queue.end_flush() == [LOG, LOG]
+    assert decider.seen == ["decided", "to be flushed"]
+    assert queue.journals() == [] and queue.queue.is_idle
+
+
+def with_decision(path: Path, **settings: int) -> Queue:
+    """The decision is durable in a journal, and what follows from it is owed: by the log of decisions it is not told."""
+    queue = Queue(path, **settings)
+    queue.append(*queue.logs[:2])
+    queue.queue.commit(queue.logs[:2], Decider(queue.logs[2]), NOW_MS)
+    queue.end_flush()
+    queue.append(*queue.logs[:2])
+    queue.queue.owe(queue.logs[:2], NOW_MS)
+    return queue
+
+
+def test_what_is_owed_comes_to_the_disk_after_a_while(tmp_path: Path) -> None:
+    queue = with_decision(tmp_path)
+    assert queue.outbox.flushes == [] and queue.queue.next_deadline_ms() == NOW_MS + flush_queue.LONGEST_OWED_MS
+    queue.append(*queue.logs[:2])
+    queue.queue.on_tick(NOW_MS + flush_queue.LONGEST_OWED_MS)
+    assert queue.end_flush() == [FIRST]
+    assert [log.durable_offset for log in queue.logs] == [2, 2, 0], "and not what came after it"
+    assert queue.queue.next_deadline_ms() == NOW_MS + 60_000
+
+
+def test_what_is_owed_goes_with_any_flush(tmp_path: Path) -> None:
+    queue = with_decision(tmp_path)
+    queue.wait("other", queue.logs[2])
+    assert queue.end_flush() == [FIRST]
+    assert [log.durable_offset for log in queue.logs] == [2, 2, 1] and queue.done == ["other"]
+    assert queue.queue.next_deadline_ms() == NOW_MS + 60_000
+
+
+def test_what_is_owed_goes_in_place_where_there_is_no_room(tmp_path: Path) -> None:
+    queue = with_decision(tmp_path)
+    queue.queue._has_room = lambda: False
+    queue.queue.on_tick(NOW_MS + flush_queue.LONGEST_OWED_MS)
+    while queue.outbox.flushes:
+        assert set(queue.end_flush()) == {LOG}
+    assert [log.recovery_point for log in queue.logs] == [2, 2, 1]
+    assert queue.journals() == []
+
+
+def test_what_is_owed_in_a_segment_that_was_closed_goes_in_place(tmp_path: Path) -> None:
+    queue = with_decision(tmp_path)
+    queue.logs[0]._roll(NOW_MS)
+    queue.append(queue.logs[0])
+    queue.queue.on_tick(NOW_MS + flush_queue.LONGEST_OWED_MS)
+    assert LOG in queue.end_flush()
+    assert queue.logs[0].recovery_point == 3 and queue.logs[1].durable_offset == 2
+
+
+@pytest.mark.parametrize("when", ["before", "with it under way"])
+def test_a_journal_stays_until_all_that_follows_from_its_decisions_is_in_place(tmp_path: Path, when: str) -> None:
+    queue = Queue(tmp_path, turn_over_ms=0)
+    decider = Decider(queue.logs[2])
+    queue.append(*queue.logs[:2])
+    queue.queue.commit(queue.logs[:2], decider, NOW_MS)
+    if when == "with it under way":
+        queue.queue.on_tick(NOW_MS)
+        queue.end_flush()
+    else:
+        queue.end_flush()
+        queue.queue.on_tick(NOW_MS)
+    assert decider.seen[-1] == "journaled" and queue.journals() == [FIRST]
+    queue.append(*queue.logs[:2])  # the markers, when the flush that settles the logs has begun
+    queue.queue.owe(queue.logs[:2], NOW_MS)
+    while queue.outbox.flushes:
+        assert queue.journals()[:1] == [FIRST]
+        queue.end_flush()
+    assert [log.recovery_point for log in queue.logs] == [2, 2, 1]
+    assert FIRST not in queue.journals()
 
 
 def test_settling_does_not_hold_up_those_who_wait(tmp_path: Path) -> None:

@@ -14,10 +14,13 @@ SMALL = {"segment_bytes": "400"}
 
 
 @pytest.fixture
-def b() -> PitfallBroker:
-    broker = PitfallBroker()
+def b(request: pytest.FixtureRequest) -> PitfallBroker:
+    broker = PitfallBroker(barnabas_flush_journal_logs=getattr(request, "param", "2"))
     broker.topic("t", 2)
     return broker
+
+
+STEP_BY_STEP = pytest.mark.parametrize("b", ["0"], indirect=True)  # without the flush journal a commit waits for the disk at each step
 
 
 # --- fetches that wait -----------------------------------------------------------------------------------------------------------------------
@@ -74,6 +77,7 @@ def test_d2_a_fetch_whose_time_is_up_shows_no_open_data(b: PitfallBroker) -> Non
     assert (found.last_stable_offset, found.high_watermark) == (0, 1)
 
 
+@STEP_BY_STEP
 def test_d2_a_fetch_that_waits_while_markers_wait_for_the_disk_is_answered_with_the_commit(b: PitfallBroker) -> None:
     """Neither before the decision is on the disk, nor later than EndTxn's answer."""
     p = Producer(b, "txn")

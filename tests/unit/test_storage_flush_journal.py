@@ -11,7 +11,7 @@ import pytest
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, committed_values, kill, new_log, open_manager, values_of
 
 from storage.disk import OsDisk, Syncable
-from storage.flush_journal import FlushJournal, JournalEntry, Redo
+from storage.flush_journal import FlushJournal, JournalDecision, JournalEntry, PartitionEnd, Redo
 from storage.log import Log
 from storage.log_config import LogConfig
 from storage.log_manager import LogManager
@@ -214,6 +214,22 @@ def test_a_journal_that_ends_in_a_torn_frame_counts_up_to_there(tmp_path: Path) 
         path.write_bytes(damaged)
         found = FlushJournal(OsDisk(), str(tmp_path)).read()
         assert found.tail("t", 0, TOPIC_ID, 100, 1000) == first[0].data
+
+
+def test_a_decision_is_there_with_its_data_or_not_at_all(tmp_path: Path) -> None:
+    journal = FlushJournal(OsDisk(), str(tmp_path))
+    ends = (PartitionEnd("t", 0, TOPIC_ID, 1 << 40), PartitionEnd("\u00fc", 7, OTHER_ID, 0))
+    first, second = JournalDecision(b"key", b"\x00value", ends), JournalDecision(b"", b"", ())
+    sync(journal.append(entries(1), [first]))
+    kept = journal.size_bytes
+    journal.append([entry._replace(position=1050) for entry in entries(1, 2)], [second, first])
+    path = tmp_path / journals(tmp_path)[0]
+    whole = path.read_bytes()
+    assert FlushJournal(OsDisk(), str(tmp_path)).read().decisions == [first, second, first]
+    for end in range(kept, len(whole)):
+        path.write_bytes(whole[:end])
+        found = FlushJournal(OsDisk(), str(tmp_path)).read()
+        assert found.decisions == [first] and len(found.tail("t", 0, TOPIC_ID, 100, 1000)) == 50
 
 
 def test_the_latest_bytes_of_a_position_are_right() -> None:

@@ -1,0 +1,248 @@
+"""A commit's decision in the flush journal: what a kill or a power loss at any step leaves of the transaction."""
+
+from __future__ import annotations
+
+import pytest
+from helpers.pitfall_broker import DATA_DIR, PitfallBroker, Producer
+from sim.disk import Crash
+
+TRANSACTIONS = "__transaction_state"
+
+
+def ready(**settings: str) -> tuple[PitfallBroker, Producer]:
+    """A producer that has committed once, so that no file is flushed for the first time, and has written again."""
+    b = PitfallBroker(**settings)
+    b.topic("in")
+    b.topic("t", 2)
+    p = Producer(b, "txn")
+    for value in (b"a", b"b"):
+        p.send("t", 0, value)
+        p.send("t", 1, value)
+        p.send_offset("group", "in", 1 if value == b"a" else 2)
+        if value == b"a":
+            assert p.end(True) == 0
+            b.tick(1000)
+    return b, p
+
+
+def is_committed(b: PitfallBroker) -> bool:
+    """Whether readers have the second transaction whole; fails where they have a part of it."""
+    found = [b.read("t", index, committed=True) for index in (0, 1)]
+    assert found in ([[b"a"], [b"a"]], [[b"a", b"b"], [b"a", b"b"]]), found
+    is_whole = found[0] == [b"a", b"b"]
+    assert b.group_offset("group", "in") == (0, 2 if is_whole else 1)
+    return is_whole
+
+
+def with_decision_on_the_disk(**settings: str) -> tuple[PitfallBroker, Producer]:
+    """The frame of the journal is durable, and the core is not told."""
+    b, p = ready(**settings)
+    b.hold_flushes()
+    p.start_end(True)
+    (job,) = b.broker.outbox.flushes
+    assert [getattr(file, "path", "")[-8:] for file in job.files] == [".journal"], "one file for data and decision"
+    for file in job.files:
+        file.fsync()
+    assert p.ended() is None and b.state("txn")[0] == "Ongoing"
+    return b, p
+
+
+@pytest.mark.parametrize("restart", ["kill", "lose_power"])
+def test_a_decision_that_was_not_appended_is_found(restart: str) -> None:
+    b, _ = with_decision_on_the_disk()
+    getattr(b, restart)()
+    assert is_committed(b)
+    assert b.markers("t")[-1][2] is True
+    assert b.state("txn")[0] == ("CompleteCommit" if restart == "kill" else "Empty")
+
+
+def test_who_asks_again_after_a_kill_is_told_that_it_is_committed() -> None:
+    b, p = with_decision_on_the_disk()
+    b.kill()
+    p.connection = b.connect()
+    assert p.end(True) == 0
+    p.send("t", 0, b"c")
+    assert p.end(False) == 0
+    b.lose_power()
+    assert is_committed(b)
+
+
+def test_a_decision_that_is_found_is_found_again_after_a_power_loss_during_the_start() -> None:
+    """The journal stays until all that follows from the decision is in the logs' own files."""
+    b, _ = with_decision_on_the_disk()
+    b.disk.kill()
+    b.holds_flushes = True
+    b.open()
+    b.disk.lose_power()
+    b.open()
+    b.lose_power()
+    assert is_committed(b)
+
+
+@pytest.mark.parametrize("way", ["kill", "lose_power"])
+def test_a_start_that_is_cut_short_at_any_step_finds_it_again(way: str) -> None:
+    """One step on the disk later each time."""
+    b, _ = with_decision_on_the_disk()
+    b.holds_flushes = False
+    cuts = 0
+    for steps in range(300):
+        getattr(b.disk, way)()
+        b.disk.crash_in(steps)
+        try:
+            b.open()
+        except Crash:
+            cuts += 1
+        else:
+            break
+    b.disk.crash_in(-1)
+    assert cuts > 5
+    assert is_committed(b)
+    b.lose_power()
+    assert is_committed(b)
+
+
+def test_without_the_flush_there_is_no_decision() -> None:
+    b, p = ready()
+    b.hold_flushes()
+    p.start_end(True)
+    b.lose_power()
+    assert not is_committed(b)
+    b, p = ready()
+    b.hold_flushes()
+    p.start_end(True)
+    b.kill()
+    assert is_committed(b), "the system has what was written, the journal too: it may be either, and it is this"
+
+
+@pytest.mark.parametrize("kept", ["", TRANSACTIONS, "t-0", "t-1", "__consumer_offsets"])
+def test_a_commit_that_was_answered_survives_a_power_loss(kept: str) -> None:
+    """Neither its record nor its markers are on the disk by themselves; the system may write any of them back."""
+    b, p = ready()
+    b.hold_flushes()
+    p.start_end(True)
+    assert b.flush_one() and not b.flush_one()
+    assert p.ended() == 0 and is_committed(b)
+    if kept:
+        b.sync(kept)
+    b.lose_power()
+    assert is_committed(b)
+    b.kill()
+    assert is_committed(b)
+
+
+@pytest.mark.parametrize("kept", ["", TRANSACTIONS])
+def test_the_transaction_after_it_is_not_committed_with_it(kept: str) -> None:
+    b, p = ready()
+    b.hold_flushes()
+    p.start_end(True)
+    assert b.flush_one()
+    p.send("t", 0, b"c")
+    b.sync("t-0")
+    if kept:
+        b.sync(kept)
+    b.lose_power()
+    assert is_committed(b)
+    assert [commit for _, _, commit in b.markers("t")][-1] is False
+
+
+def test_a_marker_that_was_deleted_is_not_written_to_the_next_transaction() -> None:
+    """DeleteRecords takes the marker; what is open there began after the decision all the same."""
+    b, p = ready(log_segment_bytes="300")
+    assert p.end(True) == 0
+    p.send("t", 0, b"c")
+    log = b.broker.partition("t", 0)
+    assert log is not None and len(log.segments) == 2
+    log.delete_records_before(log.last_stable_offset)
+    assert log.delete_old_segments(b.now_ms) == 1
+    b.tick()
+    b.sync(DATA_DIR)
+    b.lose_power()
+    assert b.rows("t", log.log_start_offset, committed=True) == []
+    assert b.markers("t")[-1][2] is False
+
+
+def test_a_topic_of_the_same_name_is_not_the_one_that_was_decided_on() -> None:
+    b, p = ready()
+    assert p.end(True) == 0
+    b.broker.delete_topic("t", b.now_ms)
+    b.flush()
+    b.topic("t", 2)
+    p.begin_session()
+    p.send("t", 0, b"c")
+    b.sync(DATA_DIR)
+    b.lose_power()
+    assert b.read("t", 0, committed=True) == []
+    assert [commit for _, _, commit in b.markers("t")] == [False]
+
+
+def test_an_abort_that_followed_is_not_undone() -> None:
+    """The decision on the transaction before is in the journal, and older than what the log says."""
+    b, p = ready()
+    assert p.end(True) == 0
+    p.send("t", 0, b"c")
+    assert p.end(False) == 0
+    for restart in (b.kill, b.lose_power, b.kill):
+        restart()
+        assert is_committed(b)
+        assert b.end_offset("t", committed=True) == b.end_offset("t")
+
+
+def test_a_new_session_that_followed_keeps_its_epoch() -> None:
+    b, p = ready()
+    assert p.end(True) == 0
+    p.begin_session()
+    epoch = p.epoch
+    b.kill()
+    assert b.state("txn")[2] == epoch
+    b.lose_power()
+    assert b.state("txn")[2] > epoch
+
+
+@pytest.mark.parametrize("setting", ["no journal", "no room"])
+def test_without_a_journal_each_step_waits_for_the_disk(setting: str) -> None:
+    b, p = ready(**{"barnabas_flush_journal_logs": "0"} if setting == "no journal" else {})
+    if setting == "no room":
+        b.broker.room.is_full = True
+    b.hold_flushes()
+    p.start_end(True)
+    seen = []
+    while b.flush_one():
+        seen.append((b.state("txn")[0], p.ended()))
+    assert seen[:3] == [("Ongoing", None), ("PrepareCommit", 0), ("CompleteCommit", 0)] or seen[:3] == [
+        ("PrepareCommit", None),
+        ("PrepareCommit", 0),
+        ("CompleteCommit", 0),
+    ], seen
+    b.lose_power()
+    assert is_committed(b)
+
+
+def test_room_that_comes_back_lets_the_journal_begin_anew() -> None:
+    b, p = ready()
+    b.broker.room.is_full = True
+    assert p.end(True) == 0
+    b.broker.room.is_full = False
+    p.send("t", 0, b"c")
+    assert p.end(True) == 0
+    b.lose_power()
+    assert b.read("t", 0, committed=True) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_journals_go_when_all_that_they_tell_is_in_the_logs(seed: int) -> None:
+    """Commits in a row with a turn-over every few: whenever the power goes, all that was answered is there."""
+    b, p = ready(log_flush_offset_checkpoint_interval_ms="30")
+    assert p.end(True) == 0
+    answered = [b"a", b"b"]
+    for number in range(3 + seed):
+        p.send("t", 0, b"%d" % number)
+        p.send("t", 1, b"%d" % number)
+        assert p.end(True) == 0
+        answered.append(b"%d" % number)
+        b.tick(10)
+    b.lose_power()
+    assert [b.read("t", index, committed=True) for index in (0, 1)] == [answered] * 2
+    b.tick(1000)
+    assert [name for name in b.disk.list(DATA_DIR) if name.startswith("barnabas-flush")] == []
+    b.lose_power()
+    assert [b.read("t", index, committed=True) for index in (0, 1)] == [answered] * 2
