@@ -182,6 +182,7 @@ class Broker:
         self._producer_ids.skip_used(self._highest_producer_id() + 1)
         self.host.run_groups(self.groups.on_loaded(now_ms), now_ms)
         self.host.complete_transactions(now_ms)
+        self.logs.decisions = []
         if self.logs.lost_power:
             self.host.run_transactions(self.txns.on_power_loss(now_ms, forgets_epochs=not self.host.flushes_transactions), now_ms)
             for log in self._partitions.get(TRANSACTIONS_TOPIC, ()):

@@ -187,7 +187,7 @@ class FlushQueue:
         wanted, self._wanted = self._wanted, {}
         owed, self._owed = self._owed, {}
         journal = self._journal if may_journal and (len(wanted) >= self._fewest_logs or self._committing or owed) else None
-        most_bytes = max(MOST_BYTES_OF_A_LOG, MOST_BYTES_OF_A_FLUSH // max(1, len(wanted)))
+        most_bytes = max(MOST_BYTES_OF_A_LOG, MOST_BYTES_OF_A_FLUSH // max(1, len(wanted.keys() | owed.keys())))
         entries: list[JournalEntry] = []
         journaled: set[Log] = set()
 
@@ -210,7 +210,8 @@ class FlushQueue:
             if log not in wanted and not log.is_flushed(end.offset):
                 take(log, end)
         if journal is not None:
-            self._decide(journaled, now_ms)
+            if all(log in journaled or log.is_flushed(end.offset) for log, end in owed.items()):
+                self._decide(journaled, now_ms)  # else in the next frame: a power loss may keep this one, and not the files beside it
             self._write_frame(journal, entries, files, now_ms)
 
     def _decide(self, journaled: set[Log], now_ms: int) -> None:

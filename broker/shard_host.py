@@ -21,7 +21,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.flush_queue import Decision
-from coordinator.shard import Reply, Result, WriteMarkers
+from coordinator.shard import Reply, RequestContext, Result, WriteMarkers
+from coordinator.txn_records import producer_id_of
 from protocol.errors import Code, KafkaError, ProtocolViolation
 from protocol.records import NewRecord, encode_batch
 from storage.flush_journal import JournalDecision, PartitionEnd
@@ -43,11 +44,11 @@ class _Found(NamedTuple):
     effect: WriteMarkers
     ends: dict[tuple[str, int], PartitionEnd]
 
-    def is_open(self, log: Log) -> bool:
+    def is_open(self, log: Log, topic_id: bytes) -> bool:
         """Whether its transaction is open there: what the producer has open began before the log's end of then."""
         end = self.ends.get((log.topic, log.partition))
         first_offset = log.first_offset_of_transaction(self.effect.producer_id)
-        return end is not None and first_offset is not None and end.topic_id == log.topic_id and first_offset < end.offset
+        return end is not None and first_offset is not None and end.topic_id == topic_id and first_offset < end.offset
 
 
 class ShardHost:
@@ -146,27 +147,47 @@ class ShardHost:
         if adds and connection_id > latest:
             self._adding_connections[key] = (producer, connection_id)
 
-    def end_transaction(self, request: Any, context: Any, now_ms: int) -> None:
+    def end_transaction(self, request: Any, context: RequestContext, connection_id: int, now_ms: int) -> None:
         """EndTxn: a commit is decided only when the transaction's data are on the disk, or come there with the decision."""
-        self.when_complete(request.transactional_id, lambda then_ms: self._end_transaction(request, context, then_ms), now_ms)
+        self.when_complete(
+            request.transactional_id, lambda then_ms: self._end_transaction(request, context, connection_id, then_ms), now_ms
+        )
 
-    def _end_transaction(self, request: Any, context: Any, now_ms: int) -> None:
+    def _end_transaction(self, request: Any, context: RequestContext, connection_id: int, now_ms: int) -> None:
         broker = self._broker
-        if not (request.committed and self.flushes_transactions):
-            self.run_transactions(broker.txns.on_end_txn(request, context, now_ms), now_ms)
+        if self._is_given_up(request, connection_id):
             return
         partitions = broker.txns.data_partitions(request.transactional_id, request.producer_id, request.producer_epoch)
+        if not (partitions and request.committed and self.flushes_transactions):
+            self.run_transactions(broker.txns.on_end_txn(request, context, now_ms), now_ms)
+            return
+        asked_for = broker.txns.metadata(request.transactional_id)
         logs = [log for log in (broker.partition(topic, index) for topic, index in partitions) if log is not None]
-        broker.flushes.commit(logs, lambda then_ms: self._decide(request, context, then_ms), now_ms)
+        broker.flushes.commit(logs, lambda then_ms: self._decide(request, context, connection_id, asked_for, then_ms), now_ms)
 
-    def _decide(self, request: Any, context: Any, now_ms: int) -> Decision | None:
-        """The decision on an EndTxn(commit); None where it is answered with an error, or heard again later.
+    def _is_given_up(self, request: Any, connection_id: int) -> bool:
+        """Whether the producer has gone on over a later connection while the request waited; it is closed then."""
+        try:
+            self.check_connection(request.transactional_id, (request.producer_id, request.producer_epoch), connection_id, adds=False)
+        except ProtocolViolation as error:
+            self._broker.close(connection_id, str(error))
+            return True
+        return False
+
+    def _decide(self, request: Any, context: RequestContext, connection_id: int, asked_for: Any, now_ms: int) -> Decision | None:
+        """The decision on an EndTxn(commit); None where there is none to make any more.
 
         From here on nothing else is decided on this transactional id until the markers are written.
         """
         transactional_id = request.transactional_id
-        if transactional_id in self._completing:  # it was asked for twice, and the other one was the first
-            self.end_transaction(request, context, now_ms)
+        found = self._broker.txns.metadata(transactional_id)
+        if transactional_id in self._completing or found is not asked_for:  # another one has ended it, or is about to
+            if found is not None and found.partitions and found.start_ms != asked_for.start_ms:
+                self._broker.close(
+                    connection_id, f"the transaction of {transactional_id} that an EndTxn was meant for has ended long since"
+                )
+            else:
+                self.end_transaction(request, context, connection_id, now_ms)
             return None
         result = self._broker.txns.on_end_txn(request, context, now_ms)
         if not result.records:
@@ -176,7 +197,7 @@ class ShardHost:
         (record,), (effect,) = result.records, result.effects
         assert record.value is not None
         logs = [log for log in (self._broker.partition(topic, index) for topic, index in effect.partitions) if log is not None]
-        ends = tuple(PartitionEnd(log.topic, log.partition, log.topic_id, log.log_end_offset) for log in logs)
+        ends = tuple(PartitionEnd(log.topic, log.partition, self._topic_id(log), log.log_end_offset) for log in logs)
         return Decision(
             self._broker.internal_log(TRANSACTIONS_TOPIC, result.partition, now_ms),
             JournalDecision(record.key, record.value, ends),
@@ -252,10 +273,17 @@ class ShardHost:
     def _is_not_meant(self, log: Log, effect: WriteMarkers) -> bool:
         found = self._decisions_found.get((effect.transactional_id, effect.decided_ms))
         if found is not None:
-            return log.has_ongoing_transaction_of(effect.producer_id) and not found.is_open(log)
+            return log.has_ongoing_transaction_of(effect.producer_id) and not found.is_open(log, self._topic_id(log))
         if self._broker.logs.lost_power and not self.flushes_transactions:
             return log.has_ongoing_transaction_of(effect.producer_id)
         return log.ended_before_open_transaction(effect.producer_id, effect.decided_ms)
+
+    def _topic_id(self, log: Log) -> bytes:
+        """Of the topic as it is now; after a power loss the log's own may be missing."""
+        topic = self._broker.metadata.topic(log.topic)
+        assert topic is not None, f"{log!r} has no topic"
+        topic_id: bytes = topic.topic_id.bytes
+        return topic_id
 
     def when_complete(self, transactional_id: str | None, call: Callable[[int], None], now_ms: int) -> None:
         """Make the call when no transaction of that id waits for its markers to be on the disk: nearly always now.
@@ -312,23 +340,34 @@ class ShardHost:
 
         A kill comes between a decision's flush and its append; a power loss takes what was appended since the last flush of the log itself.
         """
-        txns = self._broker.txns
-        latest = {decision.key: decision for decision in decisions}  # of each transactional id
-        for key, value, ends in decisions if self._broker.logs.lost_power else latest.values():
-            effect = txns.markers_of(key, value)
+        broker = self._broker
+        open_there = {producer_id for log in broker.logs.logs.values() for producer_id in log.open_transactions()}
+        marked: dict[Log, None] = {}
+        for key, value, ends in decisions:
+            for end in ends:
+                log = broker.partition(end.topic, end.partition)
+                if log is not None:
+                    marked[log] = None
+            effect = broker.txns.markers_of(key, value) if producer_id_of(value) in open_there else None
             if effect is not None:
-                found = _Found(effect, {(end.topic, end.partition): end for end in ends})
-                self._decisions_found[effect.transactional_id, effect.decided_ms] = found
-        for key, value, _ in latest.values():
-            self.run_transactions(txns.on_decision_found(key, value), now_ms, is_durable=True)
+                topic_ids = {(end.topic, end.partition): end for end in ends}
+                self._decisions_found[effect.transactional_id, effect.decided_ms] = _Found(effect, topic_ids)
+        if marked:
+            broker.flushes.owe(marked, now_ms)  # a kill leaves markers that are not durable yet
+        for key, value, _ in {decision.key: decision for decision in decisions}.values():  # the last of each transactional id
+            self.run_transactions(broker.txns.on_decision_found(key, value), now_ms, is_durable=True)
 
     def complete_transactions(self, now_ms: int) -> None:
         """End on all partitions what was decided before the start, and what nobody can decide any more."""
-        if self._broker.logs.lost_power:
-            for found in self._decisions_found.values():
-                self._redo_markers(found, now_ms)
+        for found in self._decisions_found.values():
+            self._redo_markers(found, now_ms)
+        ending = self._broker.txns.on_loaded(now_ms)
+        if ending.effects and self.flushes_transactions:
+            for log in self._broker.partitions_of(TRANSACTIONS_TOPIC):
+                if log is not None:
+                    log.flush()  # a kill leaves decisions that are not durable yet, and readers are to see what follows from them
         self._is_recovering = True
-        self.run_transactions(self._broker.txns.on_loaded(now_ms), now_ms)
+        self.run_transactions(ending, now_ms)
         self._is_recovering = False
         self._decisions_found.clear()
         self.abort_hanging_transactions(now_ms)
@@ -337,7 +376,7 @@ class ShardHost:
         """The coordinator may think the commit completed, and have gone on; its markers may be gone with the power nevertheless."""
         for topic, index in found.effect.partitions:
             log = self._broker.partition(topic, index)
-            if log is not None and found.is_open(log):
+            if log is not None and found.is_open(log, self._topic_id(log)):
                 self._end_on_partition(topic, index, found.effect, now_ms)
 
     def abort_hanging_transactions(self, now_ms: int) -> None:

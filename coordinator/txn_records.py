@@ -77,6 +77,12 @@ def encode_value(metadata: TransactionMetadata) -> bytes:
     return bytes(out)
 
 
+def producer_id_of(value: bytes) -> int:
+    """Of a value that is not to be read whole."""
+    producer_id: int = _FIXED.unpack_from(value)[1]
+    return producer_id
+
+
 def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
     """What the last record of `transactional_id` says.
 

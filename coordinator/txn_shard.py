@@ -172,7 +172,9 @@ class TxnShard:
         if decided is None:
             return Result()
         found = self._transactions.get(decided.transactional_id)
-        if found is not None and found.last_update_ms >= decided.last_update_ms:
+        if found is None or found.producer != decided.producer:
+            return Result()  # the id has expired, or a later session has begun: sessions are durable from their beginning
+        if found.last_update_ms >= decided.last_update_ms:
             return Result()  # a decision is later than all before it
         return self._result_for(decided.transactional_id, [decided], [])
 

@@ -37,7 +37,7 @@ import re
 import struct
 import uuid
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgpack
 from crc32c import crc32c
@@ -66,7 +66,7 @@ class PartitionEnd(NamedTuple):
 
     topic: str
     partition: int
-    topic_id: uuid.UUID
+    topic_id: bytes
     offset: int
 
 
@@ -142,11 +142,7 @@ class FlushJournal:
 
     def append(self, entries: Iterable[JournalEntry], decisions: Iterable[JournalDecision] = ()) -> list[Syncable]:
         """Write one frame. Gives what is to be fsynced before it counts. OSError is fatal."""
-        items: list[list[Any]] = [[*entry[:2], entry.topic_id.bytes, *entry[3:]] for entry in entries]
-        for decision in decisions:
-            ends = [(end.topic, end.partition, end.topic_id.bytes, end.offset) for end in decision.ends]
-            items.append([decision.key, decision.value, ends])
-        payload = msgpack.packb(items)
+        payload = msgpack.packb([*([*entry[:2], entry.topic_id.bytes, *entry[3:]] for entry in entries), *decisions])
         is_new = self._file is None
         if self._file is None:
             self._number += 1
@@ -173,10 +169,14 @@ class FlushJournal:
         self._older = []
 
     def read(self) -> Redo:
-        """All that the older journals hold. Raises OSError."""
+        """All that the older journals hold. Raises OSError.
+
+        It is made durable first: after a kill a frame may be in the page cache alone, and what is believed must not go with the power.
+        """
         redo = Redo()
         for number in self._older:
             path = self._path(number)
+            self._disk.open(path).fsync()
             data = self._disk.read(path)
             position = 0
             while position < len(data):
@@ -187,8 +187,7 @@ class FlushJournal:
                 for item in msgpack.unpackb(payload):
                     if len(item) == len(JournalDecision._fields):
                         key, value, ends = item
-                        decided = (PartitionEnd(topic, index, uuid.UUID(bytes=topic_id), offset) for topic, index, topic_id, offset in ends)
-                        redo.decisions.append(JournalDecision(key, value, tuple(decided)))
+                        redo.decisions.append(JournalDecision(key, value, tuple(PartitionEnd(*end) for end in ends)))
                     else:
                         topic, partition, topic_id, base_offset, at, content = item
                         redo.add(JournalEntry(topic, partition, uuid.UUID(bytes=topic_id), base_offset, at, content))

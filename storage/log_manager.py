@@ -166,6 +166,7 @@ class LogManager:
         self.decisions = [] if redo is None else redo.decisions
         points = self._load_offsets(RECOVERY_POINT_NAME)
         starts = self._starts = self._load_offsets(LOG_START_NAME)
+        is_ours = self.disk.exists(self._path(BOOT_ID_NAME))
         found = self._directories(now_ms)
         done = read_bytes = 0
 
@@ -189,6 +190,7 @@ class LogManager:
                     clean=clean,
                     intact=not self.lost_power,
                     redo=redo if self.lost_power or clean else None,
+                    knows_recovery_point=is_ours and RECOVERY_POINT_NAME in self._written,
                     now_ms=now_ms,
                     cache=self.cache,
                     trash=self._trash,

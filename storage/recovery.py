@@ -89,6 +89,7 @@ def load_log(
     clean: bool = False,
     intact: bool = False,
     redo: Redo | None = None,
+    knows_recovery_point: bool = False,
     now_ms: int,
     cache: IndexCache,
     trash: Trash | None = None,
@@ -102,6 +103,7 @@ def load_log(
             which has a checksum, goes before them where it is up to date. clean: whether the last stop was. intact: whether the machine
             has not been down since, so that all that was ever written is there, and only what the last checkpoint does not know is read.
             redo: what the flush journals hold, where the log's own files may lack it.
+            knows_recovery_point: whether the recovery point is ours, so that nothing above it was cleaned, which leaves gaps.
             on_read: told of the bytes of the log that were read, piece by piece.
     Raises: CorruptLog, naming the file and what to do. OSError.
     """
@@ -120,6 +122,7 @@ def load_log(
     loader = _Loader(
         disk, directory, segments, files.snapshots, manifest, recovery_point, config.is_compacted, now_ms, on_read, intact=intact
     )
+    loader.knows_recovery_point = knows_recovery_point
     if redo is not None:
         loader.journaled = partial(redo.tail, topic, partition, topic_id)
     sizes = {segment.base_offset: segment.size for segment in segments}
@@ -340,6 +343,7 @@ class _Loader:
         self.snapshots = snapshots
         self.manifest = manifest
         self.recovery_point = recovery_point
+        self.knows_recovery_point = False
         self.trusted_point = _END_OF_TIME if intact else recovery_point
         self.is_compacted = is_compacted
         self.now_ms = now_ms
@@ -597,11 +601,11 @@ class _Loader:
     def _is_torn_before(self, number: int, end_offset: int) -> bool:
         """Whether the offsets missing before a segment were lost with the power: nothing at or above the recovery point was promised.
 
-        Compaction leaves gaps between segments too, but keeps the last offset before the active one.
+        Compaction leaves gaps between segments too, but below the recovery point, and Apache Kafka's anywhere before the active one.
         """
         if end_offset < self.recovery_point:
             return False
-        return not self.is_compacted or all(segment.size == 0 for segment in self.segments[number:])
+        return not self.is_compacted or self.knows_recovery_point or all(segment.size == 0 for segment in self.segments[number:])
 
     def _end_with(self, segment: Segment, end_offset: int) -> None:
         """Let the log end where a whole segment ends, because the one after it begins later."""

@@ -26,7 +26,7 @@ def on_end_txn(broker: Broker, request: Any, context: Context) -> Any:
     producer = (request.producer_id, request.producer_epoch)
     broker.host.check_connection(request.transactional_id, producer, context.connection_id, adds=False)
     broker.park(context)
-    broker.host.end_transaction(request, _shard_context(context), context.now_ms)
+    broker.host.end_transaction(request, _shard_context(context), context.connection_id, context.now_ms)
     return PARKED
 
 

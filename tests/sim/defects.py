@@ -258,7 +258,7 @@ def owed_markers_are_forgotten() -> Iterator[None]:
 
 @defect("a commit marker written again is for whatever is open", "aborted-read", "precommitted-read", tweak=_with_power_on_transactions)
 def redone_markers_end_the_next_transaction() -> Iterator[None]:
-    def is_open(self: Any, log: Log) -> bool:
+    def is_open(self: Any, log: Log, topic_id: bytes) -> bool:
         return log.has_ongoing_transaction_of(self.effect.producer_id)
 
     with changed(shard_host._Found, "is_open", is_open):

@@ -175,6 +175,58 @@ def test_a_topic_of_the_same_name_is_not_the_one_that_was_decided_on() -> None:
     assert [commit for _, _, commit in b.markers("t")] == [False]
 
 
+def begin_a_flush(b: PitfallBroker) -> None:
+    """Anybody's, that stays under way."""
+    b.hold_flushes()
+    assert b.produce("in", (b"x",))[0] == 0
+    log = b.broker.partition("in", 0)
+    assert log is not None
+    b.broker.flushes.wait([log], lambda _: None, b.now_ms)
+
+
+@pytest.mark.parametrize("when", ["when all is over", "while it is decided"])
+def test_a_late_end_does_not_commit_the_next_transaction(when: str) -> None:
+    """It comes over a connection that the producer has given up, and waits for a flush while the next transaction begins."""
+    b, p = ready()
+    old = p.reconnect()
+    if when == "when all is over":
+        assert p.end(True) == 0
+        begin_a_flush(b)
+        b.send(old, p.end_request(True), 3)
+    else:
+        b.hold_flushes()
+        p.start_end(True)
+        begin_a_flush(b)
+        b.send(old, p.end_request(True), 3)
+        assert b.flush_one() and p.ended() == 0
+    p.send("t", 0, b"c")
+    b.release_flushes()
+    assert b.state("txn")[0] == "Ongoing" and is_committed(b)
+    assert p.end(False) == 0
+    assert is_committed(b)
+
+
+def test_what_readers_saw_after_a_kill_stays_when_the_power_goes() -> None:
+    """The frame was in the page cache alone: it is made durable before it is believed."""
+    b, p = ready()
+    b.hold_flushes()
+    p.start_end(True)
+    b.disk.kill()
+    b.open()
+    assert is_committed(b)
+    b.lose_power()
+    assert is_committed(b)
+
+
+def test_an_id_that_has_expired_does_not_come_back() -> None:
+    b, p = ready(transactional_id_expiration_ms="2000")
+    assert p.end(True) == 0
+    b.tick(5000)
+    b.kill()
+    assert b.broker.txns.metadata("txn") is None
+    assert is_committed(b)
+
+
 def test_an_abort_that_followed_is_not_undone() -> None:
     """The decision on the transaction before is in the journal, and older than what the log says."""
     b, p = ready()

@@ -308,6 +308,31 @@ def test_what_is_owed_in_a_segment_that_was_closed_goes_in_place(tmp_path: Path)
     assert queue.logs[0].recovery_point == 3 and queue.logs[1].durable_offset == 2
 
 
+def test_no_decision_is_made_beside_what_is_owed_and_goes_in_place(tmp_path: Path) -> None:
+    """A power loss in the midst of it may leave the frame alone, and who decided may have read what is owed."""
+    queue = with_decision(tmp_path)
+    queue.logs[0]._roll(NOW_MS)
+    queue.append(queue.logs[0])
+    decider = Decider(queue.logs[2])
+    queue.append(queue.logs[1])
+    queue.queue.commit(queue.logs[1:2], decider, NOW_MS)
+    assert decider.seen == [] and LOG in queue.end_flush()
+    assert decider.seen == ["decided"] and queue.end_flush() == [FIRST]
+    assert decider.seen == ["decided", "journaled"]
+
+
+def test_what_is_owed_has_its_share_of_a_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flush_queue, "MOST_BYTES_OF_A_LOG", 100)
+    monkeypatch.setattr(flush_queue, "MOST_BYTES_OF_A_FLUSH", 1000)
+    queue = Queue(tmp_path)
+    queue.queue.commit([], Decider(queue.logs[2]), NOW_MS)
+    queue.end_flush()
+    queue.append(*queue.logs[:2], size=600)
+    queue.queue.owe(queue.logs[:2], NOW_MS)
+    queue.queue.on_tick(NOW_MS + flush_queue.LONGEST_OWED_MS)
+    assert queue.end_flush() == [LOG, LOG]
+
+
 @pytest.mark.parametrize("when", ["before", "with it under way"])
 def test_a_journal_stays_until_all_that_follows_from_its_decisions_is_in_place(tmp_path: Path, when: str) -> None:
     queue = Queue(tmp_path, turn_over_ms=0)

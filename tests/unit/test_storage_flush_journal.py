@@ -218,7 +218,7 @@ def test_a_journal_that_ends_in_a_torn_frame_counts_up_to_there(tmp_path: Path) 
 
 def test_a_decision_is_there_with_its_data_or_not_at_all(tmp_path: Path) -> None:
     journal = FlushJournal(OsDisk(), str(tmp_path))
-    ends = (PartitionEnd("t", 0, TOPIC_ID, 1 << 40), PartitionEnd("\u00fc", 7, OTHER_ID, 0))
+    ends = (PartitionEnd("t", 0, TOPIC_ID.bytes, 1 << 40), PartitionEnd("\u00fc", 7, OTHER_ID.bytes, 0))
     first, second = JournalDecision(b"key", b"\x00value", ends), JournalDecision(b"", b"", ())
     sync(journal.append(entries(1), [first]))
     kept = journal.size_bytes

@@ -12,6 +12,7 @@ from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, committed_values, kill
 from storage.checkpoints import Manifest
 from storage.log import Log
 from storage.log_config import LogConfig
+from storage.log_manager import BOOT_ID_NAME
 from storage.segment import Segment
 
 SMALL = LogConfig(segment_bytes=200)
@@ -216,6 +217,27 @@ def test_left_overs_go(tmp_path: Path) -> None:
     assert open_manager(tmp_path).logs["t", 0].log_end_offset == 1
     names = {path.name for path in (tmp_path / "t-0").iterdir()}
     assert not names & {"00000000000000000000.log.deleted", "00000000000000000009.index", "segments.manifest.tmp"}
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_hole_in_a_compacted_log_is_the_work_of_a_power_loss_or_of_another_brokers_cleaner(tmp_path: Path, ours: bool) -> None:
+    """Ours cleans below a recovery point that is written down; nothing tells where Apache Kafka's has been."""
+    config = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=100)
+    manager = open_manager(tmp_path, config)
+    log = manager.create("t", 0, TOPIC_ID, config, NOW_MS)
+    for number in range(4):
+        log.append(batch([b"%d" % number], keys=[b"k%d" % number]), now_ms=NOW_MS)
+        if number == 0:
+            log.flush()
+    lost = log.segments[1].path(".log")
+    kill(manager, machine=not ours)
+    Path(lost).write_bytes(b"")
+    if ours:
+        (tmp_path / BOOT_ID_NAME).write_text("another run of the machine")
+    else:
+        (tmp_path / "recovery-point-offset-checkpoint").unlink()
+    log = open_manager(tmp_path, config).logs["t", 0]
+    assert list(values_of(log)) == ([0] if ours else [0, 2, 3])
 
 
 def test_an_index_that_a_power_loss_took_back_is_built_anew(tmp_path: Path) -> None:
