@@ -19,7 +19,7 @@ def _shard_context(context: Context) -> RequestContext:
 
 
 def on_end_txn(broker: Broker, request: Any, context: Context) -> Any:
-    """Commit or abort. Answered when the decision is durable and all markers are written.
+    """Commit or abort. A commit is answered when its decision is durable, and all markers are written before anything else is heard.
 
     Errors: those of `TxnShard.on_end_txn`. A connection that the producer has given up since is closed.
     """
