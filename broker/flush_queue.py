@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 Continuation = Callable[[int], None]
 
-MOST_BYTES_OF_A_LOG = 32 << 10  # more is as quickly brought to the disk in its own file as written twice,
-MOST_BYTES_OF_A_FLUSH = 1 << 20  # unless it is no more than this in all: then one flush is quicker than a few
+MOST_BYTES_OF_A_LOG = 32 << 10  # more goes to the log's own file and is not written twice,
+MOST_BYTES_OF_A_FLUSH = 1 << 20  # unless it is within the log's share of this: then a decision need not wait for a flush of its own
 FULL_JOURNAL_BYTES = 64 << 20
 SETTLED_BESIDE, SETTLED_ALONE = 8, 64  # logs at a time
 LONGEST_OWED_MS = 100

@@ -350,8 +350,8 @@ class ShardHost:
                     marked[log] = None
             effect = broker.txns.markers_of(key, value) if producer_id_of(value) in open_there else None
             if effect is not None:
-                topic_ids = {(end.topic, end.partition): end for end in ends}
-                self._decisions_found[effect.transactional_id, effect.decided_ms] = _Found(effect, topic_ids)
+                by_partition = {(end.topic, end.partition): end for end in ends}
+                self._decisions_found[effect.transactional_id, effect.decided_ms] = _Found(effect, by_partition)
         if marked:
             broker.flushes.owe(marked, now_ms)  # a kill leaves markers that are not durable yet
         for key, value, _ in {decision.key: decision for decision in decisions}.values():  # the last of each transactional id

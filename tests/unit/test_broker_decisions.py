@@ -260,11 +260,7 @@ def test_without_a_journal_each_step_waits_for_the_disk(setting: str) -> None:
     seen = []
     while b.flush_one():
         seen.append((b.state("txn")[0], p.ended()))
-    assert seen[:3] == [("Ongoing", None), ("PrepareCommit", 0), ("CompleteCommit", 0)] or seen[:3] == [
-        ("PrepareCommit", None),
-        ("PrepareCommit", 0),
-        ("CompleteCommit", 0),
-    ], seen
+    assert seen[:3] == [("PrepareCommit", None), ("PrepareCommit", 0), ("CompleteCommit", 0)], "data, decision, markers"
     b.lose_power()
     assert is_committed(b)
 
@@ -280,13 +276,13 @@ def test_room_that_comes_back_lets_the_journal_begin_anew() -> None:
     assert b.read("t", 0, committed=True) == [b"a", b"b", b"c"]
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_journals_go_when_all_that_they_tell_is_in_the_logs(seed: int) -> None:
+@pytest.mark.parametrize("commits", range(3, 13))
+def test_journals_go_when_all_that_they_tell_is_in_the_logs(commits: int) -> None:
     """Commits in a row with a turn-over every few: whenever the power goes, all that was answered is there."""
     b, p = ready(log_flush_offset_checkpoint_interval_ms="30")
     assert p.end(True) == 0
     answered = [b"a", b"b"]
-    for number in range(3 + seed):
+    for number in range(commits):
         p.send("t", 0, b"%d" % number)
         p.send("t", 1, b"%d" % number)
         assert p.end(True) == 0
