@@ -155,7 +155,7 @@ _TOPIC_ROWS = (
     _topic("min.compaction.lag.ms", Kind.LONG, 0, "How long a record stays uncompacted at least.", "log.cleaner.min.compaction.lag.ms", lowest=0),
     _topic("min.insync.replicas", Kind.INT, 1, "Accepted; there is one replica.", "min.insync.replicas", lowest=1),
     _topic("preallocate", Kind.BOOLEAN, False, "Accepted; segments grow as they are written.", "log.preallocate"),
-    _topic("remote.copy.disable", Kind.BOOLEAN, False, "Accepted; there is no tiered storage."),
+    _topic("remote.log.copy.disable", Kind.BOOLEAN, False, "Accepted; there is no tiered storage."),
     _topic("remote.log.delete.on.disable", Kind.BOOLEAN, False, "Accepted; there is no tiered storage."),
     _topic("remote.storage.enable", Kind.BOOLEAN, False, "There is no tiered storage: only false is taken.", never=(True,), never_because="there is no tiered storage here"),
     _topic("retention.bytes", Kind.LONG, -1, "How large a partition may grow before its oldest segments go; -1: no bound.", "log.retention.bytes"),

@@ -37,6 +37,7 @@ from storage.log_manager import LogDirectoryError
 logger = logging.getLogger("barnabas.metadata")
 
 VERSION = 1
+RENAMED_CONFIGS = {"remote.copy.disable": "remote.log.copy.disable"}  # a topic's, by a name that earlier journals have
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 SMALLEST_REWRITE, REWRITE_FACTOR = 1000, 10
 _FRAME = struct.Struct(">II")
@@ -232,7 +233,8 @@ class ClusterMetadata:
         try:
             kind = body["kind"]
             if kind == "topic":
-                topic = Topic(body["name"], uuid.UUID(bytes=body["id"]), body["partitions"], dict(body["configs"]))
+                configs = {RENAMED_CONFIGS.get(key, key): text for key, text in body["configs"].items()}
+                topic = Topic(body["name"], uuid.UUID(bytes=body["id"]), body["partitions"], configs)
                 self._replay_topic(topic)
             elif kind == "topic_deleted":
                 self._drop(body["name"])

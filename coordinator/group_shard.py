@@ -50,7 +50,6 @@ CLASSIC_TYPE = "classic"
 GROUP_OPERATIONS = frozenset({3, 6, 8})  # READ, DELETE, DESCRIBE: all that there is to do with a group
 RECORDS_PER_BATCH = 1_000
 FIRST_FETCH_VERSION_WITH_GROUPS = 8
-FIRST_COMMIT_VERSION_WITH_GROUP_ERRORS = 9
 FIRST_DESCRIBE_VERSION_WITH_ERRORS = 6
 FIRST_SYNC_VERSION_WITH_PROTOCOL = 5
 LAST_LEAVE_VERSION_WITH_ONE_MEMBER = 2
@@ -367,7 +366,7 @@ class GroupShard:
         generation = request.generation_id_or_member_epoch
         codes, offsets = self._existing(request.topics)
         if offsets:
-            code = self._check_commit(request, generation, context.api_version, transactional=False)
+            code = self._check_commit(request, generation, transactional=False)
             if code is Code.NONE:
                 retention_ms = request.retention_time_ms
                 expire_ms = NO_TIMESTAMP if retention_ms < 0 else min(now_ms + retention_ms, LAST_TIMESTAMP)
@@ -388,7 +387,7 @@ class GroupShard:
         result = self._result(request.group_id)
         codes, offsets = self._existing(request.topics)
         if offsets:
-            code = self._check_commit(request, request.generation_id, context.api_version, transactional=True)
+            code = self._check_commit(request, request.generation_id, transactional=True)
             open_transaction = self._open.get((result.partition, request.producer_id))
             if code is Code.NONE and open_transaction and request.producer_epoch < open_transaction.producer_epoch:
                 code = Code.INVALID_PRODUCER_EPOCH
@@ -430,14 +429,14 @@ class GroupShard:
             records.append(offset_record(group_id, topic, asked.partition_index, committed))
         return records
 
-    def _check_commit(self, request: Any, generation: int, api_version: int, *, transactional: bool) -> Code:
+    def _check_commit(self, request: Any, generation: int, *, transactional: bool) -> Code:
         group = self._groups.get(request.group_id)
         if group is not None:
             return group.classic.check_commit(request.member_id, request.group_instance_id, generation, transactional=transactional)
         if generation < 0:
             return Code.NONE
-        tells_of_groups = not transactional and api_version >= FIRST_COMMIT_VERSION_WITH_GROUP_ERRORS
-        return Code.GROUP_ID_NOT_FOUND if tells_of_groups else Code.ILLEGAL_GENERATION
+        # in every version: consumers join again after it, and know nothing to do about GROUP_ID_NOT_FOUND
+        return Code.ILLEGAL_GENERATION
 
     def on_offset_fetch(self, request: Any, context: RequestContext, now_ms: int) -> Result:
         """Committed offsets. With require_stable, a partition for which a transaction has staged one is UNSTABLE_OFFSET_COMMIT."""
@@ -476,7 +475,11 @@ class GroupShard:
         ]
 
     def on_offset_delete(self, request: Any, context: RequestContext, now_ms: int) -> Result:
-        """Delete offsets of topics that no member reads. Source: KIP-496."""
+        """Delete offsets of topics that no member reads, with what open transactions have staged for them.
+
+        An Empty group goes with the last of its offsets; one that a transaction has staged offsets for
+        stays until its next retention check. Source: KIP-496.
+        """
         result = self._result(request.group_id)
         codes: PartitionCodes = {}
         known: list[TopicPartition] = []
@@ -490,12 +493,8 @@ class GroupShard:
         code = self._check_offset_delete(request.group_id) if known or not request.group_id else Code.NONE
         if code is not Code.NONE:
             codes, known = {}, []
-        for topic, partition in known:
-            group = self._groups[request.group_id]
-            if group.classic.is_subscribed_to(topic):
-                codes[topic][partition] = Code.GROUP_SUBSCRIBED_TO_TOPIC
-            elif (topic, partition) in group.offsets.committed:
-                result.records.append(offset_tombstone(request.group_id, topic, partition))
+        if known:
+            self._delete_offsets(self._groups[request.group_id], known, codes, result)
         Topic = _OffsetDeleteResponse.OffsetDeleteResponseTopic
         Partition = Topic.OffsetDeleteResponsePartition
         topics = [
@@ -504,6 +503,20 @@ class GroupShard:
         ]
         result.replies.append(Reply(context.ticket, _OffsetDeleteResponse(error_code=code, throttle_time_ms=0, topics=topics)))
         return result
+
+    def _delete_offsets(self, group: Group, partitions: Iterable[TopicPartition], codes: PartitionCodes, result: Result) -> None:
+        """Append the records that delete them; the code of those that a member reads is set."""
+        classic, offsets = group.classic, group.offsets
+        deleted: dict[TopicPartition, None] = {}
+        for topic, partition in partitions:
+            if classic.is_subscribed_to(topic):
+                codes[topic][partition] = Code.GROUP_SUBSCRIBED_TO_TOPIC
+            elif (topic, partition) in offsets.committed or offsets.is_staged((topic, partition)):
+                deleted[topic, partition] = None
+        result.records += [offset_tombstone(group.group_id, *partition) for partition in deleted]
+        nothing_left = not offsets.staged and all(partition in deleted for partition in offsets.committed)
+        if nothing_left and classic.state is State.EMPTY and not classic.pending_members:
+            result.records.append(group_tombstone(group.group_id))
 
     def _check_offset_delete(self, group_id: str) -> Code:
         if not group_id:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from broker.outbox import Context
 from protocol import messages
 from protocol.errors import Code, KafkaError
+from storage.log import Isolation
 
 if TYPE_CHECKING:
     from broker.core import Broker
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 KNOWN_SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 NOT_FOUND = (-1, -1, -1)
+ISOLATION_SINCE = 2
 
 
 def on_list_offsets(broker: Broker, request: Any, context: Context) -> Any:
@@ -22,7 +24,9 @@ def on_list_offsets(broker: Broker, request: Any, context: Context) -> Any:
 
     Timestamps: -1 latest (the last stable offset for isolation level 1), -2 earliest, -3 that of the highest timestamp (7+), -4 earliest
     local (8+), -5 latest tiered (9+), else the first record at or after the time, in ms. Errors: UNKNOWN_TOPIC_OR_PARTITION,
-    FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNSUPPORTED_VERSION for kinds the version does not know, INVALID_REQUEST for a partition named twice.
+    FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNSUPPORTED_VERSION for kinds the version does not know,
+    INVALID_REQUEST for a partition named twice, UNKNOWN_SERVER_ERROR, as Apache Kafka has it, for an
+    isolation level that does not exist.
     """
     response_class = messages.message_class("consumer", "ListOffsetsResponse")
     topic_class = response_class.ListOffsetsTopicResponse
@@ -40,12 +44,14 @@ def on_list_offsets(broker: Broker, request: Any, context: Context) -> Any:
             try:
                 if counts[topic.name, asked.partition_index] > 1:
                     raise KafkaError(Code.INVALID_REQUEST)
+                if asked.timestamp < 0 and context.api_version < KNOWN_SINCE.get(asked.timestamp, 1 << 15):
+                    raise KafkaError(Code.UNSUPPORTED_VERSION)
+                committed = _is_committed(request, context.api_version)
                 log = broker.partition(topic.name, asked.partition_index)
                 if log is None:
                     raise KafkaError(broker.missing_code(topic.name, asked.partition_index))
                 check_leader_epoch(log, asked.current_leader_epoch)
-                committed = request.isolation_level == 1 and context.api_version >= 2
-                found = _look_up(log, asked.timestamp, context.api_version, committed=committed)
+                found = _look_up(log, asked.timestamp, committed=committed)
             except KafkaError as error:
                 code = error.code
             timestamp, offset, leader_epoch = found
@@ -73,11 +79,17 @@ def check_leader_epoch(log: Log, current_leader_epoch: int) -> None:
         raise KafkaError(Code.UNKNOWN_LEADER_EPOCH)
 
 
-def _look_up(log: Log, timestamp: int, version: int, *, committed: bool) -> tuple[int, int, int]:
+def _is_committed(request: Any, version: int) -> bool:
+    """Whether the last stable offset bounds what is told."""
+    level = request.isolation_level if version >= ISOLATION_SINCE else Isolation.READ_UNCOMMITTED
+    if level not in tuple(Isolation):
+        raise KafkaError(Code.UNKNOWN_SERVER_ERROR, f"there is no isolation level {level}")
+    return bool(level == Isolation.READ_COMMITTED)
+
+
+def _look_up(log: Log, timestamp: int, *, committed: bool) -> tuple[int, int, int]:
     """(timestamp, offset, leader epoch)."""
     upper_bound = log.last_stable_offset if committed else log.high_watermark
-    if timestamp < 0 and version < KNOWN_SINCE.get(timestamp, 1 << 15):
-        raise KafkaError(Code.UNSUPPORTED_VERSION)
     if timestamp == LATEST:
         return -1, upper_bound, log.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):

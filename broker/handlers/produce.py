@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 INTERNAL_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 ZSTD_SINCE = 7
+DISK_FULL = "the broker's disk is full: free some space, or let retention do it"
 _ATTRIBUTES = struct.Struct(">h")
 _PRODUCER = struct.Struct(">qh")
 
@@ -30,6 +31,7 @@ def on_produce(broker: Broker, request: Any, context: Context) -> Any:
 
     acks 0: no answer, and an error closes the connection, since the client would not learn of it otherwise; acks 1 and -1: answered when the
     operating system has the data (one replica); with acks=-1 when the disk has, once `flush.messages` of the topic are not yet there.
+    An error's `log_start_offset` is known where the log refused, -1 where the batch was refused before it.
     Errors: INVALID_REQUIRED_ACKS; TRANSACTIONAL_ID_AUTHORIZATION_FAILED for transactional batches in a request without transactional id;
     what `Log.append` and `TxnShard.verify` (KIP-890) refuse with.
     """
@@ -101,7 +103,7 @@ def _append(
     try:
         if not broker.room.take(len(records)):
             broker.room.note_refused(name, index, records)
-            raise KafkaError(Code.KAFKA_STORAGE_ERROR, "the broker's disk is full: free some space, or let retention do it")
+            return ProducedPartition(index, Code.KAFKA_STORAGE_ERROR, error_message=DISK_FULL)
         if broker.room.is_overtaking(name, index, records):
             raise KafkaError(
                 Code.OUT_OF_ORDER_SEQUENCE_NUMBER, "an earlier batch of this producer found no room and has not come again yet"
@@ -111,7 +113,7 @@ def _append(
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         broker.room.note_refused(name, index, records)
-        return ProducedPartition(index, Code.KAFKA_STORAGE_ERROR, error_message="the broker's disk is full")
+        return ProducedPartition(index, Code.KAFKA_STORAGE_ERROR, error_message=DISK_FULL)
     except KafkaError as error:
         start = log.log_start_offset if getattr(error, "knows_log_start", True) else -1
         record_errors = [(batch_index, error.message) for batch_index in getattr(error, "record_errors", ())]

@@ -34,7 +34,10 @@ def on_txn_offset_commit(broker: Broker, request: Any, context: Context) -> Any:
     """Offsets that wait for the transaction's marker (KIP-98; fenced by the group, KIP-447).
 
     The first of a transaction is checked against the transaction coordinator, as a first batch is (KIP-890).
+    Errors: INVALID_GROUP_ID for an empty group, before anything else is looked at.
     """
+    if not request.group_id:
+        return _offset_commit_refused(request, Code.INVALID_GROUP_ID)
     producer = (request.producer_id, request.producer_epoch)
     broker.host.check_connection(request.transactional_id, producer, context.connection_id, adds=True, offsets=True)
     broker.ensure_internal_topic(OFFSETS_TOPIC, context.now_ms)

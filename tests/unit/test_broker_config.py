@@ -49,7 +49,7 @@ KAFKA_TOPIC_SETTINGS = {
     "min.compaction.lag.ms": (5, "0"),
     "min.insync.replicas": (3, "1"),
     "preallocate": (1, "false"),
-    "remote.copy.disable": (1, "false"),
+    "remote.log.copy.disable": (1, "false"),
     "remote.log.delete.on.disable": (1, "false"),
     "remote.storage.enable": (1, "false"),
     "retention.bytes": (5, "-1"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from helpers.core_host import CoreHost, produce
 from helpers.pitfall_broker import PitfallBroker
 
 from protocol.errors import Code
@@ -47,6 +50,25 @@ def test_too_little_room_counts_as_a_full_disk() -> None:
     del b.disk.free_bytes
     assert b.produce("t", (b"1",), pid=pid, epoch=0, sequence=1)[0] == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert [b.produce("t", (b"%d" % sequence,), pid=pid, epoch=0, sequence=sequence)[0] for sequence in (0, 1)] == [0, 0]
+
+
+def test_a_full_disk_is_no_refusal_of_the_log(tmp_path: Path) -> None:
+    """Apache Kafka's log_start_offset in an error: known where the log refused, -1 where it did not come to that."""
+    host = CoreHost(tmp_path)
+    host.connect(1)
+    (log,) = host.create("t")
+
+    def refusal(sequence: int) -> tuple[int, int]:
+        answer = host.call(1, produce("t", identity=(5, 0), sequence=sequence), 9)
+        row = answer.responses[0].partition_responses[0]
+        return row.error_code, row.log_start_offset
+
+    assert refusal(0) == (Code.NONE, 0)
+    log.delete_records_before(1)
+    assert refusal(7) == (Code.OUT_OF_ORDER_SEQUENCE_NUMBER, 1)
+    host.broker.room._left, host.broker.room._free_bytes = 0, lambda: 0
+    assert refusal(1) == (Code.KAFKA_STORAGE_ERROR, -1)
+    host.close()
 
 
 def test_journals_are_not_written_while_the_disk_is_full() -> None:

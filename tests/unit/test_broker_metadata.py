@@ -289,3 +289,11 @@ def test_a_deletion_is_remembered_until_it_is_over(path: Path) -> None:
     again.end_deletion(uuid.UUID(int=2))
     again.close()
     assert opened(path).deletions == {uuid.UUID(int=3): "t3"}
+
+
+def test_a_setting_of_a_topic_under_its_former_name_is_kept(path: Path) -> None:
+    former = {"kind": "topic", "name": "t", "id": IDS[0].bytes, "partitions": 1, "configs": {"remote.copy.disable": "true"}}
+    path.write_bytes(HEADER + frame(former))
+    metadata = opened(path)
+    assert metadata.topics["t"].configs == {"remote.log.copy.disable": "true"}
+    metadata.close()

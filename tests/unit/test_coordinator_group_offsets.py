@@ -74,10 +74,12 @@ def test_the_empty_name_is_a_group_to_commits_and_fetches_alone():
     assert host.delete_groups("") == [("", Code.NONE)]
 
 
-@pytest.mark.parametrize(("version", "code"), [(8, Code.ILLEGAL_GENERATION), (9, Code.GROUP_ID_NOT_FOUND)])
-def test_a_member_of_a_group_that_there_is_not_may_not_commit(version, code):
+@pytest.mark.parametrize("version", [2, 8, 9])
+def test_a_member_of_a_group_that_there_is_not_may_not_commit(version):
+    """The code of Apache Kafka 3.9's classic coordinator in every version, after which clients join again."""
     host = GroupHost()
-    assert host.commit("g", {"t": {0: 1}}, generation=1, member="nobody", version=version) == {("t", 0): code}
+    codes = host.commit("g", {"t": {0: 1}}, generation=1, member="nobody", version=version)
+    assert codes == {("t", 0): Code.ILLEGAL_GENERATION}
     assert host.stage("g", {"t": {0: 1}}, generation=1, member="nobody") == {("t", 0): Code.ILLEGAL_GENERATION}
     assert host.state("g") == "Dead"
 
@@ -261,6 +263,49 @@ def test_deleting_offsets():
     member.leave()
     assert host.delete_offsets("g", {"u": [0]}) == {("u", 0): Code.NONE}
     assert host.fetch("g") == {("t", 1): (2, "")}
+
+
+def test_an_empty_group_goes_with_its_last_offset():
+    host = GroupHost()
+    host.commit("simple", {"t": {0: 1, 1: 2}})
+    alone(host, "left").leave()
+    host.commit("left", {"t": {0: 1}})
+    assert host.delete_offsets("simple", {"t": [0]}) == {("t", 0): Code.NONE}
+    assert host.state("simple") == "Empty"
+    assert host.delete_offsets("simple", {"t": [1]}) == {("t", 1): Code.NONE}
+    assert host.delete_offsets("left", {"t": [0, 1]}) == {("t", 0): Code.NONE, ("t", 1): Code.NONE}
+    assert (host.state("simple"), host.state("left"), host.list_groups()) == ("Dead", "Dead", {})
+    host.restart()
+    assert host.list_groups() == {}
+    assert host.delete_offsets("left", {"t": [0]}) == Code.GROUP_ID_NOT_FOUND
+
+
+def test_a_group_with_members_outlives_its_last_offset():
+    host = GroupHost()
+    host.commit("g", {"t": {0: 1}})
+    member = alone(host, topics=("u",))
+    assert host.delete_offsets("g", {"t": [0]}) == {("t", 0): Code.NONE}
+    assert (host.state("g"), member.heartbeat()) == ("Stable", Code.NONE)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_deletion_removes_what_a_transaction_alone_has_for_the_partition(commit):
+    host = GroupHost()
+    host.stage("g", {"t": {0: 5, 1: 6}})
+    assert host.delete_offsets("g", {"t": [0]}) == {("t", 0): Code.NONE}
+    host.restart()
+    host.end_transaction(7, commit=commit)
+    assert host.fetch("g") == ({("t", 1): (6, "")} if commit else {})
+
+
+def test_a_group_that_a_transaction_holds_offsets_for_outlives_its_last_committed_offset():
+    host = GroupHost()
+    host.commit("g", {"t": {0: 1}})
+    host.stage("g", {"t": {1: 6}})
+    assert host.delete_offsets("g", {"t": [0]}) == {("t", 0): Code.NONE}
+    assert host.state("g") == "Empty"
+    host.end_transaction(7, commit=True)
+    assert host.fetch("g") == {("t", 1): (6, "")}
 
 
 def test_offsets_of_a_living_group_that_is_not_one_of_consumers_are_not_deleted():

@@ -1,0 +1,54 @@
+"""ListOffsets: what is refused. Expected codes are those of Apache Kafka 3.9."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers.admin_host import AdminHost, creatable
+
+from protocol import messages
+from protocol.errors import Code
+
+LATEST, MAX_TIMESTAMP = -1, -3
+VERSION = 7
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[AdminHost]:
+    host = AdminHost(tmp_path)
+    host.create(creatable("t"))
+    yield host
+    host.close()
+
+
+def code(host: AdminHost, name: str, isolation_level: int, *, timestamp: int = LATEST, version: int = VERSION) -> int:
+    topic_class = messages.ListOffsetsRequest.ListOffsetsTopic
+    partition = topic_class.ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=timestamp)
+    request = messages.ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=isolation_level,
+        topics=[topic_class(name=name, partitions=[partition])],
+    )
+    (row,) = host.call(request, version).topics[0].partitions
+    assert row.error_code == 0 or (row.offset, row.timestamp, row.leader_epoch) == (-1, -1, -1)
+    found: int = row.error_code
+    return found
+
+
+@pytest.mark.parametrize("version", [2, VERSION])
+def test_an_isolation_level_that_does_not_exist_is_refused(host: AdminHost, version: int) -> None:
+    assert [code(host, "t", level, version=version) for level in (0, 1)] == [Code.NONE, Code.NONE]
+    for level in (2, -1, 127):
+        assert code(host, "t", level, version=version) == Code.UNKNOWN_SERVER_ERROR
+
+
+def test_versions_that_have_no_isolation_level_are_answered(host: AdminHost) -> None:
+    assert code(host, "t", 0, version=1) == Code.NONE
+
+
+def test_what_the_request_says_is_looked_at_before_the_partition(host: AdminHost) -> None:
+    assert code(host, "missing", 1) == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert code(host, "missing", 2) == Code.UNKNOWN_SERVER_ERROR
+    assert code(host, "missing", 2, timestamp=MAX_TIMESTAMP, version=6) == Code.UNSUPPORTED_VERSION

@@ -1,0 +1,37 @@
+"""TxnOffsetCommit: what is refused before the coordinators are asked. Codes are those of Apache Kafka 3.9."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from helpers.core_host import CoreHost
+
+from protocol import messages
+from protocol.errors import Code
+
+
+def test_offsets_of_the_empty_group_are_refused_before_anything_else(tmp_path: Path) -> None:
+    host = CoreHost(tmp_path)
+    host.connect(1)
+    host.create("t")
+
+    def codes(group: str) -> list[int]:
+        topic_class = messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+        row = topic_class.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+        request = messages.TxnOffsetCommitRequest(
+            transactional_id="nobody",
+            group_id=group,
+            producer_id=4711,
+            producer_epoch=0,
+            generation_id=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=[topic_class(name=name, partitions=[row]) for name in ("t", "u")],
+        )
+        answer = host.call(1, request, 3)
+        return [partition.error_code for topic in answer.topics for partition in topic.partitions]
+
+    assert codes("") == [Code.INVALID_GROUP_ID] * 2
+    assert host.broker.metadata.topic("__consumer_offsets") is None, "nothing was made for it"
+    assert codes("g") == [Code.INVALID_PRODUCER_ID_MAPPING] * 2
+    host.close()
