@@ -15,6 +15,12 @@ from typing import Protocol
 
 Data = bytes | bytearray | memoryview
 BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
+_WANT_OF_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
+
+
+def is_want_of_room(error: OSError) -> bool:
+    """Whether what failed may succeed later: space, inodes, a quota or descriptors are used up. Any other error is of a disk that fails."""
+    return error.errno in _WANT_OF_ROOM
 
 
 class Syncable(Protocol):
@@ -234,6 +240,10 @@ class OsDisk:
                 rest = rest[os.write(fd, rest) :]
             if sync:
                 os.fdatasync(fd)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(temporary)  # else what was written of it takes the room that is wanted
+            raise
         finally:
             os.close(fd)
         os.replace(temporary, path)

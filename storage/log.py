@@ -38,7 +38,7 @@ from protocol.records import (
     records_of,
 )
 from storage.checkpoints import LEADER_EPOCH_NAME, MANIFEST_NAME, Manifest, SegmentNote, encode_epochs
-from storage.disk import DirectorySync, Disk, File, Syncable
+from storage.disk import DirectorySync, Disk, File, Syncable, is_want_of_room
 from storage.flush_journal import JournalEntry
 from storage.leader_epochs import LeaderEpochs
 from storage.log_config import LogConfig
@@ -540,11 +540,13 @@ class Log:
         return crc32(f"{self.topic} {self.partition} {segment.base_offset}".encode()) % jitter if jitter > 0 else 0
 
     def _roll(self, now_ms: int) -> None:
-        """Close the active segment and begin one at the end of the log, with a snapshot of the producers and a manifest as of there."""
-        self.active.close_for_appends()
-        self.active.manifest = None  # it has grown since
-        self._closed_bytes += self.active.size
+        """Close the active segment and begin one at the end of the log, with a snapshot of the producers and a manifest as of there.
+
+        Raises: OSError; the log is as it was then, and may be rolled another time.
+        Order:  all files that can fail to be written, then the change of state; the manifest of before is right, too, and waits for room.
+        """
         self.take_snapshot()
+        self.active.complete_indexes()
         segment = Segment.create(
             self.disk,
             self.directory,
@@ -553,6 +555,9 @@ class Log:
             cache=self.cache,
             index_interval_bytes=self._config.index_interval_bytes,
         )
+        closed = self.active
+        closed.manifest = None  # it has grown since
+        self._closed_bytes += closed.size
         self.segments.append(segment)
         self._bases.append(segment.base_offset)
         self.active = segment
@@ -560,23 +565,40 @@ class Log:
         self._durable_position = 0
         self._directory_changed = True
         self._recent, self._older = {}, {}
-        self.write_manifest()
-        self._note_checkpoint()
+        closed.seal()
+        try:
+            self.write_manifest()
+        except OSError as error:
+            if not is_want_of_room(error):
+                raise
+            logger.warning("%r: its checkpoint waits for room: %s", self, error)
+        else:
+            self._note_checkpoint()
+
+    def _try_roll(self, now_ms: int) -> bool:
+        """Roll; False where there is no room for a new segment."""
+        try:
+            self._roll(now_ms)
+        except OSError as error:
+            if not is_want_of_room(error):
+                raise
+            logger.warning("%r: there is no room for a new segment: %s", self, error)
+            return False
+        return True
 
     # --- producer snapshots -----------------------------------------------------------------------------------------------------
 
     def take_snapshot(self) -> None:
         """Write the producers' state as of the end of the log. The two latest are kept, and those at the segments' beginnings."""
         offset = self.log_end_offset
-        if self.snapshots and self.snapshots[-1] == offset:
-            self.snapshots.pop()
         self.disk.write_atomic(self._snapshot_path(offset), self.producer_state.encode_snapshot(), sync=False)
-        self.snapshots.append(offset)
+        if not self.snapshots or self.snapshots[-1] != offset:
+            self.snapshots.append(offset)
         self._producers_went = False
         needed = {*self._bases, *self.snapshots[-KEPT_SNAPSHOTS:]}
         for old in [old for old in self.snapshots if old not in needed]:
             self.disk.unlink(self._snapshot_path(old))
-        self.snapshots = [kept for kept in self.snapshots if kept in needed]
+            self.snapshots.remove(old)
 
     def _bring_snapshot_up(self) -> None:
         if not self.snapshots or self.snapshots[-1] != self.log_end_offset or self._producers_went:
@@ -810,24 +832,31 @@ class Log:
     def _raise_log_start(self, offset: int) -> None:
         if offset > self.log_start_offset:
             self.log_start_offset = offset
-            self.epochs.truncate_from_start(offset)
             self.start_changed.add((self.topic, self.partition))
             self._update_stable()
+            try:
+                self.epochs.truncate_from_start(offset)
+            except OSError as error:
+                if not is_want_of_room(error):
+                    raise
+                logger.warning("%r: the file of its leader epochs waits for room: %s", self, error)  # what it has too many does no harm
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Let go of the segments that retention no longer keeps; gives how many."""
         from storage.retention import expired_segments
 
         expired = expired_segments(self, now_ms)
-        if expired:
-            self._delete_segments(expired, now_ms)
-        return len(expired)
+        return self._delete_segments(expired, now_ms) if expired else 0
 
-    def _delete_segments(self, count_from_start: list[Segment], now_ms: int) -> None:
+    def _delete_segments(self, count_from_start: list[Segment], now_ms: int) -> int:
+        """Gives how many go: not the active one where there is no room for another in its place."""
         count = len(count_from_start)
         assert self.segments[:count] == count_from_start, "segments go from the oldest on"
-        if count == len(self.segments):
-            self._roll(now_ms)
+        if count == len(self.segments) and not self._try_roll(now_ms):
+            count -= 1
+            count_from_start = count_from_start[:count]
+        if not count:
+            return 0
         del self.segments[:count]
         del self._bases[:count]
         self._closed_bytes -= sum(segment.size for segment in count_from_start)
@@ -841,6 +870,7 @@ class Log:
         for offset in [offset for offset in self.snapshots[:-KEPT_SNAPSHOTS] if offset < self._bases[0]]:
             self._discard(self._snapshot_path(offset), due_ms)
             self.snapshots.remove(offset)
+        return count
 
     def replace_segments(self, old: list[Segment], new: Segment) -> None:
         """One cleaned segment stands for these neighbours; its files are in place, and theirs are not."""
@@ -945,6 +975,17 @@ class Log:
     @property
     def size_bytes(self) -> int:
         return self._closed_bytes + self.active.size
+
+    def check_sizes(self) -> None:
+        """`size_bytes` is what the segments' files hold: nothing is to be deleted for a sum that is wrong. Raises CorruptLog."""
+        held = 0
+        for segment in self.segments:
+            size, path = segment.size, segment.path(LOG_SUFFIX)
+            found = self.disk.size(path) if self.disk.exists(path) else -1
+            if found != size:
+                raise CorruptLog(path, size, f"the file has {found} bytes, not {size}", "Nothing is deleted for the log's size meanwhile.")
+            held += size
+        assert self.size_bytes == held, f"{self!r}: its segments hold {held} bytes, not {self.size_bytes}"
 
     def checkpoint(self) -> None:
         """Between times: bring index files, a snapshot and the manifest up to the log, so that little is scanned after a kill.

@@ -3,7 +3,7 @@
     meta.properties                       node.id, cluster.id, directory.id
     .lock                                 held while a broker runs here
     .kafka_cleanshutdown                  after a clean stop alone
-    recovery-point-offset-checkpoint      all below is durable            log-start-offset-checkpoint   where it is not the first segment's
+    recovery-point-offset-checkpoint      all below is durable            log-start-offset-checkpoint   where it is not 0
     replication-offset-checkpoint         the high watermarks             cleaner-offset-checkpoint     kept by the cleaner
     barnabas-boot-id                      the run of the machine in which a broker last used the directory
     barnabas-flush-<n>.journal            ends of logs that are durable there and not in the logs' files yet
@@ -38,7 +38,7 @@ from storage.checkpoints import (
     encode_partition_metadata,
     encode_properties,
 )
-from storage.disk import Disk, Lock, Syncable
+from storage.disk import Disk, Lock, Syncable, is_want_of_room
 from storage.flush_journal import FlushJournal, JournalDecision
 from storage.leader_epochs import LeaderEpochs
 from storage.log import Log, Trash
@@ -120,7 +120,6 @@ class LogManager:
         self._kept_starts: Offsets = {}
         self._written: dict[str, bytes] = {}
         self._points: Offsets = {}
-        self._starts: Offsets = {}
         self._lock: Lock | None = None
         self.journal: FlushJournal  # from `load` on, when the directory is ours
         self._deletion_count = 0
@@ -165,7 +164,7 @@ class LogManager:
         redo = self.journal.read() if self.journal.has_older else None
         self.decisions = [] if redo is None else redo.decisions
         points = self._load_offsets(RECOVERY_POINT_NAME)
-        starts = self._starts = self._load_offsets(LOG_START_NAME)
+        starts = self._load_offsets(LOG_START_NAME)
         is_ours = self.disk.exists(self._path(BOOT_ID_NAME))
         found = self._directories(now_ms)
         done = read_bytes = 0
@@ -360,10 +359,15 @@ class LogManager:
             for log in list(self.logs.values()):
                 self._retain(log, now_ms)
         if self._start_changed:  # before any file goes: a start that was told must not fall back
-            self.write_starts()
+            self._write_changed_starts()
         if now_ms >= self._next_checkpoint_ms:
             self._next_checkpoint_ms = now_ms + self.config.recovery_checkpoint_interval_ms
-            self._checkpoint(force=False)
+            try:
+                self._checkpoint(force=False)
+            except OSError as error:
+                if not is_want_of_room(error):
+                    raise
+                logger.warning("the checkpoint of %s waits for room: %s", self.data_dir, error)
         if now_ms >= self._next_expiration_ms:
             self._next_expiration_ms = now_ms + self.config.producer_expiration_check_interval_ms
             for log in self.logs.values():
@@ -384,6 +388,21 @@ class LogManager:
         A few at a call, so that requests get their turn: what is left is due at once.
         """
         interval_ms = self.config.producer_snapshot_interval_ms
+        try:
+            excess = self._checkpoint_due_logs(now_ms, interval_ms)
+        except OSError as error:
+            if not is_want_of_room(error):
+                raise
+            logger.warning("the checkpoints of logs wait for room: %s", error)
+            self._next_log_check_ms = now_ms + max(_LOG_CHECK_INTERVAL_MS, interval_ms)
+            return
+        self._next_log_check_ms = now_ms + min(_LOG_CHECK_INTERVAL_MS, interval_ms)
+        if self._changed:
+            due_ms = next(iter(self._changed.values())) + interval_ms
+            self._next_log_check_ms = now_ms if excess > 0 else max(now_ms, min(self._next_log_check_ms, due_ms))
+
+    def _checkpoint_due_logs(self, now_ms: int, interval_ms: int) -> int:
+        """Gives by how many bytes too much is still in no checkpoint."""
         room = _CHECKPOINTS_AT_ONCE
         while room > 0 and self._changed:
             log, changed_ms = next(iter(self._changed.items()))
@@ -398,10 +417,7 @@ class LogManager:
             excess -= log.unread_bytes
             room -= _checkpoint_cost(log)
             log.checkpoint()
-        self._next_log_check_ms = now_ms + min(_LOG_CHECK_INTERVAL_MS, interval_ms)
-        if self._changed:
-            due_ms = next(iter(self._changed.values())) + interval_ms
-            self._next_log_check_ms = now_ms if excess > 0 else max(now_ms, min(self._next_log_check_ms, due_ms))
+        return excess
 
     def _empty_trash(self, now_ms: int) -> None:
         for path in self._trash.take_due(now_ms):
@@ -424,15 +440,28 @@ class LogManager:
             self._checkpoint(force=False)
 
     def write_starts(self) -> None:
-        """Write down the log start offsets that changed."""
+        """Write down the log start offsets that changed.
+
+        Of a log that begins with its first segment, too: a power loss may bring the segments back that were before it.
+        """
         for key in sorted(self._start_changed):
             self.logs[key].checkpoint()  # the manifest has the start too, with a checksum
         self._start_changed.clear()
-        starts = {key: log.log_start_offset for key, log in self.logs.items() if log.log_start_offset > log.segments[0].base_offset}
-        for key in sorted((self._starts.keys() - starts.keys()) & self.logs.keys()):
-            self.disk.fsync_dir(self.logs[key].directory)  # else a power loss may bring the segments before it back, and nothing tells
-        self._starts = starts
+        starts = {key: log.log_start_offset for key, log in self.logs.items() if log.log_start_offset}
         self._write(LOG_START_NAME, encode_offsets(self._kept_starts | starts), False)
+
+    def _write_changed_starts(self) -> None:
+        """The same; where there is no room for it, which what retention took will give, what it took is made to stay away."""
+        changed = [self.logs[key] for key in sorted(self._start_changed)]
+        try:
+            self.write_starts()
+        except OSError as error:
+            if not is_want_of_room(error) or any(log.log_start_offset != log.segments[0].base_offset for log in changed):
+                raise
+            logger.warning("the starts of %s wait for room: %s", changed, error)
+            self._start_changed.clear()
+            for log in changed:
+                self.disk.fsync_dir(log.directory)
 
     def _write(self, name: str, data: bytes, force: bool) -> None:
         if force or self._written.get(name) != data:

@@ -489,10 +489,22 @@ class _Loader:
                 break
         if position < segment.size:
             self._cut(segment, position, why, state.end_offset)
+        self._remove_left_over(segment, state.end_offset)
         if segment is not self.segments[-1]:
             segment.close_for_appends()
         else:
             segment.write_indexes()
+
+    def _remove_left_over(self, segment: Segment, end_offset: int) -> None:
+        """Empty files that lie within the offsets of this segment are of a new one that came not to be, for want of room."""
+        later = self.segments[self.segments.index(segment) + 1 :]
+        if any(following.size for following in later):
+            return
+        for following in later:
+            if following.base_offset < end_offset:
+                logger.info("%s is empty, of a segment that found no room: it is removed", following.path(LOG_SUFFIX))
+                following.remove_files()
+                self.segments.remove(following)
 
     def _check_batches(self, segment: Segment, position: int, state: ProducerStateManager) -> tuple[int, str]:
         """Take in the good batches from `position` on; gives where they end, and why they do if it is not the end of the file."""

@@ -37,6 +37,8 @@ def _beyond_size(log: Log) -> int:
         return 0
     surplus = log.size_bytes - limit
     count = 0
+    if surplus > 0:
+        log.check_sizes()
     for segment in log.segments:
         if surplus < segment.size or (segment is log.active and not segment.size):
             break

@@ -179,14 +179,24 @@ class Segment:
 
     @classmethod
     def create(cls, disk: Disk, directory: str, base_offset: int, *, now_ms: int, cache: IndexCache, index_interval_bytes: int) -> Segment:
-        """A new, empty segment, open for appends."""
+        """A new, empty segment, open for appends. Where one of its files cannot be made none of them is there after the OSError."""
         segment = cls(disk, directory, base_offset, size=0, created_ms=now_ms, cache=cache, index_interval_bytes=index_interval_bytes)
-        segment._file = disk.open(segment.path(LOG_SUFFIX), create=True)
-        for suffix in (INDEX_SUFFIX, TIME_SUFFIX):
-            disk.open(segment.path(suffix), create=True).close()
+        try:
+            segment._file = disk.open(segment.path(LOG_SUFFIX), create=True)
+            for suffix in (INDEX_SUFFIX, TIME_SUFFIX):
+                disk.open(segment.path(suffix), create=True).close()
+        except OSError:
+            segment.remove_files()
+            raise
         segment.start_empty()
         segment._sums = {INDEX_SUFFIX: (0, 0), TIME_SUFFIX: (0, 0), TXN_SUFFIX: (-1, 0)}
         return segment
+
+    def remove_files(self) -> None:
+        """The segment does not come to be: its files would lie in the midst of another one when that grows."""
+        self._file = None
+        for suffix in SEGMENT_SUFFIXES:
+            self.disk.unlink(self.path(suffix))
 
     def start_empty(self) -> None:
         """Begin with empty indexes that are known to be right; for an open segment they stay in memory."""
@@ -211,8 +221,12 @@ class Segment:
     # --- appending ------------------------------------------------------------------------------------------------------------
 
     def append(self, data: bytes | bytearray | memoryview, size: int, last_offset: int, max_timestamp: int) -> int:
-        """Write one batch at the end. Gives its position."""
-        position = (self._file or self.file).append(data)
+        """Write one batch at the end. Gives its position. What an OSError left of it is cut off: it would be in the way of what comes next."""
+        try:
+            position = (self._file or self.file).append(data)
+        except OSError:
+            self.file.truncate(self.size)
+            raise
         self.index_batch(position, size, last_offset, max_timestamp)
         self.size = position + size
         return position
@@ -339,8 +353,16 @@ class Segment:
 
     def close_for_appends(self) -> None:
         """The segment takes no more batches: its indexes are complete and written; they may be dropped from memory."""
+        self.complete_indexes()
+        self.seal()
+
+    def complete_indexes(self) -> None:
+        """Bring the index files to what a closed segment has; batches may still come after."""
         self.add_last_time()
         self.write_indexes()
+
+    def seal(self) -> None:
+        """No batch comes after `complete_indexes` any more."""
         self.is_closed = True
         assert self._offset_index is not None
         self.cache.hold(self, 8 * len(self._offset_index) + 1024)

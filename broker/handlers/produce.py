@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from broker.shard_host import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from protocol.errors import Code, KafkaError
 from protocol.hot_responses import ProducedPartition, encode_produce
 from protocol.records import HEADER_SIZE, TRANSACTIONAL
+from storage.disk import is_want_of_room
 from storage.log_config import NEVER_MS
 
 if TYPE_CHECKING:
@@ -110,10 +110,10 @@ def _append(
             )
         info = log.append(records, now_ms=context.now_ms)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not is_want_of_room(error):
             raise
         broker.room.note_refused(name, index, records)
-        return ProducedPartition(index, Code.KAFKA_STORAGE_ERROR, error_message=DISK_FULL)
+        return ProducedPartition(index, Code.KAFKA_STORAGE_ERROR, error_message=f"{DISK_FULL} ({error.strerror})")
     except KafkaError as error:
         start = log.log_start_offset if getattr(error, "knows_log_start", True) else -1
         record_errors = [(batch_index, error.message) for batch_index in getattr(error, "record_errors", ())]

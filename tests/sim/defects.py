@@ -25,7 +25,7 @@ from coordinator.txn_state import TransactionMetadata, TransactionState
 from protocol.errors import Code, KafkaError
 from sim.network import Weather
 from sim.scenario import DURABILITY, Scenario
-from storage import clean_plan, cleaner, recovery
+from storage import clean_plan, cleaner, log_manager, recovery
 from storage import log as log_module
 from storage.checkpoints import LOG_START_NAME
 from storage.flush_journal import FlushJournal, Redo
@@ -112,6 +112,13 @@ def _with_deletions(scenario: Scenario) -> None:
 def _with_deletions_and_power(scenario: Scenario) -> None:
     _with_power(scenario)
     scenario.fault_weights, scenario.fault_count = (0, 3, 0, 0, 0, 4), 8
+
+
+def _with_retention_and_power(scenario: Scenario) -> None:
+    _with_power(scenario)
+    scenario.topic_configs["plain"] |= {"segment.bytes": "400", "retention.bytes": "0"}
+    scenario.properties |= {"log.initial.task.delay.ms": "200", "log.retention.check.interval.ms": "500"}
+    scenario.idempotent_producers, scenario.rounds = 2, 6
 
 
 def _with_deaths(scenario: Scenario) -> None:
@@ -504,6 +511,21 @@ def deletions_are_not_durable() -> Iterator[None]:
             self._written[name] = data
 
     with changed(LogManager, "_write", write_some):
+        yield
+
+
+@defect("the start that retention has raised is not written down", "watermark", "deleted", tweak=_with_retention_and_power)
+def retained_starts_are_not_written() -> Iterator[None]:
+    encode = log_manager.encode_offsets
+
+    def write_starts(self: LogManager) -> None:
+        for key in sorted(self._start_changed):
+            self.logs[key].checkpoint()
+        self._start_changed.clear()
+        starts = {key: log.log_start_offset for key, log in self.logs.items() if log.log_start_offset > log.segments[0].base_offset}
+        self._write(LOG_START_NAME, encode(self._kept_starts | starts), False)
+
+    with changed(LogManager, "write_starts", write_starts):
         yield
 
 

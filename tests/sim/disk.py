@@ -154,7 +154,8 @@ class SimFile:
 
     def truncate(self, size: int) -> None:
         self._check()
-        self._disk.step()
+        if not self._disk.is_without_room or size > len(self.inode.data):
+            self._disk.step()
         self.inode.cut(size)
         self.size = size
 
@@ -207,6 +208,11 @@ class SimDisk:
             return True
         self.steps_until_crash -= 1
         return self.steps_until_crash < 0
+
+    @property
+    def is_without_room(self) -> bool:
+        """Whether it is full by now: what frees room comes about all the same."""
+        return self.is_full and self.steps_until_crash == 0
 
     def failure(self) -> BaseException:
         """What a change ends with that does not come about."""
@@ -329,7 +335,8 @@ class SimDisk:
     def unlink(self, path: str) -> None:
         parent, name = self._parent(path)
         if name in parent.entries:
-            self.step()
+            if not self.is_without_room:
+                self.step()
             parent.change((name, None))
 
     def rmtree(self, path: str) -> None:

@@ -286,6 +286,12 @@ def read_all(world: World, partition: Partition, *, committed_only: bool) -> Ask
         if answer is LOST:
             continue
         last = answer.partitions[0]
+        if last.error_code == Code.OFFSET_OUT_OF_RANGE:  # retention went on between two questions
+            start = yield from probe.offset_at(partition, EARLIEST)
+            if start is not None and start > position:
+                position = start
+                rows = [row for row in rows if row[0] >= start]
+                continue
         if last.error_code:
             raise Refused(f"the last reader at {position} of {partition}", last.error_code)
         found, position = world.opener.records(last, position, committed_only=committed_only)

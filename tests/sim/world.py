@@ -156,7 +156,7 @@ class World:
         self.start_later()
 
     def observe(self) -> None:
-        """After each event: no log's offsets have gone back since the last power loss."""
+        """After each event: no log's offsets have gone back, but by a power loss; and its start by none, unless its end did."""
         broker = self.node.broker
         if broker is None:
             return
@@ -169,7 +169,7 @@ class World:
             now = (log.log_start_offset, log.last_stable_offset, log.high_watermark)
             before = self._watermarks.get(key)
             if now != before:
-                if before is not None and (now[0] < before[0] or now[1] < before[1] or now[2] < before[2]):
+                if before is not None and (now[0] < min(before[0], now[2]) or now[1] < before[1] or now[2] < before[2]):
                     self.history.incident("watermark", f"{key}: start, last stable offset and high watermark were {before} and are {now}")
                 self._watermarks[key] = now
 
@@ -179,7 +179,7 @@ class World:
         self.trace("power", 0, "", 0, b"")
         self.node.lose_power()
         self.history.power_losses.append(self.loop.now_ms)
-        self._watermarks.clear()
+        self._watermarks = {key: (start, 0, 0) for key, (start, _, _) in self._watermarks.items()}
 
     def start_later(self) -> None:
         self.loop.later(self.rng.randint(5, 1200), self.start)

@@ -128,9 +128,10 @@ def test_a_told_log_start_survives_a_power_loss_that_brings_an_older_manifest_ba
     assert log.log_start_offset == 3, "a kill after that believes the manifest, so it was written anew"
 
 
+@pytest.mark.parametrize("by_retention", [True, False])
 @pytest.mark.parametrize("seed", range(20))
-def test_a_told_log_start_survives_a_power_loss_after_its_segments_went(seed: int) -> None:
-    """While they may come back, the checkpoint has it; when it is the first segment's own, the checkpoint needs it no more."""
+def test_a_told_log_start_survives_a_power_loss_after_its_segments_went(seed: int, by_retention: bool) -> None:
+    """They may come back as long as their directory is not flushed: the checkpoint has the start."""
     disk = SimDisk(random.Random(seed), lambda: NOW_MS)
     disk.mkdir("/data")
     disk.fsync_dir("/")
@@ -140,11 +141,15 @@ def test_a_told_log_start_survives_a_power_loss_after_its_segments_went(seed: in
         log.append(batch(), now_ms=NOW_MS)
     log.flush()
     start = log.segments[1].base_offset
-    log.delete_records_before(start)
-    manager.on_tick(NOW_MS)
-    assert log.delete_old_segments(NOW_MS) == 1
-    manager.on_tick(NOW_MS + 10**6)
-    assert decode_offsets(disk.read("/data/log-start-offset-checkpoint")) == {}
+    if by_retention:
+        log.config = LogConfig(segment_bytes=150, retention_bytes=150)
+        manager.on_tick(NOW_MS + 10**6)
+    else:
+        log.delete_records_before(start)
+        manager.on_tick(NOW_MS)
+        assert log.delete_old_segments(NOW_MS) == 1
+        manager.on_tick(NOW_MS + 10**6)
+    assert log.log_start_offset == log.segments[0].base_offset == start
     disk.lose_power()
     assert open_manager("/data", LogConfig(segment_bytes=150), disk=disk).logs["t", 0].log_start_offset == start
 

@@ -1,0 +1,188 @@
+"""A roll that fails, at whichever of its changes to the disk, leaves the log as it was, and comes about when there is room again."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.pitfall_broker import PitfallBroker
+from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, open_manager, reopened, values_of
+
+from protocol.errors import Code
+from storage.disk import Data, File, OsDisk
+from storage.log import Log
+from storage.log_config import LogConfig
+from storage.log_manager import LogManager
+from storage.segment import LOG_SUFFIX
+
+CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=0, retention_bytes=100_000, retention_ms=-1)
+BIG, SMALL = b"x" * 150, b"s"
+
+
+class RefusingDisk(OsDisk):
+    """Makes no new file and no whole one any more, from the so-manieth on that is asked for; -1: it does."""
+
+    left, code = -1, errno.ENOSPC
+
+    def _count(self, path: str) -> None:
+        if self.left == 0:
+            raise OSError(self.code, os.strerror(self.code), path)
+        self.left -= self.left > 0
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        if create and not self.exists(path):
+            self._count(path)
+        return super().open(path, create=create)
+
+    def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
+        self._count(path)
+        super().write_atomic(path, data, sync=sync)
+
+
+def log_on(path: Path, disk: RefusingDisk) -> tuple[LogManager, Log]:
+    manager = open_manager(path, CONFIG, disk=disk)
+    return manager, manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
+
+
+def state_of(log: Log) -> tuple[Any, ...]:
+    return (
+        [segment.base_offset for segment in log.segments],
+        log.size_bytes,
+        list(log.snapshots),
+        log.active.is_closed,
+        log.log_end_offset,
+        [segment.base_offset for segment in log._unflushed],
+    )
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.EIO])
+@pytest.mark.parametrize("left", range(4))
+def test_a_roll_that_fails_changes_nothing(tmp_path: Path, left: int, code: int) -> None:
+    """Refused are the snapshot, the new segment's log file, its offset index, its time index."""
+    disk = RefusingDisk()
+    manager, log = log_on(tmp_path, disk)
+    for _ in range(3):
+        log.append(batch([BIG]), now_ms=NOW_MS)
+    before, names = state_of(log), {name for name in os.listdir(log.directory) if name.endswith(LOG_SUFFIX)}
+    for _ in range(30):
+        disk.left, disk.code = left, code
+        with pytest.raises(OSError, match=os.strerror(code)):
+            log.append(batch([BIG]), now_ms=NOW_MS)
+        assert (*state_of(log)[:2], *state_of(log)[3:]) == (*before[:2], *before[3:])
+        assert {name for name in os.listdir(log.directory) if name.endswith(LOG_SUFFIX)} == names
+    disk.left = -1
+    assert log.append(batch([SMALL]), now_ms=NOW_MS).first_offset == 3, "there is room for it in the old segment"
+    assert log.append(batch([BIG]), now_ms=NOW_MS).first_offset == 4
+    assert log.delete_old_segments(NOW_MS) == 0
+    log.check_sizes()
+    wanted = {0: BIG, 1: BIG, 2: BIG, 3: SMALL, 4: BIG}
+    assert values_of(log) == wanted
+    assert values_of(reopened(manager, CONFIG, clean=False)[1]) == wanted
+
+
+def test_the_manifest_of_a_roll_waits_for_room(tmp_path: Path) -> None:
+    disk = RefusingDisk()
+    manager, log = log_on(tmp_path, disk)
+    log.append(batch([BIG]), now_ms=NOW_MS)
+    disk.left = 4
+    log.append(batch([BIG]), now_ms=NOW_MS)
+    assert [segment.base_offset for segment in log.segments] == [0, 1] and log in manager._changed
+    manager.on_tick(NOW_MS + 40_000)
+    assert log in manager._changed, "its checkpoint, too, waits"
+    disk.left = -1
+    manager.on_tick(NOW_MS + 80_000)
+    assert log not in manager._changed
+    assert values_of(reopened(manager, CONFIG, clean=False)[1]) == {0: BIG, 1: BIG}
+
+
+def test_what_a_failed_append_left_is_not_in_the_way(tmp_path: Path) -> None:
+    """Part of a batch is in the file; the segment is closed, and what is in the next one is good."""
+
+    class HalfFile:
+        def __init__(self, file: File) -> None:
+            self._file = file
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._file, name)
+
+        def append(self, data: Data) -> int:
+            os.pwrite(self._file.fileno(), data[: len(data) // 2], self._file.size)
+            raise OSError(errno.ENOSPC, "full")
+
+    manager, log = log_on(tmp_path, RefusingDisk())
+    log.append(batch([BIG]), now_ms=NOW_MS)
+    whole = log.active._file
+    assert whole is not None
+    log.active._file = HalfFile(whole)  # type: ignore[assignment]
+    with pytest.raises(OSError, match="full"):
+        log.append(batch([SMALL]), now_ms=NOW_MS)
+    log.active._file = whole
+    log.append(batch([BIG]), now_ms=NOW_MS)
+    assert len(log.segments) == 2
+    assert values_of(reopened(manager, CONFIG, clean=False)[1]) == {0: BIG, 1: BIG}
+
+
+def test_an_empty_segment_that_came_not_to_be_is_removed_by_a_start(tmp_path: Path) -> None:
+    """A power loss may keep its name and lose that it was removed; the segment before it has grown past it."""
+    manager, log = log_on(tmp_path, RefusingDisk())
+    log.append(batch([SMALL]), now_ms=NOW_MS)
+    left_over = Path(log.directory, f"{1:020d}{LOG_SUFFIX}")
+    log.append(batch([SMALL]), now_ms=NOW_MS)
+    left_over.touch()
+    manager, log = reopened(manager, CONFIG, clean=False)
+    assert values_of(log) == {0: SMALL, 1: SMALL} and not left_over.exists()
+    assert log.append(batch([SMALL]), now_ms=NOW_MS).first_offset == 2
+    assert values_of(reopened(manager, CONFIG, clean=False)[1]) == {0: SMALL, 1: SMALL, 2: SMALL}
+
+
+def test_retention_lets_go_of_what_it_can_where_there_is_no_room_for_a_new_segment(tmp_path: Path) -> None:
+    disk = RefusingDisk()
+    _, log = log_on(tmp_path, disk)
+    for _ in range(3):
+        log.append(batch([BIG]), now_ms=NOW_MS)
+    log.config = LogConfig(retention_bytes=0)
+    disk.left = 0
+    assert log.delete_old_segments(NOW_MS) == 2
+    assert values_of(log) == {2: BIG}
+    disk.left = -1
+    assert log.delete_old_segments(NOW_MS) == 1
+    assert (log.log_start_offset, log.log_end_offset) == (3, 3)
+
+
+def test_nothing_is_deleted_for_a_size_that_the_files_do_not_have(tmp_path: Path) -> None:
+    manager, log = log_on(tmp_path, RefusingDisk())
+    for _ in range(3):
+        log.append(batch([BIG]), now_ms=NOW_MS)
+    log.config = LogConfig(retention_bytes=300)
+    os.truncate(log.segments[1].path(LOG_SUFFIX), 10)
+    manager.on_tick(NOW_MS + 400_000)
+    assert len(log.segments) == 3
+    log._closed_bytes += 1
+    os.truncate(log.segments[1].path(LOG_SUFFIX), log.segments[1].size)
+    with pytest.raises(AssertionError, match="hold"):
+        log.delete_old_segments(NOW_MS)
+
+
+def test_refused_produces_do_not_make_retention_delete() -> None:
+    """A roll that finds no inode, again and again; then there are some."""
+    b = PitfallBroker(log_initial_task_delay_ms="0", log_retention_check_interval_ms="1000")
+    b.topic("t", segment_bytes="300", retention_bytes="10000")
+    for _ in range(3):
+        assert b.produce("t", (BIG,))[0] == 0
+    opens = b.disk.open
+
+    def refuses(path: str, *, create: bool = False) -> Any:
+        if create and not b.disk.exists(path):
+            raise OSError(errno.ENOSPC, "no inode is left", path)
+        return opens(path, create=create)
+
+    b.disk.open = refuses  # type: ignore[method-assign]
+    for _ in range(100):
+        assert b.produce("t", (BIG,))[0] == Code.KAFKA_STORAGE_ERROR
+    del b.disk.open
+    b.tick(2000)
+    assert b.produce("t", (BIG,))[0] == 0
+    assert b.read("t") == [BIG] * 4
