@@ -59,7 +59,7 @@ def filled(folder: str, megabytes: int, value_bytes: int, codec: int) -> tuple[L
 def job_of(log: Log) -> CleanJob:
     dirt = assess(log, None, NOW_MS)
     assert dirt is not None
-    return plan(log, dirt, job_id=1, map_bytes=1 << 30, now_ms=NOW_MS)
+    return plan(log, dirt, job_id=1, map_bytes=1 << 30, wall_ms=NOW_MS)
 
 
 def measure(megabytes: int) -> None:

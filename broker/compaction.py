@@ -135,7 +135,7 @@ class Compaction:
     def _assess(self, log: Log, now_ms: int) -> Dirt | None:
         key = log.topic, log.partition
         try:
-            return assess(log, self._cleaned_to.get(key), now_ms)
+            return assess(log, self._cleaned_to.get(key), self._logs.wall.at(now_ms))
         except CorruptLog as error:
             self._note_failure(key, str(error), now_ms)
             return None
@@ -151,7 +151,11 @@ class Compaction:
         try:
             if dirt is not None:
                 self._job = plan(
-                    log, dirt, job_id=self._next_job_id, map_bytes=self._config["log.cleaner.dedupe.buffer.size"], now_ms=now_ms
+                    log,
+                    dirt,
+                    job_id=self._next_job_id,
+                    map_bytes=self._config["log.cleaner.dedupe.buffer.size"],
+                    wall_ms=self._logs.wall.at(now_ms),
                 )
         except CorruptLog as error:
             self._note_failure(key, str(error), now_ms)

@@ -57,11 +57,13 @@ class Broker:
     """One broker: its topics, logs, coordinators, and the requests under way.
 
     Takes: config; metadata and logs, both loaded; ids, the source of random names; now_ms, the time of start.
+    Time: every `now_ms` is steady. The rim feeds `wall` what the wall clock shows, before each event.
     After: internal topics are replayed into the coordinators; transactions found in PREPARE_* are under way to completion.
     """
 
     def __init__(self, config: BrokerConfig, metadata: ClusterMetadata, logs: LogManager, ids: Ids, now_ms: int) -> None:
         self.config, self.metadata, self.logs, self.ids = config, metadata, logs, ids
+        self.wall = logs.wall
         self.node_id: int = config["node.id"]
         self.outbox = Outbox()
         self.flushes = FlushQueue(
@@ -96,12 +98,14 @@ class Broker:
             partition_exists=self.partition_exists,
             allocate_producer_id=self._producer_ids.allocate,
             group_partition=self._group_partition,
+            wall=self.wall,
         )
         self.groups = GroupShard(
             partition_count=self._internal_partition_count(OFFSETS_TOPIC),
             settings=_group_settings(config),
             partition_exists=self.partition_exists,
             new_member_suffix=lambda: str(ids.uuid()),
+            wall=self.wall,
         )
         self.host = ShardHost(self)
         self._replay(now_ms)

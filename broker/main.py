@@ -166,13 +166,14 @@ def _start(options: argparse.Namespace) -> int:
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     sock = _listen(*config.listener)
+    from broker.clocks import steady_ms, wall_ms
     from broker.opening import open_broker
     from storage.log_manager import LogDirectoryError
 
     gc.collect()
     try:
         with _no_garbage_collection():
-            broker = open_broker(config, SystemIds())
+            broker = open_broker(config, SystemIds(), now_ms=steady_ms(), wall_ms=wall_ms())
     except LogDirectoryError as error:
         raise StartError(str(error)) from error
     except OSError as error:

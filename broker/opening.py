@@ -26,15 +26,17 @@ logger = logging.getLogger("barnabas.opening")
 JOURNAL = "barnabas-metadata.journal"
 
 
-def open_broker(config: BrokerConfig, ids: Ids, *, disk: Disk | None = None, now_ms: int | None = None) -> Broker:
+def open_broker(config: BrokerConfig, ids: Ids, *, disk: Disk | None = None, now_ms: int, wall_ms: int | None = None) -> Broker:
     """Open the data directory that the configuration names, and whatever is in it.
 
+    Takes:  now_ms, the steady time; wall_ms, what the wall clock shows, the same where it is not given.
     Raises: LogDirectoryError, with one line that says which file is wrong and what to do; OSError of the disk.
     """
     disk = OsDisk() if disk is None else disk
-    now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     journal_path = f"{config.data_dir}/{JOURNAL}"
     logs = LogManager(disk, config.data_dir, config=_log_manager_config(config, ids), now_ms=now_ms)
+    if wall_ms is not None:
+        logs.wall.feed(now_ms, wall_ms)
 
     @functools.cache
     def metadata() -> ClusterMetadata:

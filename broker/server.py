@@ -22,12 +22,12 @@ import logging
 import math
 import os
 import socket
-import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 from broker.cleaning import CleanerProcess
+from broker.clocks import steady_ms, wall_ms
 from broker.core import Broker
 from broker.flusher import Flusher
 from broker.outbox import FlushJob
@@ -46,10 +46,6 @@ IDLE_SWEEPS = 20  # in the time that a connection may be idle
 SHORTEST_SWEEP_S = 0.05
 HANG_UPS_PER_EVENT = 100  # thousands may become idle together, and others have requests
 SMALL_SLICE_BYTES = 4096  # sendfile costs as much as a copy of about 8 KiB, and a packet of its own
-
-
-def wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class Connection:
@@ -119,7 +115,7 @@ class Connection:
                     self._resume_reading()
                     return
                 self.in_flight = True
-                server.broker.on_frame(self.connection_id, frame, wall_clock_ms())
+                server.broker.on_frame(self.connection_id, frame, server.now_ms())
                 server.carry_out()
         except ProtocolViolation as error:
             server.disconnect(self, str(error))
@@ -379,7 +375,7 @@ class Server:
                         self._flusher.submit(job)
                 if outbox.deferred and not outbox.sends:
                     try:
-                        outbox.run_deferred(wall_clock_ms())
+                        outbox.run_deferred(self.now_ms())
                     except Exception as error:
                         self.fail(error)
                         return
@@ -397,16 +393,22 @@ class Server:
         if error is not None:
             self.fail(error)
             return
-        self._guarded(self.broker.on_flushed, job, wall_clock_ms())
+        self._guarded(self.broker.on_flushed, job, self.now_ms())
 
     def _cleaned_in_thread(self, job: CleanJob, result: CleanResult | None, error: str) -> None:
         self.loop.call_soon_threadsafe(self._on_cleaned, job, result, error)
 
     def _on_cleaned(self, job: CleanJob, result: CleanResult | None, error: str) -> None:
         if not self.failed:
-            self._guarded(self.broker.on_cleaned, job, result, error, wall_clock_ms())
+            self._guarded(self.broker.on_cleaned, job, result, error, self.now_ms())
 
     # --- time ----------------------------------------------------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        """The steady time of an event of the core, which is fed what the wall clock shows beside it."""
+        now_ms = steady_ms()
+        self.broker.wall.feed(now_ms, wall_ms())
+        return now_ms
 
     def _set_timer(self) -> None:
         deadline = self.broker.next_deadline_ms()
@@ -420,11 +422,11 @@ class Server:
                 return  # it comes early enough, and sets itself anew
             self._timer.cancel()
         self._timer_at_ms = deadline
-        self._timer = self.loop.call_later(max(0.0, (deadline - wall_clock_ms()) / 1000), self._on_timer)
+        self._timer = self.loop.call_later(max(0.0, (deadline - steady_ms()) / 1000), self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
-        self._guarded(self.broker.on_tick, wall_clock_ms())
+        self._guarded(self.broker.on_tick, self.now_ms())
 
     def _guarded(self, event: Any, *arguments: Any) -> None:
         try:
@@ -456,5 +458,5 @@ class Server:
         self._cleaner.stop()
         self._flusher.stop()
         if not self.failure.done():
-            self.broker.close_logs(wall_clock_ms(), self._flusher.sync)
+            self.broker.close_logs(self.now_ms(), self._flusher.sync)
         self._flusher.close()

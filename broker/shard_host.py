@@ -109,7 +109,8 @@ class ShardHost:
 
     def _append(self, topic: str, result: Result, now_ms: int) -> Log:
         log = self._broker.internal_log(topic, result.partition, now_ms)
-        records = [NewRecord(record.key, record.value, now_ms) for record in result.records]
+        wall_ms = self._broker.wall.at(now_ms)
+        records = [NewRecord(record.key, record.value, wall_ms) for record in result.records]
         if result.producer is None:
             batch = encode_batch(records)
         else:

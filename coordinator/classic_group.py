@@ -27,6 +27,7 @@ from coordinator.shard import Reply, Result
 from coordinator.timers import Timers
 from protocol.errors import Code
 from protocol.messages import lazy_message
+from protocol.wall_clock import WallClock
 
 TimerKey = tuple[str, str, str]
 SESSION, JOIN, SYNC, RETENTION = "session", "join", "sync", "retention"
@@ -148,10 +149,11 @@ class ClassicGroup:
         settings: GroupSettings,
         timers: Timers[TimerKey],
         new_member_suffix: Callable[[], str],
+        wall: WallClock,
     ) -> None:
         self.group_id = group_id
         self.state = State.EMPTY
-        self.state_timestamp_ms: int | None = None  # since when; None for a group without a record that knows it
+        self.state_since_ms: int | None = None  # by the steady time; None for a group without a record that knows it
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
@@ -159,7 +161,7 @@ class ClassicGroup:
         self.members: dict[str, Member] = {}
         self.pending_members: dict[str, None] = {}
         self.subscribed_topics: frozenset[str] | None = None
-        self._settings, self._timers, self._new_member_suffix = settings, timers, new_member_suffix
+        self._settings, self._timers, self._new_member_suffix, self._wall = settings, timers, new_member_suffix, wall
         self._static_members: dict[str, str] = {}
         self._support: dict[str, int] = {}  # how many members know each protocol
         self._joining: dict[str, Waiting] = {}
@@ -177,12 +179,13 @@ class ClassicGroup:
         settings: GroupSettings,
         timers: Timers[TimerKey],
         new_member_suffix: Callable[[], str],
+        wall: WallClock,
         now_ms: int,
     ) -> ClassicGroup:
         """The group as its record left it: Stable with the stored members, whose sessions begin now, or Empty."""
-        group = cls(group_id, settings, timers, new_member_suffix)
+        group = cls(group_id, settings, timers, new_member_suffix, wall)
         group.state = State.STABLE if stored.members else State.EMPTY
-        group.state_timestamp_ms = stored.state_timestamp_ms if stored.state_timestamp_ms >= 0 else None
+        group.state_since_ms = wall.since_ms(stored.state_timestamp_ms) if stored.state_timestamp_ms >= 0 else None
         group.generation = stored.generation
         group.protocol_type = stored.protocol_type or None
         group.protocol_name = stored.protocol_name if stored.members else None
@@ -291,7 +294,7 @@ class ClassicGroup:
             self.generation,
             self.protocol_name,
             self.leader_id,
-            -1 if self.state_timestamp_ms is None else self.state_timestamp_ms,
+            -1 if self.state_since_ms is None else self._wall.at(self.state_since_ms),
             tuple(
                 StoredMember(
                     member.member_id,
@@ -699,7 +702,7 @@ class ClassicGroup:
 
     def _move_to(self, state: State, now_ms: int) -> None:
         assert self.state in LEGAL_PREDECESSORS[state], f"group {self.group_id}: {self.state} to {state}"
-        self.state, self.state_timestamp_ms = state, now_ms
+        self.state, self.state_since_ms = state, now_ms
 
     def _add(self, member: Member) -> None:
         self.members[member.member_id] = member

@@ -33,6 +33,7 @@ from typing import NamedTuple
 
 from coordinator.offsets import NO_TIMESTAMP, CommittedOffset
 from coordinator.shard import CoordinatorRecord
+from protocol.wall_clock import WallClock
 
 OFFSET_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2
@@ -193,22 +194,28 @@ def group_tombstone(group_id: str) -> CoordinatorRecord:
     return CoordinatorRecord(encode_group_key(group_id), None)
 
 
-def decode_offset(value: bytes, record_offset: int) -> CommittedOffset:
-    """The value of an offset's record that stands at `record_offset`. Raises: ValueError where the version is not known."""
+def decode_offset(value: bytes, record_offset: int, wall: WallClock | None = None) -> CommittedOffset:
+    """The value of an offset's record that stands at `record_offset`.
+
+    Takes:  wall, by which it knows how long ago that was; without it the time is left open.
+    Raises: ValueError where the version is not known.
+    """
     version = _version(value)
     if version == OFFSET_VALUE_VERSION:  # nearly all, and a restart reads all of them: without the reader's care for versions
         _, offset, leader_epoch, size = _OFFSET_HEAD.unpack_from(value)
         end = _OFFSET_HEAD.size + size
         (commit_timestamp_ms,) = _INT64.unpack_from(value, end)
         metadata = value[_OFFSET_HEAD.size : end].decode()
-        return CommittedOffset(offset, leader_epoch, metadata, commit_timestamp_ms, NO_TIMESTAMP, record_offset)
+        since_ms = NO_TIMESTAMP if wall is None else wall.since_ms(commit_timestamp_ms)
+        return CommittedOffset(offset, leader_epoch, metadata, commit_timestamp_ms, NO_TIMESTAMP, record_offset, since_ms)
     reader = _Reader(value, _INT16.size, flexible=version >= FLEXIBLE_VERSION)
     offset = reader.number(_INT64)
     leader_epoch = reader.number(_INT32) if version > OFFSET_VALUE_VERSION else -1
     metadata = reader.string()
     commit_timestamp_ms = reader.number(_INT64)
     expire_timestamp_ms = reader.number(_INT64) if version == OFFSET_VALUE_VERSION_WITH_EXPIRY else NO_TIMESTAMP
-    return CommittedOffset(offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms, record_offset)
+    since_ms = NO_TIMESTAMP if wall is None else wall.since_ms(commit_timestamp_ms)
+    return CommittedOffset(offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms, record_offset, since_ms)
 
 
 def group_record(group_id: str, group: StoredGroup) -> CoordinatorRecord:

@@ -45,6 +45,7 @@ from coordinator.shard import CoordinatorRecord, PartitionExists, Reply, Request
 from coordinator.timers import Timers
 from protocol.errors import Code
 from protocol.messages import lazy_message
+from protocol.wall_clock import WallClock
 
 CLASSIC_TYPE = "classic"
 GROUP_OPERATIONS = frozenset({3, 6, 8})  # READ, DELETE, DESCRIBE: all that there is to do with a group
@@ -99,7 +100,9 @@ class GroupShard:
         settings: GroupSettings,
         partition_exists: PartitionExists,
         new_member_suffix: Callable[[], str],
+        wall: WallClock | None = None,
     ) -> None:
+        self._wall = wall or WallClock()
         self._partition_count, self._settings = partition_count, settings
         self._partition_exists, self._new_member_suffix = partition_exists, new_member_suffix
         self._groups: dict[str, Group] = {}
@@ -130,7 +133,7 @@ class GroupShard:
                 self._groups[about.group_id].offsets.replay_tombstone(topic_partition)
             return
         group = self._group_at(partition, about.group_id)
-        committed = decode_offset(value, offset)
+        committed = decode_offset(value, offset, self._wall)
         if producer is None:
             group.offsets.replay_commit(topic_partition, committed)
             return
@@ -161,9 +164,9 @@ class GroupShard:
                 self._groups[group_id].offsets.replay_end(producer_id, commit)
 
     def hard_state(self) -> dict[str, Any]:
-        """All that must be the same in a shard that was fed the same log."""
+        """All that must be the same in a shard that was fed the same log. How long ago a commit was is not: it is told by the clock."""
         groups = {
-            group_id: (group.partition, group.stored, dict(group.offsets.committed), dict(group.offsets.staged))
+            group_id: (group.partition, group.stored, group.offsets.hard_state())
             for group_id, group in self._groups.items()
             if group.has_hard_state
         }
@@ -175,7 +178,7 @@ class GroupShard:
         for group in self._groups.values():
             if group.stored is not None:
                 group.classic = ClassicGroup.restored(
-                    group.group_id, decode_group(group.stored), self._settings, self._timers, self._new_member_suffix, now_ms
+                    group.group_id, decode_group(group.stored), self._settings, self._timers, self._new_member_suffix, self._wall, now_ms
                 )
                 group.classic.maybe_shrink(results.of(group.partition), now_ms)
             self._timers.schedule((RETENTION, group.group_id, ""), self._next_retention_check_ms(group, now_ms))
@@ -185,7 +188,7 @@ class GroupShard:
         """The group, new where there was none."""
         group = self._groups.get(group_id)
         if group is None:
-            classic = ClassicGroup(group_id, self._settings, self._timers, self._new_member_suffix)
+            classic = ClassicGroup(group_id, self._settings, self._timers, self._new_member_suffix, self._wall)
             group = self._groups[group_id] = Group(group_id, partition, classic)
         return group
 
@@ -241,12 +244,12 @@ class GroupShard:
         """What of the group is over its time; None where its state keeps all of it."""
         classic = group.classic
         if classic.protocol_type is None:
-            since = _commit_timestamp
+            since = _committed_since
         elif classic.state is State.EMPTY:
-            empty_since_ms = classic.state_timestamp_ms
-            since = _commit_timestamp if empty_since_ms is None else lambda committed: empty_since_ms
+            empty_since_ms = classic.state_since_ms
+            since = _committed_since if empty_since_ms is None else lambda committed: empty_since_ms
         elif classic.uses_consumer_protocol and classic.state is State.STABLE and classic.subscribed_topics is not None:
-            since = _commit_timestamp
+            since = _committed_since
         else:
             return None
         return group.offsets.expiry(now_ms, self._settings.offsets_retention_ms, since, classic.is_subscribed_to)
@@ -369,8 +372,9 @@ class GroupShard:
             code = self._check_commit(request, generation, transactional=False)
             if code is Code.NONE:
                 retention_ms = request.retention_time_ms
-                expire_ms = NO_TIMESTAMP if retention_ms < 0 else min(now_ms + retention_ms, LAST_TIMESTAMP)
-                result.records += self._offset_records(request.group_id, offsets, codes, now_ms, expire_ms)
+                wall_ms = self._wall.at(now_ms)
+                expire_ms = NO_TIMESTAMP if retention_ms < 0 else min(wall_ms + retention_ms, LAST_TIMESTAMP)
+                result.records += self._offset_records(request.group_id, offsets, codes, wall_ms, expire_ms)
                 group = self._group_at(result.partition, request.group_id)
                 group.classic.on_commit(request.member_id, now_ms)
                 self._watch_retention_soon(group, now_ms)
@@ -393,7 +397,7 @@ class GroupShard:
                 code = Code.INVALID_PRODUCER_EPOCH
             if code is Code.NONE:
                 result.producer = (request.producer_id, request.producer_epoch)
-                result.records += self._offset_records(request.group_id, offsets, codes, now_ms, NO_TIMESTAMP)
+                result.records += self._offset_records(request.group_id, offsets, codes, self._wall.at(now_ms), NO_TIMESTAMP)
                 self._watch_retention_soon(self._group_at(result.partition, request.group_id), now_ms)
             else:
                 _set_all(codes, offsets, code)
@@ -416,7 +420,7 @@ class GroupShard:
         return codes, existing
 
     def _offset_records(
-        self, group_id: str, offsets: Iterable[tuple[str, Any]], codes: PartitionCodes, now_ms: int, expire_ms: int
+        self, group_id: str, offsets: Iterable[tuple[str, Any]], codes: PartitionCodes, wall_ms: int, expire_ms: int
     ) -> list[CoordinatorRecord]:
         """The records of those offsets whose metadata is not too long; the code of others is set."""
         records = []
@@ -425,7 +429,7 @@ class GroupShard:
             if len(metadata) > self._settings.offset_metadata_max_size:
                 codes[topic][asked.partition_index] = Code.OFFSET_METADATA_TOO_LARGE
                 continue
-            committed = CommittedOffset(asked.committed_offset, asked.committed_leader_epoch, metadata, now_ms, expire_ms)
+            committed = CommittedOffset(asked.committed_offset, asked.committed_leader_epoch, metadata, wall_ms, expire_ms)
             records.append(offset_record(group_id, topic, asked.partition_index, committed))
         return records
 
@@ -664,8 +668,8 @@ def _fetched_partition(partition_class: Any, offsets: GroupOffsets, partition: T
     )
 
 
-def _commit_timestamp(committed: CommittedOffset) -> int:
-    return committed.commit_timestamp_ms
+def _committed_since(committed: CommittedOffset) -> int:
+    return committed.since_ms
 
 
 def _set_all(codes: PartitionCodes, offsets: Iterable[tuple[str, Any]], code: Code) -> None:

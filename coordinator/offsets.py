@@ -23,6 +23,7 @@ class CommittedOffset(NamedTuple):
 
     expire_timestamp_ms: NO_TIMESTAMP unless the request (versions 2 to 4) named a retention time of its own.
     record_offset: where its record stands in the internal topic.
+    since_ms: the steady time of the commit; the timestamps are the wall clock's, as the record has them.
     """
 
     offset: int
@@ -31,6 +32,7 @@ class CommittedOffset(NamedTuple):
     commit_timestamp_ms: int
     expire_timestamp_ms: int = NO_TIMESTAMP
     record_offset: int = NO_OFFSET
+    since_ms: int = NO_TIMESTAMP
 
 
 class Expiry(NamedTuple):
@@ -55,6 +57,11 @@ class GroupOffsets:
 
     def __bool__(self) -> bool:
         return bool(self.committed or self.staged)
+
+    def hard_state(self) -> tuple[dict[TopicPartition, CommittedOffset], dict[int, dict[TopicPartition, CommittedOffset]]]:
+        """What the records say, without what the clocks make of it."""
+        staged = {producer_id: _without_age(offsets) for producer_id, offsets in self.staged.items()}
+        return _without_age(self.committed), staged
 
     def is_staged(self, partition: TopicPartition) -> bool:
         """Whether an open transaction holds an offset for it."""
@@ -98,7 +105,7 @@ class GroupOffsets:
         self,
         now_ms: int,
         retention_ms: int,
-        base_timestamp_ms: Callable[[CommittedOffset], int],
+        retained_since_ms: Callable[[CommittedOffset], int],
         is_subscribed: Callable[[str], bool],
     ) -> Expiry:
         """Which offsets are over their time; those of topics that members read, and those with a staged successor, are kept.
@@ -111,14 +118,18 @@ class GroupOffsets:
             if is_subscribed(partition[0]) or self.is_staged(partition):
                 continue
             if committed.expire_timestamp_ms != NO_TIMESTAMP:
-                expires_ms = committed.expire_timestamp_ms
+                expires_ms = committed.since_ms + committed.expire_timestamp_ms - committed.commit_timestamp_ms
             else:
-                expires_ms = base_timestamp_ms(committed) + retention_ms
+                expires_ms = retained_since_ms(committed) + retention_ms
             if expires_ms <= now_ms:
                 expired.append(partition)
             elif next_ms is None or expires_ms < next_ms:
                 next_ms = expires_ms
         return Expiry(expired, next_ms, nothing_left=len(expired) == len(self.committed) and not self.staged)
+
+
+def _without_age(offsets: dict[TopicPartition, CommittedOffset]) -> dict[TopicPartition, CommittedOffset]:
+    return {partition: committed._replace(since_ms=NO_TIMESTAMP) for partition, committed in offsets.items()}
 
 
 @dataclass(slots=True)

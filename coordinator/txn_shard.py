@@ -37,6 +37,7 @@ from coordinator.txn_state import (
 )
 from protocol.errors import Code, KafkaError
 from protocol.messages import lazy_message
+from protocol.wall_clock import WallClock
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
@@ -101,6 +102,7 @@ class TxnShard:
         allocate_producer_id: Callable[[], int],
         group_partition: Callable[[str], int],
         coordinator_epoch: int = 0,
+        wall: WallClock | None = None,
     ) -> None:
         """partition_count: of __transaction_state. group_partition: the partition of __consumer_offsets that keeps a group."""
         assert partition_count > 0
@@ -110,6 +112,7 @@ class TxnShard:
         self._allocate_producer_id = allocate_producer_id
         self._group_partition = group_partition
         self._coordinator_epoch = coordinator_epoch
+        self._wall = wall or WallClock()
         self._transactions: dict[str, TransactionMetadata] = {}
         self._timers: Timers[str] = Timers()
         self._waiting: dict[str, _WaitingEnd | _WaitingInit] = {}
@@ -130,7 +133,10 @@ class TxnShard:
             self._timers.cancel(transactional_id)
             return
         metadata = decode_value(transactional_id, value)
+        before = self._transactions.get(transactional_id)
         self._transactions[transactional_id] = metadata
+        if before is not None and _is_same_open_transaction(before, metadata):
+            return  # its deadline stands, wherever the wall clock has gone since it began
         deadline_ms = self._deadline_ms(metadata)
         if deadline_ms is None:
             self._timers.cancel(transactional_id)
@@ -154,7 +160,7 @@ class TxnShard:
         moved, effects = [], []
         for found in self._transactions.values():
             if found.state is TransactionState.ONGOING:
-                aborted = found.fenced(found.producer, now_ms)
+                aborted = found.fenced(found.producer, self._wall.at(now_ms))
                 moved.append(aborted)
                 effects.append(self._markers(aborted))
                 if not forgets_epochs:
@@ -192,10 +198,12 @@ class TxnShard:
         return dict(self._transactions)
 
     def _deadline_ms(self, metadata: TransactionMetadata) -> int | None:
+        """By the steady time, whereas its record tells the wall clock's. Of a record of this very moment that is now;
+        at a start it is as long ago as the wall clock says."""
         if metadata.state is TransactionState.ONGOING:
-            return metadata.start_ms + metadata.timeout_ms
+            return self._wall.since_ms(metadata.start_ms) + metadata.timeout_ms
         if metadata.state in AT_REST:
-            return metadata.last_update_ms + self.settings.transactional_id_expiration_ms
+            return self._wall.since_ms(metadata.last_update_ms) + self.settings.transactional_id_expiration_ms
         return None
 
     # InitProducerId
@@ -224,13 +232,13 @@ class TxnShard:
             return _answered(context, InitProducerIdResponse(throttle_time_ms=0, error_code=code, producer_id=-1, producer_epoch=-1))
         waiting = _WaitingInit(context.ticket, asked_by, request.transaction_timeout_ms)
         if found.state is TransactionState.ONGOING:
-            return self._end(found.fenced(asked_by, now_ms), waiting)
+            return self._end(found.fenced(asked_by, self._wall.at(now_ms)), waiting)
         session, response = self._next_session(found, waiting, now_ms)
         return _durable(self._result(session, [session], [Reply(context.ticket, response)]))
 
     def _first_session(self, transactional_id: str, timeout_ms: int, context: RequestContext, now_ms: int) -> Result:
         """Also for a producer that names an id of before: what was known of it has expired, and nobody else has come since."""
-        created = TransactionMetadata(transactional_id, self._allocate_producer_id(), 0, timeout_ms, last_update_ms=now_ms)
+        created = TransactionMetadata(transactional_id, self._allocate_producer_id(), 0, timeout_ms, last_update_ms=self._wall.at(now_ms))
         return _durable(self._result(created, [created], [Reply(context.ticket, _initialised(created.producer))]))
 
     def _check_may_init(self, found: TransactionMetadata, asked_by: ProducerIdAndEpoch) -> None:
@@ -261,7 +269,7 @@ class TxnShard:
             producer = ProducerIdAndEpoch(self._allocate_producer_id(), 0)
         else:
             producer = ProducerIdAndEpoch(found.producer_id, found.producer_epoch + 1)
-        session = found.in_new_session(producer, init.asked_by, init.timeout_ms, now_ms)
+        session = found.in_new_session(producer, init.asked_by, init.timeout_ms, self._wall.at(now_ms))
         return session, _initialised(producer)
 
     # AddPartitionsToTxn, AddOffsetsToTxn
@@ -341,7 +349,7 @@ class TxnShard:
             raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
         if all(pair in found.partitions for pair in pairs):  # nor does a transaction begin with no partition
             return None
-        return found.with_partitions(pairs, now_ms)
+        return found.with_partitions(pairs, self._wall.at(now_ms))
 
     def on_add_offsets_to_txn(self, request: Any, context: RequestContext, now_ms: int) -> Result:
         """The partition of __consumer_offsets that keeps the group, added like any other (and not looked up: the group is kept there).
@@ -428,7 +436,7 @@ class TxnShard:
             if self._is_ending(found) and found.state is TransactionState.ONGOING:
                 code = Code.CONCURRENT_TRANSACTIONS
             elif found.state is TransactionState.ONGOING:
-                return self._end(found.prepared(commit, now_ms), _WaitingEnd(context.ticket))
+                return self._end(found.prepared(commit, self._wall.at(now_ms)), _WaitingEnd(context.ticket))
             else:
                 code = _code_for_ending_again(found.state, commit)
         except KafkaError as error:
@@ -476,7 +484,7 @@ class TxnShard:
         found = self._transactions.get(transactional_id)
         if found is None or found.state not in PREPARED or found.producer != (producer_id, producer_epoch):
             return Result()
-        completed = found.completed(now_ms)
+        completed = found.completed(self._wall.at(now_ms))
         match self._waiting.pop(transactional_id, None):
             case _WaitingEnd(ticket):
                 return self._result(completed, [completed], [Reply(ticket, _ended(Code.NONE))])
@@ -498,11 +506,11 @@ class TxnShard:
             if self._is_ending(found):
                 continue  # it ended in time, and has no deadline once that is replayed
             if found.state is TransactionState.ONGOING:
-                aborted = found.fenced(NOBODY, now_ms)
+                aborted = found.fenced(NOBODY, self._wall.at(now_ms))
                 moved.append(aborted)
                 effects.append(self._markers(aborted))
             else:
-                moved.append(found.expired(now_ms))
+                moved.append(found.expired(self._wall.at(now_ms)))
         return self._results(moved, effects, [])
 
     def next_deadline_ms(self) -> int | None:
@@ -554,7 +562,7 @@ class TxnShard:
                 return False
             if request.producer_id_filters and found.producer_id not in request.producer_id_filters:
                 return False
-            return longer_than_ms < 0 or now_ms - found.start_ms > longer_than_ms
+            return longer_than_ms < 0 or self._wall.at(now_ms) - found.start_ms > longer_than_ms
 
         response = ListTransactionsResponse(
             throttle_time_ms=0,
@@ -610,6 +618,14 @@ def _asked_by(request: Any) -> ProducerIdAndEpoch:
     if (asked_by.producer_id == NO_PRODUCER_ID) != (asked_by.producer_epoch == NO_PRODUCER_EPOCH):
         raise KafkaError(Code.INVALID_REQUEST)
     return asked_by
+
+
+def _is_same_open_transaction(before: TransactionMetadata, after: TransactionMetadata) -> bool:
+    return (
+        before.state is after.state is TransactionState.ONGOING
+        and before.producer == after.producer
+        and (before.start_ms, before.timeout_ms) == (after.start_ms, after.timeout_ms)
+    )
 
 
 def _decoded(key: bytes, value: bytes) -> TransactionMetadata | None:

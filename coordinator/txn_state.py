@@ -94,6 +94,7 @@ class TransactionMetadata(NamedTuple):
     """What the last record of one transactional id says.
 
     partitions: those of the open transaction, topic by topic (a mapping without values: it keeps its order and is asked fast).
+    All times are the wall clock's, as the record has them.
     start_ms: when the open or last transaction began; NO_TIMESTAMP before the first of a session.
     previous_producer_id, last_producer_epoch: who asked for the current epoch (KIP-360), so that the same request again is known as a
         retry. Forgotten when a transaction begins, for who begins it has had the answer; nobody where the epoch was not asked for.
@@ -124,18 +125,18 @@ class TransactionMetadata(NamedTuple):
             return NOBODY
         return ProducerIdAndEpoch(self.previous_producer_id, self.last_producer_epoch)
 
-    def _moved(self, state: TransactionState, now_ms: int, **changes: Any) -> TransactionMetadata:
+    def _moved(self, state: TransactionState, wall_ms: int, **changes: Any) -> TransactionMetadata:
         assert self.state in LEGAL_PREDECESSORS[state], f"{self.transactional_id}: {self.state.value} -> {state.value}"
-        return self._replace(state=state, last_update_ms=max(now_ms, self.last_update_ms), **changes)
+        return self._replace(state=state, last_update_ms=max(wall_ms, self.last_update_ms), **changes)
 
     def in_new_session(
-        self, producer: ProducerIdAndEpoch, asked_by: ProducerIdAndEpoch, timeout_ms: int, now_ms: int
+        self, producer: ProducerIdAndEpoch, asked_by: ProducerIdAndEpoch, timeout_ms: int, wall_ms: int
     ) -> TransactionMetadata:
         """Empty, for `producer` (who may be the current one, if the request is a retry); asked for by `asked_by`, NOBODY if unnamed."""
         assert producer.producer_id != self.producer_id or producer.producer_epoch >= self.producer_epoch, "an epoch went backwards"
         return self._moved(
             TransactionState.EMPTY,
-            now_ms,
+            wall_ms,
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
             previous_producer_id=asked_by.producer_id,
@@ -145,23 +146,27 @@ class TransactionMetadata(NamedTuple):
             start_ms=NO_TIMESTAMP,
         )
 
-    def with_partitions(self, added: Iterable[TopicPartition], now_ms: int) -> TransactionMetadata:
-        """Ongoing, with `added` behind those that it has; begun now if it was not."""
+    def with_partitions(self, added: Iterable[TopicPartition], wall_ms: int) -> TransactionMetadata:
+        """Ongoing, with `added` behind those that it has; begun now if it was not.
+
+        No two transactions of a session begin at the same time, even where the wall clock stands or
+        steps back: by `start_ms` they are told apart.
+        """
         return self._moved(
             TransactionState.ONGOING,
-            now_ms,
+            wall_ms,
             partitions={**self.partitions, **dict.fromkeys(added)},
-            start_ms=self.start_ms if self.state is TransactionState.ONGOING else now_ms,
+            start_ms=self.start_ms if self.state is TransactionState.ONGOING else max(wall_ms, self.start_ms + 1),
             previous_producer_id=NO_PRODUCER_ID,
             last_producer_epoch=NO_PRODUCER_EPOCH,
         )
 
-    def prepared(self, commit: bool, now_ms: int) -> TransactionMetadata:
+    def prepared(self, commit: bool, wall_ms: int) -> TransactionMetadata:
         """The decision of the producer itself. Its time is the transaction's own: later than that of any decision before."""
         state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
-        return self._moved(state, max(now_ms, self.last_update_ms + 1))
+        return self._moved(state, max(wall_ms, self.last_update_ms + 1))
 
-    def fenced(self, asked_by: ProducerIdAndEpoch, now_ms: int) -> TransactionMetadata:
+    def fenced(self, asked_by: ProducerIdAndEpoch, wall_ms: int) -> TransactionMetadata:
         """The decision to abort over the producer's head: its epoch is raised, so that it is refused from here on.
 
         asked_by: the producer itself where it asked for a new epoch in the midst of its transaction, else NOBODY.
@@ -169,18 +174,18 @@ class TransactionMetadata(NamedTuple):
         assert self.producer_epoch < MAX_PRODUCER_EPOCH, f"{self.transactional_id}: no epoch is left to fence with"
         raised = self._moved(
             TransactionState.PREPARE_EPOCH_FENCE,
-            now_ms,
+            wall_ms,
             producer_epoch=self.producer_epoch + 1,
             previous_producer_id=asked_by.producer_id,
             last_producer_epoch=asked_by.producer_epoch,
         )
-        return raised._moved(TransactionState.PREPARE_ABORT, max(now_ms, self.last_update_ms + 1))
+        return raised._moved(TransactionState.PREPARE_ABORT, max(wall_ms, self.last_update_ms + 1))
 
-    def completed(self, now_ms: int) -> TransactionMetadata:
+    def completed(self, wall_ms: int) -> TransactionMetadata:
         """All markers are written; start_ms stays, as what an operator sees of the last transaction."""
         commit = self.state is TransactionState.PREPARE_COMMIT
         state = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
-        return self._moved(state, now_ms, partitions=NO_PARTITIONS)
+        return self._moved(state, wall_ms, partitions=NO_PARTITIONS)
 
-    def expired(self, now_ms: int) -> TransactionMetadata:
-        return self._moved(TransactionState.DEAD, now_ms)
+    def expired(self, wall_ms: int) -> TransactionMetadata:
+        return self._moved(TransactionState.DEAD, wall_ms)

@@ -39,7 +39,7 @@ class Dirt(NamedTuple):
         return self.dirty_bytes / (self.clean_bytes + self.dirty_bytes)
 
 
-def assess(log: Log, cleaned_to: int | None, now_ms: int) -> Dirt | None:
+def assess(log: Log, cleaned_to: int | None, wall_ms: int) -> Dirt | None:
     """The dirty part of a log; None where nothing can be cleaned.
 
     Takes:  cleaned_to, as the checkpoint has it. One outside the log is not of this log.
@@ -54,7 +54,7 @@ def assess(log: Log, cleaned_to: int | None, now_ms: int) -> Dirt | None:
     begin = max(bisect_right(segments, first_dirty, key=lambda segment: segment.base_offset) - 1, 0)
     dirty: list[Segment] = []
     end = first_dirty
-    youngest_ms = now_ms - log.config.min_compaction_lag_ms
+    youngest_ms = wall_ms - log.config.min_compaction_lag_ms
     for number in range(begin, len(segments) - 1):
         segment = segments[number]
         following = segments[number + 1].base_offset
@@ -70,21 +70,21 @@ def assess(log: Log, cleaned_to: int | None, now_ms: int) -> Dirt | None:
     if end <= first_dirty or not dirty_bytes:
         return None
     clean_bytes = sum(segment.size for segment in segments[:begin])
-    return Dirt(first_dirty, end, clean_bytes, dirty_bytes, _is_overdue(log, dirty, now_ms))
+    return Dirt(first_dirty, end, clean_bytes, dirty_bytes, _is_overdue(log, dirty, wall_ms))
 
 
-def _is_overdue(log: Log, dirty: list[Segment], now_ms: int) -> bool:
+def _is_overdue(log: Log, dirty: list[Segment], wall_ms: int) -> bool:
     if log.config.max_compaction_lag_ms >= NEVER_MS:
         return False
     times = [time for segment in dirty if segment.size and (time := segment.first_batch_timestamp()) > 0]
-    return bool(times) and min(times) < now_ms - log.config.max_compaction_lag_ms
+    return bool(times) and min(times) < wall_ms - log.config.max_compaction_lag_ms
 
 
 def is_due(log: Log, dirt: Dirt) -> bool:
     return dirt.is_overdue or dirt.ratio > log.config.min_cleanable_dirty_ratio
 
 
-def plan(log: Log, dirt: Dirt, *, job_id: int, map_bytes: int, now_ms: int) -> CleanJob:
+def plan(log: Log, dirt: Dirt, *, job_id: int, map_bytes: int, wall_ms: int) -> CleanJob:
     """The job that cleans it.
 
     Raises: CorruptLog, OSError: of an aborted index that has to be built anew.
@@ -102,7 +102,7 @@ def plan(log: Log, dirt: Dirt, *, job_id: int, map_bytes: int, now_ms: int) -> C
             for producer in log.producer_state.producers.values()
             if (last_offset := producer.last_offset) < dirt.end_offset
         },
-        now_ms=now_ms,
+        wall_ms=wall_ms,
         delete_retention_ms=log.config.delete_retention_ms,
         index_interval_bytes=log.config.index_interval_bytes,
         map_bytes=map_bytes,

@@ -85,7 +85,7 @@ class CleanJob(NamedTuple):
     end_offset: int
     aborted: tuple[AbortedEntry, ...]
     last_batches: dict[int, tuple[int, int]]
-    now_ms: int
+    wall_ms: int
     delete_retention_ms: int
     index_interval_bytes: int
     map_bytes: int
@@ -428,7 +428,7 @@ class _Cleaner:
         body, places = source.places(position, header, batch)
         latest, base_offset = self.latest.get, header.base_offset
         horizon = header.delete_horizon_ms
-        tombstones_go = horizon is not None and horizon <= self.job.now_ms
+        tombstones_go = horizon is not None and horizon <= self.job.wall_ms
         to_check = self.map_end - base_offset
         kept = []
         tombstones = 0
@@ -458,7 +458,7 @@ class _Cleaner:
         return _assembled(header, packed, header.attributes, header.base_timestamp, max_timestamp, len(kept))
 
     def _with_horizon(self, header: BatchHeader, body: bytes, kept: list[_Place], max_timestamp: int) -> bytes:
-        horizon = self.job.now_ms + self.job.delete_retention_ms
+        horizon = self.job.wall_ms + self.job.delete_retention_ms
         rest = _with_times_from(body, kept, header.base_timestamp - horizon)
         attributes = header.attributes | DELETE_HORIZON
         packed = compress(header.codec, rest, self.job.levels)
@@ -481,7 +481,7 @@ class _Cleaner:
             body, places = source.places(position, header, batch)
             return self._with_horizon(header, body, places, header.max_timestamp)
         is_needed = header.next_offset == self.job.end_offset or self._is_last_of_producer(header)
-        return batch if horizon > self.job.now_ms or is_needed else None
+        return batch if horizon > self.job.wall_ms or is_needed else None
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
         """Whether the batch is what a remembered producer is known by: its last data or, where there are none, a marker of its epoch."""

@@ -37,6 +37,7 @@ from protocol.records import (
     encode_marker,
     records_of,
 )
+from protocol.wall_clock import WallClock
 from storage.checkpoints import LEADER_EPOCH_NAME, MANIFEST_NAME, Manifest, SegmentNote, encode_epochs
 from storage.disk import DirectorySync, Disk, File, Syncable, is_want_of_room
 from storage.flush_journal import JournalEntry
@@ -196,6 +197,7 @@ class Log:
     recovery_point: all below it is durable in its own files; all below durable_offset is there or in a flush journal. leader_epoch: given to
     every batch appended. unread_bytes: what a start after a kill would read, because it came since the last checkpoint; a batch counts as its
     size and UNREAD_BATCH_BYTES.
+    wall: shared with the manager, too. Records are stamped and kept by it; all else runs on the steady `now_ms`.
     start_changed, trash, changed: shared with the manager, which writes the checkpoints and removes the files. `changed` has the logs that
     are not as their last checkpoint says, in the order in which they came to be so, with the time.
     """
@@ -250,6 +252,7 @@ class Log:
         self._directory_changed = not directory_is_durable
         self._new_paths: list[str] = []
         self._state_when_closed: tuple[int, int, int] | None = None
+        self.wall = WallClock()
         self._recent: dict[int, int] = {}
         self._older: dict[int, int] = {}
         self._stable_end: tuple[int, Segment, int] = (-1, self.active, 0)
@@ -287,7 +290,7 @@ class Log:
             return self._append_own(view, now_ms)
         rules = self._rules
         view, size, attributes, last_delta, max_timestamp, producer_id, epoch, sequence = check_client_batch(  # type: ignore[assignment]
-            view, rules, now_ms
+            view, rules, self.wall.at(now_ms)
         )
         if size > self._segment_bytes:
             raise AppendRefused(
@@ -320,13 +323,13 @@ class Log:
     ) -> AppendInfo:
         """End the producer's transaction on this partition. A marker is written even where none is open, as Apache Kafka does.
 
-        Takes:  timestamp, the marker's; now_ms where it is not given.
+        Takes:  timestamp, the marker's; the wall clock's where it is not given.
         Raises: KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         After:  last_stable_offset is past the transaction unless an earlier one is open; an aborted one with data is in the index.
         Source: KIP-98, "Control messages".
         """
         self.producer_state.check_marker(producer_id, producer_epoch, coordinator_epoch)
-        time_ms = now_ms if timestamp is None else timestamp
+        time_ms = self.wall.at(now_ms) if timestamp is None else timestamp
         batch = encode_marker(
             commit=commit, producer_id=producer_id, producer_epoch=producer_epoch, coordinator_epoch=coordinator_epoch, timestamp=time_ms
         )
@@ -845,7 +848,7 @@ class Log:
         """Let go of the segments that retention no longer keeps; gives how many."""
         from storage.retention import expired_segments
 
-        expired = expired_segments(self, now_ms)
+        expired = expired_segments(self, self.wall.at(now_ms))
         return self._delete_segments(expired, now_ms) if expired else 0
 
     def _delete_segments(self, count_from_start: list[Segment], now_ms: int) -> int:

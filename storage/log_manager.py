@@ -21,6 +21,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from protocol.wall_clock import WallClock
 from storage.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEAN_SHUTDOWN_NAME,
@@ -97,6 +98,7 @@ class LogManagerConfig:
 class LogManager:
     """All logs of one directory. Nothing happens between calls: `on_tick` is to be called by `next_deadline_ms`.
 
+    wall: the wall clock, of which all logs know; the rim feeds it.
     lost_power: after `load`, whether the machine was down, and not only the broker, since the last run: what was written and not flushed may
     be gone. decisions: after `load`, those that flush journals hold, in their order.
     """
@@ -112,6 +114,7 @@ class LogManager:
         self.cluster_id = config.cluster_id
         self.node_id = config.node_id
         self.cache = IndexCache(config.index_cache_bytes)
+        self.wall = WallClock()
         self._trash = Trash()
         self._going = Trash()
         self._start_changed: set[tuple[str, int]] = set()
@@ -197,6 +200,7 @@ class LogManager:
                     changed=self._changed,
                     on_read=on_read,
                 )
+                self.logs[key].wall = self.wall
             except CorruptLog as error:
                 logger.error("the log of %s-%d is off line: %s", topic, partition, error)
                 self.offline[key] = error
@@ -309,6 +313,7 @@ class LogManager:
             start_changed=self._start_changed,
             changed=self._changed,
         )
+        log.wall = self.wall
         log.directory_changed(f"{directory}/{PARTITION_METADATA_NAME}")
         self.logs[key] = log
         return log

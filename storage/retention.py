@@ -1,5 +1,8 @@
 """Which segments a log lets go: by the log's start, by its size, by the age of the youngest record in each.
 
+Ages are by the wall clock, as in Apache Kafka: the records say when they were written by nothing
+else. A clock that is wrong by a week for a minute deletes what is a week from its end.
+
 Segments go from the oldest on and without gaps. A segment without any time counts as old as its file. The active segment goes too, unless
 it is empty (a new one takes its place), but not for the log's start. Compacted logs lose what lies below their start
 alone, unless their policy is also to delete. Source: KIP-107 (log start), Apache Kafka's retention.ms and retention.bytes.
@@ -14,11 +17,11 @@ if TYPE_CHECKING:
     from storage.segment import Segment
 
 
-def expired_segments(log: Log, now_ms: int) -> list[Segment]:
+def expired_segments(log: Log, wall_ms: int) -> list[Segment]:
     """The oldest segments, as many as go."""
     count = _below_start(log)
     if log.config.is_deleted:
-        count = max(count, _beyond_size(log), _beyond_time(log, now_ms))
+        count = max(count, _beyond_size(log), _beyond_time(log, wall_ms))
     return log.segments[:count]
 
 
@@ -47,7 +50,7 @@ def _beyond_size(log: Log) -> int:
     return count
 
 
-def _beyond_time(log: Log, now_ms: int) -> int:
+def _beyond_time(log: Log, wall_ms: int) -> int:
     limit = log.config.retention_ms
     if limit < 0:
         return 0
@@ -59,7 +62,7 @@ def _beyond_time(log: Log, now_ms: int) -> int:
             continue  # compaction emptied it: it goes with the one after it
         segment.load_times()
         youngest = segment.max_timestamp if segment.max_timestamp >= 0 else segment.last_modified_ms()
-        if now_ms - youngest <= limit:
+        if wall_ms - youngest <= limit:
             break
         count = number + 1
     return count

@@ -24,13 +24,18 @@ class CoreHost:
 
     def __init__(self, directory: Path, **settings: str) -> None:
         properties = {**SETTINGS, "log.dirs": str(directory / "data")} | {name.replace("_", "."): value for name, value in settings.items()}
-        self.now_ms = NOW_MS
+        self.now_ms, self.wall_ahead_ms = NOW_MS, 0
         self.broker = open_broker(BrokerConfig.from_properties(properties), CountedIds(), now_ms=NOW_MS)
         self.answers: dict[int, list[Any]] = {}
         self.closed: dict[int, str] = {}
         self.flushes: list[FlushJob] = []
         self._asked: dict[int, tuple[Any, int, int]] = {}
         self._correlation_id = 0
+
+    def event_ms(self) -> int:
+        """The steady time of what comes, with what the wall clock shows fed beside it."""
+        self.broker.wall.feed(self.now_ms, self.now_ms + self.wall_ahead_ms)
+        return self.now_ms
 
     def connect(self, connection: int) -> int:
         self.broker.on_connected(connection, "192.0.2.9", HOST, PORT)
@@ -43,7 +48,7 @@ class CoreHost:
         request.with_header(correlation_id=self._correlation_id, client_id="tests")
         frame = bytearray(request.encode(version=version, header=True, framed=False))
         self._asked[connection] = (BY_KEY[request.API_KEY], version, self._correlation_id)
-        self.broker.on_frame(connection, memoryview(frame), self.now_ms)
+        self.broker.on_frame(connection, memoryview(frame), self.event_ms())
         frame[:] = bytes(len(frame))
         self.carry_out()
 
@@ -82,13 +87,13 @@ class CoreHost:
     def flush(self) -> FlushJob:
         """The flush that is under way ends."""
         job = self.flushes.pop(0)
-        self.broker.on_flushed(job, self.now_ms)
+        self.broker.on_flushed(job, self.event_ms())
         self.carry_out()
         return job
 
     def tick(self, ms: int) -> None:
         self.now_ms += ms
-        self.broker.on_tick(self.now_ms)
+        self.broker.on_tick(self.event_ms())
         self.carry_out()
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from coordinator.classic_group import GroupSettings
 from coordinator.group_shard import GroupShard
 from coordinator.shard import RequestContext, Result, partition_for
 from protocol import messages
+from protocol.wall_clock import WallClock
 
 TOPICS = {"t": 3, "u": 1, "v": 1}
 EVENTS = {
@@ -51,7 +52,8 @@ class GroupHost:
         self.settings = settings or GroupSettings()
         self.partition_count = partition_count
         self.topics = dict(TOPICS if topics is None else topics)
-        self.now_ms = now_ms
+        self.now_ms, self.wall_ahead_ms = now_ms, 0
+        self.wall = WallClock()
         self.checks = checks
         self.log: list[LogRow] = []
         self.answers: dict[int, Any] = {}
@@ -68,6 +70,7 @@ class GroupHost:
             settings=self.settings,
             partition_exists=lambda topic, partition: partition < self.topics.get(topic, 0),
             new_member_suffix=lambda: str(next(self._suffixes)),
+            wall=self.wall,
         )
 
     def replayed(self, rows: Iterable[LogRow] | None = None) -> GroupShard:
@@ -105,10 +108,16 @@ class GroupHost:
             self._append((partition, None, (producer_id, producer_epoch, commit), None))
         self.handle(Result())
 
+    def event_ms(self) -> int:
+        """The steady time of what comes, with what the wall clock shows fed beside it."""
+        self.wall.feed(self.now_ms, self.now_ms + self.wall_ahead_ms)
+        return self.now_ms
+
     def restart(self) -> None:
         """The broker is killed and comes back; requests that waited are never answered."""
         for ticket in self.waiting():
             del self.asked[ticket]
+        self.event_ms()
         self.shard = self.replayed()
         self.handle(self.shard.on_loaded(self.now_ms))
 
@@ -117,7 +126,7 @@ class GroupHost:
         end_ms = self.now_ms + ms
         while (deadline_ms := self.shard.next_deadline_ms()) is not None and deadline_ms <= end_ms:
             self.now_ms = max(self.now_ms, deadline_ms)
-            self.handle(self.shard.on_tick(self.now_ms))
+            self.handle(self.shard.on_tick(self.event_ms()))
             following_ms = self.shard.next_deadline_ms()
             assert following_ms is None or following_ms > self.now_ms, "a tick left something that was due"
         self.now_ms = end_ms
@@ -136,7 +145,7 @@ class GroupHost:
         ticket = next(self._tickets)
         self.asked[ticket] = (name, version)
         context = RequestContext(ticket, version, client_id, CLIENT_HOST)
-        self.handle(getattr(self.shard, EVENTS[name])(request, context, self.now_ms))
+        self.handle(getattr(self.shard, EVENTS[name])(request, context, self.event_ms()))
         encoded[:] = bytes(len(encoded))  # what the shard keeps must be its own
         return ticket
 
@@ -322,7 +331,7 @@ class GroupHost:
     def delete_topics(self, *names: str) -> None:
         for name in names:
             del self.topics[name]
-        self.handle(self.shard.on_topics_deleted(names, self.now_ms))
+        self.handle(self.shard.on_topics_deleted(names, self.event_ms()))
 
 
 class GroupMember:

@@ -28,7 +28,7 @@ def put_many(log: Log, now_ms: int = NOW_MS, *, sent: dict[str, object] | None =
 
 def job_of(log: Log, cleaned_to: int | None = None, now_ms: int = NOW_MS, map_bytes: int = 1 << 20) -> CleanJob | None:
     dirt: Dirt | None = assess(log, cleaned_to, now_ms)
-    return None if dirt is None else plan(log, dirt, job_id=1, map_bytes=map_bytes, now_ms=now_ms)
+    return None if dirt is None else plan(log, dirt, job_id=1, map_bytes=map_bytes, wall_ms=now_ms)
 
 
 def compact(

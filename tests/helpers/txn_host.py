@@ -13,6 +13,7 @@ from coordinator.producer_ids import ProducerIdAllocator
 from coordinator.shard import RequestContext, Result, WriteMarkers, partition_for
 from coordinator.txn_shard import TxnSettings, TxnShard
 from protocol import messages
+from protocol.wall_clock import WallClock
 
 TOPICS = {"t": 3, "u": 1}
 EVENTS: dict[str, tuple[str, str]] = {
@@ -46,7 +47,8 @@ class TxnHost:
         self.topics = dict(TOPICS if topics is None else topics)
         self.writes_markers = writes_markers
         self.flushes = flushes
-        self.now_ms = now_ms
+        self.now_ms, self.wall_ahead_ms = now_ms, 0
+        self.wall = WallClock()
         self.log: list[LogRow] = []
         self.flushed_count = 0
         self._held_back: list[Result] = []
@@ -73,6 +75,7 @@ class TxnHost:
             partition_exists=lambda topic, index: index < self.topics.get(topic, 0),
             allocate_producer_id=self._ids.allocate,
             group_partition=lambda group_id: partition_for(group_id, 2),
+            wall=self.wall,
         )
 
     def replayed(self) -> TxnShard:
@@ -90,10 +93,16 @@ class TxnHost:
         del self.log[self.flushed_count :]
         self._next_offset = [sum(row[0] == partition for row in self.log) for partition in range(self.partition_count)]
         self._ids = self._new_allocator()
+        self.event_ms()
         self.shard = self.replayed()
         self.handle(self.shard.on_loaded(self.now_ms))
 
     # events
+
+    def event_ms(self) -> int:
+        """The steady time of what comes, with what the wall clock shows fed beside it."""
+        self.wall.feed(self.now_ms, self.now_ms + self.wall_ahead_ms)
+        return self.now_ms
 
     def send(self, request: Any, version: int) -> int:
         """Hand the request over; its ticket, by which the answer is found in `answers` once it is there."""
@@ -104,7 +113,7 @@ class TxnHost:
         self._versions[ticket] = response_name, version
         received = type(request).decode(bytes(request.encode(version=version)), version=version)
         context = RequestContext(ticket, version, "client", "host")
-        self.handle(getattr(self.shard, handler)(received, context, self.now_ms))
+        self.handle(getattr(self.shard, handler)(received, context, self.event_ms()))
         return ticket
 
     def call(self, request: Any, version: int) -> Any:
@@ -113,13 +122,13 @@ class TxnHost:
 
     def tick(self, elapsed_ms: int = 0) -> None:
         self.now_ms += elapsed_ms
-        self.handle(self.shard.on_tick(self.now_ms))
+        self.handle(self.shard.on_tick(self.event_ms()))
 
     def write_markers(self, index: int = 0) -> WriteMarkers:
         """Carry out one of the effects that wait."""
         effect = self.markers.pop(index)
         self.written.append(effect)
-        done = self.shard.on_markers_written(effect.transactional_id, effect.producer_id, effect.producer_epoch, self.now_ms)
+        done = self.shard.on_markers_written(effect.transactional_id, effect.producer_id, effect.producer_epoch, self.event_ms())
         self.handle(done)
         return effect
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sim.world import World
 
 DATA_DIR = "/data"
+UPTIME_MS = 1_000_000
 
 
 class SeededIds:
@@ -55,13 +56,14 @@ class Node:
     def __init__(self, world: World, properties: dict[str, str]) -> None:
         self.world = world
         self.properties = {"log.dirs": DATA_DIR, "barnabas.flush.journal.logs": random.Random(world.seed).choice("0112"), **properties}
-        self.disk = SimDisk(world.rng, lambda: world.loop.now_ms)
+        self.disk = SimDisk(world.rng, world.wall_ms)
         self.disk.mkdir(DATA_DIR)
         self.disk.fsync_dir("/")
         self.broker: Broker | None = None
         self.generation = 0
         self.cleanings = 0
         self._sessions: dict[int, _Session] = {}
+        self._zero_ms = 0
         self._timer_ms = -1
         self._carrying_out = False
         self._pumping: set[int] = set()
@@ -76,9 +78,14 @@ class Node:
         """Open the data directory. False: the process died over it."""
         assert self.broker is None
         self.generation += 1
+        self._zero_ms = self.world.loop.now_ms - self.generation * UPTIME_MS
         try:
             self.broker = open_broker(
-                BrokerConfig.from_properties(self.properties), SeededIds(self.world.rng), disk=self.disk, now_ms=self.world.loop.now_ms
+                BrokerConfig.from_properties(self.properties),
+                SeededIds(self.world.rng),
+                disk=self.disk,
+                now_ms=self._steady_ms(),
+                wall_ms=self.world.wall_ms(),
             )
             self._carry_out()
         except (Crash, OSError):
@@ -103,7 +110,7 @@ class Node:
         self._hang_up_all()
         self.broker = None
         try:
-            broker.close_logs(self.world.loop.now_ms)
+            broker.close_logs(self._steady_ms())
         except (Crash, OSError):
             self.kill()
             return False
@@ -122,6 +129,18 @@ class Node:
             if session.link is not None:
                 session.link.broken()
         self._timer_ms = -1
+
+    # --- time ----------------------------------------------------------------------------------------------------------------------------
+
+    def _steady_ms(self) -> int:
+        """As of a machine that is up for a while, and each time for another: whoever takes it for a wall clock is years away."""
+        return self.world.loop.now_ms - self._zero_ms
+
+    def now_ms(self) -> int:
+        """The steady time of an event of the core, which is fed what the wall clock shows beside it."""
+        assert self.broker is not None
+        self.broker.wall.feed(self._steady_ms(), self.world.wall_ms())
+        return self._steady_ms()
 
     # --- input ---------------------------------------------------------------------------------------------------------------------------
 
@@ -150,14 +169,14 @@ class Node:
                 session.in_flight = True
                 broker = self.broker
                 assert broker is not None
-                self._guarded(broker.on_frame, link_id, memoryview(bytearray(session.frames.popleft())), self.world.loop.now_ms)
+                self._guarded(broker.on_frame, link_id, memoryview(bytearray(session.frames.popleft())), self.now_ms())
         finally:
             self._pumping.discard(link_id)
 
     def _on_timer(self, generation: int, when_ms: int) -> None:
         if generation == self.generation and self._timer_ms == when_ms and self.broker is not None:
             self._timer_ms = -1
-            self._guarded(self.broker.on_tick, self.world.loop.now_ms)
+            self._guarded(self.broker.on_tick, self.now_ms())
 
     def _guarded(self, event: Any, *arguments: Any) -> None:
         """One event of the core, and what it asks for. A Crash or a failing disk ends the process; any other error is a finding."""
@@ -198,7 +217,7 @@ class Node:
                 cleanings, outbox.cleanings = outbox.cleanings, []
                 for cleaning in cleanings:
                     self.world.loop.later(self.world.rng.randint(1, 60), self._clean, self.generation, cleaning)
-                outbox.run_deferred(self.world.loop.now_ms)
+                outbox.run_deferred(self._steady_ms())
         finally:
             self._carrying_out = False
         self._set_timer()
@@ -223,7 +242,7 @@ class Node:
         deadline = self.broker.next_deadline_ms()
         if deadline is None:
             return
-        when_ms = max(deadline, self.world.loop.now_ms)
+        when_ms = max(deadline + self._zero_ms, self.world.loop.now_ms)
         if self._timer_ms < 0 or when_ms < self._timer_ms:
             self._timer_ms = when_ms
             self.world.loop.at(when_ms, self._on_timer, self.generation, when_ms)
@@ -248,7 +267,7 @@ class Node:
 
     def _flushed(self, generation: int, job: FlushJob) -> None:
         if generation == self.generation and self.broker is not None:
-            self._guarded(self.broker.on_flushed, job, self.world.loop.now_ms)
+            self._guarded(self.broker.on_flushed, job, self.now_ms())
 
     # --- compaction ----------------------------------------------------------------------------------------------------------------------
 
@@ -269,7 +288,7 @@ class Node:
 
     def _cleaned(self, generation: int, job: CleanJob, result: CleanResult | None, error: str) -> None:
         if generation == self.generation and self.broker is not None:
-            self._guarded(self.broker.on_cleaned, job, result, error, self.world.loop.now_ms)
+            self._guarded(self.broker.on_cleaned, job, result, error, self.now_ms())
 
 
 def _joined(pieces: Any) -> bytes:

@@ -55,6 +55,8 @@ class World:
         if tweak is not None:
             tweak(self.scenario)
         self.loop = Loop(START_MS)
+        self.wall_ahead_ms = 0
+        self.wall_stands_ms: int | None = None
         self.history = History(compacted=frozenset(self.scenario.compacted_topics), commits_are_durable=self.scenario.commits_are_durable)
         if self.scenario.remade_topic:
             self.history.lives[self.scenario.remade_topic] = [Life()]
@@ -87,6 +89,10 @@ class World:
     def may_forget(self) -> bool:
         """A power loss was: the broker may have lost what was not durable."""
         return bool(self.history.power_losses)
+
+    def wall_ms(self) -> int:
+        """What the broker's machine takes for the time of day. Everybody else's clocks are right."""
+        return self.loop.now_ms + self.wall_ahead_ms if self.wall_stands_ms is None else self.wall_stands_ms
 
     def try_connect(self) -> Link | None:
         if not self.node.is_up:
@@ -270,7 +276,7 @@ class World:
         broker = self.node.broker
         assert broker is not None
         for name, count in scenario.topics.items():
-            broker.create_topic(name, count, scenario.topic_configs.get(name, {}), now_ms=self.loop.now_ms)
+            broker.create_topic(name, count, scenario.topic_configs.get(name, {}), now_ms=self.node.now_ms())
         self._set_off()
         self.loop.spawn(self.nemesis())
         self.loop.run_until(START_MS + scenario.chaos_ms)

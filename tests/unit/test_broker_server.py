@@ -13,9 +13,11 @@ from typing import Any, cast
 
 import pytest
 
+from broker import server as server_module
 from broker.outbox import FlushJob, Outbox
 from broker.server import Connection, Server
 from protocol.errors import ProtocolViolation
+from protocol.wall_clock import WallClock
 from storage.disk import OsDisk
 from storage.log import Slice
 
@@ -30,10 +32,12 @@ class ScriptedBroker:
     def __init__(self) -> None:
         self.config = {"socket.request.max.bytes": 1 << 20, "connections.max.idle.ms": IDLE_MS}
         self.outbox = Outbox()
+        self.wall = WallClock()
         self.frames: list[tuple[int, bytes]] = []
         self.gone: list[int] = []
         self.flushed: list[FlushJob] = []
         self.closed_logs = False
+        self.times: list[tuple[int, int]] = []
         self.answer: Answer = self.echo
 
     def echo(self, connection: int, frame: bytes) -> None:
@@ -43,6 +47,7 @@ class ScriptedBroker:
 
     def on_frame(self, connection: int, frame: memoryview, now_ms: int) -> None:
         content = bytes(frame)
+        self.times.append((now_ms, self.wall.at(now_ms)))
         self.frames.append((connection, content))
         self.answer(connection, content)
 
@@ -511,3 +516,20 @@ def test_a_failed_flush_is_never_told_as_done(rim: Rim) -> None:
     flush(rim, SlowFile(), SlowFile(OSError(5, "Input/output error")))
     rim.run_until(lambda: rim.server.failed)
     assert rim.broker.flushed == [] and isinstance(rim.server.failure.result(), OSError)
+
+
+# --- time -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_broker_hears_a_steady_time_and_what_the_wall_clock_shows_beside_it(rim: Rim, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = rim.client()
+    shown = [1_700_000_000_000, 1_700_000_120_000, 1_699_996_400_000]  # +120 s, then an hour back
+    before_ms = time.monotonic_ns() // 1_000_000
+    for wall_ms in shown:
+        monkeypatch.setattr(server_module, "wall_ms", lambda wall_ms=wall_ms: wall_ms)
+        client.send(framed(b"."))
+        rim.run()
+    after_ms = time.monotonic_ns() // 1_000_000
+    steady = [now_ms for now_ms, _ in rim.broker.times]
+    assert steady == sorted(steady) and before_ms <= steady[0] and steady[-1] <= after_ms
+    assert [wall_ms for _, wall_ms in rim.broker.times] == shown

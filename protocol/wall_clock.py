@@ -1,0 +1,45 @@
+"""The two times of the broker, and the way from one to the other.
+
+| time | where it stands | what it is for |
+|---|---|---|
+| steady | `now_ms`, an argument of every event | deadlines, and how long ago something was |
+| wall | `wall_ms`, and every `..._timestamp` in a record | records say it, and are compared with it |
+
+The steady time never steps: it goes on while the process runs, and its zero means nothing, so it
+is never written down. The wall clock is what a person or a time server sets, so it may step, stand
+or lie, and it is never waited for. A time that comes out of a record becomes a deadline through
+`WallClock.since_ms`, once, when the record is replayed; from there on the steady time alone counts.
+"""
+
+from __future__ import annotations
+
+
+class WallClock:
+    """What the wall clock shows, for those few who write timestamps or compare with them.
+
+    One value, shared by logs and coordinators; the rim feeds it before each event. Unfed, as in most
+    tests, both times are the same.
+    """
+
+    __slots__ = ("_ahead_ms", "_now_ms")
+
+    def __init__(self) -> None:
+        self._ahead_ms = 0
+        self._now_ms: int | None = None
+
+    def feed(self, now_ms: int, wall_ms: int) -> None:
+        """Both times of the event that comes."""
+        self._ahead_ms, self._now_ms = wall_ms - now_ms, now_ms
+
+    def at(self, now_ms: int) -> int:
+        """The wall time of an event of the steady time `now_ms`."""
+        return now_ms + self._ahead_ms
+
+    def since_ms(self, timestamp_ms: int) -> int:
+        """The steady time of a timestamp; of one that is yet to come, as the clock stands, it is now.
+
+        So what has been recorded before a start has run for as long as the wall clock says, but not
+        for less than nothing: a clock that was set back prolongs no deadline beyond its whole length.
+        """
+        since_ms = timestamp_ms - self._ahead_ms
+        return since_ms if self._now_ms is None or since_ms < self._now_ms else self._now_ms
