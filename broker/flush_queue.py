@@ -144,6 +144,8 @@ class FlushQueue:
         assert self._under_way is job, "a flush ended that was not under way"
         for log, token in job.tokens:
             log.finish_flush(token)
+        if self._journal is not None:
+            self._journal.note_flushed()  # no frame is written while a flush is under way
         self._forget_journals()
         for needed, in_place, _ in self._waiting:
             needed[:] = _what_is_missing(needed, in_place)

@@ -8,9 +8,14 @@ that file is flushed. The logs' own files are flushed later, many commits at a t
 
     | bytes | field                                                                       |
     |-------|-----------------------------------------------------------------------------|
+    | 4     | F5 42 4A 32                                                                 |
+    | 4     | CRC-32C of all that follows, uint32                                         |
+    | 8     | position of the frame in the file, uint64                                   |
+    | 8     | so much of the file was durable when the frame was written, uint64          |
     | 4     | length of the payload, uint32                                               |
-    | 4     | CRC-32C of the payload, uint32                                              |
     | n     | msgpack: a list of entries and decisions, in any order                      |
+
+Earlier versions wrote the length, the CRC-32C of the payload and the payload alone. Such frames are read; a length is less than F5000000.
 
     an entry        [topic, partition, topic id (16 bytes), base offset of the segment, position in its file, bytes]
     a decision      [key, value, ends]: a record of __transaction_state that says that a transaction is committed, not appended yet; and where
@@ -43,9 +48,13 @@ import msgpack
 from crc32c import crc32c
 
 from storage.disk import DirectorySync, Disk, File, Syncable
+from storage.segment import CorruptLog
 
 _NAME = re.compile(r"barnabas-flush-(\d{10})\.journal")
-_FRAME = struct.Struct(">II")
+_OLD_FRAME = struct.Struct(">II")
+_MAGIC = b"\xf5BJ2"
+_FRAME = struct.Struct(">4sIQQI")
+_CHECKED_FROM = 8
 
 logger = logging.getLogger(__name__)
 
@@ -115,6 +124,14 @@ class Redo:
         return b""
 
 
+class _Frame(NamedTuple):
+    """A whole frame: the position after it, how much of the file was durable before it, and its payload."""
+
+    end: int
+    durable_bytes: int
+    payload: bytes
+
+
 class FlushJournal:
     """The journals of one data directory: one that grows, and older ones whose logs are not all flushed yet.
 
@@ -130,6 +147,7 @@ class FlushJournal:
         self._older = list(self._found)
         self._number = self._found[-1] if self._found else 0
         self._file: File | None = None
+        self._durable_bytes = 0
 
     @property
     def size_bytes(self) -> int:
@@ -147,11 +165,17 @@ class FlushJournal:
         if self._file is None:
             self._number += 1
             self._file = self._disk.open(self._path(self._number), create=True)
-        self._file.append(_FRAME.pack(len(payload), crc32c(payload)) + payload)
+            self._durable_bytes = 0
+        head = _FRAME.pack(_MAGIC, 0, self._file.size, self._durable_bytes, len(payload))[_CHECKED_FROM:]
+        self._file.append(_MAGIC + crc32c(payload, crc32c(head)).to_bytes(4) + head + payload)
         return [self._file, DirectorySync(self._disk, self._data_dir)] if is_new else [self._file]
 
+    def note_flushed(self) -> None:
+        """All that was appended so far is on the disk."""
+        self._durable_bytes = self.size_bytes
+
     def begin_next(self) -> None:
-        """What is appended from now on goes to a new journal."""
+        """What is appended from now on goes to a new journal. All of this one has to be durable before anything is."""
         if self._file is not None:
             self._file = None  # closed with the last reference: a flush may still hold it
             self._older.append(self._number)
@@ -169,40 +193,96 @@ class FlushJournal:
         self._older = []
 
     def read(self) -> Redo:
-        """All that the older journals hold. Raises OSError.
+        """All that the older journals hold. Raises CorruptLog where one is damaged. OSError.
 
         It is made durable first: after a kill a frame may be in the page cache alone, and what is believed must not go with the power.
         """
         redo = Redo()
+        unfinished: tuple[str, int] | None = None
         for number in self._older:
             path = self._path(number)
-            self._disk.open(path).fsync()
+            file = self._disk.open(path)
+            file.fsync()
             data = self._disk.read(path)
+            if unfinished is not None and _frame_at(data, 0) is not None and data.startswith(_MAGIC):
+                raise _damaged(*unfinished, f"{path} was begun when all of it was on the disk")
             position = 0
             while position < len(data):
-                payload = _frame_at(data, position)
-                if payload is None:
+                frame = _frame_at(data, position)
+                if frame is None:
+                    behind = _frame_that_knows(data, position)
+                    if behind >= 0:
+                        raise _damaged(path, position, f"the one at byte {behind} says that it was on the disk")
                     logger.info("%s ends at byte %d, in the midst of a flush that was never finished", path, position)
+                    if data.startswith(_MAGIC):
+                        unfinished = path, position
                     break
-                for item in msgpack.unpackb(payload):
-                    if len(item) == len(JournalDecision._fields):
-                        key, value, ends = item
-                        redo.decisions.append(JournalDecision(key, value, tuple(PartitionEnd(*end) for end in ends)))
-                    else:
-                        topic, partition, topic_id, base_offset, at, content = item
-                        redo.add(JournalEntry(topic, partition, uuid.UUID(bytes=topic_id), base_offset, at, content))
-                position += _FRAME.size + len(payload)
+                _take(frame.payload, redo)
+                position = frame.end
+        if unfinished is not None:
+            file = self._disk.open(unfinished[0])
+            file.truncate(unfinished[1])
+            file.fsync()
         return redo
 
     def _path(self, number: int) -> str:
         return f"{self._data_dir}/barnabas-flush-{number:010}.journal"
 
 
-def _frame_at(data: bytes, position: int) -> bytes | None:
-    """The payload of a whole frame; None where there is none."""
+def _take(payload: bytes, redo: Redo) -> None:
+    for item in msgpack.unpackb(payload):
+        if len(item) == len(JournalDecision._fields):
+            key, value, ends = item
+            redo.decisions.append(JournalDecision(key, value, tuple(PartitionEnd(*end) for end in ends)))
+        else:
+            topic, partition, topic_id, base_offset, at, content = item
+            redo.add(JournalEntry(topic, partition, uuid.UUID(bytes=topic_id), base_offset, at, content))
+
+
+def _damaged(path: str, position: int, how_it_is_known: str) -> CorruptLog:
+    return CorruptLog(
+        path,
+        position,
+        f"a frame of the flush journal is damaged, and {how_it_is_known}",
+        "It may hold the last of commits that were answered. Restore the file from a copy; or, to give up what it alone holds, remove it",
+    )
+
+
+def _frame_at(data: bytes, position: int) -> _Frame | None:
+    """The whole frame that begins there; None where there is none."""
+    if not data.startswith(_MAGIC, position):
+        return _old_frame_at(data, position)
     start = position + _FRAME.size
     if start > len(data):
         return None
-    length, crc = _FRAME.unpack_from(data, position)
+    _, crc, at, durable_bytes, length = _FRAME.unpack_from(data, position)
+    end = start + length
+    if at != position or end > len(data) or crc32c(memoryview(data)[position + _CHECKED_FROM : end]) != crc:
+        return None
+    return _Frame(end, durable_bytes, data[start:end])
+
+
+def _old_frame_at(data: bytes, position: int) -> _Frame | None:
+    start = position + _OLD_FRAME.size
+    if start > len(data):
+        return None
+    length, crc = _OLD_FRAME.unpack_from(data, position)
     payload = data[start : start + length]
-    return payload if len(payload) == length > 0 and crc32c(payload) == crc else None
+    return _Frame(start + length, 0, payload) if len(payload) == length > 0 and crc32c(payload) == crc else None
+
+
+def _frame_that_knows(data: bytes, position: int) -> int:
+    """Where a later frame begins that was written when the one at `position` was durable; -1 where there is none."""
+    at = data.find(_MAGIC, position + 1)
+    while at >= 0:
+        frame = _frame_at(data, at)
+        if frame is not None and frame.durable_bytes > position:
+            return at
+        at = data.find(_MAGIC, at + 1)
+    start = position + _OLD_FRAME.size
+    if start <= len(data) and not data.startswith(_MAGIC):  # an earlier version's: its length may be right
+        length: int = _OLD_FRAME.unpack_from(data, position)[0]
+        following = start + length
+        if length and _old_frame_at(data, following) is not None:
+            return following
+    return -1

@@ -40,7 +40,7 @@ from storage.checkpoints import (
     encode_properties,
 )
 from storage.disk import Disk, Lock, Syncable, is_want_of_room
-from storage.flush_journal import FlushJournal, JournalDecision
+from storage.flush_journal import FlushJournal, JournalDecision, Redo
 from storage.leader_epochs import LeaderEpochs
 from storage.log import Log, Trash
 from storage.log_config import LogConfig
@@ -146,7 +146,7 @@ class LogManager:
         """Take the directory, and open every log in it.
 
         Takes:  config_of, a topic's settings; progress, told (logs done, logs in all, bytes read of them).
-        Raises: LogDirectoryError where another process has the directory, or it belongs to another node. OSError.
+        Raises: LogDirectoryError where another process has the directory, it belongs to another node, or a flush journal is damaged. OSError.
         After:  `logs`, `offline` and `lost_power` say what there is; the mark of a clean stop is gone.
         """
         if not self.disk.is_dir(self.data_dir):
@@ -164,7 +164,7 @@ class LogManager:
         if used_before and not clean:
             self.disk.fsync_dir(self.data_dir)  # logs that were made just before the process was killed may not be durable by name
         self.journal = FlushJournal(self.disk, self.data_dir)
-        redo = self.journal.read() if self.journal.has_older else None
+        redo = self._read_journals()
         self.decisions = [] if redo is None else redo.decisions
         points = self._load_offsets(RECOVERY_POINT_NAME)
         starts = self._load_offsets(LOG_START_NAME)
@@ -219,6 +219,12 @@ class LogManager:
         if clean:
             self.disk.unlink(self._path(CLEAN_SHUTDOWN_NAME))
             self.disk.fsync_dir(self.data_dir)  # else a power loss may bring the mark back
+
+    def _read_journals(self) -> Redo | None:
+        try:
+            return self.journal.read() if self.journal.has_older else None
+        except CorruptLog as error:
+            raise LogDirectoryError(str(error)) from error
 
     def _is_same_boot(self) -> bool:
         """Whether the machine has not been down since a broker last ran here."""

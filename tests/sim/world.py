@@ -162,7 +162,7 @@ class World:
         self.start_later()
 
     def observe(self) -> None:
-        """After each event: no log's offsets have gone back, but by a power loss; and its start by none, unless its end did."""
+        """After each event: no log's offsets have gone back, but by a power loss; its start then only where the log ends before it."""
         broker = self.node.broker
         if broker is None:
             return
@@ -175,7 +175,7 @@ class World:
             now = (log.log_start_offset, log.last_stable_offset, log.high_watermark)
             before = self._watermarks.get(key)
             if now != before:
-                if before is not None and (now[0] < min(before[0], now[2]) or now[1] < before[1] or now[2] < before[2]):
+                if before is not None and (now[0] < before[0] <= now[2] or now[1] < before[1] or now[2] < before[2]):
                     self.history.incident("watermark", f"{key}: start, last stable offset and high watermark were {before} and are {now}")
                 self._watermarks[key] = now
 

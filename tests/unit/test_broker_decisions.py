@@ -6,6 +6,8 @@ import pytest
 from helpers.pitfall_broker import DATA_DIR, PitfallBroker, Producer
 from sim.disk import Crash
 
+from storage.log_manager import LogDirectoryError
+
 TRANSACTIONS = "__transaction_state"
 
 
@@ -294,3 +296,15 @@ def test_journals_go_when_all_that_they_tell_is_in_the_logs(commits: int) -> Non
     assert [name for name in b.disk.list(DATA_DIR) if name.startswith("barnabas-flush")] == []
     b.lose_power()
     assert [b.read("t", index, committed=True) for index in (0, 1)] == [answered] * 2
+
+
+def test_damage_of_an_earlier_frame_ends_the_start() -> None:
+    """Four commits; the first frame of their journal is damaged; then the power goes."""
+    b, p = ready()
+    for value in (b"b", b"c", b"d", b"e"):
+        p.send("t", 0, value)
+        assert p.end(True) == 0
+    path = max(path for path, _ in b.disk.files() if path.endswith(".journal"))
+    b.disk._file(path).data[60] ^= 1
+    with pytest.raises(LogDirectoryError, match="damaged"):
+        b.lose_power()

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import logging
 import random
+import struct
 import uuid
 from pathlib import Path
 
+import msgpack
 import pytest
+from crc32c import crc32c
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, committed_values, kill, new_log, open_manager, values_of
 
 from storage.disk import OsDisk, Syncable
 from storage.flush_journal import FlushJournal, JournalDecision, JournalEntry, PartitionEnd, Redo
 from storage.log import Log
 from storage.log_config import LogConfig
-from storage.log_manager import LogManager
+from storage.log_manager import LogDirectoryError, LogManager
+from storage.segment import CorruptLog
 
 OTHER_ID = uuid.UUID(int=77)
 
@@ -239,3 +243,113 @@ def test_the_latest_bytes_of_a_position_are_right() -> None:
     tails = {at: redo.tail("t", 0, TOPIC_ID, 0, at) for at in (0, 3, 4, 6, 7, 8, 10, 14, 15)}
     assert tails == {0: b"abcdef", 3: b"def", 4: b"XYZ!", 6: b"Z!", 7: b"!", 8: b"", 10: b"later", 14: b"r", 15: b""}
     assert redo.tail("t", 1, TOPIC_ID, 0, 0) == redo.tail("t", 0, OTHER_ID, 0, 0) == redo.tail("t", 0, TOPIC_ID, 5, 0) == b""
+
+
+# --- damage, and flushes that were never finished -----------------------------------------------------------------------------------------
+
+
+def decisions(count: int) -> list[JournalDecision]:
+    return [JournalDecision(b"key %d" % number, b"\x00value", ()) for number in range(count)]
+
+
+def journal_with(path: Path, frames: list[JournalDecision], *, flushed: bool = True) -> FlushJournal:
+    journal = FlushJournal(OsDisk(), str(path))
+    for decision in frames:
+        sync(journal.append([], [decision]))
+        if flushed:
+            journal.note_flushed()
+    return journal
+
+
+def found_in(path: Path) -> list[JournalDecision]:
+    return FlushJournal(OsDisk(), str(path)).read().decisions
+
+
+def test_a_damaged_frame_with_a_later_one_behind_it_is_damage(tmp_path: Path) -> None:
+    """Whichever of its bytes is changed, and where a sector of it is gone, too."""
+    frames = decisions(3)
+    journal = journal_with(tmp_path, frames[:1])
+    ends = [journal.size_bytes]
+    for decision in frames[1:]:
+        sync(journal.append([], [decision]))
+        journal.note_flushed()
+        ends.append(journal.size_bytes)
+    start, end, _ = ends
+    path = tmp_path / journals(tmp_path)[0]
+    whole = path.read_bytes()
+    for position in range(start, end):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 4]) + whole[position + 1 :])
+        with pytest.raises(CorruptLog, match=rf"journal, byte {start}: .* byte {end} .*Restore"):
+            found_in(tmp_path)
+    path.write_bytes(whole[:start] + bytes(end - start) + whole[end:])
+    with pytest.raises(CorruptLog):
+        found_in(tmp_path)
+    path.write_bytes(whole)
+    assert found_in(tmp_path) == frames
+    path.write_bytes(whole[: end + 9])
+    assert found_in(tmp_path) == frames[:2], "the last one was under way"
+
+
+def test_a_frame_that_nobody_knew_to_be_durable_is_not_missed(tmp_path: Path) -> None:
+    """Two frames under one fsync that never ended: a sector of the first is gone, the second is whole."""
+    journal = journal_with(tmp_path, decisions(1))
+    start = journal.size_bytes
+    for decision in decisions(2):
+        journal.append([], [decision])
+    path = tmp_path / journals(tmp_path)[0]
+    whole = path.read_bytes()
+    path.write_bytes(whole[: start + 20] + bytes(10) + whole[start + 30 :])
+    assert found_in(tmp_path) == decisions(1)
+
+
+def test_what_was_under_way_is_cut_off_and_the_next_journal_follows(tmp_path: Path) -> None:
+    journal = journal_with(tmp_path, decisions(2))
+    path = tmp_path / journals(tmp_path)[0]
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-3])
+    again = FlushJournal(OsDisk(), str(tmp_path))
+    assert again.read().decisions == decisions(1)
+    sync(again.append([], decisions(1)))
+    assert len(journals(tmp_path)) == 2
+    assert found_in(tmp_path) == decisions(1) * 2
+    kept = path.read_bytes()
+    path.write_bytes(kept[:-1])
+    with pytest.raises(CorruptLog, match=r"0000000001.journal, byte 0: .*0000000002.journal was begun"):
+        found_in(tmp_path)
+    assert journal.has_older is False
+
+
+def old_frame(decision: JournalDecision) -> bytes:
+    payload = msgpack.packb([decision])
+    return struct.pack(">II", len(payload), crc32c(payload)) + payload
+
+
+def test_frames_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "barnabas-flush-0000000001.journal"
+    frames = [old_frame(decision) for decision in decisions(3)]
+    path.write_bytes(b"".join(frames))
+    assert found_in(tmp_path) == decisions(3)
+    path.write_bytes(b"".join(frames)[:-1])
+    assert found_in(tmp_path) == decisions(2)
+    journal_with(tmp_path, decisions(1))
+    assert found_in(tmp_path) == decisions(2) + decisions(1), "the end of an old one that was torn is not damage"
+    damaged = bytearray(b"".join(frames))
+    damaged[len(frames[0]) + 12] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(CorruptLog, match=f"byte {len(frames[0])}"):
+        found_in(tmp_path)
+
+
+def test_a_start_ends_with_a_word_where_the_journal_is_damaged(tmp_path: Path) -> None:
+    manager, log = flushed_log(tmp_path)
+    for _ in range(2):
+        append(log, 1)
+        flush_to_journal(manager, log)
+        manager.journal.note_flushed()
+    path = tmp_path / journals(tmp_path)[0]
+    damaged = bytearray(path.read_bytes())
+    damaged[40] ^= 1
+    path.write_bytes(damaged)
+    kill(manager)
+    with pytest.raises(LogDirectoryError, match=r"0000000001.journal, byte 0: .*Restore the file from a copy; or"):
+        open_manager(tmp_path)
