@@ -81,6 +81,7 @@ class Broker:
         self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"], ids)
         self.sessions: dict[int, Session] = {}
         self._partitions: dict[str, list[Log | None]] = {}
+        self._leader_epochs: dict[str, tuple[int, ...]] = {}
         self._parked: dict[int, Context] = {}
         self._waiting_fetches: dict[int, WaitingFetch] = {}
         self._flush_due: dict[Log, int] = {}
@@ -99,6 +100,7 @@ class Broker:
             allocate_producer_id=self._producer_ids.allocate,
             group_partition=self._group_partition,
             wall=self.wall,
+            coordinator_epoch=lambda index: self.leader_epoch(TRANSACTIONS_TOPIC, index),
         )
         self.groups = GroupShard(
             partition_count=self._internal_partition_count(OFFSETS_TOPIC),
@@ -126,7 +128,7 @@ class Broker:
             self._adopt_topics({name: counts[name] for name in unknown})
         for topic in list(self.metadata.topics.values()):
             self._partitions[topic.name] = []
-            self._add_logs(topic, now_ms)
+            self._add_logs(topic, now_ms, leader_epoch=self.logs.leader_epoch)
 
     def _delete_what_is_left(self, topic_id: uuid.UUID, name: str, now_ms: int) -> None:
         """A deletion was cut short by a kill: the directories that it did not come to would be taken for another broker's topic."""
@@ -470,6 +472,20 @@ class Broker:
             return None
         return logs[index]
 
+    def leader_epochs(self, topic: str) -> tuple[int, ...]:
+        """The leader epoch of each partition of a topic; of one that is off line the one that it comes back with, at the least."""
+        epochs = self._leader_epochs.get(topic)
+        if epochs is None:
+            latest = self.logs.leader_epoch
+            logs = self.partitions_of(topic)
+            epochs = self._leader_epochs[topic] = tuple([latest if log is None else log.leader_epoch for log in logs])
+        return epochs
+
+    def leader_epoch(self, topic: str, index: int) -> int:
+        """The leader epoch of a partition; 0, with which it begins, of one that does not exist yet."""
+        log = self.partition(topic, index)
+        return 0 if log is None else log.leader_epoch
+
     def partition_exists(self, topic: str, index: int) -> bool:
         return self.partition(topic, index) is not None
 
@@ -495,6 +511,7 @@ class Broker:
     def delete_topic(self, name: str, now_ms: int) -> None:
         """Remove a topic, its logs and the offsets that groups committed on it."""
         topic_id = self.metadata.delete_topic(name)
+        self._leader_epochs.pop(name, None)
         for index, log in enumerate(self._partitions.pop(name, [])):
             self.logs.delete(name, index, now_ms)
             self.compaction.forget(name, index)
@@ -546,7 +563,9 @@ class Broker:
                 if log is not None:
                     log.config = config
 
-    def _add_logs(self, topic: Topic, now_ms: int) -> None:
+    def _add_logs(self, topic: Topic, now_ms: int, *, leader_epoch: int = 0) -> None:
+        """Give a topic the logs that it lacks. leader_epoch: of those that are made, above 0 where clients may know the partitions."""
+        self._leader_epochs.pop(topic.name, None)
         config = self.log_config(topic)
         logs = self._partitions[topic.name]
         for index in range(len(logs), topic.partition_count):
@@ -555,7 +574,7 @@ class Broker:
                 if topic.internal:
                     raise _internal_log_is_damaged(topic.name, index, self.logs.offline[topic.name, index])
             elif log is None:
-                log = self.logs.create(topic.name, index, topic.topic_id, config, now_ms)
+                log = self.logs.create(topic.name, index, topic.topic_id, config, now_ms, leader_epoch=leader_epoch)
             else:
                 log.config = config
             logs.append(log)

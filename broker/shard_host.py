@@ -309,15 +309,20 @@ class ShardHost:
         now_ms: int,
         timestamp: int | None = None,
     ) -> Log | None:
-        """One marker of a coordinator's own decision; None where the partition is no more, or has seen a later epoch.
+        """One marker of a coordinator's own decision; None where the partition is no more, or the producer has gone on to a later epoch there.
 
-        Markers of internal offsets also materialise (or drop) the group offsets that waited for them. The caller tells those who read.
+        A transaction that is open there always ends: there is no other coordinator, so a higher epoch in the partition is a client's doing
+        (WriteTxnMarkers takes any coordinator epoch, a batch any producer epoch), and the marker bears it. Apache Kafka gives up on such a
+        marker, and the transaction hangs. Markers of internal offsets also materialise (or drop) the group offsets that waited for them. The
+        caller tells those who read.
         """
         log = self._broker.partition(topic, index)
         if log is None:
             return None
-        # a client that names an epoch to come may have written with it in the midst of the transaction; what the coordinator ends, ends
-        producer_epoch = max(producer_epoch, log.producer_epoch_of(producer_id) if log.has_ongoing_transaction_of(producer_id) else -1)
+        coordinator_epoch = max(coordinator_epoch, log.coordinator_epoch_of(producer_id))
+        is_open = log.has_ongoing_transaction_of(producer_id)
+        if is_open:
+            producer_epoch = max(producer_epoch, log.producer_epoch_of(producer_id))
         try:
             info = log.append_marker(
                 producer_id=producer_id,
@@ -328,7 +333,8 @@ class ShardHost:
                 timestamp=timestamp,
             )
         except KafkaError as error:
-            assert error.code in (Code.INVALID_PRODUCER_EPOCH, Code.TRANSACTION_COORDINATOR_FENCED), error
+            assert error.code is Code.INVALID_PRODUCER_EPOCH and not is_open, f"{log!r} refuses our own marker: {error}"
+            logger.info("%r: nothing of producer %d, epoch %d, is open to be ended: %s", log, producer_id, producer_epoch, error)
             return None
         if topic == OFFSETS_TOPIC:
             self._broker.groups.replay_marker(index, info.first_offset, producer_id, producer_epoch, commit)

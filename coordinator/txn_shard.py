@@ -101,10 +101,13 @@ class TxnShard:
         partition_exists: PartitionExists,
         allocate_producer_id: Callable[[], int],
         group_partition: Callable[[str], int],
-        coordinator_epoch: int = 0,
         wall: WallClock | None = None,
+        coordinator_epoch: Callable[[int], int] = lambda _: 0,
     ) -> None:
-        """partition_count: of __transaction_state. group_partition: the partition of __consumer_offsets that keeps a group."""
+        """partition_count: of __transaction_state. group_partition: the partition of __consumer_offsets that keeps a group.
+
+        coordinator_epoch: the leader epoch of a partition of __transaction_state. The markers of its transactions bear it, as Kafka's do.
+        """
         assert partition_count > 0
         self.settings = settings
         self._partition_count = partition_count
@@ -454,7 +457,7 @@ class TxnShard:
             transactional_id=prepared.transactional_id,
             producer_id=prepared.producer_id,
             producer_epoch=prepared.producer_epoch,
-            coordinator_epoch=self._coordinator_epoch,
+            coordinator_epoch=self._coordinator_epoch(partition_for(prepared.transactional_id, self._partition_count)),
             commit=prepared.state is TransactionState.PREPARE_COMMIT,
             partitions=tuple(prepared.partitions),
             decided_ms=prepared.last_update_ms,

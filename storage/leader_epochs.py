@@ -1,11 +1,16 @@
 """At which offset each leader epoch of a log began (KIP-101), kept in `leader-epoch-checkpoint`.
 
-There is one replica, so an epoch never ends by another's truncation: the cache answers OffsetForLeaderEpoch (KIP-320) and is kept for
-the tools, and for logs that Apache Kafka began.
+An epoch begins with each start of the broker, at the end of the log. Clients ask OffsetForLeaderEpoch
+(KIP-320) for the end of the epoch that they read in: so they learn what a power loss cut off.
+
+`begin` writes nothing: ten thousand partitions begin an epoch at a start. The file has the epoch
+before the log has a batch of it; an epoch without a batch is forgotten, and nobody has its offsets.
+Apache Kafka forgets it too, when the next one begins at the same offset.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from itertools import pairwise
 
 from storage.checkpoints import LEADER_EPOCH_NAME, decode_epochs, encode_epochs
@@ -15,34 +20,47 @@ UNDEFINED = (-1, -1)
 
 
 class LeaderEpochs:
-    """(epoch, start offset) pairs, both rising."""
+    """(epoch, start offset) pairs, both rising. written: those that the file has."""
 
-    __slots__ = ("directory", "disk", "entries")
+    __slots__ = ("directory", "disk", "entries", "written")
 
     def __init__(self, disk: Disk, directory: str, entries: list[tuple[int, int]]) -> None:
         self.disk = disk
         self.directory = directory
         self.entries = entries
+        self.written: list[tuple[int, int]] = []
 
     @classmethod
     def load(cls, disk: Disk, directory: str) -> LeaderEpochs:
         """Raises FileNotFoundError, CorruptCheckpoint."""
-        return cls(disk, directory, decode_epochs(disk.read(f"{directory}/{LEADER_EPOCH_NAME}")))
+        found = cls(disk, directory, decode_epochs(disk.read(f"{directory}/{LEADER_EPOCH_NAME}")))
+        found.written = list(found.entries)
+        return found
 
     @property
     def latest(self) -> int:
         """The latest epoch, -1 where none began."""
         return self.entries[-1][0] if self.entries else -1
 
-    def assign(self, epoch: int, start_offset: int) -> bool:
-        """An epoch begins. Gives whether it is news."""
-        if epoch <= self.latest:
-            return False
+    def begin(self, epoch: int, start_offset: int) -> None:
+        """An epoch above all others begins; the file learns of it with `write`."""
+        assert epoch > self.latest, f"{self.directory}: the epoch {epoch} comes after {self.latest}"
         while self.entries and self.entries[-1][1] >= start_offset:
             self.entries.pop()  # nothing was written in it
         self.entries.append((epoch, start_offset))
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """An epoch begins, and the file has it. Gives whether it is news."""
+        if epoch <= self.latest:
+            return False
+        self.begin(epoch, start_offset)
         self.write()
         return True
+
+    def epoch_of(self, offset: int) -> int:
+        """The epoch that an offset lies in; -1 where that is not known."""
+        at = bisect_right(self.entries, offset, key=lambda entry: entry[1])
+        return self.entries[at - 1][0] if at else -1
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(the largest epoch not above the one asked for, the offset after its last), UNDEFINED where that cannot be said.
@@ -76,3 +94,4 @@ class LeaderEpochs:
 
     def write(self) -> None:
         self.disk.write_atomic(f"{self.directory}/{LEADER_EPOCH_NAME}", encode_epochs(self.entries), sync=False)
+        self.written = list(self.entries)

@@ -67,6 +67,7 @@ from storage.txn_index import AbortedEntry, AbortedTxn, TxnIndex
 from storage.validate import AppendRefused, Rules, check_client_batch
 
 KEPT_SNAPSHOTS = 2
+NO_LEADER_EPOCH = -1
 _RECENT_BATCHES = 128
 UNREAD_BATCH_BYTES = 8192  # reading a batch again costs as much as so many bytes more
 _MOST_HEADERS_REMEMBERED = 1 << 18  # how far back a producer's earlier batches are looked for: about half a second
@@ -240,6 +241,7 @@ class Log:
         self.producer_state = producer_state
         self.epochs = epochs
         self.leader_epoch = max(epochs.latest, 0)
+        self._has_new_epoch = False
         self.snapshots = snapshots
         self.cache = cache
         self.trash = trash if trash is not None else Trash()
@@ -271,6 +273,12 @@ class Log:
         self._rules = Rules.of(config)
         self._segment_bytes, self._roll_ms = config.segment_bytes, config.roll_ms
         self.active.index_interval_bytes = config.index_interval_bytes
+
+    def begin_leader_epoch(self, leader_epoch: int) -> None:
+        """A broker took the log up: what is appended from now on is of this epoch, which is above all before it (KIP-101)."""
+        self.epochs.begin(leader_epoch, self.log_end_offset)
+        self.leader_epoch = leader_epoch
+        self._has_new_epoch = True
 
     # --- appending ------------------------------------------------------------------------------------------------------------
 
@@ -373,6 +381,8 @@ class Log:
 
     def _write(self, view: memoryview | bytearray, size: int, last_delta: int, max_timestamp: int, now_ms: int) -> tuple[int, int]:
         """Give the batch its offsets and write it; gives the first and the last. The caller takes it into the state and advances."""
+        if self._has_new_epoch:
+            self._write_new_epoch()
         segment = self.active
         first_offset = self.log_end_offset
         last_offset = first_offset + last_delta
@@ -395,6 +405,14 @@ class Log:
             self.changed.setdefault(self, now_ms)
         self.unread_bytes += size + UNREAD_BATCH_BYTES
         return first_offset, last_offset
+
+    def _write_new_epoch(self) -> None:
+        epochs = self.epochs
+        is_longer = epochs.entries[: len(epochs.written)] == epochs.written
+        epochs.write()
+        if not is_longer:  # else the next start would take the file for a damaged one
+            self.checkpoint()
+        self._has_new_epoch = False
 
     def _advance(self, end_offset: int) -> None:
         """The log ends there now, and all producers' state has been told."""
@@ -751,6 +769,17 @@ class Log:
                     raise later.corrupt(at, "the CRC of a batch is wrong")
                 yield header, batch
 
+    def check_leader_epoch(self, current_leader_epoch: int) -> None:
+        """Tell a client that knows another leader epoch, so that it asks for metadata and compares logs. -1: it knows none.
+
+        Raises: KafkaError FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
+        Source: KIP-320.
+        """
+        if current_leader_epoch in (NO_LEADER_EPOCH, self.leader_epoch):
+            return
+        code = Code.FENCED_LEADER_EPOCH if current_leader_epoch < self.leader_epoch else Code.UNKNOWN_LEADER_EPOCH
+        raise KafkaError(code, f"{self!r} is in leader epoch {self.leader_epoch}, not {current_leader_epoch}")
+
     # --- offsets by time and by epoch ---------------------------------------------------------------------------------------------
 
     def offset_for_timestamp(self, timestamp: int, *, upper_bound_offset: int | None = None) -> TimestampOffset | None:
@@ -1060,7 +1089,7 @@ class Log:
     def write_manifest(self) -> None:
         """Note what the files are; of the active segment, which goes on growing, what they are so far."""
         manifest = Manifest(self.topic_id, self.log_start_offset, self.log_end_offset)
-        epochs = encode_epochs(self.epochs.entries)  # its form has no checksum of its own
+        epochs = encode_epochs(self.epochs.written)  # its form has no checksum of its own
         manifest.files[LEADER_EPOCH_NAME] = (len(epochs), crc32c(epochs))
         parts = [part for segment in self.segments if (part := self._note_segment(segment, manifest)) is not None]
         self.disk.write_atomic(f"{self.directory}/{MANIFEST_NAME}", manifest.encode(parts), sync=False)

@@ -6,6 +6,7 @@
     recovery-point-offset-checkpoint      all below is durable            log-start-offset-checkpoint   where it is not 0
     replication-offset-checkpoint         the high watermarks             cleaner-offset-checkpoint     kept by the cleaner
     barnabas-boot-id                      the run of the machine in which a broker last used the directory
+    barnabas-leader-epoch                 the highest leader epoch that clients may have been told of, and its CRC-32C
     barnabas-flush-<n>.journal            ends of logs that are durable there and not in the logs' files yet
     <topic>-<partition>/                  a log                           <…>.<32 hex digits>-delete/   one that is going
 
@@ -20,6 +21,8 @@ import re
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from crc32c import crc32c
 
 from protocol.wall_clock import WallClock
 from storage.checkpoints import (
@@ -51,6 +54,7 @@ from storage.segment import CorruptLog, IndexCache, Segment
 _DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
 _GOING = re.compile(r".+\.[0-9a-f]{32}-delete")
 BOOT_ID_NAME = "barnabas-boot-id"
+LEADER_EPOCH_NAME = "barnabas-leader-epoch"
 _NOT_OURS = "__cluster_metadata"  # Apache Kafka's own log of its metadata
 _LONGEST_NAME = 255
 _CHECKPOINTS_AT_ONCE = 8
@@ -100,7 +104,8 @@ class LogManager:
 
     wall: the wall clock, of which all logs know; the rim feeds it.
     lost_power: after `load`, whether the machine was down, and not only the broker, since the last run: what was written and not flushed may
-    be gone. decisions: after `load`, those that flush journals hold, in their order.
+    be gone. decisions: after `load`, those that flush journals hold, in their order. leader_epoch: after `load`, the one that began with it
+    in every log.
     """
 
     def __init__(self, disk: Disk, data_dir: str, *, config: LogManagerConfig, now_ms: int) -> None:
@@ -111,6 +116,7 @@ class LogManager:
         self.offline: dict[tuple[str, int], CorruptLog] = {}
         self.lost_power = False
         self.decisions: list[JournalDecision] = []
+        self.leader_epoch = 0
         self.cluster_id = config.cluster_id
         self.node_id = config.node_id
         self.cache = IndexCache(config.index_cache_bytes)
@@ -147,7 +153,8 @@ class LogManager:
 
         Takes:  config_of, a topic's settings; progress, told (logs done, logs in all, bytes read of them).
         Raises: LogDirectoryError where another process has the directory, it belongs to another node, or a flush journal is damaged. OSError.
-        After:  `logs`, `offline` and `lost_power` say what there is; the mark of a clean stop is gone.
+        After:  `logs`, `offline` and `lost_power` say what there is; the mark of a clean stop is gone. All logs are in a leader epoch that no
+                client was ever told of, nor will be by a later start.
         """
         if not self.disk.is_dir(self.data_dir):
             self.disk.mkdir(self.data_dir)
@@ -210,6 +217,7 @@ class LogManager:
                     self._kept_starts[key] = starts[key]
             done += 1
             on_read(0)
+        self._begin_leader_epoch()
         self._checkpoint(force=False)
         is_all_flushed = clean or (self.lost_power and self.disk.boot_id() is not None)  # else it may have been a kill
         if redo is not None and is_all_flushed and not redo.decisions:
@@ -225,6 +233,30 @@ class LogManager:
             return self.journal.read() if self.journal.has_older else None
         except CorruptLog as error:
             raise LogDirectoryError(str(error)) from error
+
+    def _begin_leader_epoch(self) -> None:
+        """Begin an epoch in all logs, as Apache Kafka does when a broker comes up: clients then compare what they read with what there is.
+
+        The number is on the disk before a client hears of it. The logs' own files would not do: they have an epoch from its first batch on,
+        and a power loss may take both, after clients read what it takes. One number serves all partitions, since epochs may skip.
+        """
+        latest = max((log.epochs.latest for log in self.logs.values()), default=-1)
+        self.leader_epoch = max(latest, self._read_leader_epoch()) + 1
+        number = b"%d" % self.leader_epoch
+        self.disk.write_atomic(self._path(LEADER_EPOCH_NAME), b"%s %08x\n" % (number, crc32c(number)))
+        for log in self.logs.values():
+            log.begin_leader_epoch(self.leader_epoch)
+
+    def _read_leader_epoch(self) -> int:
+        path = self._path(LEADER_EPOCH_NAME)
+        try:
+            number, _, crc = self.disk.read(path).rstrip(b"\n").partition(b" ")
+        except FileNotFoundError:
+            return -1
+        if crc != b"%08x" % crc32c(number):
+            logger.warning("%s cannot be used (its checksum is wrong): the highest leader epoch is that of the logs", path)
+            return -1
+        return int(number)
 
     def _is_same_boot(self) -> bool:
         """Whether the machine has not been down since a broker last ran here."""
@@ -290,15 +322,15 @@ class LogManager:
 
     # --- logs that come and go --------------------------------------------------------------------------------------------------
 
-    def create(self, topic: str, partition: int, topic_id: uuid.UUID, config: LogConfig, now_ms: int) -> Log:
-        """A new, empty log, in leader epoch 0."""
+    def create(self, topic: str, partition: int, topic_id: uuid.UUID, config: LogConfig, now_ms: int, *, leader_epoch: int = 0) -> Log:
+        """A new, empty log. leader_epoch: 0 of a new partition, `self.leader_epoch` of one that clients may know and whose log is gone."""
         key = topic, partition
         assert key not in self.logs and key not in self.offline, f"{topic}-{partition} exists"
         directory = self._directory(topic, partition)
         self.disk.mkdir(directory)
         self.disk.write_atomic(f"{directory}/{PARTITION_METADATA_NAME}", encode_partition_metadata(topic_id), sync=False)
         epochs = LeaderEpochs(self.disk, directory, [])
-        epochs.assign(0, 0)
+        epochs.assign(leader_epoch, 0)
         segment = Segment.create(self.disk, directory, 0, now_ms=now_ms, cache=self.cache, index_interval_bytes=config.index_interval_bytes)
         log = Log(
             self.disk,

@@ -18,7 +18,8 @@ from __future__ import annotations
 import logging
 import struct
 import uuid
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -133,7 +134,7 @@ def load_log(
     if manifest is not None and end_offset < manifest.log_end_offset:
         disk.unlink(f"{directory}/{MANIFEST_NAME}")  # else it may seem to fit when the log has grown again, to something else
     snapshots = _usable_snapshots(disk, directory, files.snapshots, end_offset)
-    epochs = _load_epochs(disk, directory, segments, end_offset, manifest)
+    epochs = _load_epochs(disk, directory, segments, end_offset, manifest, clean=clean)
     log = Log(
         disk,
         directory,
@@ -295,26 +296,84 @@ def _usable_snapshots(disk: Disk, directory: str, snapshots: list[int], end_offs
     return [offset for offset in snapshots if offset <= end_offset]
 
 
-def _load_epochs(disk: Disk, directory: str, segments: list[Segment], end_offset: int, manifest: Manifest | None) -> LeaderEpochs:
+def _load_epochs(
+    disk: Disk, directory: str, segments: list[Segment], end_offset: int, manifest: Manifest | None, *, clean: bool
+) -> LeaderEpochs:
+    """The leader epochs as their file has them, or as the batches have them where the file does not fit the log.
+
+    The file is not flushed, so a power loss may bring an older one back: then it lacks the epoch of the last batch.
+    """
     try:
         epochs = LeaderEpochs.load(disk, directory)
-        noted = manifest is not None and LEADER_EPOCH_NAME in manifest.files
-        if noted and manifest is not None and not manifest.knows(LEADER_EPOCH_NAME, encode_epochs(epochs.entries)):
-            raise CorruptCheckpoint("they are not as they were noted")
+        noted = _noted_count(epochs, manifest)
         epochs.truncate_from_end(end_offset)
+        for _, start_offset in epochs.entries[noted:]:  # they began after the manifest was written
+            place = _batch_at(segments, start_offset)
+            if place is not None and _base_offset_at(*place) != start_offset:
+                raise CorruptCheckpoint(f"no batch begins at offset {start_offset}")
+        last = None if clean else _batch_at(segments, end_offset - 1)
+        if last is not None and _epoch_at(*last) > epochs.latest:
+            raise CorruptCheckpoint(f"the log has batches of the epoch {_epoch_at(*last)}")
+        return epochs
+    except CorruptLog as error:
+        logger.error("%s: the leader epochs are as the file has them, since the log cannot be read: %s", directory, error)
         return epochs
     except (FileNotFoundError, CorruptCheckpoint) as error:
-        logger.warning("the leader epochs of %s cannot be read (%s): they are built anew from the log", directory, error)
+        logger.warning("the leader epochs of %s cannot be used (%s): they are built anew from the log", directory, error)
     epochs = LeaderEpochs(disk, directory, [])
-    latest = -1
-    for segment in segments:
-        for _, header in segment.headers():
-            if header.leader_epoch > latest:
-                latest = header.leader_epoch
-                epochs.assign(latest, header.base_offset)
-    if latest < 0:
-        epochs.assign(0, end_offset)
+    for epoch, start_offset in _epochs_of_batches(segments, end_offset):
+        epochs.assign(epoch, start_offset)
     return epochs
+
+
+def _noted_count(epochs: LeaderEpochs, manifest: Manifest | None) -> int:
+    """How many of the entries are as the manifest noted them, which came before the others. Raises CorruptCheckpoint."""
+    entries = epochs.entries
+    if manifest is None or LEADER_EPOCH_NAME not in manifest.files:
+        return len(entries)
+    for count in range(len(entries), -1, -1):
+        if manifest.knows(LEADER_EPOCH_NAME, encode_epochs(entries[:count])):
+            return count
+    raise CorruptCheckpoint("they are not as they were noted")
+
+
+def _epochs_of_batches(segments: list[Segment], end_offset: int) -> Iterator[tuple[int, int]]:
+    """(epoch, offset of its first batch). Epochs rise with the offsets, so a few batches of a long log tell."""
+    place = _batch_at(segments, segments[0].base_offset)
+    while place is not None:
+        epoch, start_offset = _epoch_at(*place), _base_offset_at(*place)
+        yield max(epoch, 0), start_offset
+        low, high = start_offset + 1, end_offset
+        while low < high:
+            middle = (low + high) // 2
+            at = _batch_at(segments, middle)
+            if at is not None and _epoch_at(*at) <= epoch:
+                low = middle + 1
+            else:
+                high = middle
+        place = _batch_at(segments, low) if low < end_offset else None
+        if place is not None and _epoch_at(*place) <= epoch:
+            return
+
+
+def _batch_at(segments: list[Segment], offset: int) -> tuple[Segment, int] | None:
+    """Segment and position of the first batch whose last offset is not below that; None where there is none. Raises CorruptLog."""
+    if offset < 0:
+        return None
+    at = max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
+    for segment in segments[at:]:
+        place = segment.find(offset) if segment.size else None
+        if place is not None:
+            return segment, place.position
+    return None
+
+
+def _base_offset_at(segment: Segment, position: int) -> int:
+    return int.from_bytes(segment.file.pread(8, position))
+
+
+def _epoch_at(segment: Segment, position: int) -> int:
+    return int.from_bytes(segment.file.pread(4, position + 12), signed=True)
 
 
 # --- what the log holds -----------------------------------------------------------------------------------------------------------

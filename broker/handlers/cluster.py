@@ -20,7 +20,6 @@ PREFERRED, UNCLEAN = 0, 1
 MOST_PARTITIONS_IN_ANSWER = 2000
 CLUSTER_OPERATIONS = frozenset({5, 7, 8, 9, 10, 11, 12})  # AclOperation: create, alter, describe, cluster action, configs, idempotent write
 TOPIC_OPERATIONS_BITS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))  # read to describe, describe and alter configs
-LEADER_EPOCH = 0
 
 
 # --- DescribeCluster ----------------------------------------------------------------------------------------------------------------------
@@ -194,7 +193,7 @@ def _partition_row(broker: Broker, response_class: Any, name: str, index: int) -
         error_code=int(Code.NONE if online else Code.LEADER_NOT_AVAILABLE),
         partition_index=index,
         leader_id=broker.node_id if online else -1,
-        leader_epoch=LEADER_EPOCH,
+        leader_epoch=broker.leader_epochs(name)[index],
         replica_nodes=nodes,
         isr_nodes=nodes,
         eligible_leader_replicas=[],

@@ -10,7 +10,7 @@ from broker.outbox import PARKED, Context, Encoded
 from broker.purgatory import WaitingFetch
 from protocol.errors import Code, KafkaError
 from protocol.hot_responses import FETCH_TOPIC_IDS, FetchedPartition, Piece, encode_fetch
-from storage.log import Isolation
+from storage.log import NO_LEADER_EPOCH, Isolation
 
 if TYPE_CHECKING:
     from broker.core import Broker
@@ -120,9 +120,7 @@ class _Fetch:
 
     def _read_one(self, target: FetchTarget, log: Log, left: int, min_one_batch: bool) -> FetchedPartition:
         try:
-            epoch = target.current_leader_epoch
-            if epoch >= 0 and epoch != log.leader_epoch:
-                raise KafkaError(Code.FENCED_LEADER_EPOCH if epoch < log.leader_epoch else Code.UNKNOWN_LEADER_EPOCH)
+            log.check_leader_epoch(max(target.current_leader_epoch, NO_LEADER_EPOCH))  # Kafka's Fetch alone takes any negative one for none
             if target.partition_max_bytes < 0:
                 raise KafkaError(Code.UNKNOWN_SERVER_ERROR)
             if target.last_fetched_epoch >= 0 and self._context.api_version >= DIVERGING_SINCE:
@@ -196,7 +194,7 @@ def _is_idle(target: FetchTarget, log: Log, is_committed: bool) -> bool:
 def _divergence(log: Log, target: FetchTarget) -> tuple[int, int] | None:
     """Where the reader's log parts from this one (KIP-595): (leader epoch, its end offset), or None. Raises OFFSET_OUT_OF_RANGE."""
     epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
-    if epoch < 0 or end_offset < 0:
+    if epoch < 0 or end_offset < 0 or target.fetch_offset < log.log_start_offset:
         raise KafkaError(Code.OFFSET_OUT_OF_RANGE)
     if epoch < target.last_fetched_epoch or end_offset < target.fetch_offset:
         return epoch, end_offset

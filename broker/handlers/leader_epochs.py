@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.handlers.list_offsets import check_leader_epoch
 from broker.outbox import Context
 from protocol import messages
 from protocol.errors import Code, KafkaError
@@ -27,7 +26,7 @@ def on_offset_for_leader_epoch(broker: Broker, request: Any, context: Context) -
                 if log is None:
                     raise KafkaError(broker.missing_code(topic.topic, asked.partition))
                 if context.api_version >= 2:
-                    check_leader_epoch(log, asked.current_leader_epoch)
+                    log.check_leader_epoch(asked.current_leader_epoch)
                 leader_epoch, end_offset = log.end_offset_for_epoch(asked.leader_epoch)
             except KafkaError as error:
                 code = error.code

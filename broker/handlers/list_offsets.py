@@ -50,7 +50,7 @@ def on_list_offsets(broker: Broker, request: Any, context: Context) -> Any:
                 log = broker.partition(topic.name, asked.partition_index)
                 if log is None:
                     raise KafkaError(broker.missing_code(topic.name, asked.partition_index))
-                check_leader_epoch(log, asked.current_leader_epoch)
+                log.check_leader_epoch(asked.current_leader_epoch)
                 found = _look_up(log, asked.timestamp, committed=committed)
             except KafkaError as error:
                 code = error.code
@@ -69,16 +69,6 @@ def on_list_offsets(broker: Broker, request: Any, context: Context) -> Any:
     return response_class(throttle_time_ms=0, topics=topics)
 
 
-def check_leader_epoch(log: Log, current_leader_epoch: int) -> None:
-    """KIP-320: a client that knows another leader epoch is told so. -1: it knows none."""
-    if current_leader_epoch == -1:
-        return
-    if current_leader_epoch < log.leader_epoch:
-        raise KafkaError(Code.FENCED_LEADER_EPOCH)
-    if current_leader_epoch > log.leader_epoch:
-        raise KafkaError(Code.UNKNOWN_LEADER_EPOCH)
-
-
 def _is_committed(request: Any, version: int) -> bool:
     """Whether the last stable offset bounds what is told."""
     level = request.isolation_level if version >= ISOLATION_SINCE else Isolation.READ_UNCOMMITTED
@@ -93,7 +83,7 @@ def _look_up(log: Log, timestamp: int, *, committed: bool) -> tuple[int, int, in
     if timestamp == LATEST:
         return -1, upper_bound, log.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return -1, log.log_start_offset, log.leader_epoch
+        return -1, log.log_start_offset, log.epochs.epoch_of(log.log_start_offset)
     if timestamp == LATEST_TIERED:
         return NOT_FOUND
     at_highest = timestamp == MAX_TIMESTAMP

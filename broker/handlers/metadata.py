@@ -91,4 +91,4 @@ def _why_missing(broker: Broker, name: str, now_ms: int, *, may_create: bool) ->
 def _found(broker: Broker, topic: Topic) -> MetadataTopic:
     logs = broker.partitions_of(topic.name)
     offline = frozenset(index for index, log in enumerate(logs) if log is None) if None in logs else frozenset()
-    return MetadataTopic(Code.NONE, topic.name, topic.topic_id, topic.internal, topic.partition_count, offline)
+    return MetadataTopic(Code.NONE, topic.name, topic.topic_id, topic.internal, broker.leader_epochs(topic.name), offline)

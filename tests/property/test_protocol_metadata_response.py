@@ -21,7 +21,7 @@ topics = st.builds(
     names,
     st.uuids(),
     st.booleans(),
-    st.integers(0, 200),
+    st.lists(st.integers(0, 3), max_size=200).map(tuple) | st.builds(lambda epoch, count: (epoch,) * count, int32, st.integers(0, 200)),
     st.frozensets(st.integers(0, 200), max_size=3),
 )
 unnamed = topics.map(lambda topic: topic._replace(name=None))
@@ -34,14 +34,14 @@ def bits(asked: frozenset[int] | None) -> int:
 
 def row(topic_class: Any, topic: MetadataTopic, node_id: int, asked: frozenset[int] | None) -> Any:
     partitions = []
-    for index in range(topic.partition_count):
+    for index, leader_epoch in enumerate(topic.leader_epochs):
         lost = index in topic.offline
         partitions.append(
             topic_class.MetadataResponsePartition(
                 error_code=int(Code.LEADER_NOT_AVAILABLE if lost else Code.NONE),
                 partition_index=index,
                 leader_id=-1 if lost else node_id,
-                leader_epoch=0,
+                leader_epoch=leader_epoch,
                 replica_nodes=[node_id],
                 isr_nodes=[node_id],
                 offline_replicas=[node_id] if lost else [],
@@ -101,7 +101,7 @@ def test_metadata(
 def test_many_partitions_need_a_longer_count() -> None:
     """A compact array's count takes a second byte from 127 on and a third from 16,383 on."""
     for count in (126, 127, 128, 16_382, 16_383, 16_384):
-        topic = MetadataTopic(0, "t", uuid.UUID(int=5), False, count)
+        topic = MetadataTopic(0, "t", uuid.UUID(int=5), False, (0,) * count)
         frame = encode_metadata(1, 12, node_id=1, host="h", port=1, rack=None, cluster_id="c", topics=[topic])
         response, end = messages.decoder(messages.MetadataResponse, 12)(memoryview(frame), 9)
         assert end == len(frame) and len(response.topics[0].partitions) == count

@@ -28,6 +28,7 @@ def test_a_new_directory_has_kafkas_files(tmp_path: Path) -> None:
         ".lock",
         "log-start-offset-checkpoint",
         "barnabas-boot-id",
+        "barnabas-leader-epoch",
         "meta.properties",
         "recovery-point-offset-checkpoint",
         "replication-offset-checkpoint",

@@ -1,0 +1,225 @@
+"""Leader epochs (KIP-101, KIP-320): they rise with every start, clients learn from them what a power loss took, and coordinators bear them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from helpers.pitfall_broker import PitfallBroker, Producer
+
+from protocol import messages
+from protocol.errors import Code
+from protocol.records import decode_marker
+
+Restart = Callable[[PitfallBroker], None]
+ENDS = pytest.mark.parametrize("again", [PitfallBroker.stop, PitfallBroker.kill, PitfallBroker.lose_power])
+
+
+def told_epochs(b: PitfallBroker, topic: str) -> list[int]:
+    """As Metadata and DescribeTopicPartitions tell, which must be the same."""
+    request = messages.MetadataRequest
+    asked = request(topics=[request.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    found = [row.leader_epoch for row in b.call(asked, 12).topics[0].partitions]
+    request = messages.message_class("admin", "DescribeTopicPartitionsRequest")
+    described = b.call(request(topics=[request.TopicRequest(name=topic)], response_partition_limit=100, cursor=None), 0)
+    assert [row.leader_epoch for row in described.topics[0].partitions] == found
+    return found
+
+
+def end_of_epoch(b: PitfallBroker, topic: str, epoch: int, *, current: int = -1) -> tuple[int, int, int]:
+    """OffsetForLeaderEpoch of partition 0: (code, epoch, end offset)."""
+    request = messages.message_class("consumer", "OffsetForLeaderEpochRequest")
+    partition = request.OffsetForLeaderTopic.OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
+    asked = request(replica_id=-1, topics=[request.OffsetForLeaderTopic(topic=topic, partitions=[partition])])
+    row = b.call(asked, 4).topics[0].partitions[0]
+    return row.error_code, row.leader_epoch, row.end_offset
+
+
+def listed(b: PitfallBroker, topic: str, timestamp: int, *, current: int = -1) -> tuple[int, int, int]:
+    """ListOffsets of partition 0: (code, offset, leader epoch)."""
+    request = messages.ListOffsetsRequest
+    wanted = request.ListOffsetsTopic.ListOffsetsPartition(partition_index=0, current_leader_epoch=current, timestamp=timestamp)
+    asked = request(replica_id=-1, isolation_level=0, topics=[request.ListOffsetsTopic(name=topic, partitions=[wanted])])
+    row = b.call(asked, 7).topics[0].partitions[0]
+    return row.error_code, row.offset, row.leader_epoch
+
+
+def fetch_code(b: PitfallBroker, topic: str, current: int, *, offset: int = 0) -> int:
+    request = messages.message_class("consumer", "FetchRequest")
+    partition = request.FetchTopic.FetchPartition(
+        partition=0, current_leader_epoch=current, fetch_offset=offset, log_start_offset=-1, partition_max_bytes=1 << 20
+    )
+    asked = request(
+        replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=0, session_id=0, session_epoch=-1,
+        topics=[request.FetchTopic(topic=topic, partitions=[partition])], forgotten_topics_data=[], rack_id="",
+    )  # fmt: skip
+    code: int = b.call(asked, 11).responses[0].partitions[0].error_code
+    return code
+
+
+def batch_epochs(b: PitfallBroker, topic: str) -> list[int]:
+    log = b.broker.partition(topic, 0)
+    assert log is not None
+    return [header.leader_epoch for header, _ in log.read_batches()]
+
+
+@ENDS
+def test_each_start_begins_an_epoch_in_every_answer(again: Restart) -> None:
+    b = PitfallBroker()
+    b.topic("t", 2)
+    assert told_epochs(b, "t") == [0, 0]
+    b.produce("t", (b"0",))
+    b.sync("")
+    for epoch in (1, 2, 3):
+        again(b)
+        assert told_epochs(b, "t") == [epoch, epoch]
+        end = listed(b, "t", -1)[1]
+        assert listed(b, "t", -1) == (0, end, epoch)
+        assert listed(b, "t", -2) == (0, 0, 0), "the first record is of epoch 0"
+        assert end_of_epoch(b, "t", epoch) == (0, epoch, end)
+        assert end_of_epoch(b, "t", epoch - 1) == (0, epoch - 1 if epoch - 1 in batch_epochs(b, "t") else 0, end)
+        assert end_of_epoch(b, "t", epoch + 1) == (0, -1, -1)
+        for code in (
+            fetch_code(b, "t", epoch - 1),
+            listed(b, "t", -1, current=epoch - 1)[0],
+            end_of_epoch(b, "t", 0, current=epoch - 1)[0],
+        ):
+            assert code == Code.FENCED_LEADER_EPOCH
+        for code in (
+            fetch_code(b, "t", epoch + 1),
+            listed(b, "t", -1, current=epoch + 1)[0],
+            end_of_epoch(b, "t", 0, current=epoch + 1)[0],
+        ):
+            assert code == Code.UNKNOWN_LEADER_EPOCH
+        assert fetch_code(b, "t", epoch) == 0
+        b.produce("t", (b"%d" % epoch,))
+        b.sync("t-0/0")  # of the directory's files the log alone: that of the epochs may be lost
+        assert batch_epochs(b, "t")[-1] == epoch
+
+
+def test_a_new_partition_begins_at_0_in_any_run() -> None:
+    b = PitfallBroker()
+    b.topic("old")
+    b.stop()
+    b.topic("new")
+    b.broker.add_partitions("old", 2, b.now_ms)
+    assert (told_epochs(b, "new"), told_epochs(b, "old")) == ([0], [1, 0])
+    b.produce("new", (b"0",))
+    assert batch_epochs(b, "new") == [0]
+    b.stop()
+    assert (told_epochs(b, "new"), told_epochs(b, "old")) == ([2], [2, 2])
+    assert end_of_epoch(b, "new", 0) == (0, 0, 1)
+    b.broker.delete_topic("new", b.now_ms)
+    b.topic("new")
+    assert told_epochs(b, "new") == [0]
+
+
+def test_an_epoch_that_was_only_told_never_comes_again() -> None:
+    """Nothing was appended in it, or what was is gone with the power: a client may have heard of it nevertheless."""
+    b = PitfallBroker()
+    b.topic("t")
+    b.produce("t", (b"0",))
+    b.sync("")
+    b.kill()
+    assert told_epochs(b, "t") == [1]
+    b.produce("t", (b"lost",))
+    b.lose_power()
+    assert b.read("t") == [b"0"]
+    assert told_epochs(b, "t") == [2]
+    b.lose_power()
+    assert told_epochs(b, "t") == [3]
+    assert [end_of_epoch(b, "t", epoch) for epoch in (0, 1, 2, 3)] == [(0, 0, 1), (0, 0, 1), (0, 0, 1), (0, 3, 1)]
+
+
+def test_a_reader_learns_where_the_log_was_cut() -> None:
+    """It read 15 records, of which a power loss took five; other five are acknowledged in their place."""
+    b = PitfallBroker()
+    b.topic("t")
+    for number in range(15):
+        b.produce("t", (b"%d" % number,))
+        if number == 9:
+            b.sync("")
+    (epoch,) = told_epochs(b, "t")
+    b.lose_power()
+    b.produce("t", (b"other",))
+    for number in range(10):
+        b.produce("t", (b"other %d" % number,))
+    (later,) = told_epochs(b, "t")
+    assert fetch_code(b, "t", epoch, offset=15) == Code.FENCED_LEADER_EPOCH
+    assert end_of_epoch(b, "t", epoch, current=later) == (0, epoch, 10)
+
+
+def test_a_partition_that_clients_know_and_whose_log_is_gone_does_not_begin_at_0() -> None:
+    b = PitfallBroker()
+    b.topic("t")
+    b.produce("t", (b"read and lost",))
+    b.disk.rmtree("/data/t-0")
+    b.kill()
+    assert told_epochs(b, "t") == [1]
+    assert end_of_epoch(b, "t", 0) == (0, 0, 0)
+
+
+def test_without_the_files_of_epochs_they_are_as_the_batches_have_them() -> None:
+    b = PitfallBroker()
+    b.topic("t", segment_bytes="500")
+    for epoch in range(4):
+        for number in range(3 * epoch):
+            b.produce("t", (b"%d" % number + b"." * 60,))
+        b.stop()
+    b.disk.unlink("/data/t-0/leader-epoch-checkpoint")
+    b.disk.unlink("/data/barnabas-leader-epoch")
+    b.kill()
+    assert told_epochs(b, "t") == [4]
+    assert [end_of_epoch(b, "t", epoch)[1:] for epoch in range(5)] == [(0, 0), (1, 3), (2, 9), (3, 18), (4, 18)]
+
+
+@ENDS
+def test_markers_bear_the_leader_epoch_of_the_coordinators_partition(again: Restart) -> None:
+    b = PitfallBroker()
+    b.topic("t")
+    for epoch in (0, 1, 2):
+        producer = Producer(b, "txn")
+        producer.send("t", 0, b"%d" % epoch)
+        assert producer.end(commit=True) == 0
+        log = b.broker.partition("t", 0)
+        assert log is not None
+        markers = [decode_marker(batch).coordinator_epoch for header, batch in log.read_batches() if header.is_control]
+        assert markers == sorted(markers) and markers[-1] == epoch
+        again(b)
+    assert b.read("t", committed=True) == [b"0", b"1", b"2"]
+
+
+@ENDS
+@pytest.mark.parametrize("durability", ["flush", "os"])
+def test_a_clients_marker_of_a_coordinator_epoch_to_come_hides_no_commit(again: Restart, durability: str) -> None:
+    """WriteTxnMarkers takes any epoch, as with Apache Kafka. Kafka then gives up on its own coordinator's markers, and the transaction hangs."""
+    b = PitfallBroker(barnabas_transaction_durability=durability)
+    b.topic("t")
+    producer = Producer(b, "txn")
+    producer.send("t", 0, b"first")
+    assert producer.end(commit=True) == 0
+    assert b.write_marker(producer.pid, producer.epoch, "t", commit=False, coordinator_epoch=2**31 - 1) == 0
+    producer.send("t", 0, b"second")
+    assert producer.end(commit=True) == 0
+    assert b.read("t", committed=True) == [b"first", b"second"]
+    b.tick(1000)
+    b.sync("")
+    again(b)
+    assert b.read("t", committed=True) == [b"first", b"second"]
+    producer = Producer(b, "txn")
+    producer.send("t", 0, b"third")
+    again(b)
+    assert Producer(b, "txn").epoch >= 0
+    assert b.read("t", committed=True) == [b"first", b"second"]
+    assert b.fetch("t", committed=True).last_stable_offset == b.end_offset("t")
+
+
+def test_a_marker_is_refused_only_where_there_is_nothing_to_end(caplog: Any) -> None:
+    b = PitfallBroker()
+    b.topic("t")
+    pid = b.init(None)[1]
+    assert b.produce("t", (b"x",), pid=pid, epoch=5, sequence=0)[0] == 0
+    with caplog.at_level("INFO"):
+        assert b.broker.host.append_marker("t", 0, pid, 3, 0, commit=True, now_ms=b.now_ms) is None
+    assert "nothing of producer" in caplog.text
