@@ -5,15 +5,16 @@ Value, version 0:               int16 version, int64 producer_id, int16 producer
                                 nullable array of (string topic, array of int32 partition), int64 last_update_ms, int64 start_ms
 Value, version 1:               the same with compact strings and arrays, and tagged fields after each structure; at the end of the value
                                 0 int64 previous_producer_id, 1 int64 next_producer_id, 2 int16 client_transaction_version,
-                                10000 int16 last_producer_epoch
+                                10000 int16 last_producer_epoch, 10001 int8 epoch_is_a_fence (1)
 
 string: int16 length, UTF-8. array: int32 count, -1 is null. Compact: unsigned varint of length + 1, 0 is null. The partitions of an Empty
 transaction are null, those of a completed one an empty array. A tombstone (no value) says that the transactional id has expired.
 
 Apache Kafka 3.9 writes version 0 as long as transaction.version is 0, and reads both. So do we write version 0, byte for byte, except where
 a field has something to say that version 0 has no place for; that is the case after a producer asked for its next epoch, and is what lets
-the same request be recognised after a restart (KAFKA-20357). Kafka 3.9 has no tag for last_producer_epoch: ours is far from those that
-it assigns, and readers skip the tags that they do not know. Source: TransactionLogKey and TransactionLogValue of Apache Kafka 3.9.
+the same request be recognised after a restart (KAFKA-20357); and after a transaction was aborted over its producer's head, so that whoever
+guesses the epoch is refused. Kafka 3.9 has no tag for last_producer_epoch nor for epoch_is_a_fence: ours are far from those that it assigns,
+and readers skip the tags that they do not know. Source: TransactionLogKey and TransactionLogValue of Apache Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -32,11 +33,13 @@ from coordinator.txn_state import (
 KEY_VERSION = 0
 _FIXED = struct.Struct(">hqhib")
 _TIMES = struct.Struct(">qq")
+_INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 
 PREVIOUS_PRODUCER_ID, NEXT_PRODUCER_ID, CLIENT_TRANSACTION_VERSION, LAST_PRODUCER_EPOCH = 0, 1, 2, 10_000
+EPOCH_IS_A_FENCE = 10_001
 
 
 def encode_key(transactional_id: str) -> bytes:
@@ -114,6 +117,7 @@ def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
         previous_producer_id=_tag(tags, PREVIOUS_PRODUCER_ID, _INT64, NO_PRODUCER_ID),
         last_producer_epoch=_tag(tags, LAST_PRODUCER_EPOCH, _INT16, NO_PRODUCER_EPOCH),
         next_producer_id=_tag(tags, NEXT_PRODUCER_ID, _INT64, NO_PRODUCER_ID),
+        epoch_is_a_fence=_tag(tags, EPOCH_IS_A_FENCE, _INT8, 0) == 1,
         client_transaction_version=_tag(tags, CLIENT_TRANSACTION_VERSION, _INT16, 0),
     )
 
@@ -129,6 +133,8 @@ def _tags_of(metadata: TransactionMetadata) -> list[tuple[int, bytes]]:
         tags.append((CLIENT_TRANSACTION_VERSION, _INT16.pack(metadata.client_transaction_version)))
     if metadata.last_producer_epoch != NO_PRODUCER_EPOCH:
         tags.append((LAST_PRODUCER_EPOCH, _INT16.pack(metadata.last_producer_epoch)))
+    if metadata.epoch_is_a_fence:
+        tags.append((EPOCH_IS_A_FENCE, _INT8.pack(1)))
     return tags
 
 

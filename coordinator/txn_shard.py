@@ -162,13 +162,14 @@ class TxnShard:
         """
         moved, effects = [], []
         for found in self._transactions.values():
+            goes_on = found.producer if found.is_epoch_given_out else found.last_producer
             if found.state is TransactionState.ONGOING:
-                aborted = found.fenced(found.producer, self._wall.at(now_ms))
+                aborted = found.fenced(goes_on, self._wall.at(now_ms))
                 moved.append(aborted)
                 effects.append(self._markers(aborted))
                 if not forgets_epochs:
                     continue
-            fencing = _WaitingInit(NO_TICKET, found.producer, found.timeout_ms, forgets_epochs)
+            fencing = _WaitingInit(NO_TICKET, goes_on, found.timeout_ms, forgets_epochs)
             if found.state in PREPARED or found.state is TransactionState.ONGOING:
                 self._waiting[found.transactional_id] = fencing  # carried out when the transaction is complete
             else:
@@ -251,6 +252,8 @@ class TxnShard:
         current producer id abort an open transaction; here a fenced producer cannot.
         """
         if asked_by not in (NOBODY, found.producer, found.last_producer):
+            raise KafkaError(Code.PRODUCER_FENCED)
+        if asked_by == found.producer and not found.is_epoch_given_out:
             raise KafkaError(Code.PRODUCER_FENCED)
         if self._is_ending(found):
             raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
@@ -637,12 +640,12 @@ def _decoded(key: bytes, value: bytes) -> TransactionMetadata | None:
 
 
 def _current(found: TransactionMetadata | None, transactional_id: str, producer: ProducerIdAndEpoch) -> TransactionMetadata:
-    """`found`, if `producer` is its current one. Raises: KafkaError otherwise."""
+    """`found`, if `producer` is its current one, and was told so. Raises: KafkaError otherwise."""
     if not transactional_id:
         raise KafkaError(Code.INVALID_REQUEST)
     if found is None or found.producer_id != producer.producer_id:
         raise KafkaError(Code.INVALID_PRODUCER_ID_MAPPING)
-    if found.producer_epoch != producer.producer_epoch:
+    if found.producer_epoch != producer.producer_epoch or not found.is_epoch_given_out:
         raise KafkaError(Code.PRODUCER_FENCED)
     return found
 

@@ -98,6 +98,7 @@ class TransactionMetadata(NamedTuple):
     start_ms: when the open or last transaction began; NO_TIMESTAMP before the first of a session.
     previous_producer_id, last_producer_epoch: who asked for the current epoch (KIP-360), so that the same request again is known as a
         retry. Forgotten when a transaction begins, for who begins it has had the answer; nobody where the epoch was not asked for.
+    epoch_is_a_fence: the epoch was raised to abort over the producer's head, and nobody has been given it.
     next_producer_id, client_transaction_version: of the second version of the protocol (KIP-890); carried along, not used yet.
     """
 
@@ -113,10 +114,16 @@ class TransactionMetadata(NamedTuple):
     last_producer_epoch: int = NO_PRODUCER_EPOCH
     next_producer_id: int = NO_PRODUCER_ID
     client_transaction_version: int = 0
+    epoch_is_a_fence: bool = False
 
     @property
     def producer(self) -> ProducerIdAndEpoch:
         return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
+
+    @property
+    def is_epoch_given_out(self) -> bool:
+        """Whether any producer has the current epoch: one that fences is the coordinator's own, and so is always the highest."""
+        return not self.epoch_is_a_fence and self.producer_epoch < MAX_PRODUCER_EPOCH
 
     @property
     def last_producer(self) -> ProducerIdAndEpoch:
@@ -142,6 +149,7 @@ class TransactionMetadata(NamedTuple):
             previous_producer_id=asked_by.producer_id,
             last_producer_epoch=asked_by.producer_epoch,
             timeout_ms=timeout_ms,
+            epoch_is_a_fence=False,
             partitions=NO_PARTITIONS,
             start_ms=NO_TIMESTAMP,
         )
@@ -169,13 +177,16 @@ class TransactionMetadata(NamedTuple):
     def fenced(self, asked_by: ProducerIdAndEpoch, wall_ms: int) -> TransactionMetadata:
         """The decision to abort over the producer's head: its epoch is raised, so that it is refused from here on.
 
+        The highest epoch stays: no producer has it, so there is none to fence. (Logs of before this was
+        seen to may have a transaction that somebody began with it.)
+
         asked_by: the producer itself where it asked for a new epoch in the midst of its transaction, else NOBODY.
         """
-        assert self.producer_epoch < MAX_PRODUCER_EPOCH, f"{self.transactional_id}: no epoch is left to fence with"
         raised = self._moved(
             TransactionState.PREPARE_EPOCH_FENCE,
             wall_ms,
-            producer_epoch=self.producer_epoch + 1,
+            producer_epoch=min(self.producer_epoch + 1, MAX_PRODUCER_EPOCH),
+            epoch_is_a_fence=True,
             previous_producer_id=asked_by.producer_id,
             last_producer_epoch=asked_by.producer_epoch,
         )

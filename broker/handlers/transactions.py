@@ -44,10 +44,8 @@ def on_txn_offset_commit(broker: Broker, request: Any, context: Context) -> Any:
     index = partition_for(request.group_id, len(broker.partitions_of(OFFSETS_TOPIC)))
     log = broker.internal_log(OFFSETS_TOPIC, index, context.now_ms)
     code = Code.NONE
-    if not log.has_ongoing_transaction_of(request.producer_id):
+    if not log.has_ongoing_transaction(request.producer_id, request.producer_epoch):
         code = broker.txns.verify_offsets(request.transactional_id, request.producer_id, request.producer_epoch, request.group_id)
-    elif request.producer_epoch < log.producer_epoch_of(request.producer_id):
-        code = Code.INVALID_PRODUCER_EPOCH
     if code is not Code.NONE:
         return _offset_commit_refused(request, code)
     broker.park(context)

@@ -68,7 +68,7 @@ class TxnShardMachine(RuleBasedStateMachine):
 
     def is_current(self, txn: str, producer: Producer) -> bool:
         found = self.host.shard.metadata(txn)
-        return found is not None and found.producer == producer
+        return found is not None and found.producer == producer and found.is_epoch_given_out
 
     def sent(self, request: Any, version: int, check: Callable[[Any], None]) -> None:
         ticket = self.host.send(request, version)
@@ -125,7 +125,7 @@ class TxnShardMachine(RuleBasedStateMachine):
 
     def known_to(self, txn: str) -> list[Producer]:
         found = self.host.shard.metadata(txn)
-        return [] if found is None else [found.producer, found.last_producer]
+        return [] if found is None else [*([found.producer] if found.is_epoch_given_out else ()), found.last_producer]
 
     @rule(txn=txns, nth=which, partitions=some_partitions)
     def add(self, txn: str, nth: int, partitions: list[tuple[str, int]]) -> None:

@@ -552,3 +552,35 @@ def test_a_damaged_internal_topic_ends_the_start_with_one_line(tmp_path: Path) -
         open_kafkas(path, DELTA_BEGAN_MS)
     text = str(found.value)
     assert "__consumer_offsets-0/00000000000000000000.log, byte 0" in text and "CRC" in text and "Restore" in text and "\n" not in text
+
+
+def test_offsets_with_an_epoch_to_come_are_refused_in_the_midst_of_a_transaction(tmp_path: Path) -> None:
+    """They would fence the producer that has the epoch of now."""
+    host = CoreHost(tmp_path)
+    host.connect(1)
+    host.create("t")
+    host.ask(1, messages.InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 1)
+    while host.flushes:
+        host.flush()
+    producer_id = host.answers[1][-1].producer_id
+    host.call(1, messages.AddOffsetsToTxnRequest(transactional_id="id", producer_id=producer_id, producer_epoch=0, group_id="g"), 3)
+
+    def commit_offset(epoch: int, offset: int) -> int:
+        topic_class = messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+        partition = topic_class.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+        request = messages.TxnOffsetCommitRequest(
+            transactional_id="id",
+            group_id="g",
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            topics=[topic_class(name="t", partitions=[partition])],
+        )
+        code: int = host.call(1, request, 2).topics[0].partitions[0].error_code
+        return code
+
+    assert [commit_offset(epoch, offset) for epoch, offset in ((0, 1), (1, 2), (32767, 3), (0, 4))] == [0, 47, 47, 0]
+    host.ask(1, messages.EndTxnRequest(transactional_id="id", producer_id=producer_id, producer_epoch=0, committed=True), 3)
+    while host.flushes:
+        host.flush()
+    assert host.answers[1][-1].error_code == 0
+    host.close()

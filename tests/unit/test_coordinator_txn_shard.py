@@ -656,3 +656,40 @@ def test_every_request_is_answered_at_every_version(host: TxnHost) -> None:
             assert host.add_batch([(f"txn{version}", pid, epoch, False, T0)], version=version) == [(f"txn{version}", {("t", 0): 0})]
         assert host.add_offsets(f"txn{version}", pid, epoch, "group", version=min(version, 4)) == 0
         assert host.end(f"txn{version}", pid, epoch, True, version=min(version, 4)) == 0
+
+
+# epochs that nobody was given
+
+
+@pytest.mark.parametrize("epoch", [5, 32766])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_an_epoch_that_only_fences_is_nobodys(host: TxnHost, epoch: int, restarts: bool) -> None:
+    """The timeout raised it over the producer's head. Whoever guesses it is told what a former producer is told."""
+    pid = at_epoch(host, epoch, TransactionState.ONGOING)
+    host.tick(60_000)
+    if restarts:
+        host.crash()
+    assert host.state("txn") == "CompleteAbort"
+    guess = pid, epoch + 1
+    assert host.add("txn", *guess, T0) == {("t", 0): 90}
+    assert host.add_offsets("txn", *guess, "g") == 90
+    assert host.end("txn", *guess, False) == 90
+    assert init_of(host.init("txn", pid=guess[0], epoch=guess[1])) == (90, -1, -1)
+    assert host.shard.verify("txn", *guess, "t", 0) == 47
+    assert host.shard.verify_offsets("txn", *guess, "g") == 47
+    assert host.add_batch([("txn", *guess, True, T0)], version=4) == [("txn", {("t", 0): 90})]
+    assert host.state("txn") == "CompleteAbort", "nothing has begun"
+
+
+def test_a_transaction_that_a_log_has_with_the_highest_epoch_is_aborted(host: TxnHost) -> None:
+    """Somebody was let begin it, once: its timeout ended the broker, at every start."""
+    pid = at_epoch(host, MAX_EPOCH, TransactionState.ONGOING)
+    host.flush()
+    host.crash()
+    assert host.end("txn", pid, MAX_EPOCH, True) == 90
+    host.tick(60_000)
+    assert [(effect.producer_epoch, effect.commit) for effect in host.written] == [(MAX_EPOCH, False)]
+    host.crash()
+    assert host.state("txn") == "CompleteAbort"
+    code, other, epoch = init_of(host.init("txn"))
+    assert (code, epoch) == (0, 0) and other != pid
