@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from broker.outbox import PARKED, Context
 from broker.shard_host import OFFSETS_TOPIC
 from coordinator.shard import RequestContext, partition_for
+from coordinator.txn_state import MAX_PRODUCER_EPOCH
 from protocol import messages
 from protocol.errors import Code, KafkaError
 
@@ -33,7 +34,8 @@ def on_end_txn(broker: Broker, request: Any, context: Context) -> Any:
 def on_txn_offset_commit(broker: Broker, request: Any, context: Context) -> Any:
     """Offsets that wait for the transaction's marker (KIP-98; fenced by the group, KIP-447).
 
-    The first of a transaction is checked against the transaction coordinator, as a first batch is (KIP-890).
+    The first of a transaction is checked against the transaction coordinator, as a first batch is (KIP-890). After it an epoch to come is
+    taken, and fences the producer: Apache Kafka 3.9 does so, as recorded. The highest one nobody can ever have, so it is refused.
     Errors: INVALID_GROUP_ID for an empty group, before anything else is looked at.
     """
     if not request.group_id:
@@ -44,8 +46,10 @@ def on_txn_offset_commit(broker: Broker, request: Any, context: Context) -> Any:
     index = partition_for(request.group_id, len(broker.partitions_of(OFFSETS_TOPIC)))
     log = broker.internal_log(OFFSETS_TOPIC, index, context.now_ms)
     code = Code.NONE
-    if not log.has_ongoing_transaction(request.producer_id, request.producer_epoch):
+    if not log.has_ongoing_transaction_of(request.producer_id):
         code = broker.txns.verify_offsets(request.transactional_id, request.producer_id, request.producer_epoch, request.group_id)
+    elif not log.producer_epoch_of(request.producer_id) <= request.producer_epoch < MAX_PRODUCER_EPOCH:
+        code = Code.INVALID_PRODUCER_EPOCH
     if code is not Code.NONE:
         return _offset_commit_refused(request, code)
     broker.park(context)
