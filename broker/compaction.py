@@ -8,6 +8,7 @@ again later; it never harms the log, which is as it was.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from broker.outbox import Outbox
@@ -114,10 +115,13 @@ class Compaction:
         self._rest = ()
         self._next_ms = now_ms  # another may wait
 
-    def forget(self, topic: str, partition: int) -> None:
-        """The log is deleted."""
-        self._failures.pop((topic, partition), None)
-        if self._cleaned_to.pop((topic, partition), None) is not None:
+    def forget(self, keys: Iterable[Key]) -> None:
+        """The logs are deleted."""
+        was_cleaned = False
+        for key in keys:
+            self._failures.pop(key, None)
+            was_cleaned |= self._cleaned_to.pop(key, None) is not None
+        if was_cleaned:
             self._write()
 
     # --- choosing ------------------------------------------------------------------------------------------------------------------------

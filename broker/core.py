@@ -13,7 +13,7 @@ import importlib
 import logging
 import struct
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from broker.compaction import Compaction
@@ -26,6 +26,7 @@ from broker.metadata import ClusterMetadata, Topic
 from broker.outbox import NO_RESPONSE, PARKED, Context, Encoded, FlushJob, Ids, Outbox, Session
 from broker.purgatory import Purgatory, WaitingFetch
 from broker.shard_host import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, ShardHost
+from broker.slices import LOGS_DELETED_AT_ONCE, LOGS_MADE_AT_ONCE, SlicedWork, Slices, run_through
 from coordinator.classic_group import GroupSettings
 from coordinator.group_shard import GroupShard
 from coordinator.producer_ids import ProducerIdAllocator
@@ -83,6 +84,7 @@ class Broker:
         self._partitions: dict[str, list[Log | None]] = {}
         self._leader_epochs: dict[str, tuple[int, ...]] = {}
         self._parked: dict[int, Context] = {}
+        self.work = SlicedWork(self.reply)
         self._waiting_fetches: dict[int, WaitingFetch] = {}
         self._flush_due: dict[Log, int] = {}
         self._next_flush_ms: int | None = None
@@ -111,8 +113,8 @@ class Broker:
         )
         self.host = ShardHost(self)
         self._replay(now_ms)
-        for topic_id, name in list(metadata.deletions.items()):
-            self._end_deletion(topic_id, name, now_ms)
+        if metadata.deletions:
+            self._end_deletions(dict(metadata.deletions), now_ms)
 
     # --- start ---------------------------------------------------------------------------------------------------------------------------
 
@@ -120,6 +122,7 @@ class Broker:
         """Give every topic its logs; topics that only the directories know (another broker wrote them) are taken over."""
         for topic_id, name in self.metadata.deletions.items():
             self._delete_what_is_left(topic_id, name, now_ms)
+        self.logs.end_removals()
         counts: dict[str, int] = {}
         for name, index in [*self.logs.logs, *self.logs.offline]:
             counts[name] = max(counts.get(name, 0), index + 1)
@@ -139,7 +142,7 @@ class Broker:
                 logger.info("%s-%d goes: the deletion of its topic was cut short", *key)
                 if log is not None:
                     self.flushes.forget(log, now_ms)
-                self.logs.delete(*key, now_ms)
+                self.logs.remove(*key, now_ms)
 
     def _adopt_topics(self, counts: dict[str, int]) -> None:
         """Take topics over, with their settings where Kafka's metadata log is there to tell them."""
@@ -297,9 +300,12 @@ class Broker:
             self.logs.on_tick(now_ms)
         self.compaction.on_tick(now_ms)
         self.flushes.on_tick(now_ms)
+        self.work.on_tick(now_ms)
 
     def next_deadline_ms(self) -> int | None:
         """When `on_tick` has something to do next; None: nothing is waiting."""
+        if self.work:
+            return 0
         earliest: int | None = self.logs.next_deadline_ms()
         for deadline in (
             self.purgatory.next_deadline_ms(),
@@ -334,6 +340,7 @@ class Broker:
     def close_logs(self, now_ms: int, sync: Callable[[list[Any]], None] = sync_one_by_one) -> None:
         """A clean stop: everything is written down so that the next start has nothing to recover. `sync` fsyncs many files."""
         self.outbox.run_deferred(now_ms)
+        self.work.finish(now_ms)
         self.logs.close(now_ms, sync)
         self.metadata.close()
 
@@ -355,6 +362,14 @@ class Broker:
     def park(self, context: Context) -> None:
         """Make `reply` possible for the request under way, before its handler returns PARKED."""
         self._park(context, self.sessions[context.connection_id])
+
+    def answer_in_slices(self, context: Context, work: Slices) -> Any:
+        """What the work gives; PARKED where others have their turn before its end."""
+        is_done, answer = self.work.begin(context.ticket, work, context.now_ms)
+        if is_done:
+            return answer
+        self.park(context)
+        return PARKED
 
     def park_fetch(self, context: Context, fetch: WaitingFetch, deadline_ms: int) -> None:
         """Let a fetch wait in the purgatory."""
@@ -501,83 +516,130 @@ class Broker:
         return topic_log_config(self.config, topic.configs)
 
     def create_topic(self, name: str, partition_count: int, configs: dict[str, str], *, topic_id: Any = None, now_ms: int) -> Topic:
-        """Make a topic and its logs. The name is free and everything is valid: handlers see to that."""
-        self._settle_deletions(name)
-        topic = self.metadata.create_topic(name, topic_id or self.ids.uuid(), partition_count, configs)
-        self._partitions[name] = []
-        self._add_logs(topic, now_ms)
+        """Make a topic and its logs, at once. The name is free and everything is valid: handlers see to that."""
+        topic = Topic(name, topic_id or self.ids.uuid(), partition_count, dict(configs))
+        run_through(self.create_topics([topic], now_ms), now_ms)
         return topic
 
+    def create_topics(self, topics: Sequence[Topic], now_ms: int) -> Slices:
+        """Make topics and their logs. Names and ids are free and everything is valid. A topic is there once all its logs are."""
+        self._settle_deletions({topic.name for topic in topics})
+        self.metadata.begin_topics(topics)
+        yield from self._make_logs(topics, now_ms)
+
     def delete_topic(self, name: str, now_ms: int) -> None:
-        """Remove a topic, its logs and the offsets that groups committed on it."""
-        topic_id = self.metadata.delete_topic(name)
-        self._leader_epochs.pop(name, None)
-        for index, log in enumerate(self._partitions.pop(name, [])):
-            self.logs.delete(name, index, now_ms)
-            self.compaction.forget(name, index)
+        """Remove a topic, its logs and the offsets that groups committed on it, at once."""
+        run_through(self.delete_topics([name], now_ms), now_ms)
+
+    def delete_topics(self, names: Sequence[str], now_ms: int) -> Slices:
+        """Remove topics, their logs and the offsets that groups committed on them. From the first slice on nobody finds them."""
+        topic_ids = self.metadata.delete_topics(names)
+        for name in names:
+            self._leader_epochs.pop(name, None)
+        gone = [(name, index, log) for name in names for index, log in enumerate(self._partitions.pop(name, ()))]
+        for first in range(0, len(gone), LOGS_DELETED_AT_ONCE):
+            if first:
+                now_ms = yield
+            self._delete_logs(gone[first : first + LOGS_DELETED_AT_ONCE], now_ms)
+        self.logs.end_removals()
+        self._end_deletions(dict(zip(topic_ids, names, strict=True)), now_ms)
+
+    def _delete_logs(self, gone: Sequence[tuple[str, int, Log | None]], now_ms: int) -> None:
+        for name, index, log in gone:
+            self.logs.remove(name, index, now_ms)
             if log is not None:
                 self.purgatory.on_progress(log, now_ms)
                 self._flush_due.pop(log, None)
                 self.flushes.forget(log, now_ms)
-        self._end_deletion(topic_id, name, now_ms)
+        self.compaction.forget([(name, index) for name, index, _ in gone])
 
-    def _end_deletion(self, topic_id: uuid.UUID, name: str, now_ms: int) -> None:
-        """The topic's logs are gone: so go the offsets that groups committed on it, or they would hold for a topic of the same name."""
-        if self.metadata.topic(name) is None:  # after a start there may be one already, with offsets of its own
-            self.host.run_groups(self.groups.on_topics_deleted([name], now_ms), now_ms)
+    def _end_deletions(self, names: Mapping[uuid.UUID, str], now_ms: int) -> None:
+        """The topics' logs are gone: so go the offsets that groups committed on them, or they would hold for topics of the same names."""
+        gone = [
+            name for name in names.values() if self.metadata.topic(name) is None
+        ]  # after a start there may be one, with offsets of its own
+        self.host.run_groups(self.groups.on_topics_deleted(gone, now_ms), now_ms)
         offsets = [log for log in self.partitions_of(OFFSETS_TOPIC) if log is not None]
-        self.flushes.wait(offsets, lambda _: self.metadata.end_deletion(topic_id), now_ms)
 
-    def _settle_deletions(self, name: str) -> None:
-        """A topic of that name comes: that the offsets of one before it are gone is brought to the disk at once."""
-        for topic_id in [topic_id for topic_id, deleted in self.metadata.deletions.items() if deleted == name]:
+        def end(_: int) -> None:
+            for topic_id in names:
+                self.metadata.end_deletion(topic_id)
+
+        self.flushes.wait(offsets, end, now_ms)
+
+    def _settle_deletions(self, names: set[str]) -> None:
+        """Topics of these names come: that the offsets of those before them are gone is brought to the disk at once."""
+        settled = [topic_id for topic_id, deleted in self.metadata.deletions.items() if deleted in names]
+        if settled:
             for log in self.partitions_of(OFFSETS_TOPIC):
                 if log is not None:
                     log.flush()
+        for topic_id in settled:
             self.metadata.end_deletion(topic_id)
 
-    def add_partitions(self, name: str, new_count: int, now_ms: int) -> None:
-        """Let a topic grow to `new_count` partitions."""
-        self.metadata.add_partitions(name, new_count)
-        topic = self.metadata.topic(name)
-        assert topic is not None
-        self._add_logs(topic, now_ms)
+    def add_partitions(self, counts: Mapping[str, int], now_ms: int) -> Slices:
+        """Let topics grow to these numbers of partitions. A topic's new ones are there all at once."""
+        yield from self._make_logs(self.metadata.grow_topics(counts), now_ms)
+
+    def _make_logs(self, topics: Iterable[Topic], now_ms: int) -> Slices:
+        """Give each topic the logs that it lacks."""
+        made = 0
+        for topic in topics:
+            logs = list(self._partitions.get(topic.name, ()))
+            while len(logs) < topic.partition_count:
+                if made == LOGS_MADE_AT_ONCE:
+                    made, now_ms = 0, (yield)
+                config = self.log_config(topic)
+                for index in range(len(logs), min(topic.partition_count, len(logs) + LOGS_MADE_AT_ONCE - made)):
+                    logs.append(self._found_or_new_log(topic, index, config, now_ms))
+                    made += 1
+            self._partitions[topic.name] = logs
+            self._leader_epochs.pop(topic.name, None)
+            self._configure(topic)  # what was altered between two slices holds for the earlier logs too
+            if topic.topic_id in self.metadata.coming:
+                self.metadata.end_creation(topic)
 
     def set_topic_configs(self, name: str, configs: dict[str, str], now_ms: int) -> None:
         """Replace a topic's configs; its logs heed them from the next append on."""
         self.metadata.set_topic_configs(name, configs)
         topic = self.metadata.topic(name)
         assert topic is not None
-        config = self.log_config(topic)
-        for log in self._partitions[name]:
-            if log is not None:
-                log.config = config
+        self._configure(topic)
 
     def set_broker_configs(self, configs: dict[str, str]) -> None:
         """Replace the dynamic broker configs; topics heed those that are their defaults."""
         self.metadata.set_broker_configs(configs)
         self.config.set_dynamic(configs)
         for topic in self.metadata.topics.values():
-            config = self.log_config(topic)
-            for log in self._partitions[topic.name]:
-                if log is not None:
-                    log.config = config
+            self._configure(topic)
+
+    def _configure(self, topic: Topic) -> None:
+        config = self.log_config(topic)
+        for log in self._partitions[topic.name]:
+            if log is not None:
+                log.config = config
 
     def _add_logs(self, topic: Topic, now_ms: int, *, leader_epoch: int = 0) -> None:
-        """Give a topic the logs that it lacks. leader_epoch: of those that are made, above 0 where clients may know the partitions."""
+        """At a start: those that were found, and new ones where a kill came before they were made.
+
+        leader_epoch: of those that are made, above 0 where clients may know the partitions.
+        """
         self._leader_epochs.pop(topic.name, None)
         config = self.log_config(topic)
         logs = self._partitions[topic.name]
         for index in range(len(logs), topic.partition_count):
-            log = self.logs.logs.get((topic.name, index))
-            if (topic.name, index) in self.logs.offline:
-                if topic.internal:
-                    raise _internal_log_is_damaged(topic.name, index, self.logs.offline[topic.name, index])
-            elif log is None:
-                log = self.logs.create(topic.name, index, topic.topic_id, config, now_ms, leader_epoch=leader_epoch)
-            else:
-                log.config = config
-            logs.append(log)
+            logs.append(self._found_or_new_log(topic, index, config, now_ms, leader_epoch=leader_epoch))
+
+    def _found_or_new_log(self, topic: Topic, index: int, config: LogConfig, now_ms: int, *, leader_epoch: int = 0) -> Log | None:
+        log = self.logs.logs.get((topic.name, index))
+        if (topic.name, index) in self.logs.offline:
+            if topic.internal:
+                raise _internal_log_is_damaged(topic.name, index, self.logs.offline[topic.name, index])
+        elif log is None:
+            log = self.logs.create(topic.name, index, topic.topic_id, config, now_ms, leader_epoch=leader_epoch)
+        else:
+            log.config = config
+        return log
 
     def ensure_internal_topic(self, name: str, now_ms: int) -> None:
         """Make an internal topic when it is first needed, as Kafka does."""

@@ -14,6 +14,7 @@ A journal is a file of frames, each appended by one write and flushed before it 
     topic_gone       id                                      they are gone, and the offsets of groups on it
     broker_configs   configs                                 the dynamic settings, whole
     producer_ids     next                                    ids below it may be in use
+    changes          changes                                 several of these, which hold together or not at all
 
 A kill at any byte leaves a torn last frame, which is cut with a line in the log. A frame that is wrong with good ones behind it is damage,
 and so is a file that does not begin with the header, which was flushed before anything followed: the broker says so and touches nothing.
@@ -25,7 +26,8 @@ from __future__ import annotations
 import logging
 import struct
 import uuid
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgpack
@@ -65,6 +67,7 @@ class ClusterMetadata:
     """All topics in the order of their making, the dynamic settings, and the producer ids given out.
 
     deletions: name by id, of the topics whose deletion has begun and may not have come to its end.
+    coming: by id, the topics whose creation has begun; nobody else is told of them, and a start after a kill ends it.
     Takes:  disk and the journal's path; made if it is not there.
     Raises: JournalError.
     """
@@ -74,6 +77,8 @@ class ClusterMetadata:
         self.topics: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, Topic] = {}
         self.deletions: dict[uuid.UUID, str] = {}
+        self.coming: dict[uuid.UUID, Topic] = {}
+        self._gone: list[uuid.UUID] = []
         self.broker_configs: dict[str, str] = {}
         self.next_producer_id = 0
         self._frames = 0
@@ -92,12 +97,24 @@ class ClusterMetadata:
 
     def create_topic(self, name: str, topic_id: uuid.UUID, partition_count: int, configs: dict[str, str]) -> Topic:
         """Keep a new topic. Its name and id are free."""
-        assert name not in self.topics and topic_id not in self._by_id, f"{name} exists"
         topic = Topic(name, topic_id, partition_count, dict(configs))
-        self._append(_topic_frame(topic))
-        self._take(topic)
-        self._maybe_rewrite()
+        self.begin_topics([topic])
+        self.end_creation(topic)
         return topic
+
+    def begin_topics(self, topics: Sequence[Topic]) -> None:
+        """Keep new topics, with one flush. Their names and ids are free. Each is among `topics` from `end_creation` on."""
+        for topic in topics:
+            assert topic.name not in self.topics and topic.topic_id not in self._by_id, f"{topic.name} exists"
+        self._append(*map(_topic_frame, topics))
+        self.coming.update((topic.topic_id, topic) for topic in topics)
+        self._maybe_rewrite()
+
+    def end_creation(self, topic: Topic) -> None:
+        """All of the topic is there."""
+        del self.coming[topic.topic_id]
+        self._take(topic)
+        self.generation += 1
 
     def adopt_topic(self, name: str, topic_id: uuid.UUID, partition_count: int, configs: dict[str, str] | None = None) -> Topic:
         """Keep a topic that was found in the data directory alone.
@@ -126,25 +143,41 @@ class ClusterMetadata:
 
     def delete_topic(self, name: str) -> uuid.UUID:
         """From its return on the topic is deleted, whatever happens. Gives its id, for `end_deletion`."""
-        topic_id = self.topics[name].topic_id
-        self._append(_deletion_frame(topic_id, name))
-        self._drop(name)
-        self.deletions[topic_id] = name
-        self._maybe_rewrite()
+        (topic_id,) = self.delete_topics([name])
         return topic_id
 
-    def end_deletion(self, topic_id: uuid.UUID) -> None:
-        """Nothing of the topic is left; may be said twice. Not flushed: what is deleted once more does no harm."""
-        if self.deletions.pop(topic_id, None) is None:
-            return
-        self._file.append(_encode({"kind": "topic_gone", "id": topic_id.bytes}))
-        self._frames += 1
+    def delete_topics(self, names: Iterable[str]) -> list[uuid.UUID]:
+        """The same for several topics, with one flush."""
+        topics = [self.topics[name] for name in names]
+        self._append(*(_deletion_frame(topic.topic_id, topic.name) for topic in topics))
+        for topic in topics:
+            self._drop(topic.name)
+            self.deletions[topic.topic_id] = topic.name
         self._maybe_rewrite()
+        return [topic.topic_id for topic in topics]
+
+    def end_deletion(self, topic_id: uuid.UUID) -> None:
+        """Nothing of the topic is left; may be said twice.
+
+        It is written with the next change: what is deleted once more does no harm. A frame of its own, not flushed, could be lost by
+        a power loss that spares the next one, and the journal would look damaged.
+        """
+        if self.deletions.pop(topic_id, None) is not None:
+            self._gone.append(topic_id)
 
     def add_partitions(self, name: str, new_count: int) -> None:
-        topic = self.topics[name]
-        assert new_count > topic.partition_count, "a topic grows"
-        self._change(topic, Topic(name, topic.topic_id, new_count, topic.configs))
+        self.grow_topics({name: new_count})
+
+    def grow_topics(self, counts: Mapping[str, int]) -> list[Topic]:
+        """Topics get these numbers of partitions, with one flush."""
+        topics = [self.topics[name] for name in counts]
+        for topic, new_count in zip(topics, counts.values(), strict=True):
+            assert new_count > topic.partition_count, "a topic grows"
+        self._append(*(_topic_frame(replace(topic, partition_count=counts[topic.name])) for topic in topics))
+        for topic in topics:
+            topic.partition_count = counts[topic.name]
+        self._maybe_rewrite()
+        return topics
 
     def set_topic_configs(self, name: str, configs: dict[str, str]) -> None:
         topic = self.topics[name]
@@ -162,6 +195,8 @@ class ClusterMetadata:
         self._maybe_rewrite()
 
     def close(self) -> None:
+        if self._gone:
+            self._append()
         self._file.close()
 
     # --- the journal ---------------------------------------------------------------------------------------------------------------------
@@ -179,10 +214,15 @@ class ClusterMetadata:
         if topic is not None:
             del self._by_id[topic.topic_id]
 
-    def _append(self, body: dict[str, Any]) -> None:
-        self._file.append(_encode(body))
+    def _append(self, *changes: dict[str, Any]) -> None:
+        """Write the changes, and what has gone since the last ones, as one frame: a power loss takes it whole or not at all."""
+        bodies = [*({"kind": "topic_gone", "id": topic_id.bytes} for topic_id in self._gone), *changes]
+        if not bodies:
+            return
+        self._file.append(_encode(bodies[0] if len(bodies) == 1 else {"kind": "changes", "changes": bodies}))
         self._file.fsync()
-        self._frames += 1
+        self._gone.clear()
+        self._frames += len(bodies)
         self.generation += 1
 
     def _open(self) -> File:
@@ -240,6 +280,10 @@ class ClusterMetadata:
                 self._drop(body["name"])
                 if "id" in body:
                     self.deletions[uuid.UUID(bytes=body["id"])] = body["name"]
+            elif kind == "changes":
+                for change in body["changes"]:
+                    self._replay(change, position)
+                self._frames += len(body["changes"]) - 1
             elif kind == "topic_gone":
                 self.deletions.pop(uuid.UUID(bytes=body["id"]), None)
             elif kind == "broker_configs":
@@ -266,16 +310,17 @@ class ClusterMetadata:
 
     def _maybe_rewrite(self) -> None:
         """Write the journal anew when at most a tenth of its frames still count."""
-        living = len(self.topics) + len(self.deletions) + 3
+        living = len(self.topics) + len(self.coming) + len(self.deletions) + 3
         if self._frames < max(SMALLEST_REWRITE, REWRITE_FACTOR * living):
             return
         frames = [_deletion_frame(topic_id, name) for topic_id, name in self.deletions.items()]  # a topic of that name may be there again
-        frames += [_topic_frame(topic) for topic in self.topics.values()]
+        frames += [_topic_frame(topic) for topic in (*self.topics.values(), *self.coming.values())]
         frames.append({"kind": "broker_configs", "configs": self.broker_configs})
         frames.append({"kind": "producer_ids", "next": self.next_producer_id})
         self._file.close()
         self._disk.write_atomic(self._path, _HEADER + b"".join(_encode(body) for body in frames))
         self._file = self._disk.open(self._path)
+        self._gone.clear()
         self._frames = 1 + len(frames)
 
 

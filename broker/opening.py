@@ -50,7 +50,7 @@ def open_broker(config: BrokerConfig, ids: Ids, *, disk: Disk | None = None, now
         topic = metadata().topic(name)
         return topic_log_config(config, topic.configs if topic is not None else {})
 
-    logs.load(config_of, now_ms, progress=_Progress())
+    logs.load(config_of, now_ms, progress=_Progress(), known_topics=metadata)
     return Broker(config, metadata(), logs, ids, now_ms)
 
 

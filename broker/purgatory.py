@@ -1,7 +1,8 @@
 """Fetches that wait for data: by the logs they read, and by when they stop waiting (Kafka's delayed fetch).
 
 Order of effects: a log's progress tries each of its waiting fetches in the order in which they came, those that it says something to; one
-that is answered leaves every log it waited at. Time is a row in a heap; rows of answered fetches are dropped when they come up.
+that is answered leaves every log it waited at. Time is a row in a heap; rows of answered fetches are dropped when they come
+up, or when most rows are such: a busy reader's fetches are answered long before their time.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     IsWorthATry = Callable[[Log], bool]
 TryComplete = Callable[[int, bool], bool]
+
+FEWEST_SWEPT = 64  # rows of answered fetches
 
 
 def _always(_log: Log) -> bool:
@@ -41,10 +44,12 @@ class Purgatory:
         self._by_log: dict[Log, dict[WaitingFetch, None]] = {}
         self._deadlines: list[tuple[int, int, WaitingFetch]] = []
         self._sequence = 0
+        self._waiting_count = 0
 
     def park(self, fetch: WaitingFetch, deadline_ms: int) -> None:
         """Let it wait for progress of its logs, until the deadline."""
         self._sequence += 1
+        self._waiting_count += 1
         heapq.heappush(self._deadlines, (deadline_ms, self._sequence, fetch))
         for log in fetch.logs:
             self._by_log.setdefault(log, {})[fetch] = None
@@ -76,7 +81,13 @@ class Purgatory:
         return self._deadlines[0][0] if self._deadlines else None
 
     def _remove(self, fetch: WaitingFetch) -> None:
+        if fetch.done:
+            return
         fetch.done = True
+        self._waiting_count -= 1
+        if len(self._deadlines) > max(FEWEST_SWEPT, 2 * self._waiting_count):
+            self._deadlines = [row for row in self._deadlines if not row[2].done]
+            heapq.heapify(self._deadlines)
         for log in fetch.logs:
             waiting = self._by_log.get(log)
             if waiting is not None:

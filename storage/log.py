@@ -15,7 +15,7 @@ import logging
 import struct
 import uuid
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from enum import Enum, IntEnum
 from functools import partial
 from heapq import heapify, heappop, heappush
@@ -179,16 +179,16 @@ class Trash:
     def next_due_ms(self) -> int | None:
         return self._heap[0][0] if self._heap else None
 
-    def take_due(self, now_ms: int) -> list[str]:
-        """The paths whose time has come, the earliest first; they are no longer here then."""
-        due = []
-        while self._heap and self._heap[0][0] <= now_ms:
+    def take_due(self, now_ms: int, most: int) -> list[str]:
+        """At most so many of the paths whose time has come, the earliest first; they are no longer here then."""
+        due: list[str] = []
+        while self._heap and self._heap[0][0] <= now_ms and len(due) < most:
             due.append(heappop(self._heap)[1])
         return due
 
-    def forget_below(self, directory: str) -> None:
-        """What lies in that directory goes another way."""
-        self._heap = [(due_ms, path) for due_ms, path in self._heap if not path.startswith(directory + "/")]
+    def forget_in(self, directories: Container[str]) -> None:
+        """What lies in these directories goes another way."""
+        self._heap = [(due_ms, path) for due_ms, path in self._heap if path.rpartition("/")[0] not in directories]
         heapify(self._heap)
 
 

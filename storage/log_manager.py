@@ -9,6 +9,7 @@
     barnabas-leader-epoch                 the highest leader epoch that clients may have been told of, and its CRC-32C
     barnabas-flush-<n>.journal            ends of logs that are durable there and not in the logs' files yet
     <topic>-<partition>/                  a log                           <…>.<32 hex digits>-delete/   one that is going
+    <…>.<32 hex digits>-stray/            no log, though its name was that of one: a copy, mostly; never touched again
 
 A log that cannot be loaded is not among `logs` but in `offline`, with the error that says why; the others are served.
 """
@@ -21,6 +22,7 @@ import re
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from crc32c import crc32c
 
@@ -37,6 +39,7 @@ from storage.checkpoints import (
     CorruptCheckpoint,
     Offsets,
     decode_offsets,
+    decode_partition_metadata,
     decode_properties,
     encode_offsets,
     encode_partition_metadata,
@@ -51,15 +54,18 @@ from storage.producer_state import ProducerStateManager
 from storage.recovery import load_log
 from storage.segment import CorruptLog, IndexCache, Segment
 
-_DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
+_DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)")
 _GOING = re.compile(r".+\.[0-9a-f]{32}-delete")
 BOOT_ID_NAME = "barnabas-boot-id"
 LEADER_EPOCH_NAME = "barnabas-leader-epoch"
 _NOT_OURS = "__cluster_metadata"  # Apache Kafka's own log of its metadata
 _LONGEST_NAME = 255
+_LONGEST_TOPIC = 249
+_WIDEST_GAP = 10_000  # in the numbers of a topic's partitions; where another broker has the others, gaps are right
 _CHECKPOINTS_AT_ONCE = 8
 _PRODUCERS_AS_A_LOG = 500  # so many are written in about the time that a log without any takes
 _LOG_CHECK_INTERVAL_MS = 1000
+_FILES_GO_AT_ONCE, _DIRECTORIES_GO_AT_ONCE = 64, 8
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +77,20 @@ def _checkpoint_cost(log: Log) -> int:
 def sync_one_by_one(files: list[Syncable]) -> None:
     for file in files:
         file.fsync()
+
+
+class KnownTopic(Protocol):
+    """A topic of the metadata journal."""
+
+    name: str
+
+
+class KnownTopics(Protocol):
+    """What the metadata journal has, in so far as it tells what a directory is of."""
+
+    def topic(self, name: str) -> KnownTopic | None: ...
+
+    def topic_by_id(self, topic_id: uuid.UUID) -> KnownTopic | None: ...
 
 
 class LogDirectoryError(Exception):
@@ -123,6 +143,7 @@ class LogManager:
         self.wall = WallClock()
         self._trash = Trash()
         self._going = Trash()
+        self._removed: set[str] = set()
         self._start_changed: set[tuple[str, int]] = set()
         self._changed: dict[Log, int] = {}
         self._kept_points: Offsets = {}
@@ -148,10 +169,12 @@ class LogManager:
         config_of: Callable[[str], LogConfig],
         now_ms: int,
         progress: Callable[[int, int, int], None] | None = None,
+        known_topics: Callable[[], KnownTopics] | None = None,
     ) -> None:
         """Take the directory, and open every log in it.
 
-        Takes:  config_of, a topic's settings; progress, told (logs done, logs in all, bytes read of them).
+        Takes:  config_of, a topic's settings; progress, told (logs done, logs in all, bytes read of them); known_topics, asked once
+                the directory is ours.
         Raises: LogDirectoryError where another process has the directory, it belongs to another node, or a flush journal is damaged. OSError.
         After:  `logs`, `offline` and `lost_power` say what there is; the mark of a clean stop is gone. All logs are in a leader epoch that no
                 client was ever told of, nor will be by a later start.
@@ -176,7 +199,7 @@ class LogManager:
         points = self._load_offsets(RECOVERY_POINT_NAME)
         starts = self._load_offsets(LOG_START_NAME)
         is_ours = self.disk.exists(self._path(BOOT_ID_NAME))
-        found = self._directories(now_ms)
+        found = self._without_strays(self._directories(now_ms), known_topics() if known_topics is not None else None)
         done = read_bytes = 0
 
         def on_read(count: int) -> None:
@@ -314,8 +337,71 @@ class LogManager:
             if _GOING.fullmatch(name):
                 self._going.add(now_ms, self._path(name))
             elif match and match["topic"] != _NOT_OURS and self.disk.is_dir(self._path(name)):
-                found.append((match["topic"], int(match["partition"])))
+                topic, number = match["topic"], match["partition"]
+                if topic in (".", "..") or len(topic) > _LONGEST_TOPIC:
+                    self._set_aside(name, "no topic may be called so")
+                elif len(number) > 1 and number.startswith("0"):
+                    self._set_aside(name, f"{number} is no partition's number")
+                else:
+                    found.append((topic, int(number)))
         return found
+
+    def _without_strays(self, found: list[tuple[str, int]], known: KnownTopics | None) -> list[tuple[str, int]]:
+        """Set aside what is there under the name of a log and cannot be one: most often a copy that somebody made.
+
+        The number behind the last dash of `t-0-20241122` would be a partition's, and its topic would have twenty million. By
+        its id a directory is told to be of a topic of another name; of two names that nobody knows the shorter one is right.
+        """
+        indexes: dict[str, list[int]] = {}
+        for topic, partition in found:
+            indexes.setdefault(topic, []).append(partition)
+        names: dict[uuid.UUID, str] = {}
+        kept: list[tuple[str, int]] = []
+        for topic in sorted(indexes, key=len):
+            is_known = known is None or known.topic(topic) is not None
+            last = -1
+            for partition in sorted(indexes[topic]):
+                name = f"{topic}-{partition}"
+                other = None if is_known else self._other_topic(name, topic, known, names)
+                if other is not None:
+                    self._set_aside(name, f"its {PARTITION_METADATA_NAME} says that it is of topic {other}")
+                elif partition - last - 1 > _WIDEST_GAP:
+                    self._set_aside(
+                        name,
+                        f"the highest number of a partition of {topic} below it is {last}"
+                        if last >= 0
+                        else f"{topic} has no partition with a lower number",
+                    )
+                else:
+                    kept.append((topic, partition))
+                    last = partition
+        return sorted(kept)
+
+    def _other_topic(self, name: str, topic: str, known: KnownTopics | None, names: dict[uuid.UUID, str]) -> str | None:
+        """The topic of another name that the directory is of."""
+        try:
+            topic_id = decode_partition_metadata(self.disk.read(self._path(f"{name}/{PARTITION_METADATA_NAME}")))
+        except (FileNotFoundError, CorruptCheckpoint):
+            return None
+        of = known.topic_by_id(topic_id) if known is not None else None
+        other = of.name if of is not None else names.setdefault(topic_id, topic)
+        return None if other == topic else other
+
+    def _set_aside(self, name: str, why: str) -> None:
+        ending = f".{uuid.uuid5(uuid.UUID(int=0), name).hex}-stray"
+        aside = name[: _LONGEST_NAME - len(ending)] + ending
+        number = 0
+        while self.disk.exists(self._path(aside)):
+            number += 1
+            ending = f".{uuid.uuid5(uuid.UUID(int=number), name).hex}-stray"
+            aside = name[: _LONGEST_NAME - len(ending)] + ending
+        self.disk.rename(self._path(name), self._path(aside))
+        self.disk.fsync_dir(self.data_dir)
+        logger.warning(
+            "%s is not used, and is called %s from now on: %s; move it out of the data directory, or, if you miss something, give it its "
+            "topic's name and partition's number back",
+            self._path(name), aside, why,
+        )  # fmt: skip
 
     def _directory(self, topic: str, partition: int) -> str:
         return self._path(f"{topic}-{partition}")
@@ -363,6 +449,11 @@ class LogManager:
 
     def delete(self, topic: str, partition: int, now_ms: int) -> None:
         """The log is gone at once; its files go after file.delete.delay.ms."""
+        self.remove(topic, partition, now_ms)
+        self.end_removals()
+
+    def remove(self, topic: str, partition: int, now_ms: int) -> None:
+        """One of many logs that are deleted: it is gone at once, and for good after `end_removals`."""
         key = topic, partition
         log = self.logs.pop(key, None)
         self.offline.pop(key, None)
@@ -377,10 +468,16 @@ class LogManager:
         ending = f"-{partition}.{unique}-delete"
         directory = self._path(topic[: _LONGEST_NAME - len(ending)] + ending)
         self.disk.rename(self._directory(topic, partition), directory)
-        self.disk.fsync_dir(self.data_dir)
         self._going.add(now_ms + delay_ms, directory)
-        self._trash.forget_below(self._directory(topic, partition))
-        self._checkpoint(force=False)
+        self._removed.add(self._directory(topic, partition))
+
+    def end_removals(self) -> None:
+        """What was removed stays removed, whatever happens; the checkpoints know of it no more."""
+        if self._removed:
+            self.disk.fsync_dir(self.data_dir)
+            self._trash.forget_in(self._removed)
+            self._removed.clear()
+            self._checkpoint(force=False)
 
     # --- from time to time ----------------------------------------------------------------------------------------------------------
 
@@ -463,9 +560,10 @@ class LogManager:
         return excess
 
     def _empty_trash(self, now_ms: int) -> None:
-        for path in self._trash.take_due(now_ms):
+        """A few at a call, so that requests get their turn: what is left is due at once."""
+        for path in self._trash.take_due(now_ms, _FILES_GO_AT_ONCE):
             self.disk.unlink(path)
-        for path in self._going.take_due(now_ms):
+        for path in self._going.take_due(now_ms, _DIRECTORIES_GO_AT_ONCE):
             self.disk.rmtree(path)
 
     def _checkpoint(self, *, force: bool) -> None:

@@ -123,8 +123,7 @@ def on_list_partition_reassignments(broker: Broker, request: Any, context: Conte
 
 
 def _partition_exists(broker: Broker, name: str, index: int) -> bool:
-    topic = broker.metadata.topic(name)
-    return topic is not None and 0 <= index < topic.partition_count
+    return broker.metadata.topic(name) is not None and 0 <= index < len(broker.partitions_of(name))
 
 
 # --- DescribeTopicPartitions --------------------------------------------------------------------------------------------------------------
@@ -157,11 +156,12 @@ def on_describe_topic_partitions(broker: Broker, request: Any, context: Context)
         if topic is None:
             topics.append(_topic_row(response_class, name, None, _why_missing(name), []))
             continue
-        end = min(topic.partition_count, first + left)
+        partition_count = len(broker.partitions_of(name))
+        end = min(partition_count, first + left)
         rows = [_partition_row(broker, response_class, name, index) for index in range(first, end)]
         topics.append(_topic_row(response_class, name, topic, Code.NONE, rows))
         left -= len(rows)
-        if end < topic.partition_count:
+        if end < partition_count:
             next_cursor = response_class.Cursor(topic_name=name, partition_index=end)
             break
     return response_class(throttle_time_ms=0, topics=topics, next_cursor=next_cursor)

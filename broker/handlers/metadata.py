@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from broker.metadata import INTERNAL_TOPICS
+from broker.metadata import INTERNAL_TOPICS, Topic
 from broker.outbox import Context, Encoded
+from broker.slices import MOST_PARTITIONS_AT_ONCE, Slices
 from broker.topic_names import TakenNames, check_topic_name
 from protocol.errors import Code, KafkaError
 from protocol.metadata_response import OPERATIONS_NOT_ASKED, MetadataTopic, encode_metadata
 
 if TYPE_CHECKING:
     from broker.core import Broker
-    from broker.metadata import Topic
+
+logger = logging.getLogger("barnabas.metadata")
 
 NO_ID = uuid.UUID(int=0)
 NONE_MEANS_NONE_SINCE, LEAVE_ASKED_SINCE, ASKED_BY_ID_SINCE = 1, 4, 12
@@ -22,13 +25,61 @@ TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))  # create to idempotent write
 
 
-def on_metadata(broker: Broker, request: Any, context: Context) -> Encoded:
+def on_metadata(broker: Broker, request: Any, context: Context) -> Any:
     """This broker, and the topics asked for by name or (version 12) by id; null, or in version 0 an empty list: all.
 
     A topic that is missing is made where auto.create.topics.enable and the request allow it; as with Apache Kafka this answer still says
     that it is missing, and clients ask again. Errors, by topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_ID;
     INVALID_REQUEST for all where ids stand in a version that cannot ask by id.
     """
+    missing = _missing_names(broker, request, context)
+    if missing:
+        return broker.answer_in_slices(context, _make_missing(broker, request, context, missing))
+    return _encoded(broker, request, context, {})
+
+
+def _missing_names(broker: Broker, request: Any, context: Context) -> list[str]:
+    """The names asked for of which there is no topic, where that is a reason to make them."""
+    may_create = context.api_version < LEAVE_ASKED_SINCE or request.allow_auto_topic_creation
+    if not request.topics or not may_create or not broker.config["auto.create.topics.enable"] or _names_ids_too_soon(request, context):
+        return []
+    return [name for name, topic_id in _once(request.topics) if topic_id is None and broker.metadata.topic(name) is None]
+
+
+def _make_missing(broker: Broker, request: Any, context: Context, names: list[str]) -> Slices:
+    """Make the topics that may be made, then answer."""
+    now_ms = yield
+    codes: dict[str, Code] = {}
+    wanted: list[Topic] = []
+    taken = TakenNames(broker.metadata.topics)
+    partition_count: int = broker.config["num.partitions"]
+    is_too_much = len(names) * partition_count > MOST_PARTITIONS_AT_ONCE
+    if is_too_much:
+        logger.warning(
+            "%s of %s asks for %d topics that are not there: none is made, since %d partitions at once are the most",
+            context.client_id or "a client", context.client_host, len(names), MOST_PARTITIONS_AT_ONCE,
+        )  # fmt: skip
+    for name in names:
+        codes[name] = Code.UNKNOWN_TOPIC_OR_PARTITION
+        if is_too_much or broker.metadata.topic(name) is not None:
+            continue
+        try:
+            check_topic_name(name)
+            if name in INTERNAL_TOPICS:
+                broker.ensure_internal_topic(name, now_ms)
+                continue
+            taken.check(name)
+            taken.add(name)
+            wanted.append(Topic(name, broker.ids.uuid(), partition_count))
+        except KafkaError as error:
+            codes[name] = error.code
+    if wanted:
+        yield from broker.create_topics(wanted, now_ms)
+    return _encoded(broker, request, context, codes)
+
+
+def _encoded(broker: Broker, request: Any, context: Context, codes: Mapping[str, Code]) -> Encoded:
+    """Takes: codes, of the topics that were missing when they were asked for."""
     host, port = broker.advertised(context)
     frame = encode_metadata(
         context.correlation_id,
@@ -38,21 +89,23 @@ def on_metadata(broker: Broker, request: Any, context: Context) -> Encoded:
         port=port,
         rack=broker.config["broker.rack"],
         cluster_id=broker.logs.cluster_id,
-        topics=_topics(broker, request, context),
+        topics=_topics(broker, request, context, codes),
         topic_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED,
         cluster_operations=CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED,
     )
     return Encoded((frame,))
 
 
-def _topics(broker: Broker, request: Any, context: Context) -> list[MetadataTopic]:
+def _names_ids_too_soon(request: Any, context: Context) -> bool:
+    return context.api_version < ASKED_BY_ID_SINCE and any(wanted.name is None or wanted.topic_id for wanted in request.topics)
+
+
+def _topics(broker: Broker, request: Any, context: Context, codes: Mapping[str, Code]) -> list[MetadataTopic]:
     asked = request.topics
     if asked is None or (not asked and context.api_version < NONE_MEANS_NONE_SINCE):
         return [_found(broker, topic) for topic in broker.metadata.topics.values()]
-    if context.api_version < ASKED_BY_ID_SINCE and any(wanted.name is None or wanted.topic_id for wanted in asked):
+    if _names_ids_too_soon(request, context):
         return [MetadataTopic(Code.INVALID_REQUEST, wanted.name or "", wanted.topic_id or NO_ID) for wanted in asked]
-    leave = context.api_version < LEAVE_ASKED_SINCE or request.allow_auto_topic_creation
-    may_create = leave and broker.config["auto.create.topics.enable"]
     rows = []
     for name, topic_id in _once(asked):
         if topic_id is not None:
@@ -60,11 +113,10 @@ def _topics(broker: Broker, request: Any, context: Context) -> list[MetadataTopi
             rows.append(MetadataTopic(Code.UNKNOWN_TOPIC_ID, None, topic_id) if topic is None else _found(broker, topic))
             continue
         topic = broker.metadata.topic(name)
-        if topic is not None:
+        if topic is not None and name not in codes:
             rows.append(_found(broker, topic))
         else:
-            code = _why_missing(broker, name, context.now_ms, may_create=may_create)
-            rows.append(MetadataTopic(code, name, NO_ID, name in INTERNAL_TOPICS))
+            rows.append(MetadataTopic(codes.get(name) or _why_missing(name), name, NO_ID, name in INTERNAL_TOPICS))
     return rows
 
 
@@ -73,16 +125,9 @@ def _once(asked: Iterable[Any]) -> Iterable[tuple[str, uuid.UUID | None]]:
     return dict.fromkeys(("", wanted.topic_id) if wanted.topic_id else (wanted.name or "", None) for wanted in asked)
 
 
-def _why_missing(broker: Broker, name: str, now_ms: int, *, may_create: bool) -> Code:
-    """The code for a topic that was not there; it is now, if it may be made."""
+def _why_missing(name: str) -> Code:
     try:
         check_topic_name(name)
-        if may_create:
-            if name in INTERNAL_TOPICS:
-                broker.ensure_internal_topic(name, now_ms)
-            else:
-                TakenNames(broker.metadata.topics).check(name)
-                broker.create_topic(name, broker.config["num.partitions"], {}, now_ms=now_ms)
     except KafkaError as error:
         return error.code
     return Code.UNKNOWN_TOPIC_OR_PARTITION

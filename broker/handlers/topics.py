@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import struct
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from broker.config import ConfigError, validate_topic_configs
 from broker.config_entries import topic_entries
-from broker.metadata import INTERNAL_TOPICS
-from broker.outbox import Context
+from broker.metadata import INTERNAL_TOPICS, Topic
+from broker.outbox import Context, Encoded
+from broker.slices import MOST_PARTITIONS_AT_ONCE, Slices
 from broker.topic_names import CLUSTER_METADATA, TakenNames, check_topic_name
 from protocol import messages
 from protocol.errors import Code, KafkaError
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
 
 UNSET = -1
 NO_ID = uuid.UUID(int=0)
-MOST_PARTITIONS_AT_ONCE = 10_000
+MOST_TOPICS_DELETED_AT_ONCE = 10_000
+CHECKED_AT_ONCE = 50
+CREATION_IS_THROTTLED_SINCE, CREATION_IS_FLEXIBLE_SINCE = 2, 5
 BY_ID_SINCE = 6
 DELETION_DISABLED_SINCE = 3
 
@@ -34,13 +38,22 @@ def on_create_topics(broker: Broker, request: Any, context: Context) -> Any:
     INVALID_REPLICA_ASSIGNMENT; INVALID_REQUEST for a name given twice, or counts beside assignments; POLICY_VIOLATION for all topics of a
     request for too many partitions.
     """
+    return broker.answer_in_slices(context, _create_topics(broker, request, context))
+
+
+def _create_topics(broker: Broker, request: Any, context: Context) -> Slices:
+    now_ms = yield
     response_class = messages.message_class("admin", "CreateTopicsResponse")
     topic_class = response_class.CreatableTopicResult
     counts = _counts(asked.name for asked in request.topics)
     total = sum(_requested_count(broker, asked) for asked in request.topics)
     taken = TakenNames(broker.metadata.topics)
-    rows = []
+    config_rows: dict[tuple[tuple[str, str], ...], list[Any]] = {}
+    rows: list[Any] = []
+    wanted: list[Topic] = []
     for asked in {asked.name: asked for asked in request.topics}.values():
+        if rows and len(rows) % CHECKED_AT_ONCE == 0:
+            now_ms = yield
         try:
             if counts[asked.name] > 1:
                 raise KafkaError(Code.INVALID_REQUEST, f"The topic '{asked.name}' is named more than once in this request: name it once.")
@@ -49,7 +62,24 @@ def on_create_topics(broker: Broker, request: Any, context: Context) -> Any:
                     Code.POLICY_VIOLATION,
                     f"This request is for {total} partitions: ask for at most {MOST_PARTITIONS_AT_ONCE} at once.",
                 )
-            rows.append(_create(broker, asked, taken, topic_class, context.now_ms, validate_only=request.validate_only))
+            topic = _checked_topic(broker, asked, taken)
+            taken.add(topic.name)
+            if not request.validate_only:
+                wanted.append(topic)
+            key = tuple(topic.configs.items())
+            if key not in config_rows:
+                config_rows[key] = _config_rows(broker, topic.configs, topic_class.CreatableTopicConfigs)
+            rows.append(
+                topic_class(
+                    name=topic.name,
+                    topic_id=NO_ID if request.validate_only else topic.topic_id,
+                    error_code=int(Code.NONE),
+                    error_message=None,
+                    num_partitions=topic.partition_count,
+                    replication_factor=1,
+                    configs=config_rows[key],
+                )
+            )
         except KafkaError as error:
             rows.append(
                 topic_class(
@@ -62,10 +92,46 @@ def on_create_topics(broker: Broker, request: Any, context: Context) -> Any:
                     configs=[],
                 )
             )
-    return response_class(throttle_time_ms=0, topics=rows)
+    if wanted:
+        yield from broker.create_topics(wanted, now_ms)
+    if len(rows) <= CHECKED_AT_ONCE:
+        return response_class(throttle_time_ms=0, topics=rows)
+    return (yield from _encoded_in_slices(response_class, rows, context))
 
 
-def _create(broker: Broker, asked: Any, taken: TakenNames, topic_class: Any, now_ms: int, *, validate_only: bool) -> Any:
+def _encoded_in_slices(response_class: Any, rows: list[Any], context: Context) -> Slices:
+    """A long answer: the settings of thousands of topics take seconds to encode.
+
+    from version 2 on: int32 throttle_time_ms | int32 count, from version 5 on uvarint count + 1 | rows | from version 5 on: uvarint 0
+    """
+    version = context.api_version
+    is_flexible = version >= CREATION_IS_FLEXIBLE_SINCE
+    start = 4 if version >= CREATION_IS_THROTTLED_SINCE else 0
+    parts: list[bytes] = []
+    for first in range(0, len(rows), CHECKED_AT_ONCE):
+        yield
+        some = rows[first : first + CHECKED_AT_ONCE]
+        part = response_class(throttle_time_ms=0, topics=some).encode(version=version)
+        parts.append(part[start + len(_count(len(some), is_flexible)) : len(part) - is_flexible])
+    body = b"".join([bytes(start), _count(len(rows), is_flexible), *parts, bytes(is_flexible)])
+    head = struct.pack(">ii", 4 + is_flexible + len(body), context.correlation_id) + bytes(is_flexible)
+    return Encoded((head + body,))
+
+
+def _count(count: int, is_flexible: bool) -> bytes:
+    if not is_flexible:
+        return struct.pack(">i", count)
+    out = bytearray()
+    count += 1
+    while count > 0x7F:
+        out.append(count & 0x7F | 0x80)
+        count >>= 7
+    out.append(count)
+    return bytes(out)
+
+
+def _checked_topic(broker: Broker, asked: Any, taken: TakenNames) -> Topic:
+    """The topic as it will be. Raises KafkaError where there can be no such topic."""
     if broker.metadata.topic(asked.name) is not None:
         raise KafkaError(Code.TOPIC_ALREADY_EXISTS, f"The topic '{asked.name}' exists already.")
     check_topic_name(asked.name)
@@ -78,30 +144,20 @@ def _create(broker: Broker, asked: Any, taken: TakenNames, topic_class: Any, now
         )
     taken.check(asked.name)
     configs = _checked_configs(asked)
-    partition_count = _checked_partition_count(broker, asked)
-    topic_id = NO_ID
-    if not validate_only:
-        topic_id = broker.create_topic(asked.name, partition_count, configs, now_ms=now_ms).topic_id
-    taken.add(asked.name)
-    config_class = topic_class.CreatableTopicConfigs
-    return topic_class(
-        name=asked.name,
-        topic_id=topic_id,
-        error_code=int(Code.NONE),
-        error_message=None,
-        num_partitions=partition_count,
-        replication_factor=1,
-        configs=[
-            config_class(
-                name=entry.setting.name,
-                value=configs.get(entry.setting.name, entry.value),  # a topic's own are shown as they were given
-                read_only=False,
-                config_source=int(entry.source),
-                is_sensitive=entry.is_sensitive,
-            )
-            for entry in topic_entries(broker.config, configs)
-        ],
-    )
+    return Topic(asked.name, broker.ids.uuid(), _checked_partition_count(broker, asked), configs)
+
+
+def _config_rows(broker: Broker, configs: Mapping[str, str], config_class: Any) -> list[Any]:
+    return [
+        config_class(
+            name=entry.setting.name,
+            value=configs.get(entry.setting.name, entry.value),  # a topic's own are shown as they were given
+            read_only=False,
+            config_source=int(entry.source),
+            is_sensitive=entry.is_sensitive,
+        )
+        for entry in topic_entries(broker.config, configs)
+    ]
 
 
 def _checked_configs(asked: Any) -> dict[str, str]:
@@ -167,8 +223,13 @@ def on_delete_topics(broker: Broker, request: Any, context: Context) -> Any:
     """Remove topics, named by name or (version 6 on) by id.
 
     Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; TOPIC_DELETION_DISABLED where delete.topic.enable is false; INVALID_REQUEST for
-    one given twice, by both or by neither; INVALID_TOPIC_EXCEPTION for the broker's own.
+    one given twice, by both or by neither; INVALID_TOPIC_EXCEPTION for the broker's own; POLICY_VIOLATION for all where there are too many.
     """
+    return broker.answer_in_slices(context, _delete_topics(broker, request, context))
+
+
+def _delete_topics(broker: Broker, request: Any, context: Context) -> Slices:
+    now_ms = yield
     response_class = messages.message_class("admin", "DeleteTopicsResponse")
     if context.api_version >= BY_ID_SINCE:
         wanted = [(state.name, state.topic_id or NO_ID) for state in request.topics]
@@ -178,6 +239,7 @@ def on_delete_topics(broker: Broker, request: Any, context: Context) -> Any:
     counts = _counts(keys)
     rows = []
     answered: set[Any] = set()
+    gone: list[str] = []
     for key, (name, topic_id) in zip(keys, wanted, strict=True):
         code, message = Code.NONE, None
         try:
@@ -186,10 +248,18 @@ def on_delete_topics(broker: Broker, request: Any, context: Context) -> Any:
                     continue
                 answered.add(key)
                 raise KafkaError(Code.INVALID_REQUEST, "The topic is given more than once in this request: give it once.")
-            name, topic_id = _delete(broker, name, topic_id, context)
+            if len(wanted) > MOST_TOPICS_DELETED_AT_ONCE:
+                raise KafkaError(
+                    Code.POLICY_VIOLATION,
+                    f"This request is for {len(wanted)} topics: delete at most {MOST_TOPICS_DELETED_AT_ONCE} at once.",
+                )
+            name, topic_id = _checked_for_deletion(broker, name, topic_id, context)
+            gone.append(name)
         except KafkaError as error:
             code, message = error.code, error.message
         rows.append(response_class.DeletableTopicResult(name=name, topic_id=topic_id, error_code=int(code), error_message=message))
+    if gone:
+        yield from broker.delete_topics(gone, now_ms)
     return response_class(throttle_time_ms=0, responses=rows)
 
 
@@ -201,8 +271,8 @@ def _existing_id(broker: Broker, name: str | None, topic_id: uuid.UUID) -> uuid.
     return None if topic is None else topic.topic_id
 
 
-def _delete(broker: Broker, name: str | None, topic_id: uuid.UUID, context: Context) -> tuple[str, uuid.UUID]:
-    """(name, id) of what is gone."""
+def _checked_for_deletion(broker: Broker, name: str | None, topic_id: uuid.UUID, context: Context) -> tuple[str, uuid.UUID]:
+    """(name, id) of what goes. Raises KafkaError where it cannot."""
     if not broker.config["delete.topic.enable"]:
         code = Code.TOPIC_DELETION_DISABLED if context.api_version >= DELETION_DISABLED_SINCE else Code.INVALID_REQUEST
         raise KafkaError(code, "This broker deletes no topics: set delete.topic.enable=true in its config to allow it.")
@@ -216,7 +286,6 @@ def _delete(broker: Broker, name: str | None, topic_id: uuid.UUID, context: Cont
             raise KafkaError(Code.UNKNOWN_TOPIC_ID, f"There is no topic with the id {topic_id}.")
         raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{name}'.")
     _refuse_internal(topic.name, "deleted")
-    broker.delete_topic(topic.name, context.now_ms)
     return topic.name, topic.topic_id
 
 
@@ -235,24 +304,39 @@ def on_create_partitions(broker: Broker, request: Any, context: Context) -> Any:
     Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS (no growth), INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST for a topic named twice,
     POLICY_VIOLATION for too many at once, INVALID_TOPIC_EXCEPTION for the broker's own.
     """
+    return broker.answer_in_slices(context, _create_partitions(broker, request))
+
+
+def _create_partitions(broker: Broker, request: Any) -> Slices:
+    now_ms = yield
     response_class = messages.message_class("admin", "CreatePartitionsResponse")
     counts = _counts(asked.name for asked in request.topics)
+    total = sum(_added_count(broker, asked) for asked in request.topics)
+    wanted: dict[str, int] = {}
     rows = []
     for asked in {asked.name: asked for asked in request.topics}.values():
         code, message = Code.NONE, None
         try:
             if counts[asked.name] > 1:
                 raise KafkaError(Code.INVALID_REQUEST, f"The topic '{asked.name}' is named more than once in this request: name it once.")
-            _check_growth(broker, asked)
+            _check_growth(broker, asked, total)
             if not request.validate_only:
-                broker.add_partitions(asked.name, asked.count, context.now_ms)
+                wanted[asked.name] = asked.count
         except KafkaError as error:
             code, message = error.code, error.message
         rows.append(response_class.CreatePartitionsTopicResult(name=asked.name, error_code=int(code), error_message=message))
+    if wanted:
+        yield from broker.add_partitions(wanted, now_ms)
     return response_class(throttle_time_ms=0, results=rows)
 
 
-def _check_growth(broker: Broker, asked: Any) -> None:
+def _added_count(broker: Broker, asked: Any) -> int:
+    """How many partitions a topic would get, whether valid or not."""
+    topic = broker.metadata.topic(asked.name)
+    return 0 if topic is None else max(0, asked.count - topic.partition_count)
+
+
+def _check_growth(broker: Broker, asked: Any, total: int) -> None:
     topic = broker.metadata.topic(asked.name)
     if topic is None:
         raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{asked.name}'.")
@@ -263,10 +347,10 @@ def _check_growth(broker: Broker, asked: Any) -> None:
             Code.INVALID_PARTITIONS,
             f"The topic '{asked.name}' has {topic.partition_count} partitions, and {asked.count} would not be more: give a higher number.",
         )
-    if added_count > MOST_PARTITIONS_AT_ONCE:
+    if total > MOST_PARTITIONS_AT_ONCE:
         raise KafkaError(
             Code.POLICY_VIOLATION,
-            f"This request is for {added_count} more partitions: ask for at most {MOST_PARTITIONS_AT_ONCE} at once.",
+            f"This request is for {total} more partitions: ask for at most {MOST_PARTITIONS_AT_ONCE} at once.",
         )
     if asked.assignments is not None:
         if len(asked.assignments) != added_count:

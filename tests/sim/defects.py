@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from broker import compaction, shard_host
-from broker.core import Broker
 from broker.flush_queue import FlushQueue
 from broker.handlers import fetch as fetch_handler
 from broker.handlers import produce as produce_handler
@@ -448,21 +447,16 @@ def no_timeouts() -> Iterator[None]:
 
 @defect("a deleted topic leaves its logs where the next one of its name finds them", "deleted", tweak=_with_remakes)
 def deleted_logs_are_found_again() -> Iterator[None]:
-    delete = Broker.delete_topic
+    create = LogManager.create
 
-    def delete_topic(self: Broker, name: str, now_ms: int) -> None:
-        kept = {key: log for key, log in self.logs.logs.items() if key[0] == name}
+    def remove(self: LogManager, topic: str, partition: int, now_ms: int) -> None:
+        pass
 
-        def keep(topic: str, partition: int, now_ms: int) -> None:
-            self.logs.logs.update(kept)
+    def create_or_find(self: LogManager, topic: str, partition: int, topic_id: Any, config: Any, now_ms: int) -> Log:
+        found = self.logs.get((topic, partition))
+        return create(self, topic, partition, topic_id, config, now_ms) if found is None else found
 
-        self.logs.delete = keep  # type: ignore[method-assign]
-        try:
-            delete(self, name, now_ms)
-        finally:
-            del self.logs.delete
-
-    with changed(Broker, "delete_topic", delete_topic):
+    with changed(LogManager, "remove", remove), changed(LogManager, "create", create_or_find):
         yield
 
 

@@ -137,7 +137,7 @@ def test_a_deleted_log_is_forgotten_and_its_job_comes_to_nothing(tmp_path: Path)
     host.tick()
     (job,) = host.outbox.cleanings
     host.logs.delete("t", 0, host.now_ms)
-    host.compaction.forget("t", 0)
+    host.compaction.forget([("t", 0)])
     assert host.checkpoint() == {}
     anew = host.log()
     fill(anew, 10)

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from broker.purgatory import Purgatory, WaitingFetch
+from broker.purgatory import FEWEST_SWEPT, Purgatory, WaitingFetch
 
 
 class Wait:
@@ -115,3 +115,26 @@ def test_progress_made_by_an_answer_is_seen(purgatory: Purgatory) -> None:
     purgatory.on_progress(A, 10)
     assert second.calls == [(10, False)] and nested.calls == [(10, False)]
     assert purgatory._by_log == {} and purgatory.next_deadline_ms() is None
+
+
+def test_rows_of_answered_fetches_do_not_pile_up(purgatory: Purgatory) -> None:
+    """A busy reader asks thousands of times before its first fetch's time would be up."""
+    early = Wait(B)
+    purgatory.park(early.fetch, 10)
+    for number in range(5000):
+        wait = Wait(A)
+        wait.enough = True
+        purgatory.park(wait.fetch, 30_000)
+        if number % 2:
+            purgatory.on_progress(A, number)
+        else:
+            purgatory.cancel(wait.fetch)
+    assert len(purgatory._deadlines) <= FEWEST_SWEPT
+    late = [Wait(A) for _ in range(500)]
+    for wait in late:
+        purgatory.park(wait.fetch, 30_000)
+    purgatory.on_tick(10)
+    assert early.calls == [(10, True)]
+    purgatory.on_tick(30_000)
+    assert [wait.calls for wait in late] == [[(30_000, True)]] * 500
+    assert purgatory.next_deadline_ms() is None

@@ -398,11 +398,11 @@ def test_files_go_in_the_order_of_their_time(tmp_path: Path) -> None:
     for due_ms, path in ((30, "/d/c"), (10, "/d/a"), (20, "/e/b"), (10, "/d/b")):
         trash.add(due_ms, path)
     assert trash.next_due_ms() == 10
-    assert trash.take_due(9) == []
-    assert trash.take_due(10) == ["/d/a", "/d/b"]
-    trash.forget_below("/e")
+    assert trash.take_due(9, 10) == []
+    assert trash.take_due(10, 10) == ["/d/a", "/d/b"]
+    trash.forget_in({"/e"})
     assert (trash.next_due_ms(), len(trash)) == (30, 1)
-    assert trash.take_due(30) == ["/d/c"]
+    assert trash.take_due(30, 10) == ["/d/c"]
     assert trash.next_due_ms() is None
 
 

@@ -1,0 +1,155 @@
+"""What do others wait for while thousands of topics are made and deleted? (`python -m bench.topics [--scale X]`)"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import struct
+import tempfile
+import threading
+import time
+from typing import Any
+
+from barnabas import BrokerProcess
+from bench.common import rss_mb
+from protocol import messages
+from protocol.framing import INITIAL_BYTES
+
+PING = struct.pack(">hhih", 18, 0, 1, -1)
+PAUSE_S = 0.002
+IDLE_CONNECTIONS = 5_000
+
+
+class Client:
+    """One connection on which requests are asked one after the other."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._stream = self._socket.makefile("rb")
+
+    def ask(self, frame: bytes) -> bytes:
+        """The answer's frame."""
+        self._socket.sendall(struct.pack(">i", len(frame)) + frame)
+        (size,) = struct.unpack(">i", self._stream.read(4))
+        return self._stream.read(size)
+
+    def call(self, request: Any, version: int) -> bytes:
+        request.with_header(correlation_id=1, client_id="bench")
+        return self.ask(bytes(request.encode(version=version, header=True, framed=False)))
+
+    def close(self) -> None:
+        self._stream.close()
+        self._socket.close()
+
+
+class Pinger(threading.Thread):
+    """A second client, that asks for the versions of the API again and again. longest_s: what it waited at most."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self._client = Client(port)
+        self._ended = threading.Event()
+        self.longest_s = 0.0
+
+    def run(self) -> None:
+        while not self._ended.wait(PAUSE_S):
+            began = time.perf_counter()
+            self._client.ask(PING)
+            self.longest_s = max(self.longest_s, time.perf_counter() - began)
+
+    def end(self) -> None:
+        self._ended.set()
+        self.join()
+        self._client.close()
+
+
+def _measure(port: int, what: str, client: Client, request: Any, version: int) -> None:
+    pinger = Pinger(port)
+    pinger.start()
+    began = time.perf_counter()
+    client.call(request, version)
+    took_s = time.perf_counter() - began
+    pinger.end()
+    print(f"{what:50} {took_s:7.2f} s, another client waited {pinger.longest_s * 1000:8.1f} ms at most", flush=True)
+
+
+def _creation(names: list[str], partitions: int) -> Any:
+    topic = messages.CreateTopicsRequest.CreatableTopic
+    topics = [topic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[]) for name in names]
+    return messages.CreateTopicsRequest(topics=topics, timeout_ms=60_000, validate_only=False)
+
+
+def _deletion(names: list[str]) -> Any:
+    return messages.DeleteTopicsRequest(topic_names=names, timeout_ms=60_000)
+
+
+def _query(names: list[str]) -> Any:
+    topic = messages.MetadataRequest.MetadataRequestTopic
+    return messages.MetadataRequest(topics=[topic(name=name) for name in names], allow_auto_topic_creation=True)
+
+
+def _one_by_one(client: Client, count: int) -> None:
+    times: tuple[list[float], list[float]] = [], []
+    for number in range(count):
+        for kind, (request, version) in enumerate(((_creation([f"single-{number}"], 1), 7), (_deletion([f"single-{number}"]), 3))):
+            began = time.perf_counter()
+            client.call(request, version)
+            times[kind].append(time.perf_counter() - began)
+    made, gone = (sorted(column)[count // 2] * 1000 for column in times)
+    print(f"one topic, median of {count}: made in {made:.2f} ms, deleted in {gone:.2f} ms", flush=True)
+
+
+def _idle(broker: BrokerProcess, count: int) -> None:
+    before = rss_mb(broker.pid)
+    clients = [Client(broker.port) for _ in range(count)]
+    for client in clients:
+        client.ask(PING)
+    after = rss_mb(broker.pid)
+    print(f"{count} idle connections: {after - before:.0f} MB = {(after - before) * 1024 / count:.1f} KB each", flush=True)
+    for client in clients:
+        client.close()
+
+
+def _half_sent(broker: BrokerProcess, count: int, size: int) -> None:
+    before = rss_mb(broker.pid)
+    sockets = [socket.create_connection(("127.0.0.1", broker.port)) for _ in range(count)]
+    for sock in sockets:
+        sock.sendall(struct.pack(">i", size))
+        sock.settimeout(0.2)
+    half, chunk = size // 2 + size // 4, bytes(INITIAL_BYTES)
+    for sock in sockets:
+        try:
+            for _ in range(half // len(chunk)):
+                sock.sendall(chunk)
+        except TimeoutError:
+            pass  # the broker reads no more of it for now
+    print(f"{count} frames of {size >> 20} MB, three quarters sent: {rss_mb(broker.pid) - before:.0f} MB more", flush=True)
+    for sock in sockets:
+        sock.close()
+
+
+def main() -> None:
+    """Print one line for each question."""
+    parser = argparse.ArgumentParser(prog="python -m bench.topics", description=__doc__)
+    parser.add_argument("--scale", type=float, default=1.0, help="fraction of the full number of topics")
+    parser.add_argument("--connections", type=int, default=IDLE_CONNECTIONS)
+    options = parser.parse_args()
+    many = max(1, int(2000 * options.scale))
+    names = [f"topic-{number}" for number in range(many)]
+    with tempfile.TemporaryDirectory(prefix="barnabas-bench-") as directory, BrokerProcess(directory) as broker:
+        client = Client(broker.port)
+        _one_by_one(client, 30)
+        _measure(broker.port, f"CreateTopics of {many} topics", client, _creation(names, 1), 7)
+        _one_by_one(client, 30)
+        _measure(broker.port, f"DeleteTopics of {many} topics", client, _deletion(names), 3)
+        _measure(broker.port, f"CreateTopics of one topic of {many} partitions", client, _creation(["wide"], many), 7)
+        _measure(broker.port, f"DeleteTopics of one topic of {many} partitions", client, _deletion(["wide"]), 3)
+        _measure(broker.port, f"Metadata that makes {many} topics", client, _query(names), 4)
+        _measure(broker.port, f"DeleteTopics of {many} topics", client, _deletion(names), 3)
+        client.close()
+        _idle(broker, options.connections)
+        _half_sent(broker, 20, 40 << 20)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,290 @@
+"""Requests for thousands of logs are done in slices: others are served in between, and a kill between two leaves nothing half done."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from typing import Any
+
+import pytest
+from helpers.admin_host import creatable
+from helpers.pitfall_broker import PitfallBroker, Producer
+from sim.disk import Crash
+
+from broker.handlers import topics as handlers
+from broker.slices import LOGS_DELETED_AT_ONCE, LOGS_MADE_AT_ONCE, MOST_PARTITIONS_AT_ONCE
+from protocol import messages
+from protocol.errors import Code
+
+MOST_TICKS = 2000
+NO_ID = uuid.UUID(int=0)
+
+
+@pytest.fixture
+def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slices of one log."""
+    monkeypatch.setattr("broker.core.LOGS_MADE_AT_ONCE", 1)
+    monkeypatch.setattr("broker.core.LOGS_DELETED_AT_ONCE", 1)
+
+
+def creation(*names: str, partitions: int = 1) -> Any:
+    return messages.CreateTopicsRequest(
+        topics=[creatable(name, partitions, configs={"retention.ms": "-1"}) for name in names], timeout_ms=1000, validate_only=False
+    )
+
+
+def deletion(*names: str) -> Any:
+    return messages.DeleteTopicsRequest(topic_names=list(names), timeout_ms=1000)
+
+
+def growth(**counts: int) -> Any:
+    topic = messages.CreatePartitionsRequest.CreatePartitionsTopic
+    return messages.CreatePartitionsRequest(
+        topics=[topic(name=name, count=count, assignments=None) for name, count in counts.items()], timeout_ms=1000, validate_only=False
+    )
+
+
+def query(*names: str, makes: bool = False) -> Any:
+    topic = messages.MetadataRequest.MetadataRequestTopic
+    topics = [topic(name=name, topic_id=NO_ID) for name in names]
+    return messages.MetadataRequest(topics=topics, allow_auto_topic_creation=makes)
+
+
+def told(b: PitfallBroker, name: str) -> int:
+    """How many partitions Metadata tells of; -1: there is no such topic."""
+    (row,) = b.call(query(name), 12).topics
+    assert row.error_code in (0, Code.UNKNOWN_TOPIC_OR_PARTITION)
+    return len(row.partitions) if row.error_code == 0 else -1
+
+
+def answered(b: PitfallBroker, connection: int, request: Any, version: int) -> tuple[Any, int]:
+    """The answer, and after how many ticks it came."""
+    b.send(connection, request, version)
+    for ticks in range(MOST_TICKS):
+        answer = b.answer(connection)
+        if answer is not None:
+            return answer, ticks
+        assert b.broker.next_deadline_ms() == 0, "the work goes on at once"
+        b.tick()
+    raise AssertionError("it is never answered")
+
+
+def test_what_fits_one_slice_is_answered_at_once() -> None:
+    b = PitfallBroker()
+    assert answered(b, b.connect(), creation("t", partitions=LOGS_MADE_AT_ONCE), 7)[1] == 0
+    assert answered(b, b.connect(), deletion("t"), 3)[1] == 0
+
+
+def test_others_are_served_between_slices_and_see_topics_whole_or_not_at_all() -> None:
+    b = PitfallBroker()
+    busy, count = b.connect(), 5 * LOGS_MADE_AT_ONCE
+    b.send(busy, creation("wide", partitions=count), 7)
+    while b.answer(busy) is None:
+        assert told(b, "wide") == -1
+        assert b.produce("wide", (b"early",), partition=0)[0] == Code.UNKNOWN_TOPIC_OR_PARTITION
+        b.tick()
+    assert (b.answer(busy).topics[0].error_code, told(b, "wide")) == (0, count)
+    b.send(busy, growth(wide=2 * count), 2)
+    while b.answer(busy) is None:
+        assert told(b, "wide") == count
+        b.tick()
+    assert told(b, "wide") == 2 * count
+    assert b.produce("wide", (b"v",), partition=2 * count - 1) == (0, 0)
+    b.send(busy, deletion("wide"), 3)
+    assert b.answer(busy) is None
+    while b.answer(busy) is None:
+        assert told(b, "wide") == -1
+        assert b.produce("wide", (b"late",), partition=2 * count - 1)[0] == Code.UNKNOWN_TOPIC_OR_PARTITION
+        b.tick()
+    assert b.answer(busy).responses[0].error_code == 0
+
+
+def test_the_next_request_for_topics_waits_for_its_turn() -> None:
+    b = PitfallBroker()
+    count = 3 * LOGS_DELETED_AT_ONCE
+    answered(b, b.connect(), creation("t", partitions=count), 7)
+    first, second, third = b.connect(), b.connect(), b.connect()
+    b.send(first, deletion("t"), 3)
+    b.send(second, creation("t", partitions=1), 7)
+    b.send(third, query("t", makes=True), 12)
+    assert [b.answer(connection) for connection in (first, second, third)] == [None] * 3
+    while b.answer(third) is None:
+        b.tick()
+    assert b.answer(first).responses[0].error_code == b.answer(second).topics[0].error_code == 0
+    assert told(b, "t") == 1
+    assert b.read("t") == []
+
+
+def test_one_that_hangs_up_is_not_answered_and_its_work_goes_on() -> None:
+    b = PitfallBroker()
+    busy = b.connect()
+    b.send(busy, creation("wide", partitions=3 * LOGS_MADE_AT_ONCE), 7)
+    b.broker.on_closed(busy)
+    for _ in range(5):
+        b.tick()
+    assert told(b, "wide") == 3 * LOGS_MADE_AT_ONCE
+
+
+def test_a_stop_ends_what_is_under_way() -> None:
+    b = PitfallBroker()
+    answered(b, b.connect(), creation("old", partitions=3 * LOGS_DELETED_AT_ONCE), 7)
+    b.send(b.connect(), deletion("old"), 3)
+    b.send(b.connect(), creation("new", partitions=3 * LOGS_MADE_AT_ONCE), 7)
+    b.broker.close_logs(b.now_ms)
+    names = b.disk.list("/data")
+    assert f"new-{3 * LOGS_MADE_AT_ONCE - 1}" in names
+    assert not [name for name in names if name.startswith("old-") and not name.endswith("-delete")]
+
+
+@pytest.mark.usefixtures("one_at_a_time")
+@pytest.mark.parametrize("way", ["kill", "lose_power"])
+@pytest.mark.parametrize("what", ["made", "grown"])
+def test_a_creation_that_is_cut_short_at_any_step_leaves_topics_whole_or_not_at_all(what: str, way: str) -> None:
+    outcomes = set()
+    for steps in itertools.count():
+        b = PitfallBroker()
+        if what == "grown":
+            b.topic("a")
+            b.topic("b")
+        b.disk.crash_in(steps)
+        before, after = ({-1}, {2}) if what == "made" else ({1}, {3})
+        try:
+            request = creation("a", "b", partitions=2) if what == "made" else growth(a=3, b=3)
+            answered(b, b.connect(), request, 7 if what == "made" else 2)
+        except Crash:
+            getattr(b, way)()
+        else:
+            break
+        found = {told(b, "a"), told(b, "b")}
+        assert found in (before, after), f"step {steps}"
+        outcomes.add(found == after)
+        for name in ("a", "b"):
+            for partition in range(told(b, name)):
+                assert b.produce(name, (b"v",), partition=partition) == (0, 0)
+        b.stop()
+        assert {told(b, "a"), told(b, "b")} == found
+    assert outcomes == {True, False}
+
+
+@pytest.mark.usefixtures("one_at_a_time")
+@pytest.mark.parametrize("way", ["kill", "lose_power"])
+def test_a_deletion_that_is_cut_short_at_any_step_leaves_all_of_the_topics_or_nothing(way: str) -> None:
+    outcomes = set()
+    for steps in itertools.count():
+        b = PitfallBroker()
+        answered(b, b.connect(), creation("a", "b", partitions=2), 7)
+        for name in ("a", "b"):
+            for partition in range(2):
+                assert b.produce(name, (b"old",), partition=partition) == (0, 0)
+        p = Producer(b, "txn")
+        p.send_offset("g", "a", 1)
+        assert p.end(True) == 0
+        b.stop()
+        b.disk.crash_in(steps)
+        try:
+            answered(b, b.connect(), deletion("a", "b"), 3)
+        except Crash:
+            getattr(b, way)()
+        else:
+            break
+        found = told(b, "a")
+        assert found == told(b, "b"), f"step {steps}"
+        outcomes.add(found)
+        if found == 2:
+            assert [b.read(name, partition) for name in ("a", "b") for partition in range(2)] == [[b"old"]] * 4
+            assert b.group_offset("g", "a") == (0, 1)
+        else:
+            assert not {"a-0", "a-1", "b-0", "b-1"} & set(b.disk.list("/data")), f"step {steps}"
+            answered(b, b.connect(), creation("a", "b", partitions=2), 7)
+            assert [b.read(name, partition) for name in ("a", "b") for partition in range(2)] == [[]] * 4
+            assert b.group_offset("g", "a") == (0, -1)
+    assert outcomes == {2, -1}
+
+
+@pytest.mark.parametrize(("topics", "partitions"), [(300, 1), (1, 300)])
+def test_many_logs_are_made_and_deleted_with_a_few_flushes(monkeypatch: pytest.MonkeyPatch, topics: int, partitions: int) -> None:
+    b = PitfallBroker()
+    names = [f"t{number}" for number in range(topics)]
+    flushed: list[str] = []
+    fsync_dir = b.disk.fsync_dir
+    write_atomic = b.disk.write_atomic
+
+    def counted(path: str) -> None:
+        flushed.append(path)
+        fsync_dir(path)
+
+    def counted_write(path: str, data: Any, *, sync: bool = True) -> None:
+        if sync:
+            flushed.append(path)
+        write_atomic(path, data, sync=sync)
+
+    monkeypatch.setattr(b.disk, "fsync_dir", counted)
+    monkeypatch.setattr(b.disk, "write_atomic", counted_write)
+    answered(b, b.connect(), creation(*names, partitions=partitions), 7)
+    answered(b, b.connect(), deletion(*names), 3)
+    assert len(flushed) < 10
+
+
+@pytest.mark.parametrize("version", [2, 4, 5, 7])
+def test_a_long_answer_is_that_of_one_that_is_encoded_whole(version: int) -> None:
+    b = PitfallBroker()
+    for count in (handlers.CHECKED_AT_ONCE + 1, 3 * handlers.CHECKED_AT_ONCE):
+        names = [f"t{count}-{number}" for number in range(count)]
+        answer, ticks = answered(b, b.connect(), creation(*names), version)
+        assert ticks > 1
+        assert [(row.name, row.error_code) for row in answer.topics] == [(name, 0) for name in names]
+        if version >= 5:
+            assert {row.num_partitions for row in answer.topics} == {1}
+            assert [(config.name, config.value) for config in answer.topics[-1].configs if config.config_source == 1] == [
+                ("retention.ms", "-1")
+            ]
+        assert told(b, names[-1]) == 1
+
+
+def test_a_deletion_of_too_many_topics_is_refused_before_it_is_begun() -> None:
+    b = PitfallBroker()
+    b.topic("t")
+    names = ["t", *(f"t{number}" for number in range(handlers.MOST_TOPICS_DELETED_AT_ONCE))]
+    rows = answered(b, b.connect(), deletion(*names), 3)[0].responses
+    assert {row.error_code for row in rows} == {Code.POLICY_VIOLATION}
+    assert told(b, "t") == 1
+
+
+def test_a_growth_by_too_many_partitions_in_all_is_refused_before_it_is_begun() -> None:
+    b = PitfallBroker()
+    b.topic("a")
+    b.topic("b")
+    half = MOST_PARTITIONS_AT_ONCE // 2
+    rows = answered(b, b.connect(), growth(a=half + 1, b=half + 2), 2)[0].results
+    assert {row.error_code for row in rows} == {Code.POLICY_VIOLATION}
+    assert (told(b, "a"), told(b, "b")) == (1, 1)
+
+
+def test_a_query_that_would_make_too_many_topics_makes_none(caplog: pytest.LogCaptureFixture) -> None:
+    b = PitfallBroker()
+    names = [f"t{number}" for number in range(MOST_PARTITIONS_AT_ONCE + 1)]
+    rows = answered(b, b.connect(), query(*names, makes=True), 12)[0].topics
+    assert {row.error_code for row in rows} == {Code.UNKNOWN_TOPIC_OR_PARTITION}
+    assert not b.broker.metadata.topics
+    assert len([record for record in caplog.records if "none is made" in record.message]) == 1
+
+
+def test_a_query_makes_many_topics_in_slices() -> None:
+    b = PitfallBroker()
+    names = [f"t{number}" for number in range(4 * LOGS_MADE_AT_ONCE)]
+    _, ticks = answered(b, b.connect(), query(*names, makes=True), 12)
+    assert ticks >= 3
+    assert [told(b, name) for name in names] == [1] * len(names)
+
+
+def test_the_files_of_many_deleted_logs_go_a_few_at_a_time() -> None:
+    b = PitfallBroker()
+    count = 100
+    answered(b, b.connect(), creation("t", partitions=count), 7)
+    answered(b, b.connect(), deletion("t"), 3)
+    b.tick(60_000)
+    going = [name for name in b.disk.list("/data") if name.endswith("-delete")]
+    assert 0 < len(going) < count
+    for _ in range(count):
+        b.tick()
+    assert not [name for name in b.disk.list("/data") if name.endswith("-delete")]
