@@ -1,9 +1,12 @@
-"""Publishing a micro-batch: all of it and its number in one transaction, once, however often it is tried and by however many drivers.
+"""Publishing a micro-batch: all of it and its number in one transaction, once, however often it is
+tried and by however many drivers.
 
-An attempt takes the transactional id, which ends whatever an earlier attempt or another driver had begun; then it asks the group for the
-number of the last batch that was committed, and returns if this one is among them; then it produces everything, commits `batch_id + 1` as
-the group's offset in the same transaction, and ends it. Whatever fails for a reason that passes, also an end of which nobody knows whether
-it took place, is followed by another attempt from the start: the committed offset says what happened. Source: KIP-98, KIP-447.
+An attempt takes the transactional id, which ends whatever an earlier attempt or another driver had
+begun. Then it asks the group for the numbers of the batches that were committed, and returns if this
+one is recognised (recognition.py has the rules). Then it produces everything, commits `batch_id + 1`
+as the group's offset on each topic of it in the same transaction, and ends it. Whatever fails for a
+reason that passes, also an end of which nobody knows whether it took place, is followed by another
+attempt from the start: the committed offset says what happened. Source: KIP-98, KIP-447.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import Any, NamedTuple
 
 from spark_connector.connection import ClientError, PassingError
 from spark_connector.options import ClientOptions
+from spark_connector.recognition import Recognise, by_number
 from spark_connector.spool import EncodedBatch, SpoolError
 from spark_connector.transactions import FencedError, PublishError, PublishSettings, TransactionalProducer
 
@@ -46,11 +50,17 @@ def publish(
     metadata: str,
     batches: Batches,
     settings: PublishSettings,
+    recognise: Recognise | None = None,
 ) -> Publication:
     """Publish one batch over connections of its own. See `Publisher.publish`."""
     with Publisher(options, settings) as publisher:
         return publisher.publish(
-            transactional_id=transactional_id, group_id=group_id, batch_id=batch_id, metadata=metadata, batches=batches
+            transactional_id=transactional_id,
+            group_id=group_id,
+            batch_id=batch_id,
+            metadata=metadata,
+            batches=batches,
+            recognise=recognise,
         )
 
 
@@ -80,14 +90,26 @@ class Publisher:
         if self._producer is not None:
             self._producer.forget_connections()
 
-    def publish(self, *, transactional_id: str, group_id: str, batch_id: int, metadata: str, batches: Batches) -> Publication:
+    def publish(
+        self,
+        *,
+        transactional_id: str,
+        group_id: str,
+        batch_id: int,
+        metadata: str,
+        batches: Batches,
+        recognise: Recognise | None = None,
+    ) -> Publication:
         """Commit the batch, unless it is committed.
 
         Takes:  batches, called anew for each attempt and consumed as requests go out; with none at all nothing is sent, not even the number.
+                recognise, which decides by what the group has; without it, numbers alone do (`by_number`).
         Gives:  when the batch can be read by read_committed readers, or will be as soon as the broker has written its markers.
         Raises: ClientError (PublishError and others) with what to do; whatever `batches` raises. Then nothing of the batch is ever visible,
                 except where the message says that the outcome is not known; a repetition is safe in each case.
+                UncertainBatchError (a ClientError) where `recognise` says so; nothing was sent then.
         """
+        recognise = by_number(batch_id) if recognise is None else recognise
         if not _any(batches):
             return Publication(already=False, record_count=0, byte_count=0, attempts=0)
         producer = self._producer_for(transactional_id, group_id)
@@ -98,7 +120,7 @@ class Publisher:
         while True:
             attempts += 1
             try:
-                return self._attempt(producer, batch_id, metadata, batches)._replace(attempts=attempts)
+                return self._attempt(producer, batch_id, metadata, batches, recognise)._replace(attempts=attempts)
             except SpoolError:
                 # Another driver may have committed the batch meanwhile, and deleted its files: then the next attempt finds its number.
                 _abort(producer)
@@ -132,17 +154,20 @@ class Publisher:
                 _abort(producer)
                 raise
 
-    def _attempt(self, producer: TransactionalProducer, batch_id: int, metadata: str, batches: Batches) -> Publication:
+    def _attempt(
+        self, producer: TransactionalProducer, batch_id: int, metadata: str, batches: Batches, recognise: Recognise
+    ) -> Publication:
         producer.begin()
-        if producer.committed() > batch_id:
+        decision = recognise(producer.committed())
+        if not decision.commits_number:
             return Publication(already=True, record_count=0, byte_count=0, attempts=0)
-        topic = ""
-        for batch in batches():
-            topic = topic or batch.topic
+        topics = set(decision.topics)
+        for batch in batches() if decision.sends_records else ():
+            topics.add(batch.topic)
             producer.send(batch)
         counts = producer.record_count, producer.byte_count
-        producer.commit(topic, batch_id + 1, metadata)
-        return Publication(False, *counts, attempts=0)
+        producer.commit(topics, batch_id + 1, metadata)
+        return Publication(not decision.sends_records, *counts, attempts=0)
 
     def _producer_for(self, transactional_id: str, group_id: str) -> TransactionalProducer:
         if self._producer is None or self._names != (transactional_id, group_id):

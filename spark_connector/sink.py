@@ -17,16 +17,18 @@ from __future__ import annotations
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from spark_connector.checkpoint import BEGUN, DONE, Checkpoint
 from spark_connector.client import Client, ClientError
 from spark_connector.encoding import Encoder, EncodingError, check_schema
 from spark_connector.publishing import Publication, publish
+from spark_connector.recognition import COLUMN, Committed, Decision, Note, Recognise, recognise_micro_batch, recognise_write
 from spark_connector.sink_options import SinkOptions
 from spark_connector.spool import (
     EncodedBatch,
@@ -70,6 +72,10 @@ def _plain(text: str) -> SinkError:
     return SinkError(text)
 
 
+def _topics_of(messages: Iterable[WriterCommitMessage | None]) -> frozenset[str]:
+    return frozenset(topic for message in messages if isinstance(message, BatchMessage) for topic in message.topics)
+
+
 @dataclass
 class BatchMessage(WriterCommitMessage):  # type: ignore[misc]
     """What one task has for the driver: its encoded batches, or the file that holds them."""
@@ -78,6 +84,8 @@ class BatchMessage(WriterCommitMessage):  # type: ignore[misc]
     inline: bytes
     spool: str | None
     record_count: int
+    topics: frozenset[str] = frozenset()
+    origin: str = ""  # where a batch write belongs to a streaming query (foreachBatch): its query and batch
 
     def batches(self) -> Iterator[EncodedBatch]:
         """All batches in the order of the task's rows. Raises SpoolError where the file is missing or damaged."""
@@ -94,11 +102,13 @@ class TaskOutput:
         self._kept_bytes = 0
         self._spool: SpoolWriter | None = None
         self.record_count = 0
+        self.topics: set[str] = set()
 
     def add(self, batches: Iterable[EncodedBatch]) -> None:
         """Take more batches, in order."""
         for batch in batches:
             self.record_count += batch.record_count
+            self.topics.add(batch.topic)
             if self._spool is not None:
                 self._spool.append(batch)
                 continue
@@ -113,8 +123,8 @@ class TaskOutput:
     def message(self, write_id: str) -> BatchMessage:
         """Close the file, if there is one. After: no more can be added."""
         if self._spool is None:
-            return BatchMessage(write_id, to_message(self._kept), None, self.record_count)
-        return BatchMessage(write_id, b"", self._spool.close(), self.record_count)
+            return BatchMessage(write_id, to_message(self._kept), None, self.record_count, frozenset(self.topics))
+        return BatchMessage(write_id, b"", self._spool.close(), self.record_count, frozenset(self.topics))
 
     def discard(self) -> None:
         """The task failed: the file is of no use to anybody."""
@@ -165,8 +175,11 @@ class _Writer:
             return join_uri(options.checkpoint_location, "barnabas-spool")
         return join_uri(tempfile.gettempdir(), "barnabas-spool")
 
-    def publish(self, messages: Sequence[WriterCommitMessage | None], batch_id: int, what: str) -> Publication:
-        """The transaction. Raises SinkError."""
+    def publish(
+        self, messages: Sequence[WriterCommitMessage | None], batch_id: int, note: Note, *, per_topic: bool, recognise: Recognise
+    ) -> Publication:
+        """The transaction. per_topic: writes of one id to several topics are done side by side. Raises SinkError."""
+        what = note.what
         found = [message for message in messages if isinstance(message, BatchMessage)]
         assert len(found) == len(messages), "commit without the messages of all tasks"
         write_ids = {message.write_id for message in found}
@@ -175,18 +188,24 @@ class _Writer:
         try:
             done = publish(
                 self.options.client,
-                transactional_id=name,
+                transactional_id=f"{name}-{self.options.topic}" if per_topic and self.options.topic else name,
                 group_id=name,
                 batch_id=batch_id,
-                metadata=what,
+                metadata=note.to_text(),
                 batches=lambda: (batch for message in found for batch in message.batches()),
                 settings=self.options.publish,
+                recognise=recognise,
             )
         except TOLD as error:
             raise _plain(f"{what} was not published: {error}") from None
         if done.already:
             logger.warning("barnabas: %s was committed by an earlier attempt and is not written again", what)
         return done
+
+    @property
+    def target(self) -> str:
+        """Where rows go: a topic, or what says that a column tells."""
+        return self.options.topic if self.options.topic is not None else COLUMN
 
     def delete_files(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """The spool files of these messages, as far as they are still there."""
@@ -239,7 +258,29 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         if not any(isinstance(message, BatchMessage) for message in messages):
             raise _plain(NOT_CONTINUOUS)
         query_id = next(message.write_id for message in messages if isinstance(message, BatchMessage))
-        done = self.publish(messages, batchId, self._what(query_id, batchId))
+        checkpoint = Checkpoint(self.options.checkpoint_location)
+        note = Note(self._what(query_id, batchId), self.target, checkpoint.plan_of(batchId))
+        group_id = f"{self.options.transactional_id_prefix}-{query_id}"
+        is_first = False
+
+        def recognise(committed: Mapping[str, Committed]) -> Decision:
+            nonlocal is_first
+            decision = recognise_micro_batch(
+                committed,
+                batchId,
+                note,
+                _topics_of(messages),
+                published_before=lambda: checkpoint.published_before(batchId),
+                on_uncertain=self.options.on_uncertain_batch,
+            )
+            if not committed and decision.commits_number:
+                is_first = True
+                checkpoint.note(BEGUN, group_id, batchId)
+            return decision
+
+        done = self.publish(messages, batchId, note, per_topic=False, recognise=recognise)
+        if is_first:
+            checkpoint.note(DONE, group_id, batchId)
         self.clean_up(messages, done.last_committed(batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -258,12 +299,25 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
         self.write_id = options.write_id or uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchMessage:
-        return self.encode(iterator, self.write_id, self.options.batch_id, self._what())
+        message = self.encode(iterator, self.write_id, self.options.batch_id, self._what())
+        context = TaskContext.get()
+        assert context is not None, "write is called in tasks"
+        query_id, batch_id = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
+        if query_id is not None and batch_id is not None:
+            message.origin = f"batch {batch_id} of query {query_id}"
+        return message
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         if messages:
-            done = self.publish(messages, self.options.batch_id, self._what())
+            batch_id = self.options.batch_id
+            origins = {message.origin for message in messages if isinstance(message, BatchMessage)}
+            note = Note(self._what(), self.target, origin=max(origins, default=""))
+
+            def recognise(committed: Mapping[str, Committed]) -> Decision:
+                return recognise_write(committed, batch_id, note, _topics_of(messages), on_uncertain=self.options.on_uncertain_batch)
+
             is_named = self.options.write_id is not None  # else nobody will ever repeat it
+            done = self.publish(messages, batch_id, note, per_topic=is_named, recognise=recognise)
             self.clean_up(messages, done.last_committed(self.options.batch_id) if is_named else None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

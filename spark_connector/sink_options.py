@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from protocol.compression import Codec
 from spark_connector.options import ClientOptions, OptionError, OptionValues, client_options, refuse_unknown
 from spark_connector.publishing import PublishSettings
+from spark_connector.recognition import FAIL, SKIP_IT, WRITE_IT
 
 KIBIBYTE = 1 << 10
 
-KNOWN = ("topic", "writeId", "batchId", "spoolDirectory", "inlineBytes", "transactionalIdPrefix")
+KNOWN = ("topic", "writeId", "batchId", "onUncertainBatch", "spoolDirectory", "inlineBytes", "transactionalIdPrefix")
 MEANINGLESS = ("checkpointLocation", "queryName", "path", "includeHeaders", "truncate", "numRows")
 # Of Spark: `false` and absence are fine, anything else is a mode in which the checkpoint may run behind the sink by more than a batch.
 REFUSED_MODES = {
@@ -40,7 +41,8 @@ class SinkOptions:
     """All options of the sink, checked.
 
     topic: for rows that have no column `topic`. write_id: names a batch write, so that a repeated one is skipped. batch_id: numbers the writes
-    of one name, which come in this order (foreachBatch): one whose number was reached is skipped. spool_directory: where
+    of one name, which come in this order (foreachBatch): one whose number was reached is skipped. on_uncertain_batch: what to do where nobody
+    can tell whether a batch was written before. spool_directory: where
     tasks put what is too large for their message to the driver, None for the place beside the checkpoint. inline_bytes: what is not too
     large, for one task.
     """
@@ -50,6 +52,7 @@ class SinkOptions:
     topic: str | None = None
     write_id: str | None = None
     batch_id: int = 0
+    on_uncertain_batch: str = FAIL
     spool_directory: str | None = None
     checkpoint_location: str | None = None
     query_name: str | None = None
@@ -75,6 +78,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         topic=_topic(given.text("topic")),
         write_id=_write_id(given.text("writeId")),
         batch_id=given.number("batchId", SinkOptions.batch_id),
+        on_uncertain_batch=given.choice("onUncertainBatch", (FAIL, WRITE_IT, SKIP_IT)),
         spool_directory=given.text("spoolDirectory"),
         checkpoint_location=given.text("checkpointLocation"),
         query_name=given.text("queryName"),

@@ -135,7 +135,7 @@ def join_uri(uri: str, *names: str) -> str:
     return "/".join((base.rstrip("/"), *map(quote, names))) + mark + settings
 
 
-def _opened(uri: str) -> tuple[Any, str]:
+def opened(uri: str) -> tuple[Any, str]:
     """File system and path in it."""
     scheme = urlsplit(uri).scheme
     if not scheme and not os.path.isabs(uri):
@@ -158,7 +158,7 @@ def _first_line(error: Exception) -> str:
 
 def list_spool(directory_uri: str) -> list[str]:
     """The URIs of the whole files in a batch's directory, by name; none where it isn't there."""
-    file_system, path = _opened(directory_uri)
+    file_system, path = opened(directory_uri)
     found = file_system.get_file_info(arrow_fs.FileSelector(path, allow_not_found=True))
     return [
         join_uri(directory_uri, info.base_name) for info in sorted(found, key=lambda info: info.path) if info.base_name.endswith(SUFFIX)
@@ -167,7 +167,7 @@ def list_spool(directory_uri: str) -> list[str]:
 
 def delete_directory(uri: str) -> None:
     """Remove a batch's directory and all in it; nothing where it isn't there. Raises: OSError, SpoolError."""
-    file_system, path = _opened(uri)
+    file_system, path = opened(uri)
     if file_system.get_file_info(path).type == arrow_fs.FileType.NotFound:
         return
     try:
@@ -178,7 +178,7 @@ def delete_directory(uri: str) -> None:
 
 def delete_batches(directory_uri: str, last: int) -> None:
     """Remove the directories of a write's batches up to the number `last`. Raises: OSError, SpoolError."""
-    file_system, path = _opened(directory_uri)
+    file_system, path = opened(directory_uri)
     for info in file_system.get_file_info(arrow_fs.FileSelector(path, allow_not_found=True)):
         if info.base_name.isdigit() and int(info.base_name) <= last:
             delete_directory(join_uri(directory_uri, info.base_name))
@@ -191,7 +191,7 @@ def is_local(uri: str) -> bool:
 
 def delete_spool(uri: str) -> None:
     """Remove one file; nothing where it isn't there. Raises: OSError, SpoolError."""
-    file_system, path = _opened(uri)
+    file_system, path = opened(uri)
     _delete(file_system, path)
 
 
@@ -217,7 +217,7 @@ class SpoolWriter:
         self.uri = join_uri(directory_uri, name + SUFFIX)
         self.batch_count = 0
         self.byte_count = 0
-        self._file_system, self._path = _opened(self.uri)
+        self._file_system, self._path = opened(self.uri)
         renames = self._file_system.type_name in RENAMING
         self._written_path = self._path + PARTIAL_SUFFIX if renames else self._path
         try:
@@ -277,7 +277,7 @@ def read_spool(uri: str) -> Iterator[EncodedBatch]:
 
     Raises: SpoolError where the file is missing, cut off or damaged.
     """
-    file_system, path = _opened(uri)
+    file_system, path = opened(uri)
     try:
         batch_count, end = _trailer_of(file_system, path, uri)
         with file_system.open_input_stream(path, compression=None, buffer_size=BUFFER_BYTES) as stream:

@@ -4,7 +4,7 @@
 Order of use:
 
     begin()      InitProducerId: fences whoever had the id before, aborts what was left open, gives a new epoch
-    committed()  what the group has committed; waits for nothing that is still open (KIP-447, require_stable)
+    committed()  what the group has committed, by topic; waits for nothing that is still open (KIP-447, require_stable)
     send(batch)  AddPartitionsToTxn where the partition is new, Produce, as soon as a request is full; waits when enough are under way
     commit(...)  AddOffsetsToTxn, TxnOffsetCommit, the answers that are still to come, EndTxn
     abort()      instead of commit
@@ -58,6 +58,7 @@ from spark_connector.connection import (
 )
 from spark_connector.offsets import PartitionName
 from spark_connector.options import ClientOptions
+from spark_connector.recognition import Committed, note_of
 from spark_connector.spool import EncodedBatch
 
 ALL_REPLICAS = -1  # as acks
@@ -257,13 +258,14 @@ class TransactionalProducer:
         self._producer = Producer(-1, -1)
         self._sequences: dict[PartitionName, int] = {}
         self._added: set[PartitionName] = set()
+        self._has_offsets = False
         self._under_way: dict[int, _Leader] = {}
         self.record_count = self.byte_count = 0
 
     @property
     def is_open(self) -> bool:
-        """Whether the transaction may have something that has to be ended: a partition was added, or may have been."""
-        return bool(self._added)
+        """Whether the transaction may have something that has to be ended: a partition or the group was added, or may have been."""
+        return bool(self._added) or self._has_offsets
 
     # --- the steps
 
@@ -286,17 +288,18 @@ class TransactionalProducer:
         self._check(code, f"transactional id {self._transactional_id!r}")
         self._producer = Producer(answer.producer_id, answer.producer_epoch)
 
-    def committed(self) -> int:
-        """The highest offset that the group has committed on any partition, -1 for none. Raises PassingError while one is being committed."""
+    def committed(self) -> dict[str, Committed]:
+        """The number and the note that the group has committed, by topic. Raises PassingError while one is being committed."""
         answer = self._coordinator(GROUP).request(OffsetFetchRequest(group_id=self._group_id, topics=None, require_stable=True))
         what = f"group {self._group_id!r}"
         self._check(answer.error_code, what)
-        highest = -1
+        found: dict[str, Committed] = {}
         for topic in answer.topics:
             for partition in topic.partitions:
                 self._check(partition.error_code, what)
-                highest = max(highest, partition.committed_offset)
-        return highest
+                if partition.partition_index == 0 and partition.committed_offset >= 0:
+                    found[topic.name] = Committed(partition.committed_offset, note_of(partition.metadata))
+        return found
 
     def send(self, batch: EncodedBatch) -> None:
         """Put the batch into its leader's next request. Its bytes are used until they are sent, which `commit` sees to at the latest."""
@@ -313,14 +316,14 @@ class TransactionalProducer:
         self.record_count += batch.record_count
         self.byte_count += len(batch.data)
 
-    def commit(self, topic: str, offset: int, metadata_text: str) -> None:
-        """Commit all that was sent, together with `offset` as the group's on the topic's partition 0.
+    def commit(self, topics: Iterable[str], offset: int, metadata_text: str) -> None:
+        """Commit all that was sent, together with `offset` as the group's on partition 0 of each of the topics.
 
         Raises: PassingError also where the answer is lost: then only `committed` can say whether it happened.
         """
         for node, leader in self._under_way.items():
             self._send_out(node, leader)
-        self._commit_offset(topic, offset, metadata_text)
+        self._commit_offset(sorted(set(topics)), offset, metadata_text)
         for node, leader in self._under_way.items():
             while leader.sent:
                 self._receive(node, leader)
@@ -358,8 +361,9 @@ class TransactionalProducer:
 
     # --- parts of them
 
-    def _commit_offset(self, topic: str, offset: int, metadata_text: str) -> None:
+    def _commit_offset(self, topics: Sequence[str], offset: int, metadata_text: str) -> None:
         what = f"group {self._group_id!r}"
+        self._has_offsets = True  # before it is sure: an answer may be lost
         added = self._coordinator(TRANSACTION).request(
             AddOffsetsToTxnRequest(
                 transactional_id=self._transactional_id,
@@ -382,7 +386,7 @@ class TransactionalProducer:
                 generation_id=-1,
                 member_id="",
                 group_instance_id=None,
-                topics=[topic_kind(name=topic, partitions=[partition])],
+                topics=[topic_kind(name=topic, partitions=[partition]) for topic in topics],
             )
         )
         for each in answer.topics:

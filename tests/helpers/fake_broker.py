@@ -289,6 +289,8 @@ class FakeTransaction:
     partitions: set[tuple[str, int]] = field(default_factory=set)
     written: dict[tuple[str, int], list[Record]] = field(default_factory=dict)
     offset: int | None = None
+    group: str = ""
+    notes: dict[str, tuple[int, str]] = field(default_factory=dict)  # by topic
 
 
 @dataclass
@@ -306,7 +308,8 @@ class FakeCluster:
     disturb: Callable[[int, Any], int | None] = lambda node, request: None
     requests: list[tuple[int, Any]] = field(default_factory=list)
     committed: dict[tuple[str, int], list[Record]] = field(default_factory=dict)
-    offsets: dict[str, int] = field(default_factory=dict)  # by group, its highest
+    offsets: dict[str, int] = field(default_factory=dict)  # by group, what it committed last
+    notes: dict[str, dict[str, tuple[int, str]]] = field(default_factory=dict)  # by group and topic: offset and metadata
     aborted: int = 0  # how many transactions with something in them
     creates: bool = True  # topics that are missing, with one partition
 
@@ -456,14 +459,16 @@ class FakeCluster:
     def _commit_offset(self, node: int, request: Any, code: int) -> Any:
         assert node == self.nodes
         state, fenced = self._state(request.transactional_id, request.producer_id, request.producer_epoch)
-        (topic,) = request.topics
-        (part,) = topic.partitions
-        if not (code or fenced):
-            assert request.group_id == request.transactional_id, "tests use one name for both"
-            state.offset = part.committed_offset
         kind = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
-        answered = kind.TxnOffsetCommitResponsePartition(partition_index=part.partition_index, error_code=code or fenced)
-        return TxnOffsetCommitResponse(throttle_time_ms=0, topics=[kind(name=topic.name, partitions=[answered])])
+        topics = []
+        for topic in request.topics:
+            (part,) = topic.partitions
+            if not (code or fenced):
+                state.group, state.offset = request.group_id, part.committed_offset
+                state.notes[topic.name] = part.committed_offset, part.committed_metadata
+            answered = kind.TxnOffsetCommitResponsePartition(partition_index=part.partition_index, error_code=code or fenced)
+            topics.append(kind(name=topic.name, partitions=[answered]))
+        return TxnOffsetCommitResponse(throttle_time_ms=0, topics=topics)
 
     def _end(self, node: int, request: Any, code: int) -> Any:
         assert node == 1
@@ -477,19 +482,21 @@ class FakeCluster:
             for partition, records in state.written.items():
                 self.committed.setdefault(partition, []).extend(records)
             if state.offset is not None:
-                self.offsets[name] = state.offset
+                self.offsets[state.group] = state.offset
+                self.notes.setdefault(state.group, {}).update(state.notes)
         elif state.partitions:
             self.aborted += 1
-        state.partitions, state.written, state.offset = set(), {}, None
+        state.partitions, state.written, state.offset, state.notes = set(), {}, None, {}
 
     def _fetch_offsets(self, node: int, request: Any, code: int) -> Any:
         assert node == self.nodes and request.topics is None and request.require_stable
         kind = OffsetFetchResponse.OffsetFetchResponseTopic
+        known = self.notes.get(request.group_id, {"t": (self.offsets[request.group_id], "")} if request.group_id in self.offsets else {})
         topics = []
-        if request.group_id in self.offsets:
+        for topic, (offset, text) in known.items():
             part = kind.OffsetFetchResponsePartition(
-                partition_index=0, committed_offset=self.offsets[request.group_id], committed_leader_epoch=-1, metadata="",
+                partition_index=0, committed_offset=offset, committed_leader_epoch=-1, metadata=text,
                 error_code=code if code == Code.UNSTABLE_OFFSET_COMMIT else 0,
             )  # fmt: skip
-            topics = [kind(name="t", partitions=[part])]
+            topics.append(kind(name=topic, partitions=[part]))
         return OffsetFetchResponse(throttle_time_ms=0, error_code=0 if code == Code.UNSTABLE_OFFSET_COMMIT else code, topics=topics)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +27,7 @@ from protocol.records import NewRecord, encode_batch
 from spark_connector.connection import ClientError
 from spark_connector.options import ClientOptions
 from spark_connector.publishing import Publication, Publisher, PublishError, PublishSettings
+from spark_connector.recognition import SKIP, WRITE, Committed, Decision, Note, UncertainBatchError
 from spark_connector.spool import EncodedBatch, SpoolError
 
 TOPIC, NAME = "t", "query"
@@ -291,3 +292,44 @@ def test_one_publisher_for_several_names(cluster: FakeCluster) -> None:
         for name in ("one", "two", "one"):
             done = publisher.publish(transactional_id=name, group_id=name, batch_id=0, metadata="", batches=lambda: [encoded(0, b"a")])
     assert done.already and cluster.offsets == {"one": 1, "two": 1}
+
+
+def test_a_number_is_committed_for_each_topic_with_its_note(cluster: FakeCluster) -> None:
+    publish(cluster, 3, encoded(0, b"a"), encoded(0, b"b", topic="u"))
+    assert cluster.notes == {NAME: {TOPIC: (4, "m"), "u": (4, "m")}}
+
+
+def test_who_decides_is_told_what_the_group_has_and_is_obeyed(cluster: FakeCluster) -> None:
+    told: list[dict[str, Committed]] = []
+
+    def publish_as(batch_id: int, decision: Decision) -> Publication:
+        def recognise(committed: Mapping[str, Committed]) -> Decision:
+            told.append(dict(committed))
+            return decision
+
+        with publisher_for(cluster) as publisher:
+            return publisher.publish(
+                transactional_id=NAME,
+                group_id=NAME,
+                batch_id=batch_id,
+                metadata="m",
+                batches=lambda: [encoded(0, b"%d" % batch_id)],
+                recognise=recognise,
+            )
+
+    assert not publish_as(6, WRITE).already
+    assert publish_as(7, Decision(False, True, frozenset({TOPIC}))).already, "the number alone"
+    assert publish_as(3, SKIP).already
+    assert not publish_as(2, Decision(True, True, frozenset({"u"}))).already, "numbers are set back"
+    assert told == [{}] + [{TOPIC: Committed(number, Note("m"))} for number in (7, 8, 8)]
+    assert cluster.notes[NAME] == {TOPIC: (3, "m"), "u": (3, "m")}
+    assert cluster.values(TOPIC) == [b"6", b"2"]
+    with pytest.raises(UncertainBatchError), publisher_for(cluster) as publisher:
+        publisher.publish(
+            transactional_id=NAME, group_id=NAME, batch_id=9, metadata="", batches=lambda: [encoded(0, b"x")], recognise=_in_doubt
+        )
+    assert cluster.values(TOPIC) == [b"6", b"2"] and not cluster.aborted
+
+
+def _in_doubt(committed: Mapping[str, Committed]) -> Decision:
+    raise UncertainBatchError("in doubt")

@@ -1,0 +1,234 @@
+"""What makes a write the same write: the topic, the query, the number, the plan. Nothing is lost or doubled without a word.
+
+Checkpoints are copied, restored from older copies and used with another topic; the group of a query is forgotten; foreachBatch writes to
+several topics.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from confluent_kafka.admin import AdminClient
+from helpers.e2e_clients import create_topic, send_all, unique, values_of
+from helpers.spark_driver import through_slow_starts
+
+from barnabas import BrokerProcess
+from spark_connector.checkpoint import NAME
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+
+class Copying:
+    """A streaming query that copies what its source has, three records a batch, with one checkpoint."""
+
+    def __init__(self, spark: SparkSession, broker: BrokerProcess, checkpoint: Path) -> None:
+        self.spark, self.servers, self.checkpoint = spark, broker.bootstrap_servers, checkpoint
+        self.source = create_topic(self.servers, "source")
+        self.sent = 0
+
+    def send(self, count: int) -> list[bytes]:
+        """More records; gives all that there are."""
+        send_all(self.servers, self.source, [b"%03d" % number for number in range(self.sent, self.sent + count)])
+        self.sent += count
+        return self.all
+
+    @property
+    def all(self) -> list[bytes]:
+        return [b"%03d" % number for number in range(self.sent)]
+
+    def rows(self) -> DataFrame:
+        reader = self.spark.readStream.format("barnabas").option("kafka.bootstrap.servers", self.servers)
+        return reader.options(subscribe=self.source, startingOffsets="earliest", maxOffsetsPerTrigger="3").load()
+
+    def run(self, topic: str | None = None, *, columns: str = "value", checkpoint: Path | None = None, **options: str) -> StreamingQuery:
+        writer = self.rows().selectExpr(*columns.split(";")).writeStream.format("barnabas").trigger(availableNow=True)
+        writer = writer.option("kafka.bootstrap.servers", self.servers).option("checkpointLocation", str(checkpoint or self.checkpoint))
+        writer = writer.options(**options) if topic is None else writer.options(topic=topic, **options)
+        return through_slow_starts(lambda: _finished(writer.start()))
+
+    def run_each(self, write: Callable[[DataFrame, int], None]) -> StreamingQuery:
+        """With foreachBatch."""
+        writer = self.rows().select("value").writeStream.foreachBatch(write).trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        return through_slow_starts(lambda: _finished(writer.start()))
+
+    def forget_last(self) -> None:
+        """As if the driver had died before Spark wrote that its last batch was done."""
+        commits = self.checkpoint / "commits"
+        last = max(int(path.name) for path in commits.glob("[0-9]*"))
+        for path in (commits / str(last), commits / f".{last}.crc"):
+            path.unlink()
+
+
+def _finished(query: StreamingQuery) -> StreamingQuery:
+    assert query.awaitTermination(600), "the query does not end"
+    return query
+
+
+def fails(run: Callable[[], object], says: str) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    with pytest.raises(StreamingQueryException) as caught:
+        run()
+    assert re.search(says, str(caught.value)), str(caught.value)
+
+
+@pytest.fixture
+def query(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> Copying:
+    return Copying(spark, broker, tmp_path / "checkpoint")
+
+
+def topic_of(query: Copying, name: str) -> str:
+    return create_topic(query.servers, name)
+
+
+def write_to(frame: DataFrame, servers: str, topic: str | None, name: str, batch_id: int | None) -> None:
+    writer = frame.write.format("barnabas").mode("append").option("kafka.bootstrap.servers", servers).option("writeId", name)
+    writer = writer if topic is None else writer.option("topic", topic)
+    (writer if batch_id is None else writer.option("batchId", str(batch_id))).save()
+
+
+def test_for_each_batch_writes_to_two_topics(query: Copying) -> None:
+    one, two = topic_of(query, "one"), topic_of(query, "two")
+    name = unique("write")
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        for topic in (one, two):
+            write_to(frame, query.servers, topic, name, batch_id)
+
+    expected = query.send(6)
+    query.run_each(write)
+    query.forget_last()
+    expected = query.send(3)
+    query.run_each(write)
+    assert values_of(query.servers, one) == values_of(query.servers, two) == expected
+
+
+def test_a_constant_name_without_numbers_is_refused_at_the_second_batch(query: Copying) -> None:
+    topic, name = topic_of(query, "sink"), unique("write")
+    query.send(6)
+    fails(
+        lambda: query.run_each(lambda frame, batch_id: write_to(frame, query.servers, topic, name, None)),
+        "by batch 0 of query .*, and this is batch 1 of query .*give the batch's id as batchId",
+    )
+    assert values_of(query.servers, topic) == query.all[:3]
+
+
+def test_two_writes_with_topics_in_a_column_are_not_taken_for_one(query: Copying) -> None:
+    one, two = topic_of(query, "one"), topic_of(query, "two")
+    name = unique("write")
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        for topic in (one, two):
+            write_to(frame.selectExpr("value", f"'{topic}' AS topic"), query.servers, None, name, batch_id)
+
+    query.send(3)
+    fails(lambda: query.run_each(write), "two writes whose rows have their topic in a column need a writeId each")
+    assert values_of(query.servers, one) == query.all and values_of(query.servers, two) == []
+
+
+def test_topics_in_a_column_and_a_batch_that_is_run_again(query: Copying) -> None:
+    one, two = topic_of(query, "one"), topic_of(query, "two")
+    columns = f"value;IF(CAST(value AS STRING) < '004', '{one}', '{two}') AS topic"
+    query.send(6)
+    query.run(columns=columns)
+    query.forget_last()
+    expected = query.send(3)
+    query.run(columns=columns)
+    assert values_of(query.servers, one) == expected[:4] and values_of(query.servers, two) == expected[4:]
+
+
+def test_a_query_goes_on_with_another_topic(query: Copying) -> None:
+    """Once after a batch that was committed without Spark knowing, once after one that was not."""
+    old, new = topic_of(query, "old"), topic_of(query, "new")
+    query.send(6)
+    query.run(old)
+    query.forget_last()
+    expected = query.send(6)
+    query.run(new)
+    assert values_of(query.servers, old) == expected[:6] and values_of(query.servers, new) == expected[6:]
+    expected = query.send(3)
+    query.run(old)
+    assert values_of(query.servers, old) == expected[:6] + expected[12:]
+
+
+def test_a_copied_checkpoint_is_refused_when_both_go_on(query: Copying, tmp_path: Path) -> None:
+    one, two = topic_of(query, "one"), topic_of(query, "two")
+    query.send(3)
+    query.run(one)
+    shutil.copytree(query.checkpoint, tmp_path / "copy")
+    expected = query.send(3)
+    query.run(one)
+    fails(lambda: query.run(two, checkpoint=tmp_path / "copy"), f"committed already, to topic '{one}', and it was planned another time")
+    assert values_of(query.servers, two) == []
+    query.run(two, checkpoint=tmp_path / "copy", onUncertainBatch="write")
+    assert (values_of(query.servers, one), values_of(query.servers, two)) == (expected, expected[3:])
+
+
+def test_a_checkpoint_that_was_restored_from_an_older_copy(query: Copying, tmp_path: Path) -> None:
+    """The first batches that it plans anew have numbers that are taken, and other rows."""
+    topic = topic_of(query, "sink")
+    query.send(3)
+    query.run(topic)
+    shutil.copytree(query.checkpoint, tmp_path / "backup")
+    query.send(6)
+    query.run(topic)
+    written = query.all
+    shutil.rmtree(query.checkpoint)
+    shutil.copytree(tmp_path / "backup", query.checkpoint)
+    query.send(1)
+    fails(lambda: query.run(topic), "batch 2 of this query is committed already, and Spark repeats no batch but its last")
+    assert values_of(query.servers, topic) == written
+    query.run(topic, onUncertainBatch="skip")
+    assert values_of(query.servers, topic) == query.all, "batches 1 and 2 were left out, and had the same rows here"
+    query.run(topic)
+    assert values_of(query.servers, topic) == query.all
+    shutil.rmtree(query.checkpoint)
+    shutil.copytree(tmp_path / "backup", query.checkpoint)
+    query.run(topic, onUncertainBatch="write")
+    assert values_of(query.servers, topic) == query.all + query.all[3:], "on the user's word"
+    query.send(3)
+    query.run(topic)
+    assert values_of(query.servers, topic)[-3:] == query.all[-3:], "numbers go on from where they were set back to"
+
+
+@pytest.mark.parametrize("on_uncertain", ["write", "skip"])
+def test_a_group_that_was_forgotten_is_told(query: Copying, on_uncertain: str) -> None:
+    """As when the query was down for longer than offsets.retention.minutes, while its last batch was committed without Spark knowing."""
+    topic = topic_of(query, "sink")
+    query.send(3)
+    query_id = query.run(topic).id
+    assert (query.checkpoint / NAME).exists()
+    query.forget_last()
+    client = AdminClient({"bootstrap.servers": query.servers, "log_level": 2})
+    for future in client.delete_consumer_groups([f"barnabas-spark-{query_id}"]).values():
+        future.result(30)
+    fails(lambda: query.run(topic), r"the checkpoint says that this query published.*offsets\.retention\.minutes.*onUncertainBatch=write")
+    assert values_of(query.servers, topic) == query.all
+    query.run(topic, onUncertainBatch=on_uncertain)
+    again = query.all if on_uncertain == "write" else []
+    assert values_of(query.servers, topic) == query.all + again
+    first = query.all
+    query.send(3)
+    query.run(topic)
+    assert values_of(query.servers, topic) == first + again + query.all[3:]
+
+
+def test_a_query_whose_first_batches_have_no_rows_is_no_doubt(query: Copying) -> None:
+    topic = topic_of(query, "sink")
+    columns = "IF(CAST(value AS STRING) >= '006', value, NULL) AS value"
+    writer = query.rows().selectExpr(columns).where("value IS NOT NULL").writeStream.format("barnabas").trigger(availableNow=True)
+    writer = writer.options(topic=topic, checkpointLocation=str(query.checkpoint)).option("kafka.bootstrap.servers", query.servers)
+    query.send(9)
+    through_slow_starts(lambda: _finished(writer.start()))
+    assert values_of(query.servers, topic) == query.all[6:]
