@@ -7,6 +7,7 @@ the first request: a client that was just made can be pickled.
 
 from __future__ import annotations
 
+import base64
 import math
 import re
 import struct
@@ -112,6 +113,7 @@ class Client:
     def __init__(self, options: ClientOptions) -> None:
         self.options = options
         self._leaders: dict[PartitionName, int] = {}
+        self.topic_ids: dict[str, str] = {}  # as the last Metadata told, in Kafka's form; none of brokers before 2.8
         self._connections = Connections(options, _SPOKEN)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -157,6 +159,9 @@ class Client:
     def _metadata(self, topics: list[str] | None, *, missing_ok: bool = False, create: bool = False) -> list[Any]:
         answer = metadata(self._connections, topics, create=create)
         for topic in answer.topics:
+            topic_id = getattr(topic, "topic_id", None)
+            if topic_id is not None and topic_id.int and not topic.error_code:
+                self.topic_ids[topic.name] = base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
             for partition in topic.partitions:
                 self._leaders[PartitionName(topic.name, partition.partition_index)] = partition.leader_id
         if topics is not None:

@@ -94,7 +94,7 @@ def spoken(lowest: int, highest: int, answer: Any) -> Spoken:
 Vocabulary = dict[type, Spoken]
 COMMON: Vocabulary = {
     ApiVersionsRequest: spoken(0, 0, ApiVersionsResponse),
-    MetadataRequest: spoken(1, 8, MetadataResponse),
+    MetadataRequest: spoken(1, 12, MetadataResponse),  # ids of topics come with 10
 }
 
 

@@ -7,8 +7,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+ID_MARK = "#"
 LATEST, EARLIEST = -1, -2  # as offsets in Spark's JSON, and as timestamps in Kafka's ListOffsets
 
 
@@ -61,12 +63,26 @@ class OffsetSpec:
 Offsets = dict[PartitionName, int]
 
 
-def offsets_as_json(offsets: Mapping[PartitionName, int]) -> dict[str, dict[str, int]]:
-    """Offsets in the form of the options, always in the same order: Spark compares a stream's offsets as strings."""
+def offsets_as_json(offsets: Mapping[PartitionName, int], topic_ids: Mapping[str, str] = MappingProxyType({})) -> dict[str, dict[str, int]]:
+    """Offsets in the form of the options, always in the same order: Spark compares a stream's offsets as strings.
+
+    A topic's id stands behind its name, as of a topic that has no partitions:
+
+        {"orders": {"0": 23, "1": 42}, "orders#Wn6bYRCbTMSDfkHvvvTvJQ": {}}
+
+    No topic's name has a `#`. Spark's own Kafka source reads a map of topics to maps of partitions, in
+    which such a topic has nothing: so a query with this checkpoint can go on there, and come back.
+    """
     topics: dict[str, dict[str, int]] = {}
     for name in sorted(offsets):
         topics.setdefault(name.topic, {})[str(name.partition)] = offsets[name]
+    topics.update({f"{topic}{ID_MARK}{topic_ids[topic]}": {} for topic in list(topics) if topic in topic_ids})
     return topics
+
+
+def topic_ids_of_json(topics: Mapping[str, Any]) -> dict[str, str]:
+    """The ids of topics that `offsets_as_json` was given."""
+    return dict(name.split(ID_MARK, 1) for name in topics if ID_MARK in name)
 
 
 def offsets_of_json(topics: Mapping[str, Any]) -> Offsets:

@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 from spark_connector.client import Client, ClientError
 from spark_connector.encoding import EncodingError
 from spark_connector.filters import Condition, Narrowing, narrow
-from spark_connector.offsets import OffsetRange, offsets_as_json, offsets_of_json
+from spark_connector.offsets import OffsetRange, offsets_as_json, offsets_of_json, topic_ids_of_json
 from spark_connector.options import OptionError, SourceOptions, includes_headers, parse_source_options
 from spark_connector.planning import plan
 from spark_connector.reading import DamageError, DataLossError, read_range
@@ -172,7 +172,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def initialOffset(self) -> dict[str, Any]:
         with plainly(*TOLD):
-            return offsets_as_json(self._planner.initial())
+            return offsets_as_json(self._planner.initial(), self._planner.topic_ids)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         trigger = self.options.trigger
@@ -184,13 +184,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """Spark knows no limit that is both a minimum and a maximum: what it hands over says whether limits hold, the options say which."""
         trigger = self.options.trigger
         limited = not isinstance(limit, ReadAllAvailable)
+        begin = offsets_of_json(start)
         with plainly(*TOLD):
             end = self._planner.latest(
-                offsets_of_json(start),
+                begin,
+                topic_ids=topic_ids_of_json(start),
                 max_offsets=trigger.max_offsets if limited else None,
                 min_offsets=trigger.min_offsets if limited else None,
             )
-        return offsets_as_json(end)
+        # Spark compares texts: where there is nothing new it has to be the same one, with ids or without.
+        return start if end == begin else offsets_as_json(end, self._planner.topic_ids)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         newest = self._planner.newest
@@ -202,7 +205,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         with plainly(*TOLD):
-            ranges = self._planner.ranges(offsets_of_json(start), offsets_of_json(end))
+            ranges = self._planner.ranges(offsets_of_json(start), offsets_of_json(end), topic_ids=topic_ids_of_json(end))
         return [RangePartition(each) for each in ranges] or [RangePartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

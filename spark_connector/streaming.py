@@ -5,20 +5,32 @@ read_committed no end is beyond the last stable offset, so that all of a batch i
 
 The start of a query's first batch is not written to the checkpoint, only its end is. So where a query begins at the end of a partition's log,
 the first batch ends there too and has nothing of it: what comes later belongs to the second batch, also if the query stops in between.
+
+A topic that was deleted and made again has another id. Offsets carry the ids that they were read
+under, so a query notices that under another id they mean nothing. Brokers that give no ids, and
+offsets without (those of Spark's own Kafka source), change nothing.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 from spark_connector.client import Client, ClientError, UnknownTopicError
+from spark_connector.connection import UNKNOWN_TOPIC_PATIENCE_MS
 from spark_connector.offsets import EARLIEST, LATEST, OffsetRange, Offsets, PartitionName, divide, share_of_limit
 from spark_connector.options import SourceOptions
 from spark_connector.planning import partitions_to_read, resolve, wait_for_open_transactions
 from spark_connector.reading import DELETED, DataLossError, not_read
 from spark_connector.waiting import logger
+
+NOT_THE_SAME = "records of the topic that was deleted are lost as far as they were not read"
+
+
+def _made_again(topic: str) -> str:
+    return f"topic {topic!r} was deleted and made again, since it has another id"
 
 
 class StreamPlanner:
@@ -37,6 +49,7 @@ class StreamPlanner:
         self._batch_at: float | None = None  # when an end was last chosen
         self._told_missing: set[str] = set()
         self._replays = True  # until the first batch was planned
+        self._seen_ids: dict[str, str] = {}  # by topic, for offsets that carry none
 
     def initial(self) -> Offsets:
         """Where a query without checkpoint begins: the same offsets however often it is asked. Raises OptionError, ClientError."""
@@ -51,19 +64,35 @@ class StreamPlanner:
                 found = {name: min(offset, ends[name]) for name, offset in found.items() if name in ends}
             self._initial = found
             self._held = {name: offset for name, offset in found.items() if offset >= ends[name]}
+            self._seen_ids = dict(self.topic_ids)
         return self._initial
 
-    def latest(self, start: Offsets, *, max_offsets: int | None = None, min_offsets: int | None = None) -> Offsets:
+    def latest(
+        self,
+        start: Offsets,
+        *,
+        topic_ids: Mapping[str, str] = MappingProxyType({}),
+        max_offsets: int | None = None,
+        min_offsets: int | None = None,
+    ) -> Offsets:
         """Where the next batch ends; `start` itself where there is nothing, or not yet enough.
 
-        Takes:  max_offsets, how many to take at most (one of each partition that has any, at least); min_offsets, how many have to be there
-                unless the last batch is trigger.max_delay_ms ago.
-        Raises: DataLossError where partitions are gone or their log ends before `start`, and failOnDataLoss is true; ClientError.
+        A topic that was made again since is set back: its partitions end at 0, and begin there in the next batch.
+
+        Takes:  topic_ids, under which `start` was read; max_offsets, how many to take at most (one of each
+                partition that has any, at least); min_offsets, how many have to be there unless the last
+                batch is trigger.max_delay_ms ago.
+        Raises: DataLossError where partitions are gone, or a topic was made again, or their log ends before
+                `start`, and failOnDataLoss is true; ClientError.
         """
         newest = dict(self._available(start) if self._target is None else self._aimed_at(start, self._target))
         self._newest = dict(newest)
-        self._tell_of_lost(start, newest)
+        renewed = self._tell_of_renewed(start, {**self._seen_ids, **topic_ids})
+        self._seen_ids = dict(self.topic_ids)
+        self._tell_of_lost({name: offset for name, offset in start.items() if name.topic not in renewed}, newest)
         begins = start | self._begin_of_new(sorted(newest.keys() - start.keys()))
+        for name in [name for name in newest if name.topic in renewed]:
+            newest[name] = begins[name] = 0
         held, self._held = self._held, {}
         newest.update({name: offset for name, offset in held.items() if start.get(name) == offset and name in newest})
         sizes = {name: max(0, offset - begins[name]) for name, offset in newest.items()}
@@ -81,15 +110,20 @@ class StreamPlanner:
         self._target = self._available({})
 
     @property
+    def topic_ids(self) -> dict[str, str]:
+        """The ids of topics, as brokers told them last."""
+        return self._client.topic_ids
+
+    @property
     def newest(self) -> Offsets | None:
         """The ends of all partitions as they were seen last, for progress reports."""
         return self._newest
 
-    def ranges(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
+    def ranges(self, start: Offsets, end: Offsets, *, topic_ids: Mapping[str, str] = MappingProxyType({})) -> list[OffsetRange]:
         """One range for each task of a batch: the same for the same offsets, whenever and wherever it is asked.
 
         A partition that is not in `start` is a new one and begins at 0. The first batch of a process may be one that was planned before it: its
-        end is then made sure to be decided, and what is gone meanwhile is left out.
+        end is then made sure to be decided, and what is gone meanwhile is left out. So is what is of a topic that had another id, in topic_ids.
         Raises: DataLossError where something is gone and failOnDataLoss is true; OpenTransactionError, ClientError.
         """
         options = self._options
@@ -99,6 +133,11 @@ class StreamPlanner:
             for name in gone:
                 where = f"[{start.get(name, 0)}, {replayed.pop(name)})"
                 self._lost(f"{name} is gone, and {where} of it is in a batch that is run again", f"{name} {where}")
+            for topic in self._renewed({name.topic for name in replayed}, topic_ids):
+                names = [name for name in replayed if name.topic == topic]
+                told = f"{_made_again(topic)}, and offsets of the former are in a batch that is run again"
+                self._lost(told, ", ".join(f"{name} [{start.get(name, 0)}, {replayed.pop(name)})" for name in names), NOT_THE_SAME)
+                gone += names
             if options.read_committed:
                 end = end | wait_for_open_transactions(self._client, replayed, options.open_transactions)
             end = {name: offset for name, offset in end.items() if name not in gone}
@@ -172,6 +211,26 @@ class StreamPlanner:
         except UnknownTopicError:
             existing = self._client.partitions_of(topics, missing_ok=True)
         return sorted(set(names) - set(existing))
+
+    def _renewed(self, topics: Iterable[str], topic_ids: Mapping[str, str]) -> list[str]:
+        """Which topics have another id by now. Brokers are asked again for a while: one may lag behind, and tell of the former."""
+        begun = time.monotonic()
+        wanted = {topic: topic_ids[topic] for topic in sorted(topics) if topic in topic_ids}
+        while True:
+            renewed = [topic for topic, topic_id in wanted.items() if self.topic_ids.get(topic, topic_id) != topic_id]
+            if not renewed or (time.monotonic() - begun) * 1000 >= UNKNOWN_TOPIC_PATIENCE_MS:
+                return renewed
+            time.sleep(self._options.client.retry_backoff_ms / 1000)
+            self._client.partitions_of(renewed, missing_ok=True)
+
+    def _tell_of_renewed(self, start: Offsets, topic_ids: Mapping[str, str]) -> list[str]:
+        """Topics of which something was read, and that were made again since."""
+        renewed = self._renewed({name.topic for name, offset in start.items() if offset}, topic_ids)
+        for topic in renewed:
+            stands = ", ".join(f"{name} at {start[name]}" for name in sorted(start) if name.topic == topic)
+            self._lost(f"{_made_again(topic)}: the query stands in the former ({stands})", why=NOT_THE_SAME)
+            logger.warning("barnabas: topic %r is read from its beginning", topic)
+        return renewed
 
     def _is_subscribed(self, name: PartitionName) -> bool:
         subscription = self._options.subscription

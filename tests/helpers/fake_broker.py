@@ -12,6 +12,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -55,7 +56,7 @@ from protocol.records import Record, add_sequence, computed_crc, read_header, re
 SPEAKS = {
     FetchRequest.API_KEY: (FetchRequest, 4, 11),
     ListOffsetsRequest.API_KEY: (ListOffsetsRequest, 1, 5),
-    MetadataRequest.API_KEY: (MetadataRequest, 0, 8),
+    MetadataRequest.API_KEY: (MetadataRequest, 0, 12),
     ApiVersionsRequest.API_KEY: (ApiVersionsRequest, 0, 2),
 }
 PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
@@ -144,6 +145,7 @@ class FakeBroker:
     logs: dict[tuple[str, int], FakeLog]
     disturb: Callable[[Any], int | None] = lambda request: None
     requests: list[Any] = field(default_factory=list)
+    topic_ids: dict[str, uuid.UUID] = field(default_factory=dict)  # of a topic that is not in it brokers tell none
 
     HANG_UP = HANG_UP
 
@@ -184,7 +186,9 @@ class FakeBroker:
                 if topic == name
             ]
             error = code or (0 if name in existing else Code.UNKNOWN_TOPIC_OR_PARTITION)
-            topics.append(topic_kind(error_code=error, name=name, is_internal=name.startswith("__"), partitions=partitions))
+            topic_id = self.topic_ids.get(name)
+            internal = name.startswith("__")
+            topics.append(topic_kind(error_code=error, name=name, topic_id=topic_id, is_internal=internal, partitions=partitions))
         brokers = [MetadataResponse.MetadataResponseBroker(node_id=1, host="127.0.0.1", port=self.port, rack=None)]
         return MetadataResponse(throttle_time_ms=0, brokers=brokers, cluster_id="fake", controller_id=1, topics=topics)
 

@@ -83,7 +83,7 @@ def test_transactions(spark: SparkSession, broker: BrokerProcess, topic: str, tm
     assert last is not None
     assert query.batches == {0: [["c1", "c2"]], 1: [[], []], 2: [["c3"]]}
     # one record or more and a marker for each transaction that wrote to the partition
-    assert json.loads(last.sources[0].endOffset) == {topic: {"0": 2 + 10 + 4 + 2, "1": 2 + 2}}
+    assert json.loads(last.sources[0].endOffset)[topic] == {"0": 2 + 10 + 4 + 2, "1": 2 + 2}
 
 
 def test_a_running_query(spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
@@ -165,6 +165,26 @@ def test_a_topic_deleted_under_a_batch_that_is_run_again(spark: SparkSession, br
     query.run(failOnDataLoss="false")
     assert query.batches[1] == [numbers(2, 4) + numbers(12, 14), numbers(2, 4)]
     assert query.batches[2] == [numbers(4, 6)]
+
+
+def test_a_topic_that_was_deleted_and_made_again(spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
+    """It has more records than the former, so that no offset tells."""
+    from pyspark.errors import StreamingQueryException
+
+    publish(broker, topic, plain(0, 4))
+    query = Query(spark, broker, tmp_path, subscribe=topic, maxOffsetsPerTrigger="100")
+    query.run()
+    client = admin(broker)
+    for future in client.delete_topics([topic]).values():
+        future.result(30)
+    publish(broker, topic, plain(50, 60))
+    with pytest.raises(StreamingQueryException) as caught:
+        query.run()
+    assert f"topic '{topic}' was deleted and made again, since it has another id" in str(caught.value)
+    assert f"({topic}-0 at 2, {topic}-1 at 2)" in str(caught.value)
+    query.run(failOnDataLoss="false")
+    query.run()
+    assert query.values == numbers(0, 4) + numbers(50, 60)
 
 
 @pytest.mark.parametrize(

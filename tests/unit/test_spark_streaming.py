@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,7 +20,7 @@ from kafka.protocol.metadata import MetadataRequest
 from protocol.errors import Code
 from protocol.records import NewRecord, encode_batch
 from spark_connector.client import Client, ClientError
-from spark_connector.offsets import OffsetRange, Offsets, PartitionName
+from spark_connector.offsets import OffsetRange, Offsets, PartitionName, offsets_as_json, offsets_of_json, topic_ids_of_json
 from spark_connector.options import OpenTransactions, OptionError, parse_source_options
 from spark_connector.planning import plan
 from spark_connector.reading import DataLossError, read_range
@@ -492,3 +493,106 @@ def test_a_task_that_meets_an_open_transaction_waits_or_ends(broker: FakeBroker,
     seen.clear()
     with pytest.raises(DataLossError, match="ends at 4, before the end of the range"):
         read(9, OpenTransactions())
+
+
+# --- topics that were deleted and made again
+
+FIRST, SECOND = uuid.UUID(int=1), uuid.UUID(int=2)
+FIRST_ID, SECOND_ID = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
+
+
+@pytest.fixture
+def renewed(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> FakeBroker:
+    """A topic that was made again, and is longer by now than it ever was."""
+    monkeypatch.setattr("spark_connector.streaming.UNKNOWN_TOPIC_PATIENCE_MS", 20)
+    broker.topic_ids["t"] = SECOND
+    return broker
+
+
+def test_ids_stand_beside_offsets_where_spark_s_own_source_sees_nothing() -> None:
+    offsets = {T0: 23, T1: 7, U0: 1}
+    text = offsets_as_json(offsets, {"t": FIRST_ID, "other": SECOND_ID})
+    assert text == {"t": {"0": 23, "1": 7}, "u": {"0": 1}, f"t#{FIRST_ID}": {}}
+    assert offsets_of_json(text) == offsets and topic_ids_of_json(text) == {"t": FIRST_ID}
+    # What Spark's source makes of it: Map[String, Map[Int, Long]], flattened.
+    assert {(topic, int(part)): offset for topic, parts in text.items() for part, offset in parts.items()} == offsets
+    assert topic_ids_of_json({"t": {"0": 23}}) == {}
+
+
+def test_the_id_comes_with_the_offsets(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+    broker.topic_ids["t"] = FIRST
+    plans = planner(startingOffsets="earliest")
+    plans.initial()
+    assert plans.topic_ids == {"t": FIRST_ID}
+    assert plans.latest({T0: 0, T1: 0}, topic_ids={"t": FIRST_ID}) == {T0: 100, T1: 10}
+
+
+def test_a_topic_that_was_made_again_is_a_loss(renewed: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+    says = r"topic 't' was deleted and made again, since it has another id: the query stands in the former \(t-0 at 40, t-1 at 0\)"
+    with pytest.raises(DataLossError, match=says):
+        planner().latest({T0: 40, T1: 0}, topic_ids={"t": FIRST_ID})
+
+
+def test_a_topic_that_was_made_again_is_read_from_its_beginning(
+    renewed: FakeBroker, planner: Callable[..., StreamPlanner], caplog: pytest.LogCaptureFixture
+) -> None:
+    plans = planner(failOnDataLoss="false")
+    end = plans.latest({T0: 40, T1: 10}, topic_ids={"t": FIRST_ID}, max_offsets=50)
+    assert end == {T0: 0, T1: 0} and plans.topic_ids == {"t": SECOND_ID}
+    assert plans.ranges({T0: 40, T1: 10}, end, topic_ids=plans.topic_ids) == []
+    assert plans.latest(end, topic_ids=plans.topic_ids) == {T0: 100, T1: 10}
+    assert "topic 't' is read from its beginning" in caplog.text
+
+
+def test_a_topic_that_is_made_again_under_a_query_whose_checkpoint_has_no_ids(
+    renewed: FakeBroker, planner: Callable[..., StreamPlanner], clock: Clock
+) -> None:
+    """The checkpoint is of Spark's own source."""
+    renewed.topic_ids["t"] = FIRST
+    plans = planner()
+    assert plans.latest({T0: 40, T1: 10}) == {T0: 100, T1: 10}
+    renewed.topic_ids["t"] = SECOND
+    clock.now += 31
+    with pytest.raises(DataLossError, match="was deleted and made again"):
+        plans.latest({T0: 100, T1: 10})
+
+
+@pytest.mark.parametrize("topic_ids", [{}, {"t": SECOND_ID}, {"u": FIRST_ID}])
+def test_offsets_without_an_id_and_of_the_same_mean_what_they_say(
+    renewed: FakeBroker, planner: Callable[..., StreamPlanner], topic_ids: dict[str, str]
+) -> None:
+    assert planner().latest({T0: 40, T1: 10}, topic_ids=topic_ids) == {T0: 100, T1: 10}
+
+
+def test_a_broker_that_tells_no_ids_changes_nothing(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+    assert planner().latest({T0: 40, T1: 10}, topic_ids={"t": FIRST_ID}) == {T0: 100, T1: 10}
+
+
+def test_a_topic_of_which_nothing_was_read_may_be_made_again(renewed: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+    assert planner().latest({T0: 0, T1: 0}, topic_ids={"t": FIRST_ID}) == {T0: 100, T1: 10}
+
+
+def test_a_broker_that_lags_behind_is_asked_again(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+    broker.topic_ids["t"] = FIRST
+    looks = 0
+
+    def disturb(request: Any) -> None:
+        nonlocal looks
+        looks += isinstance(request, MetadataRequest)
+        if looks == 3:
+            broker.topic_ids["t"] = SECOND
+
+    broker.disturb = disturb
+    assert planner().latest({T0: 40, T1: 10}, topic_ids={"t": SECOND_ID}) == {T0: 100, T1: 10}
+    assert looks >= 3
+
+
+def test_a_batch_that_is_run_again_after_its_topic_was_made_again(
+    renewed: FakeBroker, planner: Callable[..., StreamPlanner], caplog: pytest.LogCaptureFixture
+) -> None:
+    start, end = {T0: 40, T1: 10}, {T0: 60, T1: 10}
+    with pytest.raises(DataLossError, match=r"made again.*and offsets of the former are in a batch that is run again"):
+        planner().ranges(start, end, topic_ids={"t": FIRST_ID})
+    assert planner(failOnDataLoss="false").ranges(start, end, topic_ids={"t": FIRST_ID}) == []
+    assert "t-0 [40, 60) is not read" in caplog.text
+    assert planner().ranges(start, end, topic_ids={"t": SECOND_ID}) == planner().ranges(start, end) == [OffsetRange("t", 0, 40, 60)]
