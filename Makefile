@@ -1,4 +1,4 @@
-# make install | run | demo | test | check | oracle | bench | bench-eos | sim | torture | torture-spark. Everything is installed into .venv.
+# make install | run | demo | test | check | oracle | bench | bench-eos | sim | mutants | mutants-sim | torture | torture-spark. Everything is installed into .venv.
 
 PYTHON ?= python3
 VENV := .venv
@@ -7,9 +7,10 @@ ORACLE ?= ../shared/oracle
 TESTS ?= tests
 PROCESSES ?= 2
 SEEDS ?= 1000
+SAMPLE ?= 400
 MINUTES ?= 3
 
-.PHONY: install run demo test test-quick check oracle bench bench-eos sim torture torture-spark clean
+.PHONY: install run demo test test-quick check oracle bench bench-eos sim mutants mutants-sim torture torture-spark clean
 
 install: $(VENV)/.installed
 
@@ -56,6 +57,14 @@ bench-eos: install
 
 sim: install
 	PYTHONPATH=tests:. $(BIN)/python -m sim --seeds $(SEEDS)
+
+# What unit and property tests find of mistakes that are put in one at a time. SAMPLE=all takes hours.
+mutants: install
+	PYTHONPATH=tests:. $(BIN)/python -m mutants --sample $(SAMPLE) --processes $(PROCESSES)
+
+# What 500 seeds of the simulator find of those that lose, double, hide or reveal data.
+mutants-sim: install
+	PYTHONPATH=tests:. $(BIN)/python -m mutants --sim 500 --sample $(SAMPLE) --processes $(PROCESSES)
 
 torture: install
 	$(BIN)/python -m bench.torture --minutes $(MINUTES)

@@ -1,0 +1,49 @@
+"""The list of mutants that change nothing anybody could see, each with its reason: `equivalent.toml`.
+
+An entry names module, function, and the lines before and after, without indentation: it does not depend on line numbers. One that matches no
+mutant any more is told of in the report.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from mutants.mutations import Mutant
+
+PATH = Path(__file__).with_name("equivalent.toml")
+
+
+class Equivalent(NamedTuple):
+    """One entry. old, new: the changed lines."""
+
+    module: str
+    function: str
+    old: str
+    new: str
+    reason: str
+
+    def matches(self, mutant: Mutant) -> bool:
+        return (self.module, self.function, self.old, self.new) == (mutant.module, mutant.function, mutant.old, mutant.new)
+
+
+def load() -> list[Equivalent]:
+    """All entries. Raises KeyError where one lacks a field."""
+    entries = tomllib.loads(PATH.read_text()).get("equivalent", [])
+    return [
+        Equivalent(*("\n".join(line.strip() for line in entry[field].strip().splitlines()) for field in Equivalent._fields))
+        for entry in entries
+    ]
+
+
+def reasons(entries: Iterable[Equivalent], mutants: Iterable[Mutant]) -> dict[str, str]:
+    """By the mutants' keys, why they are equivalent."""
+    by_text = {entry[:4]: entry.reason for entry in entries}
+    found = {}
+    for mutant in mutants:
+        reason = by_text.get((mutant.module, mutant.function, mutant.old, mutant.new))
+        if reason is not None:
+            found[mutant.key] = reason
+    return found

@@ -1,0 +1,218 @@
+"""The tests as hunters of mutants: which of them run which lines, and whether one of these fails when a line is changed."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import logging
+import pickle
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from mutants.children import Job, Outcome, run_all
+from mutants.mutations import Mutant, MutatedModule
+from mutants.planting import Functions, UnfitMutant
+
+FOLDERS = ("tests/unit", "tests/property")
+# They are about other code, and take a third of the time.
+NOT_CONCERNED = ("test_spark_*.py", "test_bench_*.py", "test_protocol_*.py", "test_docs_*.py")
+UNFIT = "unfit"
+RECORDING_LIMIT_S = 1800.0
+LEAST_LIMIT_S, TIMES_AS_LONG = 10.0, 4  # a test that was recorded took longer than it takes
+
+
+class Coverage(NamedTuple):
+    """lines: by file and line, the tests that run it. took_s: the CPU time of each test."""
+
+    lines: dict[str, dict[int, tuple[str, ...]]]
+    took_s: dict[str, float]
+
+    def of_file(self, file: str) -> Coverage:
+        """What the tests of one file run."""
+        lines = {
+            module: {
+                line: mine for line, names in by_line.items() if (mine := tuple(name for name in names if name.startswith(f"{file}::")))
+            }
+            for module, by_line in self.lines.items()
+        }
+        return Coverage(lines, {name: took_s for name, took_s in self.took_s.items() if name.startswith(f"{file}::")})
+
+    @classmethod
+    def joined(cls, pieces: Iterable[Coverage]) -> Coverage:
+        joined = cls({}, {})
+        for piece in pieces:
+            joined.took_s.update(piece.took_s)
+            for module, by_line in piece.lines.items():
+                lines = joined.lines.setdefault(module, {})
+                for line, names in by_line.items():
+                    lines[line] = lines.get(line, ()) + names
+        return joined
+
+
+class Verdict(NamedTuple):
+    """test: the one that failed; None: none did. tests: how many run the line. why: of the failure, in a word."""
+
+    mutant: Mutant
+    test: str | None
+    tests: int
+    why: str
+    took_s: float
+
+    @property
+    def is_found(self) -> bool:
+        return self.why not in ("", UNFIT)
+
+
+class Hunt:
+    """A pytest plugin. Instead of running the tests it calls `body`, which has them collected and all code loaded."""
+
+    def __init__(self, root: Path, modules: Iterable[str], body: Callable[[Hunt], None]) -> None:
+        self.root = root
+        self._modules = list(modules)
+        self.items: dict[str, pytest.Item] = {}
+        self.session: pytest.Session
+        self.functions: Functions
+        self._body = body
+        self._failed = ""
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Property tests draw the same each time, and a failure is enough: none is made smaller."""
+        from hypothesis import HealthCheck, Phase, settings  # not before pytest has its plugin
+
+        settings.register_profile(
+            "mutants", deadline=None, derandomize=True, database=None, report_multiple_bugs=False,
+            phases=(Phase.explicit, Phase.generate), suppress_health_check=list(HealthCheck),
+        )  # fmt: skip
+        settings.load_profile("mutants")
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self.session = session
+        self.items = {item.nodeid: item for item in session.items}
+        gc.collect()
+        self.functions = Functions(self.root, self._modules)
+        gc.freeze()  # else the first collection of each child copies all memory
+        self._body(self)
+        return True
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and not self._failed:
+            self._failed = report.nodeid
+
+    def run_tests(self, names: Iterable[str], directory: Path, each: Callable[[str], None] = lambda name: None) -> str:
+        """Run tests until one fails. Gives its name, or nothing. In a child alone."""
+        self.session.config._tmp_path_factory._basetemp = directory  # type: ignore[attr-defined]  # a child has its own
+        logging.raiseExceptions = False
+        items = [self.items[name] for name in names]
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            each(item.nodeid)
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if self._failed:
+                break
+        return self._failed
+
+    # --- which test runs what ----------------------------------------------------------------------------------------------------------
+
+    def coverage(self, modules: Iterable[str], cache: Path) -> Coverage:
+        """What each test file runs: recorded in a child, and kept for as long as the file and the product are the same."""
+        modules = sorted(modules)
+        shared = [*(self.root / module for module in modules), *(self.root / "tests/helpers").rglob("*.py")]
+        base = b"".join(path.read_bytes() for path in sorted(shared))
+        kept: dict[str, Path] = {}
+        for name in self.items:
+            file = name.partition("::")[0]
+            if file not in kept:
+                digest = hashlib.blake2b(base + (self.root / file).read_bytes(), digest_size=8).hexdigest()
+                kept[file] = cache / f"{Path(file).stem}-{digest}.pickle"
+        names = [name for name in self.items if not kept[name.partition("::")[0]].exists()]
+        if names:
+            job = Job("coverage", lambda directory: self._record(names, modules, directory), RECORDING_LIMIT_S)
+            recorded = next(run_all([job], 1)).value
+            if not isinstance(recorded, Coverage):
+                raise SystemExit(f"the tests fail without any mutant: {recorded or 'out of time'}")
+            cache.mkdir(exist_ok=True)
+            for file in {name.partition("::")[0] for name in names}:
+                kept[file].write_bytes(pickle.dumps(recorded.of_file(file)))
+        return Coverage.joined(pickle.loads(path.read_bytes()) for path in kept.values())
+
+    def _record(self, names: list[str], modules: list[str], directory: Path) -> Coverage | str:
+        import coverage
+
+        recorder = coverage.Coverage(data_file=None, include=[str(self.root / module) for module in modules])
+        took_s: dict[str, float] = {}
+        current, began = "", time.process_time()
+
+        def switch(name: str) -> None:
+            nonlocal current, began
+            if current:
+                took_s[current] = time.process_time() - began
+            recorder.switch_context(name or "none")
+            current, began = name, time.process_time()
+
+        recorder.start()
+        failed = self.run_tests(names, directory, switch)
+        switch("")
+        recorder.stop()
+        if failed:
+            return failed
+        data = recorder.get_data()
+        lines = {}
+        for module in modules:
+            contexts = data.contexts_by_lineno(str(self.root / module))
+            lines[module] = {line: tuple(sorted(name for name in tests if name in took_s)) for line, tests in contexts.items()}
+        return Coverage(lines, took_s)
+
+    # --- mutants -----------------------------------------------------------------------------------------------------------------------
+
+    def verdicts(
+        self, mutants: Iterable[Mutant], modules: dict[str, MutatedModule], coverage: Coverage, processes: int
+    ) -> Iterator[Verdict]:
+        """What the tests make of each."""
+        tests_of: dict[str, tuple[str, ...]] = {}
+        by_key: dict[str, Mutant] = {}
+
+        def job(mutant: Mutant) -> Job:
+            names = _tests_of(mutant, modules[mutant.module], coverage)
+            tests_of[mutant.key], by_key[mutant.key] = names, mutant
+
+            def run(directory: Path) -> str:
+                try:
+                    self.functions.plant(mutant, modules[mutant.module].source_of(mutant))
+                except UnfitMutant:
+                    return UNFIT
+                return self.run_tests(names, directory)
+
+            limit_s = LEAST_LIMIT_S + TIMES_AS_LONG * sum(coverage.took_s[name] for name in names)
+            return Job(mutant.key, run, limit_s)
+
+        for outcome in run_all(map(job, mutants), processes):
+            yield _verdict(by_key[outcome.name], len(tests_of[outcome.name]), outcome)
+
+
+def _verdict(mutant: Mutant, tests: int, outcome: Outcome) -> Verdict:
+    if outcome.value == UNFIT:
+        return Verdict(mutant, None, tests, UNFIT, outcome.took_s)
+    if outcome.value is None:
+        return Verdict(mutant, None, tests, "out of time" if outcome.is_out_of_time else "crash", outcome.took_s)
+    return Verdict(mutant, outcome.value or None, tests, "failure" if outcome.value else "", outcome.took_s)
+
+
+def _tests_of(mutant: Mutant, module: MutatedModule, coverage: Coverage) -> tuple[str, ...]:
+    """The tests that run the changed lines, the quick ones first."""
+    lines = coverage.lines.get(mutant.module, {})
+    names: set[str] = set()
+    for line in module.lines_of(mutant):
+        names.update(lines.get(line, ()))
+    return tuple(sorted(names, key=lambda name: (coverage.took_s[name], name)))
+
+
+def hunt(root: Path, modules: Iterable[str], body: Callable[[Hunt], None]) -> None:
+    """Collect the tests, and call `body` with the plugin that has them."""
+    ignored = [f"--ignore-glob=*/{pattern}" for pattern in NOT_CONCERNED]
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--capture=no", "--no-header", "--no-summary", *ignored]
+    status = pytest.main([*options, *(str(root / folder) for folder in FOLDERS)], plugins=[Hunt(root, modules, body)])
+    if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        raise SystemExit(int(status))

@@ -1,0 +1,56 @@
+"""The simulator as a hunter of mutants: as many seeds as wanted, until one has findings."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from checkers import kinds_of
+from sim.world import run_seed
+
+from mutants.children import Job, Outcome, run_all
+from mutants.hunting import UNFIT, Verdict
+from mutants.mutations import Mutant, MutatedModule
+from mutants.planting import Functions, UnfitMutant
+
+SECONDS_A_SEED = 0.5  # at most, on the average: the sound broker takes an eighth of it
+LEAST_LIMIT_S = 60.0
+
+
+def verdicts(root: Path, mutants: Iterable[Mutant], modules: dict[str, MutatedModule], seeds: int, processes: int) -> Iterator[Verdict]:
+    """What the seeds 0 … `seeds` - 1 make of each mutant. `test` names the seed and the kinds of its findings."""
+    run_seed(0)  # loads what is loaded late
+    gc.collect()
+    functions = Functions(root, modules)
+    gc.freeze()
+    by_key: dict[str, Mutant] = {}
+
+    def job(mutant: Mutant) -> Job:
+        by_key[mutant.key] = mutant
+
+        def run(directory: Path) -> str:
+            logging.disable(logging.CRITICAL)
+            try:
+                functions.plant(mutant, modules[mutant.module].source_of(mutant))
+            except UnfitMutant:
+                return UNFIT
+            for seed in range(seeds):
+                findings = run_seed(seed).findings
+                if findings:
+                    return f"seed {seed}: {', '.join(sorted(kinds_of(findings)))}"
+            return ""
+
+        return Job(mutant.key, run, LEAST_LIMIT_S + SECONDS_A_SEED * seeds)
+
+    for outcome in run_all(map(job, mutants), processes):
+        yield _verdict(by_key[outcome.name], seeds, outcome)
+
+
+def _verdict(mutant: Mutant, seeds: int, outcome: Outcome) -> Verdict:
+    if outcome.value == UNFIT:
+        return Verdict(mutant, None, seeds, UNFIT, outcome.took_s)
+    if outcome.value is None:
+        return Verdict(mutant, None, seeds, "out of time" if outcome.is_out_of_time else "crash", outcome.took_s)
+    return Verdict(mutant, outcome.value or None, seeds, "findings" if outcome.value else "", outcome.took_s)

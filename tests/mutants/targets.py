@@ -1,0 +1,74 @@
+"""Which code is mutated, and which of it holds what clients have entrusted to the broker."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+# A module or package, and the functions in it that count; None: all.
+TARGETS: dict[str, tuple[str, ...] | None] = {
+    "coordinator/*.py": None,
+    "storage/*.py": None,
+    "broker/shard_host.py": None,
+    "broker/flush_queue.py": None,
+    "broker/handlers/transactions.py": None,
+    "broker/handlers/produce.py": None,
+    "broker/handlers/fetch.py": None,
+    "broker/core.py": (
+        "Broker.load*", "Broker.*flush*", "Broker.*transaction*", "Broker.*progress*", "Broker.internal_log", "Broker.on_tick",
+        "Broker.next_deadline_ms", "Broker.delete_topic", "Broker._delete*", "Broker.close_logs",
+    ),
+}  # fmt: skip
+
+# Paths on which a mistake loses, doubles, hides or reveals data, or forgets what was decided or read: append, flush, recovery, markers,
+# decisions, fencing, group offsets, isolation, deletion. Answers to admin requests, metrics, orderly refusals and the layout of indexes, which
+# are rebuilt, are not among them.
+DATA_PATHS: dict[str, tuple[str, ...]] = {
+    "coordinator/txn_shard.py": (
+        "TxnShard.replay", "TxnShard.on_loaded", "TxnShard.on_power_loss", "TxnShard.on_decision_*", "TxnShard.markers_of",
+        "TxnShard._next_session", "TxnShard._add", "TxnShard._with_partitions", "TxnShard._verif*", "TxnShard.verify*",
+        "TxnShard.data_partitions", "TxnShard.on_end_txn", "TxnShard._end", "TxnShard._markers", "TxnShard.on_markers_written",
+        "TxnShard.on_tick", "_current",
+    ),
+    "coordinator/txn_state.py": ("TransactionMetadata.*", "is_epoch_exhausted"),
+    "coordinator/group_shard.py": (
+        "GroupShard.replay*", "GroupShard._replay*", "GroupShard._check_commit", "GroupShard._offset_records", "GroupShard._fetched",
+        "GroupShard.on_topics_deleted", "GroupShard.on_txn_offset_commit", "GroupShard.on_offset_commit", "GroupShard.on_loaded",
+    ),
+    "coordinator/offsets.py": ("GroupOffsets.*",),
+    "coordinator/producer_ids.py": ("*",),
+    "storage/producer_state.py": ("*",),
+    "storage/flush_journal.py": ("*",),
+    "storage/recovery.py": ("*",),
+    "storage/log_manager.py": (
+        "LogManager.load", "LogManager._is_same_boot", "LogManager.note_boot", "LogManager._load_offsets", "LogManager.delete",
+        "LogManager._checkpoint", "LogManager.write_*", "LogManager._write", "LogManager.close", "LogManager.create",
+    ),
+    "storage/log.py": (
+        "Log.append*", "Log._append_own", "Log._write", "Log._advance", "Log._update_stable", "Log._on_marker", "Log.*transaction*",
+        "Log._remember", "Log._batches_before", "Log._roll", "Log.take_snapshot", "Log.state_at", "Log.read", "Log._collect_aborted",
+        "Log.delete_records_before", "Log._raise_log_start", "Log.*flush*", "Log.try_begin_journal", "Log.replace_segments",
+        "aborted_entry", "replay_*",
+    ),
+    "storage/checkpoints.py": ("encode_offsets", "decode_offsets"),
+    "storage/cleaner.py": ("_Transactions.*", "_Cleaner.*"),
+    "storage/clean_plan.py": ("*",),
+    "storage/segment_swap.py": ("*",),
+    "broker/shard_host.py": ("*",),
+    "broker/flush_queue.py": ("*",),
+    "broker/handlers/produce.py": ("*",),
+    "broker/handlers/fetch.py": ("*",),
+    "broker/handlers/transactions.py": ("on_end_txn", "on_txn_offset_commit"),
+}  # fmt: skip
+
+
+def is_target(module: str, function: str) -> bool:
+    """Whether mutants of the function count."""
+    for pattern, functions in TARGETS.items():
+        if fnmatchcase(module, pattern):
+            return functions is None or any(fnmatchcase(function, each) for each in functions)
+    return False
+
+
+def is_on_data_path(module: str, function: str) -> bool:
+    """Whether a mistake in the function may lose, double, hide or reveal data."""
+    return any(fnmatchcase(function, pattern) for pattern in DATA_PATHS.get(module, ()))

@@ -1,0 +1,123 @@
+"""What a start does after a power loss or a kill, and in which order it comes to the disk: a second failure must find it, or find it undone.
+
+Source: docs/DURABILITY.md. After a power loss nobody can commit what was open; what was acknowledged as flushed is there, whatever fails how
+often; what readers were shown as committed stays committed.
+"""
+
+from __future__ import annotations
+
+import pytest
+from helpers.core_host import produce
+from helpers.pitfall_broker import DATA_DIR, PitfallBroker, Producer
+from sim.disk import Crash
+
+from storage.checkpoints import CLEAN_SHUTDOWN_NAME
+
+INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
+
+
+def open_again(b: PitfallBroker, steps: int, way: str) -> bool:
+    """A start that is cut short after so many steps on the disk, and one that is not. False: it was through before."""
+    b.disk.crash_in(steps)
+    b.holds_flushes = False
+    try:
+        b.open()
+    except Crash:
+        getattr(b, way)()
+        return True
+    b.disk.crash_in(-1)
+    return False
+
+
+def test_a_kill_at_any_step_of_a_start_does_not_hide_the_power_loss_before_it() -> None:
+    """The producer went on writing after the power loss, as a client does that only saw its connection end: its records before are gone."""
+    steps = 0
+    while True:
+        b = PitfallBroker()
+        b.topic("t")
+        p = Producer(b, "txn")
+        p.send("t", 0, b"a")
+        b.sync(DATA_DIR)  # the transaction is on the disk as open
+        p.send("t", 0, b"b")  # and this record is not
+        b.disk.lose_power()
+        was_cut = open_again(b, steps, "kill")
+        p.connection = b.connect()
+        assert p.end(True) in (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED), f"half a transaction was committed, after step {steps}"
+        assert b.read("t", committed=True) == []
+        if not was_cut:
+            break
+        steps += 1
+    assert steps > 10
+
+
+def flushed_broker() -> PitfallBroker:
+    """Records whose flush was answered, durable in a flush journal alone."""
+    b = PitfallBroker()
+    b.topic("t", 2, flush_messages="1")
+    for value in (b"a", b"b"):  # the first flush of a log is one of its own files
+        b.hold_flushes()
+        connections = [b.connect() for _ in range(3)]
+        for connection, partition in zip(connections, (0, 1, 0), strict=True):  # what comes while a flush runs shares the next
+            b.send(connection, produce("t", value, partition=partition), 9)
+        b.release_flushes()
+        assert [b.answer(connection).responses[0].partition_responses[0].error_code for connection in connections] == [0, 0, 0]
+    return b
+
+
+def test_what_a_start_writes_again_is_there_after_the_next_power_loss() -> None:
+    """Which comes at any step of the start, or after it."""
+    steps = 0
+    while True:
+        b = flushed_broker()
+        b.disk.lose_power()
+        was_cut = open_again(b, steps, "lose_power")
+        for _ in range(2):
+            assert [b.read("t", index) for index in (0, 1)] == [[b"a", b"a", b"b", b"b"], [b"a", b"b"]], f"step {steps}"
+            b.lose_power()
+        if not was_cut:
+            break
+        steps += 1
+    assert steps > 10
+
+
+def test_the_mark_of_a_clean_stop_does_not_come_back() -> None:
+    """Else the power loss after the next start is taken for a clean stop: nothing is checked, and what is open stays open for ever."""
+    b = PitfallBroker()
+    b.topic("t")
+    p = Producer(b, "txn")
+    b.stop()
+    b.disk.lose_power()
+    assert not b.disk.exists(f"{DATA_DIR}/{CLEAN_SHUTDOWN_NAME}")
+    b.open()
+    p.connection = b.connect()
+    p.begin_session()
+    p.send("t", 0, b"a")
+    b.sync("t-0")
+    b.lose_power()
+    assert b.end_offset("t", committed=True) == b.end_offset("t"), "a transaction that nobody can end holds readers back"
+
+
+@pytest.mark.parametrize("kept", ["t-0", "t-1", "__consumer_offsets"])
+@pytest.mark.parametrize("journal_logs", ["0", "2"])
+def test_what_readers_saw_after_a_kill_is_there_after_a_power_loss(kept: str, journal_logs: str) -> None:
+    """The kill comes between the decision and its flush; the start after it shows the transaction as committed."""
+    b = PitfallBroker(barnabas_flush_journal_logs=journal_logs)
+    b.topic("in")
+    b.topic("t", 2)
+    p = Producer(b, "txn")
+    for index in (0, 1):
+        p.send("t", index, b"a")
+    p.send_offset("group", "in", 1)
+    b.hold_flushes()
+    p.start_end(True)
+    while b.state("txn")[0] == "Ongoing":
+        assert b.flush_one()
+    assert p.ended() is None or journal_logs != "0", "the decision is not flushed yet"
+    b.disk.kill()
+    b.holds_flushes = True
+    b.open()
+    assert [b.read("t", index, committed=True) for index in (0, 1)] == [[b"a"], [b"a"]]
+    b.sync(kept)
+    b.lose_power()
+    assert [b.read("t", index, committed=True) for index in (0, 1)] == [[b"a"], [b"a"]]
+    assert b.group_offset("group", "in") == (0, 1)
