@@ -217,6 +217,8 @@ def _serve(broker: Any, sock: socket.socket, began: float, *, quiet: bool) -> in
                     server.failure
                 )  # bare, its cancelling at a signal would cancel the future: a failure to `close`
                 logger.critical("stopping: %s", _explain(error, broker), exc_info=None if isinstance(error, OSError) else error)
+                if isinstance(error, OSError):
+                    broker.logs.note_failure()
                 code = 1
                 group.cancel_scope.cancel()
 

@@ -6,15 +6,18 @@ Paths are plain strings with `/`; a file is written at its end alone, read anywh
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
 import shutil
+import struct
 from contextlib import suppress
 from typing import Protocol
 
 Data = bytes | bytearray | memoryview
 BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
+_AT_FDCWD, _STATX_MNT_ID_UNIQUE, _STATX_BYTES, _MOUNT_AT = -100, 0x4000, 256, 144  # linux/stat.h
 _WANT_OF_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 
 
@@ -101,6 +104,9 @@ class Disk(Protocol):
 
     def boot_id(self) -> str | None:
         """Another one each time the machine starts; None where the system does not tell."""
+
+    def mount_id(self, path: str) -> str:
+        """What tells the directory from a copy of it: another text where its file system was mounted anew, as far as the system tells."""
 
 
 class DirectorySync:
@@ -273,3 +279,19 @@ class OsDisk:
             return self.read(BOOT_ID_PATH).decode().strip() or None
         except OSError:
             return None
+
+    def mount_id(self, path: str) -> str:
+        """The kernel's number of the mount, which is never given again (Linux 6.8; else 0), the device and the inode."""
+        found = os.stat(path)
+        return f"{_unique_mount(path)}-{found.st_dev}-{found.st_ino}"
+
+
+def _unique_mount(path: str) -> int:
+    """statx(2), which Python has no function for: STATX_MNT_ID_UNIQUE; 0 where there is none."""
+    statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
+    buffer = ctypes.create_string_buffer(_STATX_BYTES)
+    if statx is None or statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_MNT_ID_UNIQUE, buffer):
+        return 0
+    (mask,) = struct.unpack_from("=I", buffer)
+    (mount,) = struct.unpack_from("=Q", buffer, _MOUNT_AT)
+    return int(mount) if mask & _STATX_MNT_ID_UNIQUE else 0

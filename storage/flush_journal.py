@@ -21,7 +21,8 @@ Earlier versions wrote the length, the CRC-32C of the payload and the payload al
     a decision      [key, value, ends]: a record of __transaction_state that says that a transaction is committed, not appended yet; and where
                     its partitions ended, so that all its data are before: a list of [topic, partition, topic id (16 bytes), offset]
 
-Entries are used after a power loss alone (a kill leaves the page cache): where a log is torn or short at or above its recovery point, what
+Entries are used after a power loss, and where a log lacks what they say although it seems that the broker was only killed, which leaves
+the page cache: then this is a copy of the disk, made in mid-run (`Redo.lacking`). Where a log is torn or short at or above its recovery point, what
 the journal has from that position on is written there again. Of the journal itself, what ends in a frame that is not whole was never
 promised to anybody.
 
@@ -41,14 +42,15 @@ import logging
 import re
 import struct
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgpack
 from crc32c import crc32c
 
+from storage.checkpoints import PARTITION_METADATA_NAME, CorruptCheckpoint, decode_partition_metadata
 from storage.disk import DirectorySync, Disk, File, Syncable
-from storage.segment import CorruptLog
+from storage.segment import LOG_SUFFIX, CorruptLog, offset_name
 
 _NAME = re.compile(r"barnabas-flush-(\d{10})\.journal")
 _OLD_FRAME = struct.Struct(">II")
@@ -115,6 +117,31 @@ class Redo:
         else:
             runs.append(_Run(entry.position, [entry.data]))
         self._ends[key] = entry.position + len(entry.data)
+
+    def lacking(self, disk: Disk, data_dir: str, points: Mapping[tuple[str, int], int]) -> str:
+        """The path of a log file that does not hold what the journals say it held; empty where none lacks anything.
+
+        A kill takes nothing, so such a file is of a copy of the disk, or came from elsewhere. Of topics that are gone, or of the same name,
+        and of segments that retention let go, nothing is said; nor of what is below the recovery points, which may have been cleaned.
+        """
+        for (topic, partition, topic_id, base_offset), runs in self._runs.items():
+            directory = f"{data_dir}/{topic}-{partition}"
+            path = f"{directory}/{offset_name(base_offset)}{LOG_SUFFIX}"
+            if not _is_of(disk, directory, topic_id) or not _is_kept(disk, directory, base_offset):
+                continue
+            held = disk.open(path) if disk.exists(path) else None
+            point = points.get((topic, partition), 0)
+            overwritten_from = 1 << 63
+            for run in reversed(runs):
+                position = run.position
+                for piece in run.pieces:
+                    wanted = piece[: max(overwritten_from - position, 0)]
+                    is_above = int.from_bytes(piece[:8]) >= point  # it begins with a batch, and that with its offset
+                    if is_above and (held is None or held.pread(len(wanted), position) != wanted):
+                        return path
+                    position += len(piece)
+                overwritten_from = min(overwritten_from, run.position)
+        return ""
 
     def tail(self, topic: str, partition: int, topic_id: uuid.UUID, base_offset: int, position: int) -> bytes:
         """The bytes of a segment's file from `position` on, as far as the latest run that holds it goes; empty where none does."""
@@ -227,6 +254,19 @@ class FlushJournal:
 
     def _path(self, number: int) -> str:
         return f"{self._data_dir}/barnabas-flush-{number:010}.journal"
+
+
+def _is_of(disk: Disk, directory: str, topic_id: uuid.UUID) -> bool:
+    try:
+        return decode_partition_metadata(disk.read(f"{directory}/{PARTITION_METADATA_NAME}")) == topic_id
+    except (FileNotFoundError, CorruptCheckpoint):
+        return False
+
+
+def _is_kept(disk: Disk, directory: str, base_offset: int) -> bool:
+    """Whether the log does not begin with a later segment."""
+    bases = [int(name[:20]) for name in disk.list(directory) if name.endswith(LOG_SUFFIX) and name[:20].isdigit()]
+    return not bases or min(bases) <= base_offset
 
 
 def _take(payload: bytes, redo: Redo) -> None:

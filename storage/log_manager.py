@@ -5,7 +5,7 @@
     .kafka_cleanshutdown                  after a clean stop alone
     recovery-point-offset-checkpoint      all below is durable            log-start-offset-checkpoint   where it is not 0
     replication-offset-checkpoint         the high watermarks             cleaner-offset-checkpoint     kept by the cleaner
-    barnabas-boot-id                      the run of the machine in which a broker last used the directory
+    barnabas-boot-id                      the run of the machine, and the mount, in which a broker last used the directory
     barnabas-leader-epoch                 the highest leader epoch that clients may have been told of, and its CRC-32C
     barnabas-flush-<n>.journal            ends of logs that are durable there and not in the logs' files yet
     <topic>-<partition>/                  a log                           <…>.<32 hex digits>-delete/   one that is going
@@ -21,6 +21,7 @@ import logging
 import re
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -123,9 +124,9 @@ class LogManager:
     """All logs of one directory. Nothing happens between calls: `on_tick` is to be called by `next_deadline_ms`.
 
     wall: the wall clock, of which all logs know; the rim feeds it.
-    lost_power: after `load`, whether the machine was down, and not only the broker, since the last run: what was written and not flushed may
-    be gone. decisions: after `load`, those that flush journals hold, in their order. leader_epoch: after `load`, the one that began with it
-    in every log.
+    lost_power: after `load`, whether the machine was down, and not only the broker, since the last run, or the disk is a copy from mid-run:
+    what was written and not flushed may be gone. decisions: after `load`, those that flush journals hold, in their order. leader_epoch:
+    after `load`, the one that began with it in every log.
     """
 
     def __init__(self, disk: Disk, data_dir: str, *, config: LogManagerConfig, now_ms: int) -> None:
@@ -190,13 +191,18 @@ class LogManager:
         used_before = self.disk.exists(self._path(META_PROPERTIES_NAME))
         self._load_meta_properties()
         clean = self.disk.exists(self._path(CLEAN_SHUTDOWN_NAME))
-        self.lost_power = used_before and not clean and not self._is_same_boot()
+        self.lost_power = used_before and not clean and not self._is_same_run()
+        was_down = self.lost_power and self.disk.boot_id() is not None and not self._is_same_boot()
         if used_before and not clean:
             self.disk.fsync_dir(self.data_dir)  # logs that were made just before the process was killed may not be durable by name
         self.journal = FlushJournal(self.disk, self.data_dir)
         redo = self._read_journals()
         self.decisions = [] if redo is None else redo.decisions
         points = self._load_offsets(RECOVERY_POINT_NAME)
+        if redo is not None and not clean and not self.lost_power:
+            lacking = redo.lacking(self.disk, self.data_dir, points)
+            if lacking:
+                self._note_copy(f"{lacking} lacks what was durable")
         starts = self._load_offsets(LOG_START_NAME)
         is_ours = self.disk.exists(self._path(BOOT_ID_NAME))
         found = self._without_strays(self._directories(now_ms), known_topics() if known_topics is not None else None)
@@ -238,11 +244,15 @@ class LogManager:
                     self._kept_points[key] = points[key]
                 if key in starts:
                     self._kept_starts[key] = starts[key]
+            else:
+                reached = self.logs[key].log_end_offset
+                if not clean and not self.lost_power and reached < points.get(key, 0):
+                    self._note_copy(f"{topic}-{partition} ends at offset {reached}, and was durable up to {points[key]}")
             done += 1
             on_read(0)
         self._begin_leader_epoch()
         self._checkpoint(force=False)
-        is_all_flushed = clean or (self.lost_power and self.disk.boot_id() is not None)  # else it may have been a kill
+        is_all_flushed = clean or was_down  # else it may have been a kill
         if redo is not None and is_all_flushed and not redo.decisions:
             self.journal.forget_older(keep_found=bool(self.offline))
         if not self.lost_power:
@@ -281,19 +291,35 @@ class LogManager:
             return -1
         return int(number)
 
+    def _note_copy(self, why: str) -> None:
+        """What was written and not flushed is gone, although the machine was not down: it is treated as a power loss."""
+        logger.warning("this is not what the last broker left, but a copy of the disk from before, or a part of one: %s", why)
+        self.lost_power = True
+
+    def _noted_run(self) -> list[str]:
+        try:
+            return self.disk.read(self._path(BOOT_ID_NAME)).decode().split()
+        except (FileNotFoundError, UnicodeDecodeError):
+            return []
+
     def _is_same_boot(self) -> bool:
         """Whether the machine has not been down since a broker last ran here."""
-        boot_id = self.disk.boot_id()
-        try:
-            return boot_id is not None and self.disk.read(self._path(BOOT_ID_NAME)) == boot_id.encode()
-        except FileNotFoundError:
-            return False
+        return self._noted_run()[:1] == [self.disk.boot_id()]
+
+    def _is_same_run(self) -> bool:
+        """Whether, besides, the file system is mounted as it was then, so that all that was written is there."""
+        return self._noted_run() == [self.disk.boot_id(), self.disk.mount_id(self.data_dir)]
 
     def note_boot(self) -> None:
         """All that follows from a power loss is done and durable: it need not be done again in this run of the machine."""
         boot_id = self.disk.boot_id()
-        if boot_id is not None and not self._is_same_boot():
-            self.disk.write_atomic(self._path(BOOT_ID_NAME), boot_id.encode())
+        if boot_id is not None and not self._is_same_run():
+            self.disk.write_atomic(self._path(BOOT_ID_NAME), f"{boot_id} {self.disk.mount_id(self.data_dir)}".encode())
+
+    def note_failure(self) -> None:
+        """The disk failed: the kernel may have dropped what was written, and the next start is not to believe that all of it is there."""
+        with suppress(OSError):
+            self.disk.write_atomic(self._path(BOOT_ID_NAME), f"{self.disk.boot_id()} failed".encode(), sync=False)
 
     def _load_meta_properties(self) -> None:
         path = self._path(META_PROPERTIES_NAME)

@@ -133,6 +133,12 @@ class PitfallBroker:
         self.holds_flushes = False
         self.open()
 
+    def copy_disk(self, *, is_told: bool) -> None:
+        """The broker is killed, and started on a copy of the disk, of which not all was written back; see `SimDisk.copy`."""
+        self.disk.copy(is_told=is_told)
+        self.holds_flushes = False
+        self.open()
+
     def lose_power(self) -> None:
         """The machine goes down with all that is not on its disk, and the broker is started again."""
         self.disk.lose_power()

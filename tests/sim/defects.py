@@ -508,6 +508,23 @@ def deletions_are_not_durable() -> Iterator[None]:
         yield
 
 
+@defect(
+    "a copy of the disk is believed to be what the last broker left",
+    "torn",
+    "lost",
+    "order",
+    "stuck",
+    "crashed",
+    tweak=_with_power_and_survivors,
+)
+def copies_are_believed() -> Iterator[None]:
+    def lacking(self: Redo, *args: Any) -> str:
+        return ""
+
+    with changed(LogManager, "_is_same_run", LogManager._is_same_boot), changed(Redo, "lacking", lacking):
+        yield
+
+
 @defect("the start that retention has raised is not written down", "watermark", "deleted", tweak=_with_retention_and_power)
 def retained_starts_are_not_written() -> Iterator[None]:
     encode = log_manager.encode_offsets

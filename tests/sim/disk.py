@@ -190,7 +190,7 @@ class SimDisk:
         self.generation = 0
         self.locks: dict[str, None] = {}
         self.steps_until_crash, self.is_full = -1, False
-        self.boots = 0
+        self.boots = self.mounts = self.losses = 0
 
     # --- faults --------------------------------------------------------------------------------------------------------------------------
 
@@ -230,9 +230,25 @@ class SimDisk:
         self.steps_until_crash = -1
 
     def lose_power(self) -> None:
-        """The machine is gone, and what was not on the disk with it, more or less."""
+        """The machine is gone, and what was not on the disk with it, more or less. Every third time it is not the machine: the broker is
+        started on a copy of the disk that was made then.
+        """
+        self.losses += 1
+        if self.losses % 3:
+            self.boots += 1
+            self._forget()
+        else:
+            self.copy()
+
+    def copy(self, *, is_told: bool = True) -> None:
+        """A copy of the disk, made just now and without the page cache, takes its place in the same run of the machine; is_told: whether
+        the system tells one mount from the other.
+        """
+        self.mounts += is_told
+        self._forget()
+
+    def _forget(self) -> None:
         self.kill()
-        self.boots += 1
         rng = self.rng
         kindness = rng.choice((0.0, 1.0, -1.0))
 
@@ -244,6 +260,9 @@ class SimDisk:
     def boot_id(self) -> str:
         """The machine's run: another one after each loss of power."""
         return f"boot-{self.boots}"
+
+    def mount_id(self, path: str) -> str:
+        return f"mount-{self.mounts}"
 
     # --- Disk ----------------------------------------------------------------------------------------------------------------------------
 

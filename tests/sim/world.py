@@ -71,7 +71,7 @@ class World:
         self.opener = Opener()
         self.operations = 0
         self.restarts = 0
-        self.is_draining = self.is_over = False
+        self.is_draining = self.is_over = self._is_powerless = False
         self._digest = hashlib.blake2b(digest_size=12)
         self._tracing = tracing
         self._next_link = 1
@@ -184,6 +184,7 @@ class World:
     def lose_power(self) -> None:
         self.trace("power", 0, "", 0, b"")
         self.node.lose_power()
+        self._is_powerless = True
         self.history.power_losses.append(self.loop.now_ms)
         self._watermarks = {key: (start, 0, 0) for key, (start, _, _) in self._watermarks.items()}
 
@@ -199,6 +200,7 @@ class World:
             self.node.disk.crash_in(self.rng.randint(0, 40))
         if self.node.start():
             self.node.disk.crash_in(-1)
+            self._notice_power_loss()
             self.observe()
         else:
             if not is_armed:
@@ -206,6 +208,13 @@ class World:
             if self.rng.random() < self.scenario.power_share:
                 self.lose_power()
             self.start_later()
+
+    def _notice_power_loss(self) -> None:
+        """The broker knows a kill, which ends no transaction, from a loss of power."""
+        assert self.node.broker is not None
+        if self.node.broker.logs.lost_power and not self._is_powerless:
+            self.history.incident("refused", "a kill is taken for a power loss")
+        self._is_powerless = False
 
     def nemesis(self) -> Asking:
         """What goes wrong, one thing after the other."""

@@ -1,0 +1,129 @@
+"""A start on a copy of the disk that was made in mid-run: the machine was not down, and what was not flushed is gone all the same."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+from helpers.pitfall_broker import PitfallBroker, Producer
+from helpers.storage_logs import batch, kill, new_log, open_manager
+
+from protocol.errors import Code
+from storage.disk import OsDisk
+from storage.log_manager import BOOT_ID_NAME
+
+NOW_MS = 1_700_000_100_000
+
+
+def committed(**settings: str) -> tuple[PitfallBroker, Producer]:
+    """Two transactions; what the second wrote, and its decision, are durable in a flush journal alone."""
+    b = PitfallBroker(**settings)
+    b.topic("t", 2)
+    p = Producer(b, "txn")
+    for value in (b"a", b"b"):
+        p.send("t", 0, value)
+        p.send("t", 1, value)
+        assert p.end(True) == 0
+        if value == b"a":
+            b.tick(1000)
+    return b, p
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_copy_in_the_same_run_of_the_machine_has_what_was_durable(is_told: bool, caplog: pytest.LogCaptureFixture) -> None:
+    b, _ = committed()
+    with caplog.at_level(logging.WARNING):
+        b.copy_disk(is_told=is_told)
+    assert [b.read("t", index, committed=True) for index in (0, 1)] == [[b"a", b"b"]] * 2
+    assert b.broker.logs.lost_power
+    assert ("a copy of the disk" in caplog.text) is not is_told, "the system tells, or the files do"
+    b.kill()
+    assert not b.broker.logs.lost_power
+    b.lose_power()
+    assert [b.read("t", index, committed=True) for index in (0, 1)] == [[b"a", b"b"]] * 2
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_an_open_transaction_is_not_committed_without_what_the_copy_lacks(is_told: bool) -> None:
+    b, p = committed()
+    p.send("t", 0, b"c")
+    p.send("t", 1, b"c")
+    b.sync("t-1")
+    b.sync("__transaction_state")
+    b.copy_disk(is_told=is_told)
+    p.connection = b.connect()
+    assert p.end(True) in (Code.INVALID_PRODUCER_EPOCH, Code.PRODUCER_FENCED)
+    assert [b.read("t", index, committed=True) for index in (0, 1)] == [[b"a", b"b"]] * 2
+
+
+def test_a_log_that_ends_before_its_recovery_point_is_no_mere_kill(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path)
+    log.append(batch([b"a"]), now_ms=NOW_MS)
+    log.append(batch([b"b"]), now_ms=NOW_MS)
+    log.flush()
+    manager.on_tick(NOW_MS + 10**6)
+    path = Path(log.active.path(".log"))
+    path.write_bytes(path.read_bytes()[: log.size_bytes // 2])
+    kill(manager, machine=False)
+    again = open_manager(tmp_path)
+    assert again.lost_power and again.logs["t", 0].log_end_offset == 1
+
+
+@pytest.mark.parametrize("away", ["retention", "deletion", "another life"])
+def test_a_mere_kill_is_not_taken_for_a_copy(away: str) -> None:
+    """The journals hold what the logs have let go of since."""
+    b = PitfallBroker(log_retention_check_interval_ms="1000", log_initial_task_delay_ms="0")
+    b.topic("t", 2, segment_bytes="400", file_delete_delay_ms="0")
+    p = Producer(b, "txn")
+    for _ in range(6):
+        for index in (0, 1):
+            p.send("t", index, b"x" * 60)
+        assert p.end(True) == 0
+    assert any(path.endswith(".journal") for path, _ in b.disk.files())
+    if away == "retention":
+        for index in (0, 1):
+            log = b.broker.partition("t", index)
+            assert log is not None
+            log.delete_records_before(log.log_end_offset)
+        b.tick(2000)
+        assert log.segments[0].base_offset > 0
+    else:
+        b.broker.delete_topic("t", b.now_ms)
+    if away == "another life":
+        b.topic("t", 2)
+        assert b.produce("t", (b"new",))[0] == 0
+    b.kill()
+    assert not b.broker.logs.lost_power
+
+
+def test_a_directory_knows_itself_from_its_copy(tmp_path: Path) -> None:
+    """Copied with cp, it has other inodes, whatever the kernel tells of mounts."""
+    disk = OsDisk()
+    assert disk.mount_id(str(tmp_path)) == disk.mount_id(str(tmp_path))
+    manager, log = new_log(tmp_path / "data")
+    log.append(batch([b"a"]), now_ms=NOW_MS)
+    kill(manager, machine=False)
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    assert open_manager(tmp_path / "copy").lost_power
+    assert not open_manager(tmp_path / "data").lost_power
+
+
+def test_after_a_failure_of_the_disk_nothing_unflushed_is_believed(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path)
+    log.append(batch([b"a"]), now_ms=NOW_MS)
+    manager.note_failure()
+    kill(manager, machine=False)
+    again = open_manager(tmp_path)
+    assert again.lost_power
+    again.note_boot()
+    kill(again, machine=False)
+    assert not open_manager(tmp_path).lost_power
+
+
+def test_what_the_first_version_noted_of_the_machine_is_no_proof_of_a_kill(tmp_path: Path) -> None:
+    manager, _ = new_log(tmp_path)
+    (tmp_path / BOOT_ID_NAME).write_text(OsDisk().boot_id() or "")
+    kill(manager, machine=False)
+    assert open_manager(tmp_path).lost_power
