@@ -45,6 +45,8 @@ GATHERED_BYTES = 64 * 1024
 IDLE_SWEEPS = 20  # in the time that a connection may be idle
 SHORTEST_SWEEP_S = 0.05
 HANG_UPS_PER_EVENT = 100  # thousands may become idle together, and others have requests
+LATE_MS = 100  # a timer that comes so late tells that the process was stopped, or that the loop was held up
+HEARING_ROUNDS = 4  # of the loop: what was received, what waited to be accepted, and what these sent
 SMALL_SLICE_BYTES = 4096  # sendfile costs as much as a copy of about 8 KiB, and a packet of its own
 
 
@@ -285,6 +287,7 @@ class Server:
         self._next_connection_id = 1
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
+        self._hearing_rounds = 0
         self._carrying_out = False
         self._idle_ms: int = broker.config["connections.max.idle.ms"]
         self._sweep_s = max(self._idle_ms / 1000 / IDLE_SWEEPS, SHORTEST_SWEEP_S)
@@ -411,6 +414,8 @@ class Server:
         return now_ms
 
     def _set_timer(self) -> None:
+        if self._hearing_rounds:
+            return  # it is set when the time has come that is late
         deadline = self.broker.next_deadline_ms()
         if deadline is None:
             if self._timer is not None:
@@ -426,7 +431,24 @@ class Server:
 
     def _on_timer(self) -> None:
         self._timer = None
-        self._guarded(self.broker.on_tick, self.now_ms())
+        if steady_ms() - self._timer_at_ms >= LATE_MS:
+            self._hearing_rounds = HEARING_ROUNDS
+            self.loop.call_soon(self._hear_first)
+        else:
+            self._guarded(self.broker.on_tick, self.now_ms())
+
+    def _hear_first(self) -> None:
+        """Let some rounds of the loop go by before deadlines are judged; in each every socket that can be read has its turn.
+
+        The timer comes late: the process was stopped (SIGSTOP, a debugger, a paused container), and in
+        the sockets lie the heartbeats that were sent in time, and the EndTxn of a transaction whose
+        timeout has passed meanwhile. Nobody is judged for what the broker did not listen to.
+        """
+        self._hearing_rounds -= 1
+        if self._hearing_rounds:
+            self.loop.call_soon(self._hear_first)
+        elif not self.failed:
+            self._guarded(self.broker.on_tick, self.now_ms())
 
     def _guarded(self, event: Any, *arguments: Any) -> None:
         try:

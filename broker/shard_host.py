@@ -162,6 +162,7 @@ class ShardHost:
         if not (partitions and request.committed and self.flushes_transactions):
             self.run_transactions(broker.txns.on_end_txn(request, context, now_ms), now_ms)
             return
+        broker.txns.put_off_timeout(request.transactional_id, now_ms)
         asked_for = broker.txns.metadata(request.transactional_id)
         logs = [log for log in (broker.partition(topic, index) for topic, index in partitions) if log is not None]
         broker.flushes.commit(logs, lambda then_ms: self._decide(request, context, connection_id, asked_for, then_ms), now_ms)

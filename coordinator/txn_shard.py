@@ -519,6 +519,16 @@ class TxnShard:
                 moved.append(found.expired(self._wall.at(now_ms)))
         return self._results(moved, effects, [])
 
+    def put_off_timeout(self, transactional_id: str, now_ms: int) -> None:
+        """The producer has asked for the end of its open transaction, and the data are on their way to the disk.
+
+        The disk's time is not the producer's: the timeout begins anew, so that it does not abort what
+        was to be committed in time, and does when nothing comes of it.
+        """
+        found = self._transactions[transactional_id]
+        assert found.state is TransactionState.ONGOING
+        self._timers.schedule(transactional_id, now_ms + found.timeout_ms)
+
     def next_deadline_ms(self) -> int | None:
         """When on_tick has something to do; None: never, as things are."""
         return self._timers.next_deadline_ms()

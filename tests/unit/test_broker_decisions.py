@@ -308,3 +308,18 @@ def test_damage_of_an_earlier_frame_ends_the_start() -> None:
     b.disk._file(path).data[60] ^= 1
     with pytest.raises(LogDirectoryError, match="damaged"):
         b.lose_power()
+
+
+def test_a_commit_that_was_asked_for_in_time_does_not_time_out_behind_a_flush() -> None:
+    b, other = ready()
+    p = Producer(b, "late", timeout_ms=5000)
+    p.send("t", 0, b"c")
+    b.hold_flushes()
+    other.start_end(True)  # its flush is under way, and does not end yet
+    b.tick(4999)
+    p.start_end(True)
+    b.tick(1)
+    assert b.state("late")[0] == "Ongoing", "the disk's time is not the producer's"
+    b.release_flushes()
+    assert (other.ended(), p.ended()) == (0, 0)
+    assert b.read("t", 0, committed=True) == [b"a", b"b", b"c"]

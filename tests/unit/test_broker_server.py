@@ -38,6 +38,7 @@ class ScriptedBroker:
         self.flushed: list[FlushJob] = []
         self.closed_logs = False
         self.times: list[tuple[int, int]] = []
+        self.deadline_ms: int | None = None
         self.answer: Answer = self.echo
 
     def echo(self, connection: int, frame: bytes) -> None:
@@ -57,10 +58,12 @@ class ScriptedBroker:
     def on_flushed(self, job: FlushJob, now_ms: int) -> None:
         self.flushed.append(job)
 
-    def on_tick(self, now_ms: int) -> None: ...
+    def on_tick(self, now_ms: int) -> None:
+        self.frames.append((0, b"tick"))
+        self.deadline_ms = None
 
     def next_deadline_ms(self) -> int | None:
-        return None
+        return self.deadline_ms
 
     def close_logs(self, now_ms: int, sync: Any = None) -> None:
         self.closed_logs = True
@@ -533,3 +536,24 @@ def test_the_broker_hears_a_steady_time_and_what_the_wall_clock_shows_beside_it(
     steady = [now_ms for now_ms, _ in rim.broker.times]
     assert steady == sorted(steady) and before_ms <= steady[0] and steady[-1] <= after_ms
     assert [wall_ms for _, wall_ms in rim.broker.times] == shown
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_after_a_stop_what_lies_in_the_sockets_is_heard_before_deadlines_are_judged(
+    rim: Rim, is_late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also over connections that nobody has accepted yet; they come a round of the loop later."""
+    monkeypatch.setattr(server_module, "LATE_MS", 0 if is_late else 1 << 40)
+    first = rim.client(99)
+    rim.broker.deadline_ms = time.monotonic_ns() // 1_000_000
+    rim.server.carry_out()
+    with socket.create_connection(rim.server.address) as second:
+        second.sendall(framed(b"second"))
+        first.send(framed(b"first"))
+        rim.run(20)
+        heard = [what for _, what in rim.broker.frames]
+        if is_late:
+            assert heard == [b"first", b"second", b"tick"]
+        else:
+            assert sorted(heard) == [b"first", b"second", b"tick"]
+            assert heard.index(b"tick") < 2, "in time it waits for nobody"

@@ -693,3 +693,14 @@ def test_a_transaction_that_a_log_has_with_the_highest_epoch_is_aborted(host: Tx
     assert host.state("txn") == "CompleteAbort"
     code, other, epoch = init_of(host.init("txn"))
     assert (code, epoch) == (0, 0) and other != pid
+
+
+def test_a_timeout_does_not_abort_what_was_to_end_in_time(host: TxnHost) -> None:
+    """The EndTxn is heard, and waits for the disk; when nothing comes of it, the timeout does."""
+    begun(host, timeout_ms=60_000)
+    host.tick(59_999)
+    host.shard.put_off_timeout("txn", host.now_ms)
+    host.tick(59_999)
+    assert host.state("txn") == "Ongoing"
+    host.tick(1)
+    assert host.state("txn") == "CompleteAbort"

@@ -1,0 +1,95 @@
+"""A broker that was stopped (SIGSTOP) for longer than any timeout: what was sent to it meanwhile is heard before anybody is judged."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import psutil
+import pytest
+from helpers.e2e_clients import create_topic, eventually
+from helpers.e2e_wire import Wire
+from sim import wire
+
+from barnabas import BrokerProcess
+from protocol.records import NewRecord, encode_batch
+
+pytestmark = pytest.mark.e2e
+
+TIMEOUT_MS = 1500
+MEMBERS = 20
+
+
+@contextmanager
+def stopped(broker: BrokerProcess) -> Iterator[None]:
+    os.kill(broker.pid, signal.SIGSTOP)
+    try:
+        eventually(lambda: psutil.Process(broker.pid).status() == psutil.STATUS_STOPPED, what="the process stands")
+        yield
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
+
+
+def joined(connection: Wire, group: str) -> dict[str, Any]:
+    """The only member of a group, in its generation."""
+    protocols = [wire.messages.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")]
+    names = {"session_timeout_ms": TIMEOUT_MS, "rebalance_timeout_ms": 60_000, "protocol_type": "consumer", "protocols": protocols}
+    answer = connection.call(wire.request("JoinGroup", 3, group_id=group, member_id="", **names))
+    assert answer.error_code == 0
+    member = {"group_id": group, "generation_id": answer.generation_id, "member_id": answer.member_id}
+    assignment = wire.messages.SyncGroupRequest.SyncGroupRequestAssignment(member_id=answer.member_id, assignment=b"all")
+    assert connection.call(wire.request("SyncGroup", 2, **member, assignments=[assignment])).error_code == 0
+    return member
+
+
+def begun(connection: Wire, topic: str) -> dict[str, Any]:
+    """A transaction with one record, which would time out while the broker stands."""
+    answer = connection.call(wire.request("InitProducerId", 1, transactional_id="txn", transaction_timeout_ms=TIMEOUT_MS))
+    assert answer.error_code == 0
+    pid, epoch = answer.producer_id, answer.producer_epoch
+    topics = [wire.messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=[0])]
+    names = {"v3_and_below_transactional_id": "txn", "v3_and_below_producer_id": pid, "v3_and_below_producer_epoch": epoch}
+    added = connection.call(wire.request("AddPartitionsToTxn", 2, **names, v3_and_below_topics=topics))
+    assert added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
+    batch = encode_batch([NewRecord(None, b"v", 0)], producer_id=pid, producer_epoch=epoch, base_sequence=0, transactional=True)
+    assert connection.call(wire.produce("txn", topic, 0, batch)).error_code == 0
+    return {"transactional_id": "txn", "producer_id": pid, "producer_epoch": epoch}
+
+
+def test_heartbeats_and_a_commit_that_lie_in_the_sockets_are_heard_before_timeouts() -> None:
+    """Half of them over connections that were made meanwhile: they wait to be accepted, too."""
+    settings = {"group.min.session.timeout.ms": "100", "group.initial.rebalance.delay.ms": "0"}
+    with BrokerProcess(settings=settings) as broker, ExitStack() as stack:
+        topic = create_topic(broker.bootstrap_servers, "t")
+
+        def connected() -> Wire:
+            return stack.enter_context(Wire(broker.port))
+
+        connections = [connected() for _ in range(MEMBERS)]
+        producer = connected()
+        session = begun(producer, topic)
+        members = [joined(connection, f"g{number}") for number, connection in enumerate(connections)]
+        with stopped(broker):
+            time.sleep(2 * TIMEOUT_MS / 1000)  # every session and the transaction are over their time
+            asked = []
+            for number, (connection, member) in enumerate(zip(connections, members, strict=True)):
+                used = connected() if number % 2 else connection
+                call = wire.request("Heartbeat", 3, **member)
+                used.send(call)
+                asked.append((used, call))
+            end = wire.request("EndTxn", 1, **session, committed=True)
+            last = connected()
+            last.send(end)
+        assert [used.receive(call).error_code for used, call in asked] == [0] * MEMBERS
+        assert last.receive(end).error_code == 0
+        fetch = wire.fetch([(topic, 0, 0)], committed=True, max_wait_ms=0)
+        (found,) = producer.call(fetch).partitions
+        assert found.last_stable_offset == 2 and not found.aborted
+        heard = time.monotonic()
+        silent = wire.request("Heartbeat", 3, **members[0])
+        eventually(lambda: time.monotonic() - heard > 2 * TIMEOUT_MS / 1000, what="silence goes on")
+        assert connections[0].call(silent).error_code == 25, "UNKNOWN_MEMBER_ID: who is silent while the broker listens is put out"
