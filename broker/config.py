@@ -1,14 +1,21 @@
 """Settings by Apache Kafka's names: of the broker, and of topics.
 
 Each table says a setting's kind, default, bounds and purpose, and for a topic's setting the broker-level settings that are its default, in
-order of precedence. Three layers give a broker setting its value: dynamic (changed at run time, kept in the metadata journal) over explicit
-(properties file, --set) over the table's default. Source: Apache Kafka 3.9's configuration reference; KIP-226 (dynamic settings).
+order of precedence. Four layers give a broker setting its value, the first that has one:
+
+    dynamic            changed at run time on this broker              kept in the metadata journal
+    dynamic default    changed at run time for every broker (name "")  kept in the metadata journal
+    explicit           properties file, --set
+    default            the table
+
+Source: Apache Kafka 3.9's configuration reference; KIP-226 (dynamic settings).
 """
 
 from __future__ import annotations
 
 import difflib
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
@@ -53,7 +60,8 @@ class Setting(NamedTuple):
 
     choices: of a STRING its values, of a LIST its members; empty: anything. lowest, highest: inclusive bounds of a number.
     never: values within these that it may not have either; never_because says why, and what it may. dynamic: a broker's setting that may
-    change while it runs. synonyms: for a topic's setting, see the module.
+    change while it runs. synonyms: for a topic's setting, see the module. per_broker: may change on
+    one broker, not for all at once.
     """
 
     name: str
@@ -67,6 +75,7 @@ class Setting(NamedTuple):
     synonyms: tuple[str, ...] = ()
     never: tuple[Any, ...] = ()
     never_because: str = ""
+    per_broker: bool = False
 
     def parse(self, text: str) -> Any:
         """The typed value. Raises ConfigError."""
@@ -287,6 +296,46 @@ _BROKER_ROWS = (
 )  # fmt: skip
 BROKER_SETTINGS = {row.name: row for row in _BROKER_ROWS}
 
+
+def _kept(name: str, kind: Kind, default: Any, why: str, **more: Any) -> Setting:
+    return Setting(name, kind, default, f"Kept and told of; {why}.", dynamic=True, **more)
+
+
+_UNCOUNTED, _ONE_REPLICA, _NO_KERBEROS = "connections are not counted", "there is one replica", "there is no Kerberos"
+_NO_TIERED_STORAGE, _NO_LOGIN = "there is no tiered storage", "there is no login of the broker's own"
+_KEPT_ROWS = (
+    _kept("follower.replication.throttled.rate", Kind.LONG, LONG_MAX, _ONE_REPLICA, lowest=0),
+    _kept("leader.replication.throttled.rate", Kind.LONG, LONG_MAX, _ONE_REPLICA, lowest=0),
+    _kept("log.cleaner.io.buffer.load.factor", Kind.DOUBLE, 0.9, "the cleaner has a map of its own form"),
+    _kept("log.cleaner.io.buffer.size", Kind.INT, 512 << 10, "the cleaner reads and writes as the system lets it", lowest=0),
+    _kept("log.cleaner.io.max.bytes.per.second", Kind.DOUBLE, sys.float_info.max, "the cleaner reads and writes as the system lets it"),
+    _kept("log.cleaner.threads", Kind.INT, 1, "there is one process that cleans", lowest=1),
+    _kept("max.connection.creation.rate", Kind.INT, INT_MAX, _UNCOUNTED, lowest=0),
+    _kept("max.connections", Kind.INT, INT_MAX, _UNCOUNTED, lowest=1),
+    _kept("max.connections.per.ip", Kind.INT, INT_MAX, _UNCOUNTED, lowest=0),
+    _kept("max.connections.per.ip.overrides", Kind.STRING, "", _UNCOUNTED),
+    _kept("metric.reporters", Kind.LIST, (), "nothing is reported"),
+    _kept("remote.fetch.max.wait.ms", Kind.INT, 500, _NO_TIERED_STORAGE, lowest=1),
+    _kept("remote.log.index.file.cache.total.size.bytes", Kind.LONG, 1 << 30, _NO_TIERED_STORAGE, lowest=1),
+    _kept("remote.log.manager.copy.max.bytes.per.second", Kind.LONG, LONG_MAX, _NO_TIERED_STORAGE, lowest=1),
+    _kept("remote.log.manager.fetch.max.bytes.per.second", Kind.LONG, LONG_MAX, _NO_TIERED_STORAGE, lowest=1),
+    _kept("replica.alter.log.dirs.io.max.bytes.per.second", Kind.LONG, LONG_MAX, _ONE_REPLICA, lowest=0),
+    _kept("sasl.kerberos.kinit.cmd", Kind.STRING, "/usr/bin/kinit", _NO_KERBEROS, per_broker=True),
+    _kept("sasl.kerberos.min.time.before.relogin", Kind.LONG, MINUTE_MS, _NO_KERBEROS, per_broker=True),
+    _kept("sasl.kerberos.principal.to.local.rules", Kind.LIST, ("DEFAULT",), _NO_KERBEROS, per_broker=True),
+    _kept("sasl.kerberos.service.name", Kind.STRING, None, _NO_KERBEROS, per_broker=True),
+    _kept("sasl.kerberos.ticket.renew.jitter", Kind.DOUBLE, 0.05, _NO_KERBEROS, per_broker=True),
+    _kept("sasl.kerberos.ticket.renew.window.factor", Kind.DOUBLE, 0.8, _NO_KERBEROS, per_broker=True),
+    _kept("sasl.login.refresh.buffer.seconds", Kind.SHORT, 300, _NO_LOGIN, lowest=0, highest=3600, per_broker=True),
+    _kept("sasl.login.refresh.min.period.seconds", Kind.SHORT, 60, _NO_LOGIN, lowest=0, highest=900, per_broker=True),
+    _kept("sasl.login.refresh.window.factor", Kind.DOUBLE, 0.8, _NO_LOGIN, lowest=0.5, highest=1, per_broker=True),
+    _kept("sasl.login.refresh.window.jitter", Kind.DOUBLE, 0.05, _NO_LOGIN, lowest=0, highest=0.25, per_broker=True),
+)  # fmt: skip
+# Dynamic settings of Kafka's that have nothing to act on here. Those that would protect something
+# (TLS, who may log in) are not among them.
+KEPT_SETTINGS = {row.name: row for row in _KEPT_ROWS}
+ALL_BROKER_SETTINGS = BROKER_SETTINGS | KEPT_SETTINGS
+
 _NO_QUORUM, _NO_ZOOKEEPER = "there is no quorum", "there is no ZooKeeper"
 _ONE_BROKER, _NOTHING_REPORTED = "there is one broker", "nothing is reported"
 _NO_SHARE_GROUPS, _NO_TIERS = "share groups are not spoken", "there is no tiered storage"
@@ -388,15 +437,17 @@ def nearest(name: str, known: Iterable[str]) -> str:
 class BrokerConfig:
     """The broker's settings; `config[name]` is typed.
 
-    explicit: what a file or the command line said; dynamic: what was changed at run time; both as text. warnings: settings that were taken
-    and do nothing here.
+    explicit: what a file or the command line said; dynamic, dynamic_defaults: what was changed at
+    run time on this broker, and for every broker; all as text. warnings: settings that were taken and
+    do nothing here.
     """
 
     def __init__(self, explicit: dict[str, str], warnings: list[str]) -> None:
         self.explicit, self.warnings = explicit, warnings
         self.dynamic: dict[str, str] = {}
+        self.dynamic_defaults: dict[str, str] = {}
         self._fixed = {
-            name: setting.parse(explicit[name]) if name in explicit else setting.default for name, setting in BROKER_SETTINGS.items()
+            name: setting.parse(explicit[name]) if name in explicit else setting.default for name, setting in ALL_BROKER_SETTINGS.items()
         }
         if self._fixed["broker.id"] is not None and "node.id" not in explicit:
             self._fixed["node.id"] = self._fixed["broker.id"]
@@ -448,14 +499,39 @@ class BrokerConfig:
         return host.strip("[]") or anywhere, int(port)
 
     def set_dynamic(self, configs: Mapping[str, str]) -> None:
-        """Let what was changed at run time hold. Raises ConfigError on a value that may not be."""
-        parsed = {name: BROKER_SETTINGS[name].parse(text) for name, text in configs.items() if name in BROKER_SETTINGS}
+        """Let what was changed at run time on this broker hold.
+
+        Raises: ConfigError on a value that may not be; then nothing has changed.
+        """
+        self._values = self._layered(self.dynamic_defaults, configs)
         self.dynamic = dict(configs)
-        self._values = {**self._fixed, **parsed}
+
+    def set_dynamic_defaults(self, configs: Mapping[str, str]) -> None:
+        """Let what was changed at run time for every broker hold.
+
+        Raises: ConfigError on a value that may not be; then nothing has changed.
+        """
+        self._values = self._layered(configs, self.dynamic)
+        self.dynamic_defaults = dict(configs)
+
+    def default_value(self, name: str) -> Any:
+        """What would hold were nothing set on this broker at run time. Typed."""
+        return self._layered(self.dynamic_defaults, {})[name]
+
+    def _layered(self, *layers: Mapping[str, str]) -> dict[str, Any]:
+        """The typed values with these layers over the fixed ones, the last on top.
+
+        A name that only a later version knows is passed over.
+        """
+        values = dict(self._fixed)
+        for configs in layers:
+            values |= {name: ALL_BROKER_SETTINGS[name].parse(text) for name, text in configs.items() if name in ALL_BROKER_SETTINGS}
+        return values
 
     def source_of(self, name: str) -> str:
-        """Which layer gives the value: dynamic, explicit or default."""
-        return "dynamic" if name in self.dynamic else "explicit" if name in self.explicit else "default"
+        """Which layer gives the value: dynamic, dynamic default, explicit or default."""
+        layers = {"dynamic": self.dynamic, "dynamic default": self.dynamic_defaults, "explicit": self.explicit}
+        return next((layer for layer, configs in layers.items() if name in configs), "default")
 
 
 def _one_data_dir(text: str) -> str:

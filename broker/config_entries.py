@@ -1,7 +1,8 @@
 """Settings as requests show them: their value as text, and where it comes from (Kafka's ConfigSource).
 
-A topic's setting is looked for in the topic's own configs, then under its broker-level names in the dynamic broker configs, then among what
-the broker was started with, then in the defaults.
+A topic's setting is looked for in the topic's own configs, then under its broker-level names in the
+dynamic configs of the broker, in those of every broker, among what the broker was started with, and in
+the defaults.
 """
 
 from __future__ import annotations
@@ -10,16 +11,20 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from broker.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, Kind, Setting, topic_setting_value
+from broker.client_metrics import CLIENT_METRICS_SETTINGS
+from broker.config import ALL_BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, Kind, Setting, topic_setting_value
 
 
 class Source(IntEnum):
-    """Where a value comes from, as it stands in a response. Kafka's third, cluster-wide defaults, is the broker's own with one broker."""
+    """Where a value comes from, as it stands in a response."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
 
 
 class Synonym(NamedTuple):
@@ -52,11 +57,35 @@ def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[Co
 def broker_entries(config: BrokerConfig) -> list[ConfigEntry]:
     """All settings of the broker."""
     entries = []
-    for setting in BROKER_SETTINGS.values():
+    for setting in ALL_BROKER_SETTINGS.values():
         synonyms = _broker_level(config, (setting.name,))
         source = synonyms[0].source if synonyms else Source.DEFAULT
         entries.append(ConfigEntry(setting, shown(setting, config[setting.name]), source, synonyms))
     return entries
+
+
+def broker_default_entries(config: BrokerConfig) -> list[ConfigEntry]:
+    """What was set for every broker at run time, and nothing else."""
+    source = Source.DYNAMIC_DEFAULT_BROKER
+    return [
+        ConfigEntry(setting, text, source, [Synonym(name, text, source)])
+        for name, text in config.dynamic_defaults.items()
+        if (setting := ALL_BROKER_SETTINGS.get(name)) is not None
+    ]
+
+
+def client_metrics_entries(configs: Mapping[str, str]) -> list[ConfigEntry]:
+    """What is set on a subscription of clients' metrics, and nothing else."""
+    return [ConfigEntry(CLIENT_METRICS_SETTINGS[name], text, Source.CLIENT_METRICS, []) for name, text in configs.items()]
+
+
+def logger_entries(levels: Mapping[str, str]) -> list[ConfigEntry]:
+    """Each logger with its level, as if it were a setting."""
+    doc = "The level of this logger."
+    return [
+        ConfigEntry(Setting(name, Kind.STRING, None, doc, dynamic=True), level, Source.DYNAMIC_BROKER_LOGGER, [])
+        for name, level in levels.items()
+    ]
 
 
 def shown(setting: Setting, value: Any) -> str | None:
@@ -81,12 +110,17 @@ def _topic_entry(config: BrokerConfig, overrides: Mapping[str, str], setting: Se
 def _broker_level(config: BrokerConfig, names: tuple[str, ...]) -> list[Synonym]:
     """What these settings of the broker say, the most important first."""
     found = []
-    for source, values in ((Source.DYNAMIC_BROKER, config.dynamic), (Source.STATIC_BROKER, config.explicit)):
+    layers = (
+        (Source.DYNAMIC_BROKER, config.dynamic),
+        (Source.DYNAMIC_DEFAULT_BROKER, config.dynamic_defaults),
+        (Source.STATIC_BROKER, config.explicit),
+    )
+    for source, values in layers:
         for name in names:
             if name in values:
-                found.append(Synonym(name, None if BROKER_SETTINGS[name].kind is Kind.PASSWORD else values[name], source))
+                found.append(Synonym(name, None if ALL_BROKER_SETTINGS[name].kind is Kind.PASSWORD else values[name], source))
     for name in names:
-        default = shown(BROKER_SETTINGS[name], BROKER_SETTINGS[name].default)
+        default = shown(ALL_BROKER_SETTINGS[name], ALL_BROKER_SETTINGS[name].default)
         if default is not None:
             found.append(Synonym(name, default, Source.DEFAULT))
     return found

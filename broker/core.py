@@ -21,7 +21,7 @@ from broker.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, topic_l
 from broker.disk_room import DiskRoom
 from broker.fetch_sessions import FetchSessions
 from broker.flush_queue import FlushQueue
-from broker.kafka_metadata import read_kafka_metadata, usable_configs
+from broker.kafka_metadata import KafkaMetadata, read_kafka_metadata, usable_configs
 from broker.metadata import ClusterMetadata, Topic
 from broker.outbox import NO_RESPONSE, PARKED, Context, Encoded, FlushJob, Ids, Outbox, Session
 from broker.purgatory import Purgatory, WaitingFetch
@@ -148,15 +148,8 @@ class Broker:
         """Take topics over, with their settings where Kafka's metadata log is there to tell them."""
         kafka = read_kafka_metadata(self.logs.disk, self.logs.data_dir)
         refused: dict[str, None] = {}
-        if kafka is not None and not self.metadata.broker_configs:
-            defaults = {synonym for setting in TOPIC_SETTINGS.values() for synonym in setting.synonyms if BROKER_SETTINGS[synonym].dynamic}
-            wanted = {name: text for name, text in kafka.broker_configs(self.node_id).items() if name in defaults}
-            usable, wrong = usable_configs(wanted, BROKER_SETTINGS)
-            refused.update(dict.fromkeys(wrong))
-            if usable:
-                logger.info("taking over the broker settings that Kafka's metadata log has: %s", usable)
-                self.metadata.set_broker_configs(usable)
-                self.config.set_dynamic(usable)
+        if kafka is not None:
+            refused.update(dict.fromkeys(self._adopt_broker_configs(kafka)))
         for name, count in counts.items():
             topic_id = self._topic_id_of_logs(name)
             configs = kafka.topic_configs(name, topic_id) if kafka is not None else None
@@ -166,6 +159,25 @@ class Broker:
             self.metadata.adopt_topic(name, topic_id, count, configs)
         if refused:
             logger.warning("settings in Kafka's metadata log that are not taken over: %s", "; ".join(refused))
+
+    def _adopt_broker_configs(self, kafka: KafkaMetadata) -> list[str]:
+        """Take over the dynamic settings that are defaults of topics, of each layer where none is set.
+
+        Gives: what is wrong with those that are not taken over.
+        """
+        defaults = {synonym for setting in TOPIC_SETTINGS.values() for synonym in setting.synonyms if BROKER_SETTINGS[synonym].dynamic}
+        refused: list[str] = []
+        for configs, known, take in (
+            (kafka.broker_default_configs(), self.metadata.broker_default_configs, self._set_broker_default_configs),
+            (kafka.broker_configs(self.node_id), self.metadata.broker_configs, self._set_broker_configs),
+        ):
+            wanted = {name: text for name, text in configs.items() if name in defaults}
+            usable, wrong = usable_configs(wanted, BROKER_SETTINGS)
+            if usable and not known:
+                logger.info("taking over the broker settings that Kafka's metadata log has: %s", usable)
+                take(usable)
+            refused += wrong if not known else ()
+        return refused
 
     def _topic_id_of_logs(self, name: str) -> Any:
         known = [log.topic_id for (topic, _), log in sorted(self.logs.logs.items()) if topic == name and log.topic_id]
@@ -607,9 +619,24 @@ class Broker:
         self._configure(topic)
 
     def set_broker_configs(self, configs: dict[str, str]) -> None:
-        """Replace the dynamic broker configs; topics heed those that are their defaults."""
+        """Replace the dynamic configs of this broker; topics heed those that are their defaults."""
+        self._set_broker_configs(configs)
+        self._heed_broker_configs()
+
+    def set_broker_default_configs(self, configs: dict[str, str]) -> None:
+        """Replace the dynamic configs of every broker; topics heed those that are their defaults."""
+        self._set_broker_default_configs(configs)
+        self._heed_broker_configs()
+
+    def _set_broker_configs(self, configs: dict[str, str]) -> None:
         self.metadata.set_broker_configs(configs)
         self.config.set_dynamic(configs)
+
+    def _set_broker_default_configs(self, configs: dict[str, str]) -> None:
+        self.metadata.set_broker_default_configs(configs)
+        self.config.set_dynamic_defaults(configs)
+
+    def _heed_broker_configs(self) -> None:
         for topic in self.metadata.topics.values():
             self._configure(topic)
 

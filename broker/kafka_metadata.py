@@ -53,8 +53,12 @@ class KafkaMetadata:
         return dict(self._configs.get((OF_TOPIC, name), {})) if self.topic_ids.get(name) == topic_id else None
 
     def broker_configs(self, node_id: int) -> dict[str, str]:
-        """The dynamic settings of that broker: its own before those of all."""
-        return self._configs.get((OF_BROKER, ""), {}) | self._configs.get((OF_BROKER, str(node_id)), {})
+        """The dynamic settings of that broker's own."""
+        return dict(self._configs.get((OF_BROKER, str(node_id)), {}))
+
+    def broker_default_configs(self) -> dict[str, str]:
+        """The dynamic settings of every broker."""
+        return dict(self._configs.get((OF_BROKER, ""), {}))
 
     def take(self, values: Iterable[bytes]) -> None:
         """Let records hold, in their order. Raises UnreadableMetadata."""

@@ -12,7 +12,9 @@ A journal is a file of frames, each appended by one write and flushed before it 
     topic            name, id (16 bytes), partitions, configs     made, grown or configured: the last one holds
     topic_deleted    name, id                                its directories go from now on
     topic_gone       id                                      they are gone, and the offsets of groups on it
-    broker_configs   configs                                 the dynamic settings, whole
+    broker_configs   configs                                 the dynamic settings of this broker, whole
+    broker_default_configs  configs                          the dynamic settings of every broker, whole
+    client_metrics   name, configs                           a subscription of clients' metrics, whole; none: it is gone
     producer_ids     next                                    ids below it may be in use
     changes          changes                                 several of these, which hold together or not at all
 
@@ -39,7 +41,7 @@ from storage.log_manager import LogDirectoryError
 logger = logging.getLogger("barnabas.metadata")
 
 VERSION = 1
-RENAMED_CONFIGS = {"remote.copy.disable": "remote.log.copy.disable"}  # a topic's, by a name that earlier journals have
+RENAMED_CONFIGS = {"remote.copy.disable": "remote.log.copy.disable"}  # of topics, in earlier journals
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 SMALLEST_REWRITE, REWRITE_FACTOR = 1000, 10
 _FRAME = struct.Struct(">II")
@@ -80,6 +82,8 @@ class ClusterMetadata:
         self.coming: dict[uuid.UUID, Topic] = {}
         self._gone: list[uuid.UUID] = []
         self.broker_configs: dict[str, str] = {}
+        self.broker_default_configs: dict[str, str] = {}
+        self.client_metrics: dict[str, dict[str, str]] = {}
         self.next_producer_id = 0
         self._frames = 0
         self.generation = 0
@@ -188,6 +192,17 @@ class ClusterMetadata:
         self.broker_configs = dict(configs)
         self._maybe_rewrite()
 
+    def set_broker_default_configs(self, configs: dict[str, str]) -> None:
+        self._append({"kind": "broker_default_configs", "configs": configs})
+        self.broker_default_configs = dict(configs)
+        self._maybe_rewrite()
+
+    def set_client_metrics(self, name: str, configs: dict[str, str]) -> None:
+        """Keep a subscription; without configs it is forgotten."""
+        self._append(_client_metrics_frame(name, configs))
+        self._take_client_metrics(name, configs)
+        self._maybe_rewrite()
+
     def set_next_producer_id(self, next_producer_id: int) -> None:
         """From its return on, ids below may be given out."""
         self._append({"kind": "producer_ids", "next": next_producer_id})
@@ -208,6 +223,12 @@ class ClusterMetadata:
 
     def _take(self, topic: Topic) -> None:
         self.topics[topic.name] = self._by_id[topic.topic_id] = topic
+
+    def _take_client_metrics(self, name: str, configs: dict[str, str]) -> None:
+        if configs:
+            self.client_metrics[name] = dict(configs)
+        else:
+            self.client_metrics.pop(name, None)
 
     def _drop(self, name: str) -> None:
         topic = self.topics.pop(name, None)
@@ -288,6 +309,10 @@ class ClusterMetadata:
                 self.deletions.pop(uuid.UUID(bytes=body["id"]), None)
             elif kind == "broker_configs":
                 self.broker_configs = dict(body["configs"])
+            elif kind == "broker_default_configs":
+                self.broker_default_configs = dict(body["configs"])
+            elif kind == "client_metrics":
+                self._take_client_metrics(body["name"], body["configs"])
             elif kind == "producer_ids":
                 self.next_producer_id = max(self.next_producer_id, body["next"])
             elif kind == "header":
@@ -310,12 +335,15 @@ class ClusterMetadata:
 
     def _maybe_rewrite(self) -> None:
         """Write the journal anew when at most a tenth of its frames still count."""
-        living = len(self.topics) + len(self.coming) + len(self.deletions) + 3
+        living = len(self.topics) + len(self.coming) + len(self.deletions) + len(self.client_metrics) + 4
         if self._frames < max(SMALLEST_REWRITE, REWRITE_FACTOR * living):
             return
         frames = [_deletion_frame(topic_id, name) for topic_id, name in self.deletions.items()]  # a topic of that name may be there again
         frames += [_topic_frame(topic) for topic in (*self.topics.values(), *self.coming.values())]
         frames.append({"kind": "broker_configs", "configs": self.broker_configs})
+        if self.broker_default_configs:  # a kind that earlier versions do not know
+            frames.append({"kind": "broker_default_configs", "configs": self.broker_default_configs})
+        frames += [_client_metrics_frame(name, configs) for name, configs in self.client_metrics.items()]
         frames.append({"kind": "producer_ids", "next": self.next_producer_id})
         self._file.close()
         self._disk.write_atomic(self._path, _HEADER + b"".join(_encode(body) for body in frames))
@@ -332,6 +360,10 @@ def _topic_frame(topic: Topic) -> dict[str, Any]:
         "partitions": topic.partition_count,
         "configs": topic.configs,
     }
+
+
+def _client_metrics_frame(name: str, configs: dict[str, str]) -> dict[str, Any]:
+    return {"kind": "client_metrics", "name": name, "configs": configs}
 
 
 def _deletion_frame(topic_id: uuid.UUID, name: str) -> dict[str, Any]:

@@ -43,6 +43,7 @@ def open_broker(config: BrokerConfig, ids: Ids, *, disk: Disk | None = None, now
         """Read once the directory is ours: the log manager locks it before it asks for any topic's settings."""
         opened = ClusterMetadata(disk, journal_path)
         config.set_dynamic(opened.broker_configs)
+        config.set_dynamic_defaults(opened.broker_default_configs)
         return opened
 
     @functools.cache

@@ -8,7 +8,17 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from broker.config import BROKER_SETTINGS, IGNORED_KEYS, IGNORED_PREFIXES, LONG_MAX, OWN_PREFIX, TOPIC_SETTINGS, Kind, Setting
+from broker.config import (
+    BROKER_SETTINGS,
+    IGNORED_KEYS,
+    IGNORED_PREFIXES,
+    KEPT_SETTINGS,
+    LONG_MAX,
+    OWN_PREFIX,
+    TOPIC_SETTINGS,
+    Kind,
+    Setting,
+)
 
 TARGET = Path(__file__).resolve().parent / "CONFIGURATION.md"
 _INT_MAX = 2**31 - 1
@@ -23,7 +33,9 @@ Names and meanings are those of Apache Kafka 3.9; those that begin with `{OWN_PR
     barnabas start --set KEY=VALUE                         one setting; goes before the file
     barnabas start --host ADDRESS --port N --data-dir DIR  listeners and log.dirs; go before both
 
-or, where the table says *dynamic*, from AlterConfigs on the broker while it runs (kept in the metadata journal; it goes before all these).
+or, where the table says *dynamic*, from AlterConfigs while it runs (kept in the metadata journal):
+what is set on the broker goes before what is set for every broker (the name "",
+`kafka-configs --entity-default`), and that before all these.
 A name that is not known ends the start with the nearest known one. `barnabas settings [TEXT]` prints the first two tables in a terminal.
 
 A setting that says *Accepted* is taken so that an existing file works, and does nothing here.
@@ -68,6 +80,14 @@ def broker_table() -> list[str]:
     return lines
 
 
+def kept_table() -> list[str]:
+    lines = [row(["setting", "default", "values", "why it does nothing"]), "|---|---|---|---|"]
+    for setting in sorted(KEPT_SETTINGS.values(), key=lambda s: s.name):
+        doc = f"{setting.doc} *Per broker.*" if setting.per_broker else setting.doc
+        lines.append(row([f"`{setting.name}`", value_text(setting), allowed_text(setting), doc]))
+    return lines
+
+
 def topic_table() -> list[str]:
     lines = [row(["setting", "default", "values", "what it does", "the broker's default for it"]), "|---|---|---|---|---|"]
     for setting in sorted(TOPIC_SETTINGS.values(), key=lambda s: s.name):
@@ -90,6 +110,11 @@ def text() -> str:
         "\n## Of a topic\n",
         "Given with CreateTopics, or changed while it runs with AlterConfigs or IncrementalAlterConfigs: they hold from the next append on.\n",
         *topic_table(),
+        "\n## Kept and told of\n",
+        "Settings of Apache Kafka that tools may set on a running broker and that have nothing to act on\n"
+        "here. They are checked, kept and described; in a file they are as the next table says, or refused.\n"
+        "Dynamic settings of TLS and of who may log in are refused always.\n",
+        *kept_table(),
         "\n## Taken with a warning\n",
         "Settings of Apache Kafka that a file may hold and that have nothing to act on here; those of TLS, SASL and authorizers are refused.\n"
         "A `*` stands for any end, unless a name is in the first table.\n",

@@ -72,6 +72,7 @@ APIS = (
     Api(61, "DescribeProducers", 0, 0, 0, "admin", "transactions:on_describe_producers"),
     Api(65, "DescribeTransactions", 0, 0, 0, "admin", "txn:on_describe_transactions"),
     Api(66, "ListTransactions", 0, 1, 0, "admin", "txn:on_list_transactions"),
+    Api(74, "ListConfigResources", 0, 0, 0, "admin", "configs:on_list_client_metrics_resources"),
     Api(75, "DescribeTopicPartitions", 0, 0, 0, "admin", "cluster:on_describe_topic_partitions"),
 )
 

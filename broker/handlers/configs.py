@@ -1,13 +1,33 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: the settings of topics and of this broker (KIP-133, KIP-226, KIP-339)."""
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListClientMetricsResources.
+
+resource             name        what may be set on it                         kept
+TOPIC 2              a topic     its settings (KIP-133)                        in the metadata journal
+BROKER 4             node.id     the broker's dynamic settings (KIP-226)       in the metadata journal
+BROKER 4             ""          the same, for every broker                    in the metadata journal
+BROKER_LOGGER 8      node.id     the levels of loggers (KIP-412); set bit by   until the process ends
+                                 bit alone (KIP-339)
+CLIENT_METRICS 16    any         a subscription (KIP-714)                      in the metadata journal
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.config import BROKER_SETTINGS, TOPIC_SETTINGS, ConfigError, Kind, Setting, nearest, topic_setting_value, validate_topic_configs
-from broker.config_entries import ConfigEntry, broker_entries, topic_entries
+from broker import loggers
+from broker.client_metrics import check_client_metrics
+from broker.config import (
+    ALL_BROKER_SETTINGS,
+    TOPIC_SETTINGS,
+    ConfigError,
+    Kind,
+    Setting,
+    nearest,
+    topic_setting_value,
+    validate_topic_configs,
+)
+from broker.config_entries import ConfigEntry, broker_default_entries, broker_entries, client_metrics_entries, logger_entries, topic_entries
 from broker.outbox import Context
 from broker.topic_names import check_topic_name
 from protocol import messages
@@ -17,7 +37,8 @@ if TYPE_CHECKING:
     from broker.core import Broker
     from broker.metadata import Topic
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
+EVERY_BROKER = ""
 
 
 class Operation(IntEnum):
@@ -33,7 +54,7 @@ class Operation(IntEnum):
 
 
 def on_describe_configs(broker: Broker, request: Any, context: Context) -> Any:
-    """Settings with their values and where these come from; all, or those asked for that there are.
+    """Settings with their values and where these come from: those named; all for no names, and for null.
 
     Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION; INVALID_REQUEST for another broker or another kind of resource.
     """
@@ -44,9 +65,9 @@ def on_describe_configs(broker: Broker, request: Any, context: Context) -> Any:
         code, message = Code.NONE, None
         rows: list[Any] = []
         try:
-            wanted = asked.configuration_keys if asked.configuration_keys is None else set(asked.configuration_keys)
+            wanted = set(asked.configuration_keys or ())
             for entry in _entries(broker, asked.resource_type, asked.resource_name):
-                if wanted is None or entry.setting.name in wanted:
+                if not wanted or entry.setting.name in wanted:
                     rows.append(_described(result_class.DescribeConfigsResourceResult, entry, request, asked.resource_type))
         except KafkaError as error:
             code, message = error.code, error.message
@@ -65,7 +86,16 @@ def on_describe_configs(broker: Broker, request: Any, context: Context) -> Any:
 def _entries(broker: Broker, resource_type: int, name: str) -> list[ConfigEntry]:
     if resource_type == TOPIC:
         return topic_entries(broker.config, _topic(broker, name).configs)
-    _check_broker_resource(broker, resource_type, name)
+    if resource_type == CLIENT_METRICS:
+        _check_subscription_name(name)
+        return client_metrics_entries(broker.metadata.client_metrics.get(name, {}))
+    if resource_type == BROKER_LOGGER:
+        _check_broker_name(broker, name)
+        return logger_entries(loggers.levels())
+    _check_resource_type(resource_type)
+    if name == EVERY_BROKER:
+        return broker_default_entries(broker.config)
+    _check_broker_name(broker, name)
     return broker_entries(broker.config)
 
 
@@ -94,21 +124,44 @@ def _topic(broker: Broker, name: str) -> Topic:
     return topic
 
 
-def _check_broker_resource(broker: Broker, resource_type: int, name: str) -> None:
+def _check_resource_type(resource_type: int) -> None:
     if resource_type != BROKER:
         raise KafkaError(
             Code.INVALID_REQUEST,
-            f"Resources of type {resource_type} have no settings here: ask for topics ({TOPIC}) or brokers ({BROKER}).",
+            f"Resources of type {resource_type} have no settings here, or not by this request: ask for topics ({TOPIC}), "
+            f"brokers ({BROKER}), loggers ({BROKER_LOGGER}; not by AlterConfigs) or client metrics ({CLIENT_METRICS}).",
         )
+
+
+def _check_broker_name(broker: Broker, name: str) -> None:
     if name != str(broker.node_id):
         raise KafkaError(Code.INVALID_REQUEST, f"There is no broker '{name}': name the broker '{broker.node_id}', which is the only one.")
+
+
+def _check_subscription_name(name: str) -> None:
+    if not name:
+        raise KafkaError(Code.INVALID_REQUEST, "A subscription of client metrics needs a name: give one.")
+
+
+def on_list_client_metrics_resources(broker: Broker, request: Any, context: Context) -> Any:
+    """The names of all subscriptions of clients' metrics.
+
+    Version 0 is ListClientMetricsResources; kafka-python has it by the name that version 1 gave it.
+    """
+    response_class = messages.message_class("admin", "ListConfigResourcesResponse")
+    resources = [response_class.ConfigResource(resource_name=name, resource_type=CLIENT_METRICS) for name in broker.metadata.client_metrics]
+    return response_class(throttle_time_ms=0, error_code=int(Code.NONE), config_resources=resources)
 
 
 # --- changing -----------------------------------------------------------------------------------------------------------------------------
 
 
 class _Target(NamedTuple):
-    """What is changed. configs: what is set on it now; refusal: the code for what may not be set on it."""
+    """What is changed.
+
+    settings, effective: the settings that may be appended to, and what holds of them now. configs: what
+    is set on it now; refusal: the code for what may not be set on it.
+    """
 
     settings: Mapping[str, Setting]
     configs: dict[str, str]
@@ -118,24 +171,34 @@ class _Target(NamedTuple):
     store: Callable[[dict[str, str]], None]
 
 
-Change = Callable[[_Target, Any], dict[str, str]]
+class _Changing(NamedTuple):
+    """The request under way."""
+
+    broker: Broker
+    validate_only: bool
+    now_ms: int
+
+
+Change = Callable[[_Changing, Any], None]
 
 
 def on_alter_configs(broker: Broker, request: Any, context: Context) -> Any:
     """Replace all that is set on a resource: what is not named falls back to its default. Errors: as IncrementalAlterConfigs."""
-    return _alter(broker, request, context, messages.message_class("admin", "AlterConfigsResponse"), _replaced)
+    return _alter(broker, request, context, messages.message_class("admin", "AlterConfigsResponse"), _replace)
 
 
 def on_incremental_alter_configs(broker: Broker, request: Any, context: Context) -> Any:
     """Set, delete, append to or subtract from settings of a resource: all changes of one, or none.
 
     Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG; INVALID_REQUEST for a resource or a key given twice, a null
-    value, another broker or kind, and whatever a broker may not be told at run time; UNKNOWN_SERVER_ERROR for an unknown operation.
+    value, another broker or kind, whatever a broker may not be told at run time, and what may not be
+    done with a logger; UNKNOWN_SERVER_ERROR for an unknown operation.
     """
-    return _alter(broker, request, context, messages.message_class("admin", "IncrementalAlterConfigsResponse"), _changed)
+    return _alter(broker, request, context, messages.message_class("admin", "IncrementalAlterConfigsResponse"), _change)
 
 
 def _alter(broker: Broker, request: Any, context: Context, response_class: Any, change: Change) -> Any:
+    changing = _Changing(broker, request.validate_only, context.now_ms)
     counts: dict[tuple[int, str], int] = {}
     for asked in request.resources:
         key = (asked.resource_type, asked.resource_name)
@@ -150,11 +213,7 @@ def _alter(broker: Broker, request: Any, context: Context, response_class: Any, 
                     Code.INVALID_REQUEST, f"The resource '{asked.resource_name}' is named more than once in this request: name it once."
                 )
             _check_keys(asked)
-            target = _target(broker, asked.resource_type, asked.resource_name, context.now_ms)
-            configs = change(target, asked)
-            target.check(configs)
-            if not request.validate_only and configs != target.configs:
-                target.store(configs)
+            change(changing, asked)
         except KafkaError as error:
             code, message = error.code, error.message
         rows.append(
@@ -173,8 +232,46 @@ def _check_keys(asked: Any) -> None:
         seen.add(config.name)
 
 
-def _replaced(target: _Target, asked: Any) -> dict[str, str]:
-    return {config.name: _value(config) for config in asked.configs}
+def _replace(changing: _Changing, asked: Any) -> None:
+    _store(changing, _target(changing, asked), {config.name: _value(config) for config in asked.configs})
+
+
+def _change(changing: _Changing, asked: Any) -> None:
+    if asked.resource_type == BROKER_LOGGER:
+        _check_broker_name(changing.broker, asked.resource_name)
+        _change_levels(asked.configs, validate_only=changing.validate_only)
+        return
+    target = _target(changing, asked)
+    _store(changing, target, _changed(target, asked))
+
+
+def _store(changing: _Changing, target: _Target, configs: dict[str, str]) -> None:
+    target.check(configs)
+    if not changing.validate_only and configs != target.configs:
+        target.store(configs)
+
+
+def _change_levels(configs: Iterable[Any], *, validate_only: bool) -> None:
+    """All levels of one request, or none."""
+    levels = {config.name: _level(config) for config in configs}
+    for name, level in {} if validate_only else levels.items():
+        loggers.set_level(name, level)
+
+
+def _level(config: Any) -> str | None:
+    """The level that is to be set; None: that of the logger above it."""
+    if config.config_operation not in (Operation.SET, Operation.DELETE):
+        raise KafkaError(Code.INVALID_REQUEST, f"The level of {config.name} can be set (0) or deleted (1), nothing else.")
+    if not loggers.exists(config.name):
+        raise KafkaError(Code.INVALID_CONFIG, f"There is no logger {config.name}: describe the loggers to see which there are.")
+    if config.config_operation == Operation.DELETE:
+        if config.name == loggers.ROOT:
+            raise KafkaError(Code.INVALID_REQUEST, f"The level of {loggers.ROOT} cannot be deleted: set it.")
+        return None
+    level = _value(config)
+    if level not in loggers.LEVELS:
+        raise KafkaError(Code.INVALID_CONFIG, f"{config.name}={level}: it must be one of {', '.join(loggers.LEVELS)}")
+    return level
 
 
 def _changed(target: _Target, asked: Any) -> dict[str, str]:
@@ -215,8 +312,9 @@ def _changed_list(target: _Target, config: Any) -> str:
     return ",".join(members)
 
 
-def _target(broker: Broker, resource_type: int, name: str, now_ms: int) -> _Target:
-    if resource_type == TOPIC:
+def _target(changing: _Changing, asked: Any) -> _Target:
+    broker, name = changing.broker, asked.resource_name
+    if asked.resource_type == TOPIC:
         topic = _topic(broker, name)
         return _Target(
             TOPIC_SETTINGS,
@@ -224,11 +322,31 @@ def _target(broker: Broker, resource_type: int, name: str, now_ms: int) -> _Targ
             Code.INVALID_CONFIG,
             lambda key: topic_setting_value(broker.config, topic.configs, key),
             _check_topic_configs,
-            lambda configs: broker.set_topic_configs(name, configs, now_ms),
+            lambda configs: broker.set_topic_configs(name, configs, changing.now_ms),
         )
-    _check_broker_resource(broker, resource_type, name)
+    if asked.resource_type == CLIENT_METRICS:
+        _check_subscription_name(name)
+        return _Target(
+            {},  # as with Apache Kafka its lists are set whole
+            broker.metadata.client_metrics.get(name, {}),
+            Code.INVALID_CONFIG,
+            lambda key: None,
+            check_client_metrics,
+            lambda configs: broker.metadata.set_client_metrics(name, configs),
+        )
+    _check_resource_type(asked.resource_type)
+    if name == EVERY_BROKER:
+        return _Target(
+            ALL_BROKER_SETTINGS,
+            broker.config.dynamic_defaults,
+            Code.INVALID_REQUEST,
+            broker.config.default_value,
+            _check_broker_default_configs,
+            broker.set_broker_default_configs,
+        )
+    _check_broker_name(broker, name)
     return _Target(
-        BROKER_SETTINGS,
+        ALL_BROKER_SETTINGS,
         broker.config.dynamic,
         Code.INVALID_REQUEST,
         lambda key: broker.config[key],
@@ -244,11 +362,18 @@ def _check_topic_configs(configs: dict[str, str]) -> None:
         raise KafkaError(Code.INVALID_CONFIG, str(error)) from error
 
 
+def _check_broker_default_configs(configs: dict[str, str]) -> None:
+    _check_broker_configs(configs)
+    for name in configs:
+        if ALL_BROKER_SETTINGS[name].per_broker:
+            raise KafkaError(Code.INVALID_REQUEST, f"{name} cannot be set for all brokers at once: name the broker.")
+
+
 def _check_broker_configs(configs: dict[str, str]) -> None:
     for name, text in configs.items():
-        setting = BROKER_SETTINGS.get(name)
+        setting = ALL_BROKER_SETTINGS.get(name)
         if setting is None:
-            raise KafkaError(Code.INVALID_REQUEST, f"unknown broker setting {name}{nearest(name, BROKER_SETTINGS)}")
+            raise KafkaError(Code.INVALID_REQUEST, f"unknown broker setting {name}{nearest(name, ALL_BROKER_SETTINGS)}")
         if not setting.dynamic:
             raise KafkaError(
                 Code.INVALID_REQUEST, f"{name} cannot change while the broker runs: set it in the broker's config and restart it."

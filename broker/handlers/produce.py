@@ -31,7 +31,7 @@ def on_produce(broker: Broker, request: Any, context: Context) -> Any:
 
     acks 0: no answer, and an error closes the connection, since the client would not learn of it otherwise; acks 1 and -1: answered when the
     operating system has the data (one replica); with acks=-1 when the disk has, once `flush.messages` of the topic are not yet there.
-    An error's `log_start_offset` is known where the log refused, -1 where the batch was refused before it.
+    An error's `log_start_offset` is known where the log refused, -1 where the batch did not reach it.
     Errors: INVALID_REQUIRED_ACKS; TRANSACTIONAL_ID_AUTHORIZATION_FAILED for transactional batches in a request without transactional id;
     what `Log.append` and `TxnShard.verify` (KIP-890) refuse with.
     """

@@ -103,6 +103,22 @@ def test_confluent_settings_of_a_topic_and_of_the_broker(servers: str) -> None:
     assert settings["group.min.session.timeout.ms"].value == "500"
 
 
+@pytest.mark.filterwarnings("ignore:alter_configs has been deprecated:DeprecationWarning")
+def test_confluent_sets_what_nothing_here_heeds(servers: str) -> None:
+    """As librdkafka's own test of AlterConfigs does."""
+    client, key = admin(servers), "sasl.kerberos.min.time.before.relogin"
+    broker_id = str(next(iter(client.list_topics(timeout=PATIENCE_S).brokers)))
+
+    def replace(**settings: str) -> tuple[str, int]:
+        dotted = {name.replace("_", "."): value for name, value in settings.items()}
+        result(client.alter_configs([ConfigResource(ConfigResource.Type.BROKER, broker_id, set_config=dotted)]))
+        entry = result(client.describe_configs([ConfigResource(ConfigResource.Type.BROKER, broker_id)]))[key]
+        return entry.value, entry.source
+
+    assert replace(sasl_kerberos_min_time_before_relogin="58000") == ("58000", ConfigSource.DYNAMIC_BROKER_CONFIG.value)
+    assert replace() == ("60000", ConfigSource.DEFAULT_CONFIG.value)
+
+
 def test_confluent_cluster_and_offsets_and_deleted_records(servers: str) -> None:
     client, name = admin(servers), create_topic(servers, "offsets")
     cluster = client.describe_cluster().result(PATIENCE_S)
@@ -183,6 +199,30 @@ def test_kafka_python_admin(servers: str) -> None:
         assert name in str(client.describe_log_dirs())
         client.delete_topics([name])
         assert name not in str(client.list_topics())
+    finally:
+        client.close()
+
+
+def test_kafka_python_loggers_and_client_metrics(servers: str) -> None:
+    client, name = kafka.KafkaAdminClient(bootstrap_servers=servers), unique("subscription")
+
+    def told(kind: PythonConfigResourceType, of: str) -> dict[str, str]:
+        ((_, resources),) = client.describe_configs([PythonConfigResource(kind, of)], config_filter="all").items()
+        return {key: row["value"] for key, row in resources[of].items()}
+
+    def change(kind: PythonConfigResourceType, of: str, configs: dict[str, str]) -> None:
+        client.alter_configs([PythonConfigResource(kind, of, configs)], raise_on_unknown=False)
+
+    try:
+        broker_id = str(client.describe_cluster()["brokers"][0]["broker_id"])
+        kinds = PythonConfigResourceType
+        assert told(kinds.BROKER_LOGGER, broker_id)["barnabas.compaction"] == "INFO"
+        change(kinds.BROKER_LOGGER, broker_id, {"barnabas.compaction": "WARN"})
+        assert told(kinds.BROKER_LOGGER, broker_id)["barnabas.compaction"] == "WARN"
+        change(kinds.BROKER_LOGGER, broker_id, {"barnabas.compaction": "INFO"})
+        change(kinds.CLIENT_METRICS, name, {"interval.ms": "500"})
+        assert told(kinds.CLIENT_METRICS, name) == {"interval.ms": "500"}
+        assert name in str(client.list_config_resources([kinds.CLIENT_METRICS]))
     finally:
         client.close()
 

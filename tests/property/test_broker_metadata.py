@@ -20,7 +20,7 @@ from broker.metadata import ClusterMetadata, JournalError
 
 PATH = "/data/journal"
 NAMES = ("a", "b.c", "__consumer_offsets", "lang" * 40)
-State = tuple[list[Any], dict[str, str], int]
+State = tuple[list[Any], dict[str, Any], int]
 
 configs = st.dictionaries(st.sampled_from(["retention.ms", "cleanup.policy"]), st.text(max_size=8), max_size=2)
 changes = st.lists(
@@ -31,6 +31,8 @@ changes = st.lists(
         st.tuples(st.just("grow"), st.sampled_from(NAMES), st.integers(1, 3)),
         st.tuples(st.just("configure"), st.sampled_from(NAMES), configs),
         st.tuples(st.just("broker"), configs),
+        st.tuples(st.just("every broker"), configs),
+        st.tuples(st.just("client metrics"), st.sampled_from(NAMES), configs),
         st.tuples(st.just("ids")),
     ),
     max_size=25,
@@ -47,7 +49,8 @@ def new_disk(seed: int = 0) -> SimDisk:
 def state_of(metadata: ClusterMetadata) -> State:
     topics = [(topic.name, topic.topic_id, topic.partition_count, dict(topic.configs)) for topic in metadata.topics.values()]
     assert all(metadata.topic_by_id(topic_id) is metadata.topic(name) for name, topic_id, _, _ in topics)
-    return topics, dict(metadata.broker_configs), metadata.next_producer_id
+    dynamic = {"own": metadata.broker_configs, "default": metadata.broker_default_configs, "metrics": metadata.client_metrics}
+    return topics, copy.deepcopy(dynamic), metadata.next_producer_id
 
 
 class Model:
@@ -55,13 +58,13 @@ class Model:
 
     def __init__(self) -> None:
         self.topics: dict[str, tuple[uuid.UUID, int, dict[str, str]]] = {}
-        self.broker_configs: dict[str, str] = {}
+        self.dynamic: dict[str, Any] = {"own": {}, "default": {}, "metrics": {}}
         self.next_producer_id = 0
         self._made = 0
 
     def state(self) -> State:
         topics = [(name, topic_id, count, dict(own)) for name, (topic_id, count, own) in self.topics.items()]
-        return topics, dict(self.broker_configs), self.next_producer_id
+        return topics, copy.deepcopy(self.dynamic), self.next_producer_id
 
     def apply(self, change: tuple[Any, ...], metadata: ClusterMetadata) -> None:
         """To the model, then to the journal, where it is possible."""
@@ -86,8 +89,15 @@ class Model:
             self.topics[name] = (topic_id, count, arguments[1])
             metadata.set_topic_configs(name, arguments[1])
         elif kind == "broker":
-            self.broker_configs = name
+            self.dynamic["own"] = name
             metadata.set_broker_configs(name)
+        elif kind == "every broker":
+            self.dynamic["default"] = name
+            metadata.set_broker_default_configs(name)
+        elif kind == "client metrics":
+            self.dynamic["metrics"].pop(name, None)
+            self.dynamic["metrics"] |= {name: arguments[1]} if arguments[1] else {}
+            metadata.set_client_metrics(name, arguments[1])
         elif kind == "ids":
             self.next_producer_id += 1000
             metadata.set_next_producer_id(self.next_producer_id)

@@ -441,13 +441,28 @@ def test_dynamic_settings_go_before_the_file_and_fall_back_to_it() -> None:
     assert broker.source_of("log.retention.ms") == "default"
 
 
+def test_what_is_set_for_every_broker_stands_between_the_brokers_own_and_the_file() -> None:
+    broker = config(message_max_bytes="100")
+    broker.set_dynamic_defaults({"message.max.bytes": "200", "a.later.version": "knows.it"})
+    assert (broker["message.max.bytes"], broker.source_of("message.max.bytes")) == (200, "dynamic default")
+    broker.set_dynamic({"message.max.bytes": "300"})
+    assert (broker["message.max.bytes"], broker.source_of("message.max.bytes")) == (300, "dynamic")
+    assert broker.default_value("message.max.bytes") == 200
+    broker.set_dynamic_defaults({})
+    assert (broker["message.max.bytes"], broker.default_value("message.max.bytes")) == (300, 100)
+
+
 def test_a_bad_dynamic_value_changes_nothing() -> None:
     broker = config()
     broker.set_dynamic({"log.retention.ms": "5"})
+    broker.set_dynamic_defaults({"log.segment.bytes": "6000"})
     with pytest.raises(ConfigError):
         broker.set_dynamic({"message.max.bytes": "x"})
+    with pytest.raises(ConfigError):
+        broker.set_dynamic_defaults({"message.max.bytes": "x"})
     assert broker.dynamic == {"log.retention.ms": "5"}
-    assert broker["log.retention.ms"] == 5
+    assert broker.dynamic_defaults == {"log.segment.bytes": "6000"}
+    assert (broker["log.retention.ms"], broker["log.segment.bytes"]) == (5, 6000)
 
 
 def test_what_kafka_lets_change_at_run_time_may_change() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,14 @@ from typing import Any
 import pytest
 from helpers.admin_host import NODE_ID, AdminHost, creatable
 
-from broker.config import BROKER_SETTINGS, TOPIC_SETTINGS
+from broker.config import BROKER_SETTINGS, KEPT_SETTINGS, TOPIC_SETTINGS
 from protocol import messages
 from protocol.errors import Code
 
-TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
+EVERY_BROKER = ""
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
-FROM_TOPIC, FROM_DYNAMIC, FROM_STATIC, FROM_DEFAULT = 1, 2, 4, 5
+FROM_TOPIC, FROM_DYNAMIC, FROM_DYNAMIC_DEFAULT, FROM_STATIC, FROM_DEFAULT, FROM_LOGGER, FROM_SUBSCRIPTION = 1, 2, 3, 4, 5, 6, 7
 ME = str(NODE_ID)
 
 
@@ -124,8 +126,24 @@ def test_types_are_told_by_their_numbers_and_documentation_on_request(host: Admi
 
 def test_all_settings_are_told_where_none_is_named(host: AdminHost) -> None:
     assert set(told(host, "t")) == set(TOPIC_SETTINGS)
-    assert set(told(host, ME, kind=BROKER)) == set(BROKER_SETTINGS)
+    assert set(told(host, ME, kind=BROKER)) == set(BROKER_SETTINGS) | set(KEPT_SETTINGS)
     assert told(host, "t", "no.such.key") == {}
+
+
+@pytest.mark.parametrize("keys", [None, []])
+def test_no_names_and_null_stand_for_all_settings(host: AdminHost, keys: list[str] | None) -> None:
+    """Sarama and others send an empty list."""
+    resource_class = messages.DescribeConfigsRequest.DescribeConfigsResource
+    resources = [
+        resource_class(resource_type=kind, resource_name=name, configuration_keys=keys)
+        for kind, name in ((TOPIC, "t"), (BROKER, ME), (BROKER_LOGGER, ME))
+    ]
+    request = messages.DescribeConfigsRequest(resources=resources, include_synonyms=False, include_documentation=False)
+    for version in range(5):
+        of_topic, of_broker, of_loggers = host.call(request, version).results
+        assert {row.name for row in of_topic.configs} == set(TOPIC_SETTINGS)
+        assert {row.name for row in of_broker.configs} == set(BROKER_SETTINGS) | set(KEPT_SETTINGS)
+        assert "barnabas" in {row.name for row in of_loggers.configs}
 
 
 def test_the_brokers_settings_tell_what_may_change_while_it_runs(host: AdminHost) -> None:
@@ -148,8 +166,9 @@ def test_the_brokers_settings_tell_what_may_change_while_it_runs(host: AdminHost
         (TOPIC, "a/b", Code.INVALID_TOPIC_EXCEPTION),
         (BROKER, "4711", Code.INVALID_REQUEST),
         (BROKER, "abc", Code.INVALID_REQUEST),
-        (BROKER, "", Code.INVALID_REQUEST),
-        (BROKER_LOGGER, ME, Code.INVALID_REQUEST),
+        (BROKER_LOGGER, "", Code.INVALID_REQUEST),
+        (BROKER_LOGGER, "4711", Code.INVALID_REQUEST),
+        (CLIENT_METRICS, "", Code.INVALID_REQUEST),
         (77, "x", Code.INVALID_REQUEST),
     ],
 )
@@ -263,6 +282,209 @@ def test_the_brokers_lists_are_appended_to(host: AdminHost) -> None:
     assert alter(host, ME, ("log.cleanup.policy", APPEND, "compact"), kind=BROKER) == 0
     assert told(host, "plain", "cleanup.policy") == {"cleanup.policy": ("delete,compact", FROM_DYNAMIC)}
     assert alter(host, ME, ("log.segment.bytes", APPEND, "5"), kind=BROKER) == Code.INVALID_REQUEST
+
+
+# --- every broker's ----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_set_for_every_broker_holds_below_the_brokers_own(host: AdminHost) -> None:
+    """KIP-226: dynamic, dynamic default, what the broker was started with, default."""
+    key = "log.segment.bytes"
+    assert told(host, EVERY_BROKER, kind=BROKER) == {}
+    assert alter(host, EVERY_BROKER, (key, SET, "2000000"), kind=BROKER, validate_only=True) == 0
+    assert told(host, EVERY_BROKER, kind=BROKER) == {}
+    assert alter(host, EVERY_BROKER, (key, SET, "2000000"), ("log.retention.ms", SET, "5"), kind=BROKER) == 0
+    for _ in range(2):
+        assert told(host, EVERY_BROKER, kind=BROKER) == {
+            key: ("2000000", FROM_DYNAMIC_DEFAULT),
+            "log.retention.ms": ("5", FROM_DYNAMIC_DEFAULT),
+        }
+        assert told(host, EVERY_BROKER, key, "num.io.threads", kind=BROKER) == {key: ("2000000", FROM_DYNAMIC_DEFAULT)}
+        assert told(host, ME, key, kind=BROKER) == {key: ("2000000", FROM_DYNAMIC_DEFAULT)}
+        assert told(host, "plain", "segment.bytes") == {"segment.bytes": ("2000000", FROM_DYNAMIC_DEFAULT)}
+        log = host.broker.partition("plain", 0)
+        assert log is not None and (log.config.segment_bytes, log.config.retention_ms) == (2_000_000, 5)
+        host.restart()
+    assert alter(host, ME, (key, SET, "3000000"), kind=BROKER) == 0
+    assert told(host, ME, key, kind=BROKER) == {key: ("3000000", FROM_DYNAMIC)}
+    assert told(host, EVERY_BROKER, key, kind=BROKER) == {key: ("2000000", FROM_DYNAMIC_DEFAULT)}
+    (row,) = describe(host, ME, key, kind=BROKER, synonyms=True).configs
+    assert [(synonym.value, synonym.source) for synonym in row.synonyms] == [
+        ("3000000", FROM_DYNAMIC),
+        ("2000000", FROM_DYNAMIC_DEFAULT),
+        ("1000000", FROM_STATIC),
+        ("1073741824", FROM_DEFAULT),
+    ]
+    (row,) = describe(host, EVERY_BROKER, key, kind=BROKER, synonyms=True).configs
+    assert [(synonym.value, synonym.source) for synonym in row.synonyms] == [("2000000", FROM_DYNAMIC_DEFAULT)]
+    assert replace(host, EVERY_BROKER, {"log.retention.ms": "6"}, kind=BROKER) == 0
+    assert told(host, EVERY_BROKER, kind=BROKER) == {"log.retention.ms": ("6", FROM_DYNAMIC_DEFAULT)}
+    assert alter(host, ME, (key, DELETE, None), kind=BROKER) == 0
+    assert told(host, ME, key, kind=BROKER) == {key: ("1000000", FROM_STATIC)}
+
+
+def test_lists_of_every_broker_are_appended_to(host: AdminHost) -> None:
+    assert alter(host, ME, ("log.cleanup.policy", SET, "compact"), kind=BROKER) == 0
+    assert alter(host, EVERY_BROKER, ("log.cleanup.policy", APPEND, "compact"), kind=BROKER) == 0
+    assert host.broker.config.dynamic_defaults == {"log.cleanup.policy": "delete,compact"}
+    assert told(host, "plain", "cleanup.policy") == {"cleanup.policy": ("compact", FROM_DYNAMIC)}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("num.partitions", "3"), ("no.such.key", "1"), ("log.segment.bytes", "x"), ("sasl.kerberos.min.time.before.relogin", "58000")],
+)
+def test_what_may_not_be_set_for_every_broker(host: AdminHost, name: str, value: str) -> None:
+    assert alter(host, EVERY_BROKER, (name, SET, value), kind=BROKER) == Code.INVALID_REQUEST
+    assert replace(host, EVERY_BROKER, {name: value}, kind=BROKER) == Code.INVALID_REQUEST
+    assert told(host, EVERY_BROKER, kind=BROKER) == {}
+
+
+# --- of Kafka's, that nothing here heeds -------------------------------------------------------------------------------
+
+
+def test_dynamic_settings_of_kafkas_are_kept_and_told_of(host: AdminHost) -> None:
+    """librdkafka's own test of AlterConfigs sets this one."""
+    key = "sasl.kerberos.min.time.before.relogin"
+    assert told(host, ME, key, kind=BROKER) == {key: ("60000", FROM_DEFAULT)}
+    assert replace(host, ME, {key: "58000"}, kind=BROKER) == 0
+    host.restart()
+    assert told(host, ME, key, kind=BROKER) == {key: ("58000", FROM_DYNAMIC)}
+    assert not describe(host, ME, key, kind=BROKER).configs[0].read_only
+    assert alter(host, ME, (key, SET, "soon"), kind=BROKER) == Code.INVALID_REQUEST
+    assert alter(host, EVERY_BROKER, ("metric.reporters", APPEND, "a.B"), ("max.connections", SET, "9"), kind=BROKER) == 0
+    assert told(host, ME, "metric.reporters", "max.connections", kind=BROKER) == {
+        "metric.reporters": ("a.B", FROM_DYNAMIC_DEFAULT),
+        "max.connections": ("9", FROM_DYNAMIC_DEFAULT),
+    }
+
+
+@pytest.mark.parametrize("name", ["ssl.keystore.location", "ssl.client.auth", "sasl.enabled.mechanisms", "sasl.jaas.config"])
+def test_settings_that_would_protect_something_are_refused(host: AdminHost, name: str) -> None:
+    assert alter(host, ME, (name, SET, "x"), kind=BROKER) == Code.INVALID_REQUEST
+
+
+# --- loggers -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def levels() -> Iterator[None]:
+    """Lets the loggers have their levels back."""
+    names = ("", "barnabas", "barnabas.tests", "barnabas.tests.one")
+    before = [logging.getLogger(name).level for name in names]
+    yield
+    for name, level in zip(names, before, strict=True):
+        logging.getLogger(name).setLevel(level)
+
+
+def level_of(host: AdminHost, name: str) -> str | None:
+    return told(host, ME, name, kind=BROKER_LOGGER).get(name, (None, 0))[0]
+
+
+@pytest.mark.usefixtures("levels")
+def test_loggers_are_told_with_the_level_that_holds(host: AdminHost) -> None:
+    logging.getLogger().setLevel(logging.ERROR)
+    logging.getLogger("barnabas").setLevel(logging.NOTSET)
+    logging.getLogger("barnabas.tests").setLevel(logging.DEBUG)
+    logging.getLogger("barnabas.tests.one").setLevel(logging.NOTSET)
+    found = told(host, ME, kind=BROKER_LOGGER)
+    assert found["root"] == found["barnabas"] == ("ERROR", FROM_LOGGER)
+    assert found["barnabas.tests"] == found["barnabas.tests.one"] == ("DEBUG", FROM_LOGGER)
+    (row,) = describe(host, ME, "root", kind=BROKER_LOGGER, synonyms=True).configs
+    assert (row.read_only, row.is_sensitive, row.synonyms) == (False, False, [])
+
+
+@pytest.mark.usefixtures("levels")
+@pytest.mark.parametrize(
+    ("level", "number"),
+    [("TRACE", 5), ("DEBUG", 10), ("INFO", 20), ("WARN", 30), ("ERROR", 40), ("FATAL", 50)],
+)
+def test_levels_are_set_by_log4js_names(host: AdminHost, level: str, number: int) -> None:
+    one = logging.getLogger("barnabas.tests.one")
+    assert alter(host, ME, ("barnabas.tests.one", SET, level), kind=BROKER_LOGGER, validate_only=True) == 0
+    assert one.level == logging.NOTSET
+    assert alter(host, ME, ("barnabas.tests.one", SET, level), kind=BROKER_LOGGER) == 0
+    assert (one.level, level_of(host, "barnabas.tests.one")) == (number, level)
+    assert alter(host, ME, ("barnabas.tests.one", DELETE, None), kind=BROKER_LOGGER) == 0
+    assert one.level == logging.NOTSET
+    assert host.broker.metadata.broker_configs == {}
+
+
+@pytest.mark.usefixtures("levels")
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (("barnabas.nobody", SET, "INFO"), Code.INVALID_CONFIG),
+        (("barnabas.nobody", DELETE, None), Code.INVALID_CONFIG),
+        (("barnabas.tests.one", SET, "LOUD"), Code.INVALID_CONFIG),
+        (("barnabas.tests.one", SET, "info"), Code.INVALID_CONFIG),
+        (("barnabas.tests.one", SET, None), Code.INVALID_REQUEST),
+        (("barnabas.tests.one", APPEND, "INFO"), Code.INVALID_REQUEST),
+        (("barnabas.tests.one", SUBTRACT, "INFO"), Code.INVALID_REQUEST),
+        (("barnabas.tests.one", 9, "INFO"), Code.INVALID_REQUEST),
+        (("root", DELETE, None), Code.INVALID_REQUEST),
+    ],
+    ids=str,
+)
+def test_levels_that_may_not_be_change_nothing(host: AdminHost, change: tuple[str, int, str | None], code: Code) -> None:
+    logging.getLogger("barnabas.tests").setLevel(logging.INFO)
+    logging.getLogger("barnabas.tests.one")
+    before = told(host, ME, kind=BROKER_LOGGER)
+    assert alter(host, ME, ("barnabas.tests", SET, "FATAL"), change, kind=BROKER_LOGGER) == code
+    assert told(host, ME, kind=BROKER_LOGGER) == before
+
+
+def test_loggers_are_not_replaced(host: AdminHost) -> None:
+    """KIP-412: the older request does not know them."""
+    assert replace(host, ME, {"root": "INFO"}, kind=BROKER_LOGGER) == Code.INVALID_REQUEST
+
+
+# --- client metrics ----------------------------------------------------------------------------------------------------
+
+
+def subscriptions(host: AdminHost) -> list[str]:
+    answer = host.call(messages.ListConfigResourcesRequest(), 0)
+    assert answer.error_code == 0
+    return [row.resource_name for row in answer.config_resources]
+
+
+def test_subscriptions_of_client_metrics_are_kept_and_told_of(host: AdminHost) -> None:
+    assert (told(host, "s", kind=CLIENT_METRICS), subscriptions(host)) == ({}, [])
+    matching = "client_software_name=Java, client_software_version=11.1.*"
+    assert alter(host, "s", ("interval.ms", SET, "100"), ("match", SET, matching), kind=CLIENT_METRICS) == 0
+    assert replace(host, "other", {"metrics": "org.apache."}, kind=CLIENT_METRICS) == 0
+    host.restart()
+    assert told(host, "s", kind=CLIENT_METRICS) == {
+        "interval.ms": ("100", FROM_SUBSCRIPTION),
+        "match": (matching, FROM_SUBSCRIPTION),
+    }
+    assert subscriptions(host) == ["s", "other"]
+    assert alter(host, "s", ("interval.ms", DELETE, None), ("match", DELETE, None), kind=CLIENT_METRICS) == 0
+    assert subscriptions(host) == ["other"]
+    host.restart()
+    assert subscriptions(host) == ["other"]
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (("no.such.key", SET, "1"), Code.INVALID_REQUEST),
+        (("interval.ms", SET, "99"), Code.INVALID_REQUEST),
+        (("interval.ms", SET, "3600001"), Code.INVALID_REQUEST),
+        (("interval.ms", SET, "often"), Code.INVALID_REQUEST),
+        (("interval.ms", SET, None), Code.INVALID_REQUEST),
+        (("match", SET, "client_id"), Code.INVALID_CONFIG),
+        (("match", SET, "client_id="), Code.INVALID_CONFIG),
+        (("match", SET, "client_id=a=b"), Code.INVALID_CONFIG),
+        (("match", SET, "shoe_size=44"), Code.INVALID_CONFIG),
+        (("match", SET, ""), Code.INVALID_CONFIG),
+        (("match", APPEND, "client_id=a"), Code.INVALID_CONFIG),
+    ],
+    ids=str,
+)
+def test_what_a_subscription_may_not_be(host: AdminHost, change: tuple[str, int, str | None], code: Code) -> None:
+    assert alter(host, "s", ("metrics", SET, "org."), change, kind=CLIENT_METRICS) == code
+    assert subscriptions(host) == []
 
 
 # --- replaced ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit: what is refused before the coordinators are asked. Codes are those of Apache Kafka 3.9."""
+"""TxnOffsetCommit: what is refused before the coordinators are asked. Codes are Apache Kafka 3.9's."""
 
 from __future__ import annotations
 

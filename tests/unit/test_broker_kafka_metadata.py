@@ -196,6 +196,7 @@ def test_brokers_defaults_of_topics_are_taken_over_once(kafka_directory: Path) -
     values += [config("1", "log.segment.bytes", "5000", kind=4), config("2", "log.segment.bytes", "6000", kind=4)]
     write(kafka_directory / DIRECTORY, SEGMENT, values)
     broker = opened(kafka_directory)
-    assert broker.metadata.broker_configs == {"log.retention.ms": "-1", "log.segment.bytes": "5000"}
+    assert broker.metadata.broker_configs == broker.config.dynamic == {"log.segment.bytes": "5000"}
+    assert broker.metadata.broker_default_configs == broker.config.dynamic_defaults == {"log.retention.ms": "-1"}
     log = broker.partition("plain", 0)
     assert log is not None and (log.config.retention_ms, log.config.segment_bytes) == (-1, 5000)

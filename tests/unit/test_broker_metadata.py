@@ -61,6 +61,10 @@ def filled(path: Path) -> bytes:
     metadata.create_topic("a", IDS[0], 1, {})
     metadata.create_topic("b", IDS[1], 3, {"retention.ms": "5"})
     metadata.set_broker_configs({"log.retention.ms": "7"})
+    metadata.set_broker_default_configs({"log.retention.ms": "8"})
+    metadata.set_client_metrics("s", {"interval.ms": "100"})
+    metadata.set_client_metrics("gone", {"interval.ms": "100"})
+    metadata.set_client_metrics("gone", {})
     metadata.set_next_producer_id(1000)
     metadata.add_partitions("a", 4)
     metadata.delete_topic("b")
@@ -82,6 +86,8 @@ def test_every_kind_of_change_is_there_after_a_restart(path: Path) -> None:
     assert metadata.topic("b") is None
     assert metadata.topic_by_id(IDS[1]) is None
     assert metadata.broker_configs == {"log.retention.ms": "7"}
+    assert metadata.broker_default_configs == {"log.retention.ms": "8"}
+    assert metadata.client_metrics == {"s": {"interval.ms": "100"}}
     assert metadata.next_producer_id == 1000
 
 
@@ -231,6 +237,8 @@ def test_a_journal_that_is_mostly_dead_is_written_anew(path: Path, change: str) 
     metadata = opened(path)
     metadata.create_topic("a", IDS[0], 2, {"retention.ms": "1"})
     metadata.set_broker_configs({"log.retention.ms": "7"})
+    metadata.set_broker_default_configs({"log.retention.ms": "8"})
+    metadata.set_client_metrics("s", {"metrics": "*"})
     largest = 0
     for number in range(SMALLEST_REWRITE + 10):
         if change == "configs":
@@ -242,10 +250,14 @@ def test_a_journal_that_is_mostly_dead_is_written_anew(path: Path, change: str) 
             metadata.set_next_producer_id(number * 1000)
         largest = max(largest, path.stat().st_size)
     assert path.stat().st_size < largest / 5
-    before = (metadata.topics, metadata.broker_configs, metadata.next_producer_id)
+
+    def state(metadata: ClusterMetadata) -> tuple[object, ...]:
+        settings = (metadata.broker_configs, metadata.broker_default_configs, metadata.client_metrics)
+        return (metadata.topics, *settings, metadata.next_producer_id)
+
+    before = state(metadata)
     metadata.close()
-    after = opened(path)
-    assert (after.topics, after.broker_configs, after.next_producer_id) == before
+    assert state(opened(path)) == before
 
 
 def test_topics_that_are_all_deleted_leave_a_small_journal(path: Path) -> None:

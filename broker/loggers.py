@@ -1,0 +1,55 @@
+"""This process's loggers, by log4j's names of levels, which are those of Kafka's requests (KIP-412).
+
+    log4j    TRACE  DEBUG  INFO  WARN     ERROR  FATAL
+    Python   5      DEBUG  INFO  WARNING  ERROR  CRITICAL
+
+A level that is not among them is told as the next more severe one. What is set holds until the
+process ends.
+"""
+
+from __future__ import annotations
+
+import logging
+
+ROOT = "root"
+LEVELS = {
+    "TRACE": 5,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+}
+
+logger = logging.getLogger("barnabas")  # the one above all of ours: so it is there to be set
+
+
+def levels() -> dict[str, str]:
+    """The level that holds for each logger, the root's first."""
+    return {ROOT: _name_of(logging.getLogger().level)} | {
+        name: _name_of(found.getEffectiveLevel())
+        for name in sorted(logging.Logger.manager.loggerDict)
+        if (found := _existing(name)) is not None
+    }
+
+
+def exists(name: str) -> bool:
+    """Whether there is a logger of that name; asking makes none."""
+    return _existing(name) is not None
+
+
+def set_level(name: str, level: str | None) -> None:
+    """Let the logger have one of LEVELS; None: that of the one above it. The logger is there."""
+    found = _existing(name)
+    assert found is not None, name
+    found.setLevel(logging.NOTSET if level is None else LEVELS[level])
+    logger.warning("the level of the logger %s is %s now", name, level or "that of the one above it")
+
+
+def _existing(name: str) -> logging.Logger | None:
+    found = logging.getLogger() if name == ROOT else logging.Logger.manager.loggerDict.get(name)
+    return found if isinstance(found, logging.Logger) else None
+
+
+def _name_of(number: int) -> str:
+    return next((name for name, level in LEVELS.items() if number <= level), "FATAL")
