@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.flush_queue import Decision
+from broker.owed_markers import OwedMarker, OwedMarkers
 from coordinator.shard import Reply, RequestContext, Result, WriteMarkers
 from coordinator.txn_records import producer_id_of
 from protocol.errors import Code, KafkaError, ProtocolViolation
@@ -59,6 +60,7 @@ class ShardHost:
         self.flushes_transactions = broker.config["barnabas.transaction.durability"] == "flush"
         self._completing: dict[str, list[Callable[[int], None]]] = {}
         self._is_recovering = False
+        self._owed_markers = OwedMarkers(broker.logs.disk, broker.logs.data_dir)
         self._decisions_found: dict[tuple[str, int], _Found] = {}  # by transactional id and time of the decision
         self._adding_connections: dict[tuple[str, bool], tuple[tuple[int, int], int]] = {}
 
@@ -230,6 +232,7 @@ class ShardHost:
             log = self._end_on_partition(topic, index, effect, now_ms)
             if log is not None:
                 logs.append(log)
+        self._keep_for_offline(effect)
         for log in logs:
             self._broker.on_progress(log, now_ms)
 
@@ -248,6 +251,40 @@ class ShardHost:
             self._broker.flushes.wait(logs, complete, now_ms)
         else:
             complete(now_ms)
+
+    def _keep_for_offline(self, effect: WriteMarkers) -> None:
+        """Before the transaction is complete: note the decision for those of its partitions that are off line."""
+        offline = self._broker.logs.offline
+        if not offline:
+            return
+        markers = []
+        for name, index in effect.partitions:
+            topic = self._broker.metadata.topic(name)
+            if (name, index) in offline and topic is not None:
+                decision = (effect.producer_id, effect.producer_epoch, effect.coordinator_epoch, effect.commit, effect.decided_ms)
+                markers.append(OwedMarker(name, index, topic.topic_id.bytes, *decision))
+                logger.warning("%s-%d is off line: that a transaction of producer %d has ended is kept for it", name, index, decision[0])
+        self._owed_markers.add(markers)
+
+    def _tell_those_back(self, now_ms: int) -> None:
+        """At a start: end what is open on partitions that were off line when it was decided, and are back."""
+        broker = self._broker
+
+        def is_over(marker: OwedMarker) -> bool:
+            topic = broker.metadata.topic(marker.topic)
+            if topic is None or topic.topic_id.bytes != marker.topic_id:
+                return True
+            log = broker.partition(marker.topic, marker.partition)
+            if log is None:
+                return (marker.topic, marker.partition) not in broker.logs.offline
+            if log.has_ongoing_transaction_of(marker.producer_id):
+                decision = (marker.producer_id, marker.producer_epoch, marker.coordinator_epoch)
+                timestamp = marker.decided_ms
+                self.append_marker(marker.topic, marker.partition, *decision, commit=marker.commit, now_ms=now_ms, timestamp=timestamp)
+                log.flush()
+            return True
+
+        self._owed_markers.take(is_over)
 
     def _end_on_partition(self, topic: str, index: int, effect: WriteMarkers, now_ms: int) -> Log | None:
         """Write the transaction's marker there; or, where it stands there already and a later transaction is open, abort that one.
@@ -367,6 +404,7 @@ class ShardHost:
 
     def complete_transactions(self, now_ms: int) -> None:
         """End on all partitions what was decided before the start, and what nobody can decide any more."""
+        self._tell_those_back(now_ms)
         for found in self._decisions_found.values():
             self._redo_markers(found, now_ms)
         ending = self._broker.txns.on_loaded(now_ms)

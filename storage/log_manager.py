@@ -53,7 +53,7 @@ from storage.log import Log, Trash
 from storage.log_config import LogConfig
 from storage.producer_state import ProducerStateManager
 from storage.recovery import load_log
-from storage.segment import CorruptLog, IndexCache, Segment
+from storage.segment import LOG_SUFFIX, CorruptLog, IndexCache, Segment
 
 _DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)")
 _GOING = re.compile(r".+\.[0-9a-f]{32}-delete")
@@ -240,6 +240,7 @@ class LogManager:
             except CorruptLog as error:
                 logger.error("the log of %s-%d is off line: %s", topic, partition, error)
                 self.offline[key] = error
+                self._flush_offline(self._directory(topic, partition))
                 if key in points:
                     self._kept_points[key] = points[key]
                 if key in starts:
@@ -290,6 +291,13 @@ class LogManager:
             logger.warning("%s cannot be used (its checksum is wrong): the highest leader epoch is that of the logs", path)
             return -1
         return int(number)
+
+    def _flush_offline(self, directory: str) -> None:
+        """A transaction that has data there may be committed all the same, and they are to be durable then."""
+        for name in self.disk.list(directory):
+            if name.endswith(LOG_SUFFIX):
+                self.disk.open(f"{directory}/{name}").fsync()
+        self.disk.fsync_dir(directory)
 
     def _note_copy(self, why: str) -> None:
         """What was written and not flushed is gone, although the machine was not down: it is treated as a power loss."""

@@ -1,0 +1,114 @@
+"""A transaction that is decided while one of its partitions is off line: the partition hears of it when it is back."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from helpers.pitfall_broker import DATA_DIR, PitfallBroker, Producer
+from sim.disk import Crash
+
+from broker.owed_markers import OWED_MARKERS_NAME
+from storage.checkpoints import MANIFEST_NAME
+from storage.log_manager import LogDirectoryError
+
+LOG = f"{DATA_DIR}/t-1/{0:020d}.log"
+OWED = f"{DATA_DIR}/{OWED_MARKERS_NAME}"
+
+
+def with_partition_off_line(**settings: str) -> tuple[PitfallBroker, Producer]:
+    """A transaction is open on both partitions of t; the broker is killed, and t-1 is damaged."""
+    b = PitfallBroker(**settings)
+    b.topic("t", 2)
+    p = Producer(b, "txn")
+    for index in (0, 1):
+        p.send("t", index, b"a")
+    b.disk.kill()
+    damage(b)
+    b.open()
+    p.connection = b.connect()
+    assert list(b.broker.logs.offline) == [("t", 1)]
+    return b, p
+
+
+def damage(b: PitfallBroker) -> None:
+    """An offset is changed, or changed back."""
+    b.disk._file(LOG).data[7] ^= 7
+    b.disk.unlink(f"{DATA_DIR}/t-1/{MANIFEST_NAME}")
+
+
+def restore(b: PitfallBroker) -> None:
+    b.disk.kill()
+    damage(b)
+    b.open()
+    assert not b.broker.logs.offline
+
+
+def is_told(b: PitfallBroker, p: Producer, commit: bool) -> bool:
+    assert b.read("t", committed=True) == ([b"a"] if commit else [])
+    assert {(pid, ended) for pid, _, ended in b.markers("t", 1)} == {(p.pid, commit)}, "a power loss may have it written twice"
+    assert b.end_offset("t", 1, committed=True) == b.end_offset("t", 1)
+    assert b.read("t", 1, committed=True) == ([b"a"] if commit else [])
+    return not b.disk.exists(OWED)
+
+
+@pytest.mark.parametrize("journal", ["0", "2"])
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("between", ["", "kill", "stop", "lose_power", "next"])
+def test_the_decision_keeps_for_a_partition_that_is_off_line(commit: bool, between: str, journal: str) -> None:
+    b, p = with_partition_off_line(barnabas_flush_journal_logs=journal)
+    assert p.end(commit) == 0
+    if between == "next":
+        p.send("t", 0, b"of the next")
+        assert p.end(False) == 0
+    elif between:
+        for _ in range(2):
+            getattr(b, between)()
+            assert list(b.broker.logs.offline) == [("t", 1)]
+    restore(b)
+    assert is_told(b, p, commit)
+    b.lose_power()
+    assert is_told(b, p, commit)
+
+
+def test_it_keeps_when_the_transactional_id_has_expired() -> None:
+    b, p = with_partition_off_line(transactional_id_expiration_ms="1000")
+    assert p.end(True) == 0
+    b.tick(10_000)
+    b.tick(10_000)
+    assert b.broker.txns.metadata("txn") is None
+    restore(b)
+    assert is_told(b, p, True)
+
+
+@pytest.mark.parametrize("step", range(25))
+def test_it_keeps_whatever_step_a_power_loss_comes_at(step: int) -> None:
+    """One step on the disk later each time; then the transaction is whole or was never answered."""
+    b, p = with_partition_off_line()
+    b.disk.crash_in(step)
+    answer = -1
+    with suppress(Crash):
+        answer = p.end(True)
+    b.disk.crash_in(-1)
+    b.lose_power()
+    restore(b)
+    assert is_told(b, p, b.read("t", committed=True) == [b"a"])
+    assert answer != 0 or b.read("t", 1, committed=True) == [b"a"]
+
+
+def test_what_was_kept_goes_with_the_topic() -> None:
+    b, p = with_partition_off_line()
+    assert p.end(True) == 0
+    b.broker.delete_topic("t", b.now_ms)
+    b.topic("t", 2)
+    assert b.disk.exists(OWED)
+    b.kill()
+    assert not b.disk.exists(OWED) and b.markers("t", 1) == []
+
+
+def test_damage_of_what_was_kept_ends_the_start() -> None:
+    b, p = with_partition_off_line()
+    assert p.end(True) == 0
+    b.disk._file(OWED).data[9] ^= 1
+    with pytest.raises(LogDirectoryError, match="owed-markers is damaged"):
+        b.kill()
