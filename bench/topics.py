@@ -13,7 +13,7 @@ from typing import Any
 from barnabas import BrokerProcess
 from bench.common import rss_mb
 from protocol import messages
-from protocol.framing import INITIAL_BYTES
+from protocol.framing import SHARED_BYTES
 
 PING = struct.pack(">hhih", 18, 0, 1, -1)
 PAUSE_S = 0.002
@@ -116,7 +116,7 @@ def _half_sent(broker: BrokerProcess, count: int, size: int) -> None:
     for sock in sockets:
         sock.sendall(struct.pack(">i", size))
         sock.settimeout(0.2)
-    half, chunk = size // 2 + size // 4, bytes(INITIAL_BYTES)
+    half, chunk = size // 2 + size // 4, bytes(SHARED_BYTES)
     for sock in sockets:
         try:
             for _ in range(half // len(chunk)):

@@ -1,8 +1,8 @@
 """The rim: sockets on asyncio's selector loop, feeding the broker and carrying out its outbox.
 
-The hot path is plain: non-blocking sockets with add_reader/add_writer, one reused receive buffer a connection, no task, future or copy
-for a request; records of fetches go out with sendfile, all but small slices. (A version on asyncio's transports cost three to six times the
-CPU, by its copies.)
+The hot path is plain: non-blocking sockets with add_reader/add_writer, one receive buffer for all connections (and one of its
+own for who holds a part of a request), no task, future or copy for a request; records of fetches go out with sendfile, all but
+small slices. (A version on asyncio's transports cost three to six times the CPU, by its copies.)
 
 Order of effects in one event: bytes are received until the socket has no more or a share is used up; each whole frame is given to the broker;
 after each the outbox is carried out. A connection whose request is parked, or whose last answer is not yet sent, reads no further frame.
@@ -21,7 +21,9 @@ import errno
 import logging
 import math
 import os
+import resource
 import socket
+import sys
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -31,8 +33,9 @@ from broker.clocks import steady_ms, wall_ms
 from broker.core import Broker
 from broker.flusher import Flusher
 from broker.outbox import FlushJob
+from broker.receive_turns import ReceiveTurns
 from protocol.errors import ProtocolViolation
-from protocol.framing import FrameBuffer
+from protocol.framing import FrameBuffer, ReceiveMemory
 from storage.cleaner import CleanJob, CleanResult
 from storage.log import Slice
 
@@ -47,6 +50,8 @@ SHORTEST_SWEEP_S = 0.05
 HANG_UPS_PER_EVENT = 100  # thousands may become idle together, and others have requests
 LATE_MS = 100  # a timer that comes so late tells that the process was stopped, or that the loop was held up
 HEARING_ROUNDS = 4  # of the loop: what was received, what waited to be accepted, and what these sent
+ACCEPT_PAUSE_S, COMPLAINT_INTERVAL_S = 0.5, 60.0
+KEPT_FOR_LOGS, FEWEST_FOR_LOGS = 8, 64  # a part of all descriptors, and a number of them
 SMALL_SLICE_BYTES = 4096  # sendfile costs as much as a copy of about 8 KiB, and a packet of its own
 
 
@@ -61,7 +66,7 @@ class Connection:
     def __init__(self, server: Server, connection_id: int, sock: socket.socket, peer: str) -> None:
         self._server, self._socket, self._loop = server, sock, server.loop
         self.connection_id, self.peer = connection_id, peer
-        self._buffer = FrameBuffer(server.max_frame_bytes)
+        self._buffer = FrameBuffer(server.max_frame_bytes, server.memory)
         self._out: deque[Any] = deque()
         self._gathered: list[Any] = []
         self._gathered_bytes = 0
@@ -86,6 +91,9 @@ class Connection:
         for _ in range(READS_PER_EVENT):
             if self.in_flight or self._out:
                 self._pause_reading()  # the client sends more before it has its answer: it waits in the kernel's buffer
+                return
+            if self._buffer.holds_much and not self._server.turns.may_receive(self):
+                self._pause_reading()
                 return
             view = self._buffer.writable()
             try:
@@ -128,6 +136,8 @@ class Connection:
             server.disconnect(self, f"an error in the broker: {error!r}; please report it")
         finally:
             self._pumping = False
+            if self._buffer.keep_rest() or (server.turns.holder is self and (self.in_flight or self._out)):
+                server.turns.on_released(self)
             if self._gathered and not self.closed:
                 self._write(self._take_gathered())
 
@@ -137,6 +147,13 @@ class Connection:
             return ()
         self._gathered, self._gathered_bytes = [], 0
         return (gathered[0] if len(gathered) == 1 else b"".join(gathered),)
+
+    def resume_receiving(self) -> None:
+        """There is room for more of a large request, or it is this connection's turn."""
+        self._resume_reading()
+
+    def hang_up(self, reason: str) -> None:
+        self._server.disconnect(self, reason)
 
     def wake(self) -> None:
         """An answer went out from somewhere else than this connection's own event: go on with what waits."""
@@ -250,6 +267,8 @@ class Connection:
             self._loop.remove_writer(self._socket.fileno())
         self._out.clear()
         self._socket.close()
+        self._buffer.drop()
+        self._server.turns.on_released(self)
 
 
 def _with_small_slices_read(pieces: Sequence[Any]) -> list[Any]:
@@ -276,18 +295,28 @@ def _too_short(piece: Slice) -> OSError:
     return OSError(errno.EIO, f"{piece.file.path} is shorter than what was promised to a reader")
 
 
+def _descriptors_for_connections() -> int:
+    """Above so many, those that are left are kept for logs: a segment that cannot be opened would end the broker."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit - min(max(limit // KEPT_FOR_LOGS, FEWEST_FOR_LOGS), limit // 2)
+
+
 class Server:
     """The listening socket, its connections, the timer and the flusher around one broker."""
 
     def __init__(self, broker: Broker, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         self.broker, self.loop = broker, loop
         self.max_frame_bytes: int = broker.config["socket.request.max.bytes"]
+        self.memory = ReceiveMemory(broker.config["queued.max.request.bytes"])
+        self.turns = ReceiveTurns(self.memory, loop)
         self._listener = sock
         self._connections: dict[int, Connection] = {}
         self._next_connection_id = 1
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
         self._hearing_rounds = 0
+        self._accept_timer: asyncio.TimerHandle | None = None
+        self._complain_at_s = loop.time()
         self._carrying_out = False
         self._idle_ms: int = broker.config["connections.max.idle.ms"]
         self._sweep_s = max(self._idle_ms / 1000 / IDLE_SWEEPS, SHORTEST_SWEEP_S)
@@ -311,8 +340,10 @@ class Server:
                 sock, peer = self._listener.accept()
             except (BlockingIOError, InterruptedError):
                 return
+            except ConnectionAbortedError:
+                continue
             except OSError as error:
-                logger.warning("cannot accept a connection: %s", error)
+                self._pause_accepting(str(error))
                 return
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -322,6 +353,34 @@ class Server:
             local_host, local_port = sock.getsockname()[:2]
             self.broker.on_connected(connection_id, peer[0], local_host, local_port)
             self._connections[connection_id] = Connection(self, connection_id, sock, f"{peer[0]}:{peer[1]}")
+            if sock.fileno() >= _descriptors_for_connections():  # the lowest free one is given out: all below are in use
+                self._pause_accepting(f"{sock.fileno() + 1} descriptors are in use, and the rest is kept for logs")
+                return
+
+    def _pause_accepting(self, why: str) -> None:
+        """Let those who connect wait in the listener's queue until there are descriptors again; said once a minute at most."""
+        self.loop.remove_reader(self._listener.fileno())
+        self._accept_timer = self.loop.call_later(ACCEPT_PAUSE_S, self._try_accepting)
+        if self.loop.time() >= self._complain_at_s:
+            self._complain_at_s = self.loop.time() + COMPLAINT_INTERVAL_S
+            logger.warning(
+                "no connections are accepted for now: %s; %d connections are open, and RLIMIT_NOFILE is %d: raise it (ulimit -n), or have "
+                "clients share connections",
+                why, len(self._connections), resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+            )  # fmt: skip
+
+    def _try_accepting(self) -> None:
+        try:
+            lowest_free = os.dup(self._listener.fileno())
+        except OSError:
+            lowest_free = sys.maxsize
+        else:
+            os.close(lowest_free)
+        if lowest_free < _descriptors_for_connections():
+            self._accept_timer = None
+            self.loop.add_reader(self._listener.fileno(), self._on_connect)
+        else:
+            self._accept_timer = self.loop.call_later(ACCEPT_PAUSE_S, self._try_accepting)
 
     def disconnect(self, connection: Connection, reason: str | None, level: int = logging.WARNING) -> None:
         """End a connection; a reason is worth a line in the log."""
@@ -426,8 +485,9 @@ class Server:
             if self._timer_at_ms <= deadline:
                 return  # it comes early enough, and sets itself anew
             self._timer.cancel()
-        self._timer_at_ms = deadline
-        self._timer = self.loop.call_later(max(0.0, (deadline - steady_ms()) / 1000), self._on_timer)
+        now_ms = steady_ms()
+        self._timer_at_ms = max(deadline, now_ms)  # what is to be done at once is not late
+        self._timer = self.loop.call_later(max(0.0, (deadline - now_ms) / 1000), self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -472,7 +532,8 @@ class Server:
         """Stop listening, hang up, finish flushes under way, close the logs cleanly (unless the disk failed)."""
         self.loop.remove_reader(self._listener.fileno())
         self._listener.close()
-        for timer in (self._timer, self._sweep_timer):
+        self.turns.close()
+        for timer in (self._timer, self._sweep_timer, self._accept_timer):
             if timer is not None:
                 timer.cancel()
         for connection in list(self._connections.values()):

@@ -20,8 +20,11 @@ from protocol.errors import ProtocolViolation
 SIZE = struct.Struct(">i")
 HEADER = struct.Struct(">hhi")
 CLIENT_ID_SIZE = struct.Struct(">h")
-INITIAL_BYTES = 64 * 1024
-KEPT_BYTES = 4 * 1024 * 1024
+SHARED_BYTES = 256 * 1024
+SCARCE_BYTES = 16 * 1024  # are received at once where as much is held as may be
+SMALL_BYTES = 64 * 1024  # who holds no more is not told to wait
+FEWEST_BYTES, GROWTH = 1024, 4
+KEPT_BYTES, KEPT_BUFFERS, KEPT_FACTOR = 4 * 1024 * 1024, 2, 8
 
 
 class RequestHeader(NamedTuple):
@@ -35,32 +38,71 @@ class RequestHeader(NamedTuple):
     body_start: int
 
 
-class FrameBuffer:
-    """Collects received bytes in one reused buffer and gives out whole frames as views into it.
+class ReceiveMemory:
+    """What the connections of one loop receive into, and the bound on what they hold together.
 
-    Order of use: `writable()` -> receive into it -> `received(n)` -> `next_frame()` until None. A frame is valid until the next
-    `writable()`. The buffer grows as bytes come in, never on the word of a size alone, and goes back to its first size after large frames.
+    Bytes arrive in one shared buffer. A connection has a buffer of its own only while it holds a part of a request, or requests that wait
+    for their turn. A few buffers that were given back are kept for those who come next.
+
+    shared: a view of the buffer for all. held_bytes: of the buffers that connections have. max_bytes: below 0, there is no bound.
     """
 
-    __slots__ = ("_buffer", "_end", "_max_frame_bytes", "_start", "_view")
+    __slots__ = ("_kept", "held_bytes", "max_bytes", "shared")
 
-    def __init__(self, max_frame_bytes: int) -> None:
+    def __init__(self, max_bytes: int = -1) -> None:
+        self.max_bytes = max_bytes
+        self.shared = memoryview(bytearray(SHARED_BYTES))
+        self.held_bytes = 0
+        self._kept: list[bytearray] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as much is held as may be: who goes on beyond that has to be chosen."""
+        return 0 <= self.max_bytes <= self.held_bytes
+
+    def take(self, size: int) -> bytearray:
+        """A buffer of at least that size."""
+        buffer = next((kept for kept in self._kept if size <= len(kept) <= KEPT_FACTOR * size), None)
+        if buffer is None:
+            buffer = bytearray(size)
+        else:
+            self._kept.remove(buffer)
+        self.held_bytes += len(buffer)
+        return buffer
+
+    def give(self, buffer: bytearray) -> None:
+        """The buffer is not needed any more."""
+        self.held_bytes -= len(buffer)
+        if SHARED_BYTES <= len(buffer) <= KEPT_BYTES and len(self._kept) < KEPT_BUFFERS:
+            self._kept.append(buffer)
+
+
+class FrameBuffer:
+    """Gives out whole frames as views into what was received, and keeps what is left over.
+
+    Order of use: `writable()` -> receive into it -> `received(n)` -> `next_frame()` until None, or until no more are wanted for now ->
+    `keep_rest()`, before any other buffer of the same memory is received into. A frame is valid until then. A buffer of its own grows with
+    what has come in, never on the word of a size alone.
+    """
+
+    __slots__ = ("_end", "_max_frame_bytes", "_memory", "_own", "_start", "_view")
+
+    def __init__(self, max_frame_bytes: int, memory: ReceiveMemory) -> None:
         self._max_frame_bytes = max_frame_bytes
-        self._buffer = bytearray(INITIAL_BYTES)
-        self._view = memoryview(self._buffer)
+        self._memory = memory
+        self._own: bytearray | None = None
+        self._view = memory.shared
         self._start = self._end = 0
 
     def writable(self) -> memoryview:
         """Where to receive to; never empty."""
-        if self._start == self._end:
-            self._start = self._end = 0
-            if len(self._buffer) > KEPT_BYTES:
-                self._resize(INITIAL_BYTES)
-        if self._end == len(self._buffer):
-            if 2 * (self._end - self._start) <= len(self._buffer):
+        if self._own is None:
+            return self._view[:SCARCE_BYTES] if self._memory.is_full else self._view
+        if self._end == len(self._own):
+            if 2 * (self._end - self._start) <= len(self._own):
                 self._move_to_front()
             else:
-                self._resize(len(self._buffer) * 2)
+                self._move_to_own()
         return self._view[self._end :]
 
     def received(self, count: int) -> None:
@@ -72,6 +114,11 @@ class FrameBuffer:
         """How much was received and not yet given out."""
         return self._end - self._start
 
+    @property
+    def holds_much(self) -> bool:
+        """Whether what is held is a part of a frame that is large, or of a size that is not known yet and a buffer that is."""
+        return self._own is not None and (len(self._own) > SMALL_BYTES or self._wanted_bytes() > SMALL_BYTES)
+
     def next_frame(self) -> memoryview | None:
         """The next whole frame without its size, or None.
 
@@ -80,7 +127,7 @@ class FrameBuffer:
         start = self._start + 4
         if self._end < start:
             return None
-        (size,) = SIZE.unpack_from(self._buffer, self._start)
+        (size,) = SIZE.unpack_from(self._view, self._start)
         if not 0 < size <= self._max_frame_bytes:
             raise ProtocolViolation(
                 f"a request of {size} bytes: it must be between 1 and {self._max_frame_bytes} (socket.request.max.bytes)"
@@ -91,17 +138,49 @@ class FrameBuffer:
         self._start = start + size
         return self._view[start : start + size]
 
+    def keep_rest(self) -> bool:
+        """What is left over goes into a buffer of its own; one that is empty is given back. Gives whether one was."""
+        if self._start == self._end:
+            self._start = self._end = 0
+            return self._own is not None and self._give_back()
+        if self._own is None:
+            self._move_to_own()
+        return False
+
+    def drop(self) -> None:
+        """Forget what is held."""
+        self._start = self._end = 0
+        if self._own is not None:
+            self._give_back()
+
+    def _give_back(self) -> bool:
+        assert self._own is not None
+        self._memory.give(self._own)
+        self._own, self._view = None, self._memory.shared
+        return True
+
+    def _wanted_bytes(self) -> int:
+        """The size of the frame that comes, with what stands before it; 0: not known."""
+        if self._end - self._start < 4:
+            return 0
+        size: int = SIZE.unpack_from(self._view, self._start)[0]
+        return 4 + size if 0 < size <= self._max_frame_bytes else 0
+
     def _move_to_front(self) -> None:
+        assert self._own is not None
         held = self._end - self._start
-        self._buffer[:held] = self._buffer[self._start : self._end]
+        self._own[:held] = self._own[self._start : self._end]
         self._start, self._end = 0, held
 
-    def _resize(self, size: int) -> None:
+    def _move_to_own(self) -> None:
         held = self._end - self._start
-        buffer = bytearray(size)
-        buffer[:held] = self._view[self._start : self._end]
-        self._buffer, self._view = buffer, memoryview(buffer)  # a new object: views of the old one may still be held
+        size = max(FEWEST_BYTES, held + 1, min(self._wanted_bytes(), GROWTH * held))
+        own, before = self._memory.take(size), self._own
+        own[:held] = self._view[self._start : self._end]
+        self._own, self._view = own, memoryview(own)
         self._start, self._end = 0, held
+        if before is not None:
+            self._memory.give(before)
 
 
 def hint_of_other_protocol(first_bytes: bytes) -> str:

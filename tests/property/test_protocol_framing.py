@@ -11,49 +11,129 @@ from hypothesis import strategies as st
 from protocol import messages
 from protocol.api_table import APIS, Api
 from protocol.errors import ProtocolViolation
-from protocol.framing import INITIAL_BYTES, KEPT_BYTES, FrameBuffer, read_request_header
+from protocol.framing import KEPT_BYTES, SCARCE_BYTES, SHARED_BYTES, SMALL_BYTES, FrameBuffer, ReceiveMemory, read_request_header
 
-frames = st.lists(st.binary(min_size=1, max_size=300) | st.integers(1, 3 * INITIAL_BYTES).map(bytes), max_size=12)
+frames = st.lists(st.binary(min_size=1, max_size=300) | st.integers(1, 3 * SHARED_BYTES).map(bytes), max_size=12)
+
+
+def new_buffer(largest: int = 100 << 20, memory: ReceiveMemory | None = None) -> FrameBuffer:
+    return FrameBuffer(largest, ReceiveMemory() if memory is None else memory)
+
+
+def receive(buffer: FrameBuffer, data: bytes, largest: int) -> tuple[int, list[bytes]]:
+    """Receive the beginning of `data`, at most `largest` bytes. Gives how much that was, and the frames that are whole."""
+    view = buffer.writable()
+    count = min(len(view), largest, len(data))
+    view[:count] = data[:count]
+    buffer.received(count)
+    found = []
+    while (frame := buffer.next_frame()) is not None:
+        found.append(bytes(frame))
+    buffer.keep_rest()
+    return count, found
 
 
 def feed(buffer: FrameBuffer, data: bytes, largest: int) -> list[bytes]:
     """Receive `data` in pieces of at most `largest` bytes, taking frames as they become whole."""
     found, at = [], 0
     while at < len(data):
-        view = buffer.writable()
-        count = min(len(view), largest, len(data) - at)
-        view[:count] = data[at : at + count]
-        buffer.received(count)
+        count, frames = receive(buffer, data[at : at + largest], largest)
+        found += frames
         at += count
-        while (frame := buffer.next_frame()) is not None:
-            found.append(bytes(frame))
     return found
+
+
+def framed(contents: list[bytes]) -> bytes:
+    return b"".join(struct.pack(">i", len(content)) + content for content in contents)
 
 
 @given(frames, st.integers(1, 5000) | st.just(1 << 20))
 def test_frames_come_whole_and_in_order(expected: list[bytes], largest: int) -> None:
-    data = b"".join(struct.pack(">i", len(frame)) + frame for frame in expected)
-    buffer = FrameBuffer(100 << 20)
+    data = framed(expected)
+    memory = ReceiveMemory()
+    buffer = new_buffer(memory=memory)
     assert feed(buffer, data, max(largest, len(data) // 2000 + 1)) == expected
-    assert buffer.held_bytes == 0
+    assert buffer.held_bytes == memory.held_bytes == 0
+
+
+@given(st.lists(frames, min_size=2, max_size=4), st.data())
+def test_connections_that_share_memory_keep_apart(expected: list[list[bytes]], data: st.DataObject) -> None:
+    memory = ReceiveMemory(data.draw(st.sampled_from((-1, 0, 1000, 1 << 20))))
+    buffers = [new_buffer(memory=memory) for _ in expected]
+    left = [framed(contents) for contents in expected]
+    found: list[list[bytes]] = [[] for _ in expected]
+    largest = data.draw(st.integers(max(1, sum(map(len, left)) // 200), 1 << 20))
+    while any(left):
+        number = data.draw(st.sampled_from([number for number, rest in enumerate(left) if rest]))
+        count, whole = receive(buffers[number], left[number][:largest], largest)
+        left[number] = left[number][count:]
+        found[number] += whole
+    assert found == expected
+    assert memory.held_bytes == 0
+
+
+def test_frames_that_are_not_taken_yet_are_kept() -> None:
+    """The connection's request is under way, and it has sent more."""
+    memory = ReceiveMemory()
+    one, other = new_buffer(memory=memory), new_buffer(memory=memory)
+    data = framed([b"first", b"second", b"third"])
+    one.writable()[: len(data)] = data
+    one.received(len(data))
+    assert bytes(one.next_frame() or b"") == b"first"
+    one.keep_rest()
+    assert feed(other, framed([b"x" * 100]), 1000) == [b"x" * 100]
+    assert [bytes(one.next_frame() or b""), bytes(one.next_frame() or b"")] == [b"second", b"third"]
+    assert one.keep_rest()
+    assert memory.held_bytes == 0
 
 
 def test_a_large_frame_gives_its_memory_back() -> None:
-    buffer = FrameBuffer(100 << 20)
+    memory = ReceiveMemory()
+    buffer = new_buffer(memory=memory)
     big = bytes(KEPT_BYTES * 2)
-    assert feed(buffer, struct.pack(">i", len(big)) + big, 1 << 20) == [big]
-    assert len(buffer.writable()) == INITIAL_BYTES
+    assert feed(buffer, framed([big]), 1 << 20) == [big]
+    assert memory.held_bytes == 0
+    assert buffer.writable() is memory.shared
+
+
+def test_a_connection_without_a_part_of_a_request_holds_nothing() -> None:
+    memory = ReceiveMemory()
+    buffers = [new_buffer(memory=memory) for _ in range(1000)]
+    for buffer in buffers:
+        assert feed(buffer, framed([b"request"]), 100) == [b"request"]
+    assert memory.held_bytes == 0
 
 
 def test_the_word_of_a_size_takes_no_memory() -> None:
-    buffer = FrameBuffer(100 << 20)
+    memory = ReceiveMemory()
+    buffer = new_buffer(memory=memory)
     assert feed(buffer, struct.pack(">i", 100 << 20) + b"x", 5) == []
-    assert len(buffer.writable()) <= INITIAL_BYTES
+    assert memory.held_bytes <= 1024
+    fed = 1
+    for size in (1000, 100_000, 1_000_000):
+        feed(buffer, bytes(size), size)
+        fed += size
+        assert memory.held_bytes <= 4 * fed + SHARED_BYTES
+
+
+def test_little_is_received_at_once_where_memory_is_full() -> None:
+    memory = ReceiveMemory(1000)
+    holder = new_buffer(memory=memory)
+    feed(holder, struct.pack(">i", 1 << 20) + bytes(2000), 2004)
+    assert memory.is_full
+    assert holder.holds_much
+    small = new_buffer(memory=memory)
+    assert len(small.writable()) == SCARCE_BYTES
+    feed(small, struct.pack(">i", SMALL_BYTES // 2) + bytes(2000), 2004)
+    assert not small.holds_much
+    holder.drop()
+    small.drop()
+    assert len(new_buffer(memory=memory).writable()) == SHARED_BYTES
 
 
 @pytest.mark.parametrize("size", [-1, 0, 101, 2**31 - 1])
 def test_a_wrong_size_is_refused(size: int) -> None:
-    buffer = FrameBuffer(100)
+    buffer = new_buffer(100)
     with pytest.raises(ProtocolViolation, match="between 1 and 100"):
         feed(buffer, struct.pack(">i", size), 4)
 
@@ -61,7 +141,7 @@ def test_a_wrong_size_is_refused(size: int) -> None:
 @pytest.mark.parametrize(("first", "hint"), [(b"\x16\x03\x01\x00", "TLS"), (b"GET ", "HTTP")])
 def test_other_protocols_are_named(first: bytes, hint: str) -> None:
     with pytest.raises(ProtocolViolation, match=hint):
-        feed(FrameBuffer(100), first, 4)
+        feed(new_buffer(100), first, 4)
 
 
 @given(st.sampled_from(APIS), st.data(), st.integers(-(2**31), 2**31 - 1), st.none() | st.text(max_size=30))

@@ -15,7 +15,7 @@ import pytest
 
 from broker import server as server_module
 from broker.outbox import FlushJob, Outbox
-from broker.server import Connection, Server
+from broker.server import Connection, Server, _descriptors_for_connections
 from protocol.errors import ProtocolViolation
 from protocol.wall_clock import WallClock
 from storage.disk import OsDisk
@@ -30,7 +30,7 @@ class ScriptedBroker:
     """frames: what came in, by connection. `answer(connection, frame)` decides what goes into the outbox."""
 
     def __init__(self) -> None:
-        self.config = {"socket.request.max.bytes": 1 << 20, "connections.max.idle.ms": IDLE_MS}
+        self.config = {"socket.request.max.bytes": 1 << 20, "connections.max.idle.ms": IDLE_MS, "queued.max.request.bytes": 4 << 20}
         self.outbox = Outbox()
         self.wall = WallClock()
         self.frames: list[tuple[int, bytes]] = []
@@ -557,3 +557,138 @@ def test_after_a_stop_what_lies_in_the_sockets_is_heard_before_deadlines_are_jud
         else:
             assert sorted(heard) == [b"first", b"second", b"tick"]
             assert heard.index(b"tick") < 2, "in time it waits for nobody"
+
+
+# --- memory and descriptors --------------------------------------------------------------------------------------------------------------
+
+
+HELD_BYTES = 4 << 20
+BIG = (1 << 20) - 1
+
+
+def push(rim: Rim, client: socket.socket, data: bytes) -> bytes:
+    """Send what the broker takes; gives what it does not take for now."""
+    left = memoryview(data)
+    refused = 0
+    while left and refused < 5:
+        try:
+            left = left[client.send(left[: 1 << 16]) :]
+            refused = 0
+        except BlockingIOError:
+            refused += 1
+        rim.run(2)
+    return bytes(left)
+
+
+def half_sent(rim: Rim, count: int) -> list[tuple[socket.socket, bytes]]:
+    """Clients that have sent three quarters of a large request, as far as the broker took it; and the rest of each."""
+    data = framed(bytes(BIG))
+    cut = len(data) * 3 // 4
+    return [(client, push(rim, client, data[:cut]) + data[cut:]) for client in (rim.client(number) for number in range(10, 10 + count))]
+
+
+def test_half_sent_requests_stay_within_a_bound_and_all_are_answered_in_the_end(rim: Rim) -> None:
+    clients = half_sent(rim, 20)
+    assert rim.server.memory.is_full
+    assert rim.server.memory.held_bytes <= HELD_BYTES + 2 * BIG
+    small = rim.client(1)
+    small.send(framed(b"small"))
+    assert rim.receive(small, 7) == b"<small>"
+    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append((connection, (b"%d" % len(frame),)))
+    for _ in range(100):
+        clients = [(client, push(rim, client, rest)) for client, rest in clients]
+        assert rim.server.memory.held_bytes <= HELD_BYTES + 2 * BIG
+        if not any(rest for _, rest in clients):
+            break
+    for client, _ in clients:
+        assert rim.receive(client, 7) == b"%d" % BIG
+    assert rim.server.memory.held_bytes == 0
+    assert len(rim.broker.frames) == 21
+
+
+def test_one_that_has_the_turn_and_hangs_up_leaves_it_to_the_next(rim: Rim) -> None:
+    clients = half_sent(rim, 12)
+    before = cast(Connection, rim.server.turns.holder)
+    assert before is not None
+    clients[before.connection_id - 10][0].close()
+    rim.run()
+    assert before.closed
+    assert rim.server.turns.holder is not before
+
+
+def test_one_that_has_the_turn_and_is_silent_while_others_wait_is_hung_up_on(rim: Rim, caplog: pytest.LogCaptureFixture) -> None:
+    rim.restart()
+    clients = dict(enumerate(half_sent(rim, 12), 10))
+    rim.pass_time(100_000, step_ms=1000)
+    left = sorted(rim.server._connections)
+    assert 0 < len(left) < 12
+    lines = [record.getMessage() for record in caplog.records if "sent a part of a large request" in record.message]
+    assert len(lines) == 12 - len(left)
+    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append((connection, (b"%d" % len(frame),)))
+    for _ in range(20):
+        clients = {number: (clients[number][0], push(rim, *clients[number])) for number in left}
+        if not any(rest for _, rest in clients.values()):
+            break
+    for client, _ in clients.values():
+        assert rim.receive(client, 7) == b"%d" % BIG
+    assert rim.server.memory.held_bytes == 0
+
+
+def test_without_descriptors_it_is_said_once_and_connections_wait(
+    rim: Rim, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rim.restart()
+    used = os.dup(0)
+    os.close(used)
+    monkeypatch.setattr("broker.server._descriptors_for_connections", lambda: used + 8)
+    clients = [socket.create_connection(rim.server.address) for _ in range(12)]  # each takes a descriptor of the test's, too
+    rim.pass_time(10_000, step_ms=250)
+    accepted = len(rim.server._connections)
+    assert accepted < 12
+    assert len([record for record in caplog.records if "no connections are accepted for now" in record.message]) == 1
+    monkeypatch.setattr("broker.server._descriptors_for_connections", lambda: used + 100)
+    rim.pass_time(2_000, step_ms=250)
+    assert len(rim.server._connections) == 12
+    for client in clients:
+        client.close()
+
+
+def test_an_accept_that_fails_is_tried_again_later(rim: Rim, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    rim.restart()
+
+    class Full:
+        """The listener of a process that has no descriptor left."""
+
+        def __init__(self, listener: socket.socket) -> None:
+            self.listener, self.tried = listener, 0
+
+        def accept(self) -> Any:
+            self.tried += 1
+            raise OSError(24, "Too many open files")
+
+        def fileno(self) -> int:
+            return self.listener.fileno()
+
+        def getsockname(self) -> Any:
+            return self.listener.getsockname()
+
+        def close(self) -> None:
+            self.listener.close()
+
+    listener = rim.server._listener
+    full = Full(listener)
+    rim.server._listener = cast(Any, full)
+    with socket.create_connection(rim.server.address):
+        rim.pass_time(20_000, step_ms=250)
+        assert 1 < full.tried <= 41
+        assert len([record for record in caplog.records if "Too many open files" in record.message]) == 1
+        rim.server._listener = listener
+        rim.pass_time(1_000, step_ms=250)
+        assert len(rim.server._connections) == 1
+
+
+def test_descriptors_are_kept_for_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit, most in ((1024, 896), (256, 192), (100, 50), (-1, None)):
+        monkeypatch.setattr("broker.server.resource.getrlimit", lambda _, limit=limit: (limit, limit))
+        found = _descriptors_for_connections()
+        assert found == most or (most is None and found > 10**9)
