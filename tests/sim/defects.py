@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from broker import compaction, shard_host
+from broker.core import Broker
 from broker.flush_queue import FlushQueue
 from broker.handlers import fetch as fetch_handler
 from broker.handlers import produce as produce_handler
@@ -22,6 +23,7 @@ from coordinator.shard import Result
 from coordinator.txn_shard import TxnShard
 from coordinator.txn_state import TransactionMetadata, TransactionState
 from protocol.errors import Code, KafkaError
+from protocol.wall_clock import WallClock
 from sim.network import Weather
 from sim.scenario import DURABILITY, Scenario
 from storage import clean_plan, cleaner, log_manager, recovery
@@ -101,6 +103,16 @@ def _with_power_on_unflushed_transactions(scenario: Scenario) -> None:
     _with_power_on_transactions(scenario)
     scenario.properties[DURABILITY] = "os"
     scenario.applications, scenario.rounds = 2, 10
+
+
+def _with_a_clock_set_back(scenario: Scenario) -> None:
+    scenario.clock_steps_ms = (-3_600_000,)
+
+
+def _with_a_clock_set_back_and_kills(scenario: Scenario) -> None:
+    _with_kills(scenario)
+    _with_a_clock_set_back(scenario)
+    scenario.applications, scenario.dying = 2, 0.4
 
 
 def _with_deletions(scenario: Scenario) -> None:
@@ -800,4 +812,33 @@ def unstable_offsets_are_given_out() -> Iterator[None]:
         return fetched(self, group_id, topics, False, *classes)
 
     with changed(GroupShard, "_fetched", unstable):
+        yield
+
+
+# --- time ----------------------------------------------------------------------------------------------------------------------------------
+
+
+@defect("deadlines go the way of the wall clock when it is set", "stuck", "crashed", tweak=_with_a_clock_set_back)
+def deadlines_follow_the_wall_clock() -> Iterator[None]:
+    tick = Broker.on_tick
+    shown: dict[int, int] = {}
+
+    def on_tick(self: Broker, now_ms: int) -> None:
+        ahead_ms = self.wall.at(now_ms) - now_ms
+        tick(self, now_ms + ahead_ms - shown.setdefault(id(self), ahead_ms))
+
+    with changed(Broker, "on_tick", on_tick):
+        yield
+
+
+@defect(
+    "to a start what an earlier, later clock has written lies in the future",
+    "stuck",
+    tweak=_with_a_clock_set_back_and_kills,
+)
+def records_begin_in_the_future() -> Iterator[None]:
+    def since_ms(self: WallClock, timestamp_ms: int) -> int:
+        return timestamp_ms - self._ahead_ms
+
+    with changed(WallClock, "since_ms", since_ms):
         yield

@@ -17,6 +17,8 @@ BASE = {
     "auto.create.topics.enable": "false",
 }
 DURABILITY = "barnabas.transaction.durability"
+CLOCK_STANDS = 0
+CLOCK_STEPS_MS = (120_000, -3_600_000, 8 * 86_400_000, -8 * 86_400_000, CLOCK_STANDS)
 FAULTS = ("kill", "power", "stop", "crash", "storm", "delete")
 
 
@@ -28,7 +30,8 @@ class Scenario:
     connection had been lost. remade_topic: one that is deleted and made again, so many times at most as `remakes` says, "" for none;
     consumers: members of a group that reads it. growing: topics that get further partitions. is_static: members of groups bear the names of
     instances, and with the chance `twins` come back while their former selves are still there; leaving: the chance that a member leaves its
-    group when it stops working.
+    group when it stops working. clock_steps_ms: what somebody does to the wall clock of the broker's machine, one after the other: so far it
+    is set, and where that is CLOCK_STANDS it stands until the next; peace does not put it right.
     """
 
     topics: dict[str, int] = field(default_factory=lambda: {"plain": 1, "tx": 2})
@@ -63,6 +66,7 @@ class Scenario:
     is_static: bool = False
     twins: float = 0.0
     leaving: float = 0.0
+    clock_steps_ms: tuple[int, ...] = ()
 
     @property
     def idempotent_partitions(self) -> list[Partition]:
@@ -132,6 +136,17 @@ class Scenario:
             self.is_static, self.twins = True, rng.choice((0.0, 0.5))
         if has_members and rng.random() < 0.3:
             self.leaving = 0.3
+        if rng.random() < 0.2:
+            self._draw_clock_steps(rng)
+
+    def _draw_clock_steps(self, rng: random.Random) -> None:
+        """Nothing may expire by days then: what a start finds is as old as the wall clock says, and retention goes by it."""
+        self.clock_steps_ms = tuple(rng.choice(CLOCK_STEPS_MS) for _ in range(rng.randint(1, 4)))
+        self.properties |= {
+            "log.retention.ms": "-1",
+            "offsets.retention.minutes": "1000000",
+            "transactional.id.expiration.ms": "2147483647",
+        }
 
     @classmethod
     def _drawn(cls, rng: random.Random) -> Scenario:

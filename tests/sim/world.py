@@ -23,7 +23,7 @@ from sim.network import Link, Weather
 from sim.node import Node
 from sim.producers import IdempotentProducer, Producer, TransactionalProducer
 from sim.readers import Opener, Reader, read_all
-from sim.scenario import Scenario
+from sim.scenario import CLOCK_STANDS, Scenario
 
 START_MS = 1_760_000_000_000
 PEACE_MS = 30_000
@@ -252,6 +252,18 @@ class World:
                 case "delete":
                     self.delete_records()
 
+    def turn_the_clock(self) -> Asking:
+        """Somebody, or a time server, sets the clock of the broker's machine; the clients' clocks are right."""
+        for step_ms in self.scenario.clock_steps_ms:
+            yield self.rng.randint(50, 1200)
+            stood_ms, self.wall_stands_ms = self.wall_stands_ms, None
+            if stood_ms is not None:
+                self.wall_ahead_ms = stood_ms - self.loop.now_ms  # it goes on from where it stood
+            if step_ms == CLOCK_STANDS:
+                self.wall_stands_ms = self.wall_ms()
+            self.wall_ahead_ms += step_ms
+            self.trace("clock", 0, "", step_ms, b"")
+
     def delete_records(self) -> None:
         """An operator moves the start of a log that may lose its oldest records."""
         broker = self.node.broker
@@ -288,6 +300,8 @@ class World:
             broker.create_topic(name, count, scenario.topic_configs.get(name, {}), now_ms=self.node.now_ms())
         self._set_off()
         self.loop.spawn(self.nemesis())
+        if self.scenario.clock_steps_ms:
+            self.loop.spawn(self.turn_the_clock())
         self.loop.run_until(START_MS + scenario.chaos_ms)
         self._make_peace()
         end_ms = self.loop.now_ms + PEACE_MS
