@@ -733,6 +733,7 @@ def _group_settings(config: BrokerConfig) -> GroupSettings:
         initial_rebalance_delay_ms=config["group.initial.rebalance.delay.ms"],
         max_size=config["group.max.size"],
         offset_metadata_max_size=config["offset.metadata.max.bytes"],
+        max_record_bytes=config["message.max.bytes"],
         offsets_retention_ms=config["offsets.retention.minutes"] * 60_000,
         offsets_retention_check_interval_ms=config["offsets.retention.check.interval.ms"],
     )

@@ -87,6 +87,7 @@ class GroupSettings:
     max_size: int = 2**31 - 1  # group.max.size
     new_member_join_timeout_ms: int = 300_000  # no property: how long a JoinGroup of a new member may wait
     offset_metadata_max_size: int = 4_096  # offset.metadata.max.bytes
+    max_record_bytes: int = 1_048_588  # message.max.bytes, as the topic of the group's record has it
     offsets_retention_ms: int = 7 * 24 * 3_600_000  # offsets.retention.minutes
     offsets_retention_check_interval_ms: int = 600_000  # offsets.retention.check.interval.ms
 
@@ -592,7 +593,13 @@ class ClassicGroup:
             return
         self._end_sync_wait(member.member_id, Code.REBALANCE_IN_PROGRESS, result)
         self._syncing[member.member_id] = waiting
-        if member.member_id == self.leader_id:
+        if member.member_id != self.leader_id:
+            return
+        if sum(len(one.assignment) for one in request.assignments) > self._settings.max_record_bytes:
+            for member_id in list(self._syncing):  # as Apache Kafka answers where the group's record is refused by its log
+                self._end_sync_wait(member_id, Code.UNKNOWN_SERVER_ERROR, result)
+            self._prepare_rebalance(result, now_ms)
+        else:
             self._assign({one.member_id: bytes(one.assignment) for one in request.assignments}, result, now_ms)
 
     def _check_sync(self, request: Any) -> Code:

@@ -306,6 +306,8 @@ class GroupShard:
             return Code.INVALID_GROUP_ID
         if not self._settings.min_session_timeout_ms <= request.session_timeout_ms <= self._settings.max_session_timeout_ms:
             return Code.INVALID_SESSION_TIMEOUT
+        if sum(len(protocol.metadata) for protocol in request.protocols) > self._settings.max_record_bytes:
+            return Code.UNKNOWN_SERVER_ERROR  # Apache Kafka says so once the group's record is refused, and keeps it all until then
         if request.group_id in self._groups:
             return Code.NONE
         if request.member_id:

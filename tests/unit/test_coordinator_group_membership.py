@@ -659,3 +659,20 @@ def test_what_the_shard_keeps_is_a_copy():
     assert member.join().members[0].metadata == subscription(data=b"precious")
     assert member.sync({member.id: b"assignment"}).assignment == b"assignment"
     assert described(host)[2] == {member.id: (None, subscription(data=b"precious"), b"assignment")}
+
+
+def test_a_member_whose_metadata_no_group_record_can_hold_is_refused():
+    host = GroupHost(settings=GroupSettings(max_record_bytes=100))
+    for protocols in ({"range": bytes(101)}, {"range": bytes(60), "sticky": bytes(60)}):
+        assert refused(host.join(protocols=protocols)) == (Code.UNKNOWN_SERVER_ERROR, "")
+    assert refused(host.join(protocols={"range": bytes(100)}))[0] == Code.MEMBER_ID_REQUIRED
+
+
+def test_assignments_that_no_group_record_can_hold_are_refused_to_all_who_wait():
+    host = GroupHost(settings=GroupSettings(max_record_bytes=100))
+    assert refused(host.join()) == (Code.MEMBER_ID_REQUIRED, "client-1")
+    assert joined(host.join("g", "client-1"))[0] == 1
+    assert synced(host.sync("g", 1, "client-1", {"client-1": bytes(101)})) == Code.UNKNOWN_SERVER_ERROR
+    assert described(host)[0] == "PreparingRebalance"
+    assert joined(host.join("g", "client-1"))[0] == 2
+    assert synced(host.sync("g", 2, "client-1", {"client-1": b"all"})) == b"all"
