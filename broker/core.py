@@ -67,6 +67,7 @@ class Broker:
         self.wall = logs.wall
         self.node_id: int = config["node.id"]
         self.outbox = Outbox()
+        self.purgatory = Purgatory()
         self.flushes = FlushQueue(
             self.outbox,
             logs.journal,
@@ -75,9 +76,9 @@ class Broker:
             to_settle=logs.logs.values() if logs.journal.has_older else (),
             keep_found=lambda: bool(logs.offline),
             has_room=lambda: not self.room.is_full,
+            on_advanced=self.purgatory.on_progress,
         )
         self.compaction = Compaction(config, logs, self.flushes, self.outbox, now_ms)
-        self.purgatory = Purgatory()
         self.room = DiskRoom(lambda: logs.disk.free_bytes(logs.data_dir), config["barnabas.disk.reserve.bytes"])
         self.fetch_sessions = FetchSessions(config["max.incremental.fetch.session.cache.slots"], ids)
         self.sessions: dict[int, Session] = {}
@@ -115,6 +116,9 @@ class Broker:
         self._replay(now_ms)
         if metadata.deletions:
             self._end_deletions(dict(metadata.deletions), now_ms)
+        for log in logs.logs.values():
+            if log.high_watermark < log.log_end_offset:
+                log.flush()  # readers may have seen it before a kill; that the disk has it is not written down
 
     # --- start ---------------------------------------------------------------------------------------------------------------------------
 
@@ -617,6 +621,7 @@ class Broker:
         topic = self.metadata.topic(name)
         assert topic is not None
         self._configure(topic)
+        self.on_appended([log for log in self._partitions[name] if log is not None], now_ms)  # flush.messages=1 may have held back some
 
     def set_broker_configs(self, configs: dict[str, str]) -> None:
         """Replace the dynamic configs of this broker; topics heed those that are their defaults."""
@@ -686,8 +691,16 @@ class Broker:
         return partition_for(group_id, self._internal_partition_count(OFFSETS_TOPIC))
 
     def on_progress(self, log: Log, now_ms: int) -> None:
-        """Something can be read of a log that could not before."""
-        self.purgatory.on_progress(log, now_ms)
+        """Something was appended to a log, or became stable in it."""
+        self.on_appended([log], now_ms)
+
+    def on_appended(self, logs: list[Log], now_ms: int) -> None:
+        """Tell those who wait for the logs. What readers may not see before the disk has it (flush.messages=1) is brought there, in one flush."""
+        behind = [log for log in logs if log.high_watermark < log.log_end_offset]
+        if behind:
+            self.flushes.wait(behind, lambda _: None, now_ms)
+        for log in logs:
+            self.purgatory.on_progress(log, now_ms)
 
     def flush_later(self, log: Log, due_ms: int) -> None:
         """Something was appended that is to be on the disk by then (`flush.ms`)."""

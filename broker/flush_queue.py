@@ -53,7 +53,7 @@ class FlushQueue:
 
     Takes:  journal, None: there is none. fewest_logs: from so many on the journal is used; 0: never. turn_over_ms: how old one may become.
             to_settle: the logs of which an earlier run left journals. keep_found: whether these journals have to stay. has_room: whether the
-            disk has room for journals; without it they go.
+            disk has room for journals; without it they go. on_advanced: told of each log whose high watermark a flush has moved, and the time.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class FlushQueue:
         to_settle: Iterable[Log] = (),
         keep_found: Callable[[], bool] = lambda: False,
         has_room: Callable[[], bool] = lambda: True,
+        on_advanced: Callable[[Log, int], None] = lambda _log, _now_ms: None,
     ) -> None:
         self._outbox = outbox
         self._journal = journal
@@ -73,6 +74,7 @@ class FlushQueue:
         self._turn_over_ms = turn_over_ms
         self._keep_found = keep_found
         self._has_room = has_room
+        self._on_advanced = on_advanced
         self._waiting: list[tuple[list[tuple[Log, int]], bool, Continuation]] = []
         self._committing: list[tuple[list[tuple[Log, int]], Decide]] = []
         self._decided: list[Decision] = []
@@ -142,8 +144,7 @@ class FlushQueue:
     def on_flushed(self, job: FlushJob, now_ms: int) -> None:
         """The rim brought the job's files to the disk."""
         assert self._under_way is job, "a flush ended that was not under way"
-        for log, token in job.tokens:
-            log.finish_flush(token)
+        advanced = [log for log, token in job.tokens if log.finish_flush(token)]
         if self._journal is not None:
             self._journal.note_flushed()  # no frame is written while a flush is under way
         self._forget_journals()
@@ -153,6 +154,8 @@ class FlushQueue:
         for decision in decided:
             decision.then(now_ms, True)
         self._release(now_ms)  # what these wait for next is served by one flush
+        for log in advanced:
+            self._on_advanced(log, now_ms)
         self._under_way = None
         self._begin(now_ms)
 

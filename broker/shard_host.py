@@ -233,8 +233,11 @@ class ShardHost:
             if log is not None:
                 logs.append(log)
         self._keep_for_offline(effect)
-        for log in logs:
-            self._broker.on_progress(log, now_ms)
+        if is_journaled:  # then they come to the disk soon, and what is before them is there
+            for log in logs:
+                self._broker.purgatory.on_progress(log, now_ms)
+        else:
+            self._broker.on_appended(logs, now_ms)
 
         txns = self._broker.txns
         identity = (effect.transactional_id, effect.producer_id, effect.producer_epoch)

@@ -1,7 +1,7 @@
 """One partition's log: its segments, its offsets, and what it knows of its producers.
 
 An append checks a batch, gives it offsets, and writes the bytes as they were received; a read answers with a slice of one segment's file.
-There is one replica, so the high watermark is the end of the log, and after every change
+There is one replica, so the high watermark is the end of the log; with flush.messages=1 it is what the disk has. After every change
 
     log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset
 
@@ -235,13 +235,15 @@ class Log:
         self.active = segments[-1]
         self._bases = [segment.base_offset for segment in segments]
         self.log_start_offset = log_start_offset
-        self.log_end_offset = self.high_watermark = self.last_stable_offset = log_end_offset
+        self.log_end_offset = log_end_offset
+        self.high_watermark = self.last_stable_offset = max(log_start_offset, recovery_point)
         self.recovery_point = self.durable_offset = recovery_point
         self._durable_position = self.active.size if recovery_point == log_end_offset else -1
         self.producer_state = producer_state
         self.epochs = epochs
         self.leader_epoch = max(epochs.latest, 0)
         self._has_new_epoch = False
+        self._unflushed_ends: list[tuple[int, int]] = []
         self.snapshots = snapshots
         self.cache = cache
         self.trash = trash if trash is not None else Trash()
@@ -272,6 +274,10 @@ class Log:
         self._config = config
         self._rules = Rules.of(config)
         self._segment_bytes, self._roll_ms = config.segment_bytes, config.roll_ms
+        self._waits_for_disk = config.flush_messages <= 1
+        if not self._waits_for_disk:
+            self.high_watermark = self.log_end_offset
+            self._update_stable()
         self.active.index_interval_bytes = config.index_interval_bytes
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
@@ -328,10 +334,12 @@ class Log:
         commit: bool,
         now_ms: int,
         timestamp: int | None = None,
+        is_decided: bool = True,
     ) -> AppendInfo:
         """End the producer's transaction on this partition. A marker is written even where none is open, as Apache Kafka does.
 
-        Takes:  timestamp, the marker's; the wall clock's where it is not given.
+        Takes:  timestamp, the marker's; the wall clock's where it is not given. is_decided: a coordinator's decision brings the marker back
+                where a power loss takes it. Else, with flush.messages=1, the transaction is not stable before the disk has the marker.
         Raises: KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         After:  last_stable_offset is past the transaction unless an earlier one is open; an aborted one with data is in the index.
         Source: KIP-98, "Control messages".
@@ -341,7 +349,10 @@ class Log:
         batch = encode_marker(
             commit=commit, producer_id=producer_id, producer_epoch=producer_epoch, coordinator_epoch=coordinator_epoch, timestamp=time_ms
         )
+        first_offset = self.producer_state.open_txns.get(producer_id)
         offset, _ = self._write(batch, len(batch), 0, time_ms, now_ms)
+        if self._waits_for_disk and not is_decided and first_offset is not None:
+            self._unflushed_ends.append((first_offset, offset))
         self._on_marker(producer_id, producer_epoch, coordinator_epoch, commit, offset, time_ms, now_ms)
         self._advance(offset + 1)
         return AppendInfo(offset, offset, -1, False)
@@ -416,17 +427,27 @@ class Log:
 
     def _advance(self, end_offset: int) -> None:
         """The log ends there now, and all producers' state has been told."""
-        self.log_end_offset = self.high_watermark = end_offset
+        self.log_end_offset = end_offset
         state = self.producer_state
         state.end_offset = end_offset
+        if self._waits_for_disk:
+            self._update_stable()
+            return
+        self.high_watermark = end_offset
         if state.open_txns:
             self._update_stable()
         else:
             self.last_stable_offset = end_offset
 
     def _update_stable(self) -> None:
+        stable = self.high_watermark
         first_open = self.producer_state.first_open_offset()
-        self.last_stable_offset = self.high_watermark if first_open is None else max(first_open, self.log_start_offset)
+        if first_open is not None and first_open < stable:
+            stable = first_open
+        if self._unflushed_ends:
+            self._unflushed_ends = [end for end in self._unflushed_ends if end[1] >= self.high_watermark]
+            stable = min([stable, *(first for first, _ in self._unflushed_ends)])
+        self.last_stable_offset = max(stable, self.log_start_offset)
         assert self.log_start_offset <= self.last_stable_offset <= self.high_watermark <= self.log_end_offset, (
             f"{self!r}: {self.log_start_offset} <= {self.last_stable_offset} <= {self.high_watermark} <= {self.log_end_offset}"
         )
@@ -976,17 +997,22 @@ class Log:
         entry = JournalEntry(self.topic, self.partition, self.topic_id, segment.base_offset, position, data)
         return entry, FlushToken((), end.offset, end.base_offset, end.position, False)
 
-    def finish_flush(self, token: FlushToken) -> None:
-        """All files of the token, or the journal that has its entry, were fsynced without an error."""
+    def finish_flush(self, token: FlushToken) -> bool:
+        """All files of the token, or the journal that has its entry, were fsynced without an error. Gives whether readers may read more."""
+        high_watermark = self.high_watermark
         if token.end_offset >= self.durable_offset:
             self.durable_offset = token.end_offset
             if token.base_offset == self.active.base_offset:
                 self._durable_position = token.end_position
+            if self._waits_for_disk and token.end_offset > self.high_watermark:
+                self.high_watermark = token.end_offset
+                self._update_stable()
         if token.in_place and token.end_offset > self.recovery_point:
             self.recovery_point = token.end_offset
             active = self.active
             if len(self._unflushed) > 1:
                 self._unflushed = [s for s in self._unflushed if s is active or self._end_of(s) > token.end_offset]
+        return self.high_watermark > high_watermark
 
     def is_flushed(self, end_offset: int) -> bool:
         return self.durable_offset >= end_offset

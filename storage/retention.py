@@ -3,7 +3,8 @@
 Ages are by the wall clock, as in Apache Kafka: the records say when they were written by nothing
 else. A clock that is wrong by a week for a minute deletes what is a week from its end.
 
-Segments go from the oldest on and without gaps. A segment without any time counts as old as its file. The active segment goes too, unless
+Segments go from the oldest on, without gaps, none beyond the high watermark.
+ A segment without any time counts as old as its file. The active segment goes too, unless
 it is empty (a new one takes its place), but not for the log's start. Compacted logs lose what lies below their start
 alone, unless their policy is also to delete. Source: KIP-107 (log start), Apache Kafka's retention.ms and retention.bytes.
 """
@@ -22,7 +23,13 @@ def expired_segments(log: Log, wall_ms: int) -> list[Segment]:
     count = _below_start(log)
     if log.config.is_deleted:
         count = max(count, _beyond_size(log), _beyond_time(log, wall_ms))
+    while count and _end_of(log, count - 1) > log.high_watermark:
+        count -= 1  # it holds what is not on the disk yet, and no reader has seen
     return log.segments[:count]
+
+
+def _end_of(log: Log, number: int) -> int:
+    return log.segments[number + 1].base_offset if number + 1 < len(log.segments) else log.log_end_offset
 
 
 def _below_start(log: Log) -> int:

@@ -50,8 +50,7 @@ def on_produce(broker: Broker, request: Any, context: Context) -> Any:
             failed = failed or answer.error_code != 0
             partitions.append(answer)
         answers.append((topic.name, partitions))
-    for log in appended:  # when all is there: a fetch that waits for several of them gets it with one answer
-        broker.on_progress(log, context.now_ms)
+    broker.on_appended(appended, context.now_ms)  # when all is there: a fetch that waits for several of them gets it with one answer
     if request.acks == 0:
         if failed:
             broker.close(context.connection_id, f"a Produce with acks=0 of client {context.client_id!r} failed: {_first_error(answers)}")

@@ -107,6 +107,7 @@ def _write_marker(broker: Broker, marker: Any, name: str, index: int, now_ms: in
             coordinator_epoch=marker.coordinator_epoch,
             commit=marker.transaction_result,
             now_ms=now_ms,
+            is_decided=False,
         )
     except KafkaError as error:
         return error.code

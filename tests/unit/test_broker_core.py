@@ -132,13 +132,18 @@ def test_flush_messages_1_waits_for_the_disk(host: CoreHost) -> None:
     host.ask(2, produce("t"), 9)
     assert error_of(host.call(3, produce("plain"), 9)) == 0
     assert host.answers[1] == host.answers[2] == []
-    assert log.high_watermark == 2, "readers do not wait"
-    assert len(host.flushes) == 1
+    assert (log.high_watermark, log.last_stable_offset, log.log_end_offset) == (0, 0, 2), "readers wait, too"
+    host.ask(3, fetch({"t": {0: 0}}, max_wait_ms=500), 11)
+    assert len(host.answers[3]) == 1 and len(host.flushes) == 1
     host.flush()
     assert len(host.answers[1]) == 1 and host.answers[2] == []
+    assert log.high_watermark == 1 and len(host.answers[3]) == 2, "a fetch that waits is answered with the flush"
     host.flush()
     assert len(host.answers[2]) == 1 and log.recovery_point == 2
     assert error_of(host.call(3, produce("t", acks=1), 9)) == 0, "acks=1 does not wait"
+    assert (log.high_watermark, log.log_end_offset) == (2, 3), "and readers wait for what it wrote"
+    host.flush()
+    assert log.high_watermark == 3
 
 
 def test_flush_messages_3_waits_with_the_third_that_is_not_on_the_disk(host: CoreHost) -> None:

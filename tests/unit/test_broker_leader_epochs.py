@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from helpers.pitfall_broker import PitfallBroker, Producer
 
+from broker.slices import run_through
 from protocol import messages
 from protocol.errors import Code
 from protocol.records import decode_marker
@@ -103,7 +104,7 @@ def test_a_new_partition_begins_at_0_in_any_run() -> None:
     b.topic("old")
     b.stop()
     b.topic("new")
-    b.broker.add_partitions("old", 2, b.now_ms)
+    run_through(b.broker.add_partitions({"old": 2}, b.now_ms), b.now_ms)
     assert (told_epochs(b, "new"), told_epochs(b, "old")) == ([0], [1, 0])
     b.produce("new", (b"0",))
     assert batch_epochs(b, "new") == [0]

@@ -1,0 +1,68 @@
+"""With flush.messages=1 readers see what the disk has, and a power loss takes nothing that anybody read."""
+
+from __future__ import annotations
+
+import pytest
+from helpers.pitfall_broker import PitfallBroker, Producer
+
+
+def test_nobody_reads_what_a_power_loss_may_take() -> None:
+    b = PitfallBroker()
+    b.topic("t", flush_messages="1")
+    assert b.produce("t", (b"kept",))[0] == 0
+    b.hold_flushes()
+    log = b.broker.partition("t", 0)
+    assert log is not None
+    b.broker.host.append_marker("t", 0, 77, 0, 0, commit=True, now_ms=b.now_ms)  # stands for what nobody waits for
+    assert (log.high_watermark, log.log_end_offset) == (1, 2)
+    assert b.end_offset("t") == 1 and b.read("t") == [b"kept"]
+    b.lose_power()
+    assert b.end_offset("t") == 1 and b.read("t") == [b"kept"]
+
+
+def test_after_a_kill_the_high_watermark_is_where_it_was() -> None:
+    b = PitfallBroker()
+    b.topic("t", flush_messages="1")
+    b.topic("u", flush_messages="1")
+    for number in range(5):
+        b.produce("t", (b"%d" % number,))
+    for again in (b.kill, b.lose_power, b.stop):
+        again()
+        assert b.end_offset("t") == 5 and b.read("t") == [b"0", b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("journal", ["0", "1", "2"])
+@pytest.mark.parametrize("durability", ["flush", "os"])
+def test_who_knows_of_a_commit_reads_it(journal: str, durability: str) -> None:
+    """The markers come to the disk later; a start writes them again where a power loss takes them."""
+    b = PitfallBroker(barnabas_flush_journal_logs=journal, barnabas_transaction_durability=durability)
+    b.topic("t", flush_messages="1")
+    producer = Producer(b, "txn")
+    for number in range(3):
+        producer.send("t", 0, b"%d" % number)
+        assert b.read("t", committed=True) == [b"%d" % earlier for earlier in range(number)]
+        assert producer.end(commit=True) == 0
+        assert b.read("t", committed=True) == [b"%d" % earlier for earlier in range(number + 1)]
+    if durability == "flush":
+        b.lose_power()
+        assert b.read("t", committed=True) == [b"0", b"1", b"2"]
+    b.tick(1000)
+    fetched = b.fetch("t", committed=True)
+    log = b.broker.partition("t", 0)
+    assert log is not None
+    assert fetched.last_stable_offset == fetched.high_watermark == log.log_end_offset, "what was owed is on the disk"
+
+
+def test_a_transaction_that_a_client_ended_is_read_when_the_disk_has_its_marker() -> None:
+    """No decision brings that marker back: after a power loss the coordinator aborts the transaction."""
+    b = PitfallBroker()
+    b.topic("t", flush_messages="1")
+    producer = Producer(b, "txn")
+    producer.send("t", 0, b"x")
+    b.hold_flushes()
+    assert b.write_marker(producer.pid, producer.epoch, "t", commit=True) == 0
+    assert b.read("t", committed=True) == []
+    b.release_flushes()
+    assert b.read("t", committed=True) == [b"x"]
+    b.lose_power()
+    assert b.read("t", committed=True) == [b"x"]
