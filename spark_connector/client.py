@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import math
-import re
 import struct
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -36,6 +35,7 @@ from spark_connector.connection import (
 )
 from spark_connector.offsets import PartitionName
 from spark_connector.options import ClientOptions
+from spark_connector.patterns import takes
 
 __all__ = ["Client", "ClientError", "Fetched", "RefusedError", "UnknownTopicError", "decode_fetch"]
 
@@ -149,10 +149,10 @@ class Client:
         return self._retrying(ask, "looking for " + ", ".join(names))
 
     def topics_matching(self, pattern: str) -> list[str]:
-        """Names of topics that match as a whole; internal ones are never among them."""
+        """Names of topics in which the pattern is found; internal ones are never among them."""
 
         def ask() -> list[str]:
-            return sorted(topic.name for topic in self._metadata(None) if not topic.is_internal and re.fullmatch(pattern, topic.name))
+            return sorted(topic.name for topic in self._metadata(None) if not topic.is_internal and takes(pattern, topic.name))
 
         return self._retrying(ask, "listing topics")
 

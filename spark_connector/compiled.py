@@ -85,7 +85,11 @@ class Choice:
         self._missed_ns += saved_ns
         # What remains is guessed from what came, since compaction may have left few records of many offsets.
         total_s = (self._missed_ns + remaining * saved_ns // max(offsets, 1)) / 1e9
-        if total_s < LOADING_S or importlib.util.find_spec("numba") is None:
+        if total_s < LOADING_S:
+            return False
+        if importlib.util.find_spec("numba") is None:
+            self._unavailable = True
+            logger.warning("barnabas: records are decoded with numpy, at half the speed or less: there is no numba; %s", INSTALL)
             return False
         return total_s >= COMPILING_S or is_cached()
 

@@ -78,6 +78,10 @@ class PassingError(ClientError):
         self.patience_ms = patience_ms
 
 
+class UnresolvedError(PassingError):
+    """A host has no address. At the first request of all that is final, as in a Java client: the name is wrong, or there is no network."""
+
+
 class Spoken(NamedTuple):
     """Of one kind of request: the versions that are used here, and what decodes the body of its answer."""
 
@@ -121,6 +125,8 @@ class Connection:
     def _connect(self, address: Address, context: ssl.SSLContext | None) -> socket.socket:
         try:
             connected = socket.create_connection(address, self._options.connect_timeout_ms / 1000)
+        except socket.gaierror as error:
+            raise UnresolvedError(f"{self.address}: the name {address[0]!r} cannot be resolved ({reason(error)})") from error
         except OSError as error:
             raise PassingError(f"{self.address}: {reason(error)}") from error
         try:
@@ -356,17 +362,25 @@ class Connections:
                 del self._open[key]
 
     def any(self, purpose: str = "") -> Connection:
-        """One that is connected, else the first that lets us connect. Raises PassingError with what each one said."""
+        """One that is connected, else the first that lets us connect.
+
+        Raises: PassingError with what each one said; ClientError where no name of kafka.bootstrap.servers can be resolved.
+        """
         for address, opened_for in self._open:
             if opened_for == purpose:
                 return self.at(address, purpose)
-        failures = []
+        failures: list[str] = []
+        unresolved = 0
         for address in dict.fromkeys((*self.nodes.values(), *self.options.bootstrap_servers)):
             try:
                 return self.at(address, purpose)
             except PassingError as error:
                 failures.append(str(error))
-        raise PassingError("; ".join(failures))
+                unresolved += isinstance(error, UnresolvedError)
+        told = "; ".join(failures)
+        if unresolved == len(failures) and not self.nodes:
+            raise ClientError(f"no host of kafka.bootstrap.servers can be found: {told}")
+        raise PassingError(told)
 
     def of_node(self, node: int, purpose: str = "") -> Connection:
         """To a broker that Metadata named."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 import difflib
 import json
 import re
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from spark_connector.kafka_settings import warn_of_unknown, wrong_value
 from spark_connector.offsets import EARLIEST, LATEST, OffsetSpec, PartitionName
+from spark_connector.patterns import PatternError, translated
 from spark_connector.security import UNPROTECTED, SecurityError, SecurityOptions, parse_security
 
 DEFAULT_PORT = 9092
@@ -143,7 +144,7 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool = False)
     refuse_unknown(given, (*KNOWN, *STREAM_ONLY, *MEANINGLESS), ("kafkaconsumer.",), REFUSED_KAFKA, "source")
     if streaming:
         _refuse_batch_only(given)
-    return SourceOptions(
+    parsed = SourceOptions(
         client=client_options(given),
         subscription=_subscription(given),
         starting=_offsets(given, "starting", streaming=streaming),
@@ -162,6 +163,8 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool = False)
         trigger=_trigger(given) if streaming else TriggerOptions(),
         metadata_max_age_ms=given.number("kafka.metadata.max.age.ms", SourceOptions.metadata_max_age_ms),
     )
+    check_kafka_settings(given)
+    return parsed
 
 
 def includes_headers(options: Mapping[str, str]) -> bool:
@@ -266,6 +269,16 @@ def refuse_unknown(given: OptionValues, names: Iterable[str], prefixes: tuple[st
             raise OptionError(f"option kafka.{name} cannot be set: {why}")
 
 
+def check_kafka_settings(given: OptionValues) -> None:
+    """Also those that mean nothing here have to be what a Java client takes. Raises OptionError; warns of names that it does not know."""
+    settings = {name.removeprefix("kafka."): value for name, value in given.values.items() if name.startswith("kafka.")}
+    for name, value in settings.items():
+        takes = wrong_value(name, value)
+        if takes:
+            raise OptionError(f"option kafka.{name}={value!r}: give {takes}")
+    warn_of_unknown(settings)
+
+
 def client_options(given: OptionValues) -> ClientOptions:
     try:
         security = parse_security(given.text)
@@ -321,15 +334,12 @@ def _subscription(given: OptionValues) -> Subscription:
         return Subscription(topics=topics)
     if used == ["subscribePattern"]:
         try:
-            with warnings.catch_warnings():
-                # Java reads [a-z&&[^b]] as an intersection of sets, Python as something else: it would match other topics than one meant.
-                warnings.simplefilter("error", FutureWarning)
-                re.compile(text)
-        except (re.error, OverflowError, RecursionError, FutureWarning) as error:
-            raise OptionError(f"option subscribePattern={text!r}: no regular expression as Python writes them ({error})") from error
+            pattern = translated(text)
+        except PatternError as error:
+            raise OptionError(f"option subscribePattern={text!r}: {error}") from error
         if not text:
-            raise OptionError("option subscribePattern is empty: give a regular expression that whole topic names match")
-        return Subscription(pattern=text)
+            raise OptionError("option subscribePattern is empty: give a regular expression that is found in the names of topics")
+        return Subscription(pattern=pattern)
     example = '{"topic": [0, 1]}'
     assigned = given.json("assign", example) or {}
     partitions = []

@@ -70,7 +70,10 @@ def _from_timestamp(client: Client, ranges: list[OffsetRange], timestamp_ms: int
 def partitions_to_read(client: Client, subscription: Subscription) -> list[PartitionName]:
     """All partitions that were subscribed to, in order. Raises OptionError where an assigned one does not exist."""
     if subscription.pattern is not None:
-        return client.partitions_of(topics) if (topics := client.topics_matching(subscription.pattern)) else []
+        topics = client.topics_matching(subscription.pattern)
+        if not topics:
+            logger.warning("barnabas: subscribePattern=%s is found in the name of no topic: nothing is read yet", subscription.pattern)
+        return client.partitions_of(topics) if topics else []
     if subscription.topics:
         return client.partitions_of(subscription.topics)
     existing = set(client.partitions_of({name.topic for name in subscription.partitions}))

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from protocol.compression import Codec
-from spark_connector.options import ClientOptions, OptionError, OptionValues, client_options, refuse_unknown
+from spark_connector.options import ClientOptions, OptionError, OptionValues, check_kafka_settings, client_options, refuse_unknown
 from spark_connector.publishing import PublishSettings
 from spark_connector.recognition import FAIL, SKIP_IT, WRITE_IT
 
@@ -72,7 +72,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         max_request_bytes=given.number("kafka.max.request.size", PublishSettings.max_request_bytes, minimum=KIBIBYTE),
         in_flight=min(5, given.number("kafka.max.in.flight.requests.per.connection", PublishSettings.in_flight, minimum=1)),
     )
-    return SinkOptions(
+    parsed = SinkOptions(
         client=client_options(given),
         publish=settings,
         topic=_topic(given.text("topic")),
@@ -88,6 +88,8 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         # A producer's batch.size is 16 KiB since its batches wait for records; here all records are there already.
         batch_bytes=given.number("kafka.batch.size", SinkOptions.batch_bytes, minimum=KIBIBYTE),
     )
+    check_kafka_settings(given)
+    return parsed
 
 
 def _refuse(given: OptionValues, streaming: bool) -> None:

@@ -13,7 +13,6 @@ offsets without (those of Spark's own Kafka source), change nothing.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -22,6 +21,7 @@ from spark_connector.client import Client, ClientError, UnknownTopicError
 from spark_connector.connection import UNKNOWN_TOPIC_PATIENCE_MS
 from spark_connector.offsets import EARLIEST, LATEST, OffsetRange, Offsets, PartitionName, divide, share_of_limit
 from spark_connector.options import SourceOptions
+from spark_connector.patterns import takes
 from spark_connector.planning import partitions_to_read, resolve, wait_for_open_transactions
 from spark_connector.reading import DELETED, DataLossError, not_read
 from spark_connector.waiting import logger
@@ -235,7 +235,7 @@ class StreamPlanner:
     def _is_subscribed(self, name: PartitionName) -> bool:
         subscription = self._options.subscription
         if subscription.pattern is not None:
-            return re.fullmatch(subscription.pattern, name.topic) is not None
+            return takes(subscription.pattern, name.topic)
         return name.topic in subscription.topics or name in subscription.partitions
 
     def _tell_of_missing(self, topics: set[str]) -> None:

@@ -144,3 +144,33 @@ def test_missing_topics_may_be_made_or_left_out() -> None:
         assert client.partitions_of(["new", "t"]) == [PartitionName("new", 0), *there]
         asked = [request.allow_auto_topic_creation for _, request in cluster.requests if isinstance(request, MetadataRequest)]
         assert asked == [False, True, False]
+
+
+def test_names_that_cannot_be_resolved_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unresolved(address: object, timeout: float) -> socket.socket:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "create_connection", unresolved)
+    options = ClientOptions((("nowhere.invalid", 9092), ("neither.invalid", 9092)), retry_timeout_ms=600_000, retry_backoff_ms=600_000)
+    says = r"no host of kafka\.bootstrap\.servers can be found: .*'nowhere\.invalid' cannot be resolved \(Name or service not known\); .*neither"
+    with pytest.raises(ClientError, match=says), Client(options) as client:
+        client.partitions_of(["t"])
+
+
+def test_a_name_that_was_resolved_before_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The resolver may fail for a while."""
+    connect, failures = socket.create_connection, 2
+
+    def sometimes(address: tuple[str, int], timeout: float) -> socket.socket:
+        nonlocal failures
+        failures -= 1
+        if failures >= 0:
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return connect(address, timeout)
+
+    with FakeBroker({("t", 0): FakeLog()}) as broker, Client(options_of(broker.port)) as client:
+        client.partitions_of(["t"])
+        client.close()
+        monkeypatch.setattr(socket, "create_connection", sometimes)
+        assert client.partitions_of(["t"]) == [PartitionName("t", 0)]
+    assert failures < 0

@@ -91,10 +91,19 @@ def test_what_has_to_be_compiled_first_must_be_worth_more(loading: Loading, monk
     assert Choice().kernels("auto", fetched(1000), remaining=40_000_000) is LOOPS
 
 
-def test_without_numba_arrays_do_it(loading: Loading, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_numba_arrays_do_it_and_the_log_says_so_once(
+    loading: Loading, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert Choice().kernels("auto", fetched(1000), remaining=10**9) is None
+    choice = Choice()
+    assert choice.kernels("auto", fetched(1), remaining=0) is None and not caplog.records, "a small read never needs it"
+    for _ in range(2):
+        assert choice.kernels("auto", fetched(1000), remaining=10**9) is None
     assert loading.times == 0
+    assert [record.message for record in caplog.records] == [
+        "barnabas: records are decoded with numpy, at half the speed or less: there is no numba; install it where the tasks run: "
+        "pip install 'barnabas[numba]'"
+    ]
 
 
 def test_a_fetch_of_nothing_decides_nothing(loading: Loading) -> None:

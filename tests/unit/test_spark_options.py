@@ -114,6 +114,10 @@ def test_kafka_options_that_are_used_and_those_that_are_passed_over() -> None:
         ({"kafka.fetch.max.wait.ms": str(2**31)}, "option kafka.fetch.max.wait.ms=.*at most 2147483647"),
         ({"kafka.request.timeout.ms": str(10**20)}, "option kafka.request.timeout.ms=.*at most 2147483647"),
         ({"kafka.retry.backoff.ms": str(10**20)}, "option kafka.retry.backoff.ms=.*at most 2147483647"),
+        ({"kafka.max.poll.records": "abc"}, "option kafka.max.poll.records='abc': give a whole number of 32 bits"),
+        ({"kafka.heartbeat.interval.ms": str(2**31)}, "option kafka.heartbeat.interval.ms='2147483648': give a whole number of 32 bits"),
+        ({"kafka.buffer.memory": "1e6"}, "option kafka.buffer.memory='1e6': give a whole number of 64 bits"),
+        ({"kafka.allow.auto.create.topics": "yes"}, "option kafka.allow.auto.create.topics='yes': give true or false"),
     ],
 )
 def test_errors_name_the_option_and_what_to_do(given: dict[str, str], says: str) -> None:
@@ -191,3 +195,12 @@ def test_open_transactions_and_filters() -> None:
 def test_errors_of_streams(given: dict[str, str], says: str) -> None:
     with pytest.raises(OptionError, match=says):
         stream(**given)
+
+
+def test_a_name_that_no_client_knows_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        parse(kafka__max__pol__records="7", kafka__xyzzy="1", kafka__ssl__of__a__plugin="x", kafka__linger__ms="5")
+    assert [record.message for record in caplog.records] == [
+        "barnabas: option kafka.max.pol.records is no setting of a Kafka client: did you mean kafka.max.poll.records?",
+        "barnabas: option kafka.xyzzy is no setting of a Kafka client: it is passed over",
+    ]

@@ -379,7 +379,8 @@ def test_topics_by_name_and_pattern(broker: FakeBroker, monkeypatch: pytest.Monk
     monkeypatch.setattr("spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 20)
     with Client(options(broker)) as client:
         assert client.topics_matching("o?t.*") == ["other", "t"]
-        assert client.topics_matching("oth") == []
+        assert client.topics_matching("oth") == ["other"], "found, as by Spark's own source, and not matched as a whole"
+        assert client.topics_matching("^oth$") == []
         with pytest.raises(ClientError, match="topic 'nope' does not exist"):
             client.partitions_of(["nope"])
 

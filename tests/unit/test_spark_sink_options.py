@@ -80,3 +80,9 @@ def test_names_of_batch_writes() -> None:
     for wrong in ("", "a/b", ".."):
         with pytest.raises(OptionError, match="option writeId"):
             parsed(streaming=False, writeId=wrong)
+
+
+def test_values_that_a_java_producer_would_refuse() -> None:
+    for streaming in (True, False):
+        with pytest.raises(OptionError, match=r"option kafka\.linger\.ms='soon': give a whole number of 64 bits"):
+            parse_sink_options({"kafka.bootstrap.servers": "x:1", "topic": "t", "kafka.linger.ms": "soon"}, streaming=streaming)

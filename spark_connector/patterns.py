@@ -1,0 +1,108 @@
+"""`subscribePattern`: a regular expression as Java writes them, as one of Python, and which topics it takes.
+
+Spark's own source takes every topic in which the expression is found, not only those that it matches as
+a whole. Topics have names of ASCII letters, digits, `.`, `_` and `-`, so Java's classes come down to
+sets of ASCII characters. What has no counterpart is refused by name.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+
+_LOWER, _UPPER, _DIGIT = "a-z", "A-Z", "0-9"
+# Source: java.util.regex.Pattern, POSIX character classes (US-ASCII) and classes for Unicode categories.
+_CLASSES = {
+    "Lower": _LOWER,
+    "Upper": _UPPER,
+    "ASCII": r"\x00-\x7f",
+    "Alpha": _LOWER + _UPPER,
+    "Digit": _DIGIT,
+    "Alnum": _LOWER + _UPPER + _DIGIT,
+    "Punct": r"!-/:-@\[-`{-~",
+    "Graph": "!-~",
+    "Print": " -~",
+    "Blank": r" \t",
+    "Cntrl": r"\x00-\x1f\x7f",
+    "XDigit": "0-9a-fA-F",
+    "Space": r" \t\n\x0b\f\r",
+    "L": _LOWER + _UPPER,
+    "Ll": _LOWER,
+    "Lu": _UPPER,
+    "N": _DIGIT,
+    "Nd": _DIGIT,
+    "IsAlphabetic": _LOWER + _UPPER,
+    "IsLowercase": _LOWER,
+    "IsUppercase": _UPPER,
+    "IsDigit": _DIGIT,
+    "javaLowerCase": _LOWER,
+    "javaUpperCase": _UPPER,
+}
+_CLASS = re.compile(r"([pP])(?:\{(\w+)(?:=\w+)?\}|(\w))")
+
+
+class PatternError(ValueError):
+    """The expression is none, or has something that has no counterpart here."""
+
+
+def translated(java: str) -> str:
+    r"""The expression as Python writes it: `\p{Alpha}`, `\Q...\E`, `\z` and `(?<name>...)` are Java's own.
+
+    Raises: PatternError.
+    """
+    out: list[str] = []
+    position, in_set = 0, False
+    while position < len(java):
+        here = java[position]
+        if here == "\\":
+            text, position = _escape(java, position + 1, in_set)
+            out.append(text)
+            continue
+        if not in_set and (named := re.compile(r"\(\?<([A-Za-z]\w*)>").match(java, position)):
+            out.append(f"(?P<{named[1]}>")
+            position = named.end()
+            continue
+        if here == "[" and not in_set:
+            in_set = True
+            # A bracket that comes first is a character in Python's sets; in Java's it opens or ends one.
+            position += 1 + java.startswith("^", position + 1)
+            out.append("[^" if java[position - 1] == "^" else "[")
+            continue
+        in_set = in_set and here != "]"
+        out.append(here)
+        position += 1
+    pattern = "".join(out)
+    try:
+        with warnings.catch_warnings():
+            # Java reads [a-z&&[^b]] as an intersection of sets, Python as something else.
+            warnings.simplefilter("error", FutureWarning)
+            re.compile(pattern)
+    except (re.error, OverflowError, RecursionError, FutureWarning) as error:
+        raise PatternError(f"no regular expression as Python writes them ({error})") from error
+    return pattern
+
+
+def _escape(java: str, position: int, in_set: bool) -> tuple[str, int]:
+    """What stands behind a backslash, and where it ends."""
+    if java.startswith("Q", position):
+        end = java.find("\\E", position)
+        quoted = java[position + 1 :] if end < 0 else java[position + 1 : end]
+        return re.escape(quoted), len(java) if end < 0 else end + 2
+    found = _CLASS.match(java, position)
+    if found:
+        name = found[2] or found[3]
+        if name not in _CLASSES:
+            raise PatternError(f"the class {found[0]!r} has no counterpart here: write the characters, as [A-Za-z]")
+        if found[1] == "p":
+            return (_CLASSES[name] if in_set else f"[{_CLASSES[name]}]"), found.end()
+        if in_set:
+            raise PatternError(f"the class {found[0]!r} cannot stand in a set here: write the characters, as [A-Za-z]")
+        return f"[^{_CLASSES[name]}]", found.end()
+    if java.startswith("z", position):
+        return "\\Z", position + 1
+    return java[position - 1 : position + 1], position + 1
+
+
+def takes(pattern: str, topic: str) -> bool:
+    """Whether the (translated) expression is found in the topic's name."""
+    return re.search(pattern, topic) is not None

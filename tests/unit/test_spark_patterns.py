@@ -1,0 +1,63 @@
+"""Java's regular expressions in Python: which topics they take."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from helpers.fake_broker import FakeBroker, FakeLog
+
+from spark_connector.client import Client
+from spark_connector.options import ClientOptions, Subscription
+from spark_connector.patterns import PatternError, takes, translated
+from spark_connector.planning import partitions_to_read
+
+TOPICS = ("orders", "orders-eu", "Orders", "o.1", "a+b", "42", "x_y")
+
+
+@pytest.mark.parametrize(
+    ("java", "taken"),
+    [
+        ("orders", ["orders", "orders-eu"]),
+        ("^orders$", ["orders"]),
+        (r"\Aorders\z", ["orders"]),
+        (r"^\p{Lower}+$", ["orders"]),
+        (r"^\p{Upper}", ["Orders"]),
+        (r"^\p{Alpha}+$", ["orders", "Orders"]),
+        (r"^[\p{Alpha}-]+$", ["orders", "orders-eu", "Orders"]),
+        (r"^[^\p{Alpha}]+$", ["42"]),
+        (r"^\P{Alpha}+$", ["42"]),
+        (r"\p{Punct}", ["orders-eu", "o.1", "a+b", "x_y"]),
+        (r"^\pL+$", ["orders", "Orders"]),
+        (r"^\Qa+b\E$", ["a+b"]),
+        (r"\Q.1", ["o.1"]),
+        (r"(?<first>o)\.\d", ["o.1"]),
+        (r"^(?i)orders$".replace("^(?i)", "(?i)^"), ["orders", "Orders"]),
+        (r"[\]_]", ["x_y"]),
+    ],
+)
+def test_as_java_reads_it(java: str, taken: list[str]) -> None:
+    pattern = translated(java)
+    assert [topic for topic in TOPICS if takes(pattern, topic)] == taken
+
+
+@pytest.mark.parametrize(
+    ("java", "says"),
+    [
+        (r"\p{IsGreek}", "the class 'p{IsGreek}' has no counterpart here: write the characters"),
+        (r"[\P{Alpha}x]", "the class 'P{Alpha}' cannot stand in a set here"),
+        ("[a-z&&[^b]]", "no regular expression as Python writes them .*set intersection"),
+        (r"\R", "no regular expression as Python writes them"),
+        ("(", "no regular expression as Python writes them"),
+    ],
+)
+def test_what_has_no_counterpart_is_refused(java: str, says: str) -> None:
+    with pytest.raises(PatternError, match=says):
+        translated(java)
+
+
+def test_a_pattern_that_is_found_nowhere_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "spark_connector")
+    with FakeBroker({("t", 0): FakeLog()}) as broker, Client(ClientOptions((("127.0.0.1", broker.port),))) as client:
+        assert partitions_to_read(client, Subscription(pattern="^nothing")) == []
+        assert "subscribePattern=^nothing is found in the name of no topic" in caplog.text
