@@ -3,13 +3,16 @@
     0 none   1 gzip   2 snappy (raw, or in xerial's framing as Java writes it)   3 lz4 (a frame)   4 zstd
 
 Brokers pass batches through as received; they decompress only to check a batch, to look into it, or to store it in the codec that the
-topic's `compression.type` asks for. Source: Kafka's message format, KIP-110 (zstd), KIP-57 (lz4 frames), KIP-390 (levels).
+topic's `compression.type` asks for. 33 KB may become 1 GB: so nothing is decompressed but under a limit, into memory that never is larger,
+and what would be more ends with TooLargeError. Source: Kafka's message format, KIP-110 (zstd), KIP-57 (lz4 frames), KIP-390 (levels).
 """
 
 from __future__ import annotations
 
 import gzip
 import struct
+import zlib
+from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -23,6 +26,12 @@ LZ4_MAGIC = b"\x04\x22\x4d\x18"
 LZ4_INDEPENDENT_BLOCKS = 0x20
 XERIAL_BLOCK_SIZE = 32 * 1024
 LZ4_BLOCK_SIZE = 64 * 1024
+MOST_DECOMPRESSED_BYTES = 1 << 30  # where the caller knows of no lower limit
+_FIRST_BYTES = 64 * 1024  # what decompresses to so much at first is given memory once
+_GROWTH = 8
+_PIECE_BYTES = 256 * 1024
+_MOST_SNAPPY_RATIO = 32  # a copy of 64 bytes is told in three
+_GZIP = 16 + zlib.MAX_WBITS
 LZ4_FAST_LEVEL = 9  # Apache Kafka's default, which stands for the fast compressor; the other numbers are levels
 
 
@@ -57,26 +66,76 @@ class DecompressionError(KafkaError):
         super().__init__(Code.UNKNOWN_SERVER_ERROR, f"the records do not decompress as {Codec(codec).name.lower()}: {why}")
 
 
-def decompress(codec: int, data: bytes | memoryview) -> bytes:
-    """The records of a batch, decompressed.
+class TooLargeError(KafkaError):
+    """The records decompress to more than may be. MESSAGE_TOO_LARGE: Java's producer then divides the batch, the others give it up."""
 
-    Takes:  codec, the number from the batch's attributes; data, what follows the 61-byte header.
-    Raises: DecompressionError when the data are not in that codec's form.
+    def __init__(self, limit: int) -> None:
+        super().__init__(Code.MESSAGE_TOO_LARGE, f"the records decompress to more than {limit} bytes")
+
+
+def decompress(codec: int, data: bytes | memoryview, limit: int = MOST_DECOMPRESSED_BYTES) -> bytes:
+    """The records of a batch, decompressed. Takes and raises what `decompress_to_memory` does."""
+    return bytes(decompress_to_memory(codec, data, limit))
+
+
+def decompress_to_memory(codec: int, data: bytes | memoryview, limit: int = MOST_DECOMPRESSED_BYTES) -> bytes | bytearray:
+    """The records of a batch, decompressed, in the memory that the codec wrote: what is large is not copied, which would hold up all threads.
+
+    Takes:  codec, the number from the batch's attributes; data, what follows the 61-byte header; limit, the most bytes that may come of it.
+    Raises: DecompressionError when the data are not in that codec's form; TooLargeError.
     """
     if codec == Codec.NONE:
         return bytes(data)
     try:
         if codec == Codec.GZIP:
-            return gzip.decompress(data)
+            return _decompress_gzip(data, limit)
         if codec == Codec.SNAPPY:
-            return _decompress_snappy(bytes(data))
+            return _decompress_snappy(bytes(data), limit)
         if codec == Codec.LZ4:
-            return _decompress_lz4(bytes(data))
-        return bytes(cramjam.zstd.decompress(data))
-    except DecompressionError:
+            _check_lz4(data)
+            return _decompress_frames(cramjam.lz4.decompress_into, data, limit)
+        return _decompress_frames(cramjam.zstd.decompress_into, data, limit)
+    except (DecompressionError, TooLargeError):
         raise
     except Exception as error:  # each library has its own; all mean that the peer's data are broken
         raise DecompressionError(codec, str(error)) from error
+
+
+def _decompress_frames(decompress_into: Callable[[bytes | memoryview, bytearray], int], data: bytes | memoryview, limit: int) -> bytearray:
+    """All frames of lz4 or zstd: into memory that grows until it does, or until the limit."""
+    size = min(max(_FIRST_BYTES, _GROWTH * len(data)), limit)
+    while True:
+        out = bytearray(size)
+        try:
+            written = decompress_into(data, out)
+        except cramjam.DecompressionError as error:
+            if "whole buffer" not in str(error):
+                raise
+            if size == limit:
+                raise TooLargeError(limit) from error
+            size = min(_GROWTH * size, limit)
+        else:
+            del out[written:]
+            return out
+
+
+def _decompress_gzip(data: bytes | memoryview, limit: int) -> bytearray:
+    """All members, one after the other; nothing but zeros may follow them."""
+    out = bytearray()
+    rest: bytes | memoryview = data
+    while True:
+        stream = zlib.decompressobj(_GZIP)
+        while not stream.eof:
+            piece = stream.decompress(rest, _PIECE_BYTES)
+            out += piece
+            if len(out) > limit:
+                raise TooLargeError(limit)
+            rest = stream.unconsumed_tail
+            if not piece and not rest and not stream.eof:
+                raise DecompressionError(Codec.GZIP, "it is cut off")
+        rest = stream.unused_data.lstrip(b"\0")
+        if not rest:
+            return out
 
 
 def compress(codec: int, data: bytes, levels: Levels = DEFAULT_LEVELS) -> bytes:
@@ -92,18 +151,30 @@ def compress(codec: int, data: bytes, levels: Levels = DEFAULT_LEVELS) -> bytes:
     return bytes(cramjam.zstd.compress(data, level=levels.zstd))
 
 
-def _decompress_snappy(data: bytes) -> bytes:
+def _decompress_snappy(data: bytes, limit: int) -> bytes | bytearray:
     if not data.startswith(XERIAL_MAGIC):
-        return bytes(cramjam.snappy.decompress_raw(data))
-    blocks, position = [], XERIAL_HEADER_SIZE
+        return _snappy_block(data, limit)
+    out, position = bytearray(), XERIAL_HEADER_SIZE
     while position < len(data):
         (size,) = struct.unpack_from(">i", data, position)
         position += 4
         if size < 0 or position + size > len(data):
             raise DecompressionError(Codec.SNAPPY, "a block is cut off")
-        blocks.append(bytes(cramjam.snappy.decompress_raw(data[position : position + size])))
+        out += _snappy_block(data[position : position + size], limit, len(out))
         position += size
-    return b"".join(blocks)
+    return out
+
+
+def _snappy_block(data: bytes, limit: int, before: int = 0) -> bytearray:
+    """One block. It says first how long it becomes, which is believed only as far as so few bytes can say so much."""
+    size = cramjam.snappy.decompress_raw_len(data)
+    if size > _MOST_SNAPPY_RATIO * len(data):
+        raise DecompressionError(Codec.SNAPPY, f"{len(data)} bytes do not become {size}")
+    if before + size > limit:
+        raise TooLargeError(limit)
+    out = bytearray(size)
+    cramjam.snappy.decompress_raw_into(data, out)
+    return out
 
 
 def _compress_snappy(data: bytes) -> bytes:
@@ -114,12 +185,11 @@ def _compress_snappy(data: bytes) -> bytes:
     return b"".join(blocks)
 
 
-def _decompress_lz4(data: bytes) -> bytes:
-    if not data.startswith(LZ4_MAGIC) or len(data) < 7:
+def _check_lz4(data: bytes | memoryview) -> None:
+    if data[:4] != LZ4_MAGIC or len(data) < 7:
         raise DecompressionError(Codec.LZ4, "no frame begins there")
     if not data[4] & LZ4_INDEPENDENT_BLOCKS:  # the Java reader, which most consumers use, refuses them
         raise DecompressionError(Codec.LZ4, "its blocks depend on each other, which Java clients do not read")
-    return bytes(cramjam.lz4.decompress(data))
 
 
 def _compress_lz4(data: bytes) -> bytes:

@@ -64,7 +64,7 @@ from storage.segment import (
     offset_name,
 )
 from storage.txn_index import AbortedEntry, AbortedTxn, TxnIndex
-from storage.validate import AppendRefused, Rules, check_client_batch
+from storage.validate import AppendRefused, Checked, Rules, check_client_batch, with_append_time
 
 KEPT_SNAPSHOTS = 2
 NO_LEADER_EPOCH = -1
@@ -288,14 +288,24 @@ class Log:
 
     # --- appending ------------------------------------------------------------------------------------------------------------
 
-    def append(self, batch: memoryview | bytearray, *, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT) -> AppendInfo:
+    def append(
+        self,
+        batch: memoryview | bytearray,
+        *,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        at_once: bool = False,
+        checked: Checked | None = None,
+    ) -> AppendInfo:
         """Check one batch, give it offsets, write it to the active segment.
 
         Takes:  batch, writable: of a client the records field of one partition, of a coordinator one batch that we made. The base offset
                 and the leader epoch are overwritten in place (and the clock or the codec where the topic says so).
+                at_once: a client's batch that takes long to check is left as it is. checked: what `check_client_batch` made of it, by
+                the rules that hold now. What depends on the log and its producers is looked at here: nothing comes in between.
         Gives:  first_offset, last_offset (inclusive), log_append_time_ms; those of the earlier batch where this one repeats it.
-        Raises: AppendRefused, see validate; KafkaError OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE,
-                TRANSACTION_COORDINATOR_FENCED. OSError is fatal.
+        Raises: AppendRefused, see validate; TakesLongError, only where at_once; KafkaError OUT_OF_ORDER_SEQUENCE_NUMBER,
+                INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED. OSError is fatal.
         After:  log_end_offset = last_offset + 1 unless it is a duplicate.
         Source: KIP-98 (idempotence).
         """
@@ -303,9 +313,11 @@ class Log:
         if origin is not AppendOrigin.CLIENT:
             return self._append_own(view, now_ms)
         rules = self._rules
-        view, size, attributes, last_delta, max_timestamp, producer_id, epoch, sequence = check_client_batch(  # type: ignore[assignment]
-            view, rules, self.wall.at(now_ms)
-        )
+        if checked is None:
+            checked = check_client_batch(view, rules, self.wall.at(now_ms), at_once=at_once)
+        elif rules.log_append_time:
+            checked = with_append_time(checked, self.wall.at(now_ms))
+        view, size, attributes, last_delta, max_timestamp, producer_id, epoch, sequence = checked  # type: ignore[assignment]
         if size > self._segment_bytes:
             raise AppendRefused(
                 Code.RECORD_LIST_TOO_LARGE, f"{size} bytes do not fit a segment of {self._segment_bytes}", knows_log_start=False
@@ -324,6 +336,11 @@ class Log:
             first_offset, last_offset = self._write(view, size, last_delta, max_timestamp, now_ms)
         self._advance(last_offset + 1)
         return AppendInfo(first_offset, last_offset, max_timestamp if rules.log_append_time else -1, False)
+
+    @property
+    def rules(self) -> Rules:
+        """What `check_client_batch` is to check by; equal ones are the same rules."""
+        return self._rules
 
     def append_marker(
         self,

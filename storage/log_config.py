@@ -20,6 +20,7 @@ class LogConfig:
     segment_index_bytes: int = 10 << 20
     index_interval_bytes: int = 4096
     max_message_bytes: int = 1048588
+    max_decompressed_bytes: int = 128 << 20
     retention_ms: int = 7 * DAY_MS
     retention_bytes: int = -1
     cleanup_policy: frozenset[str] = frozenset({"delete"})

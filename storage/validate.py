@@ -1,7 +1,8 @@
 """What a client's batch must be before it is written, and what is changed in it on the way.
 
 The checks come in the order in which Apache Kafka 3.9 makes them, because the order decides which code is answered. A batch in order
-costs one struct unpack, its checksum, and a walk over its records' lengths: see `lengths_agree`.
+costs one struct unpack, its checksum, and a walk over its records: see `record_walk`. The order holds within a batch; the last three rows are
+found where the records are opened.
 
 | what is wrong                                            | code                 | log_start_offset told |
 |----------------------------------------------------------|----------------------|-----------------------|
@@ -10,8 +11,12 @@ costs one struct unpack, its checksum, and a walk over its records' lengths: see
 | longer than max.message.bytes                            | MESSAGE_TOO_LARGE    | no                    |
 | a base offset other than 0                               | INVALID_RECORD       | yes                   |
 | an unknown codec, data that do not decompress            | UNKNOWN_SERVER_ERROR | yes                   |
-| count, lengths, control flag, sequence, missing key      | INVALID_RECORD       | yes                   |
+| data that decompress to more than the limit              | MESSAGE_TOO_LARGE    | yes                   |
+| count, control flag, sequence, records, missing key      | INVALID_RECORD       | yes                   |
 | a timestamp out of the topic's bounds                    | INVALID_TIMESTAMP    | yes                   |
+
+What a header claims and readers rely on is not believed: the highest timestamp is written as the records have it, as Apache Kafka does, and
+attributes that are not a client's to set are taken back (a delete horizon, the broker's clock, bits that nobody has defined).
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from protocol.compression import Levels, compress, decompress
+from protocol.compression import Levels, TooLargeError, compress, decompress_to_memory
 from protocol.errors import Code, KafkaError
 from protocol.records import (
     CODEC_MASK,
@@ -37,15 +42,16 @@ from protocol.records import (
     decode_varint,
 )
 from storage.log_config import NEVER_MS, LogConfig
+from storage.record_walk import RecordRefused, highest_time_delta
 
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 HIGHEST_CODEC = 4
 _SIZE_UP_TO_MAGIC = 17
 _SMALLEST_LENGTH = 14  # of the oldest format; what says less is no batch of any
-_SMALLEST_RECORD = 6  # bytes after the length: attributes, two deltas, no key, no value, no headers
-_FIRST_BLOCK = 8  # records of one length that are tried together at first: fewer are sooner stepped over one by one
-_BLOCK = 64  # records that are stepped over before a run is looked for again, once that failed several times
-_MISSES = 4
+_KNOWN_ATTRIBUTES = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
+_MOST_RECORDS_AT_ONCE = 10_000  # the walk over so many takes 5 ms, with headers 30 ms
+_MOST_BYTES_AT_ONCE = 1 << 20  # decompressed
+_MOST_COMPRESSED_AT_ONCE = 1 << 18  # at a high level a second goes by for each MB
 
 _ATTRIBUTES = struct.Struct(">h")
 _CRC = struct.Struct(">I")
@@ -66,10 +72,15 @@ class AppendRefused(KafkaError):
         self.record_errors = record_errors
 
 
+class TakesLongError(Exception):
+    """A batch whose check would hold up everybody else: it is done elsewhere, and the batch appended afterwards."""
+
+
 class Rules(NamedTuple):
     """What a LogConfig asks of each batch, worked out once for each config."""
 
     max_bytes: int
+    max_decompressed_bytes: int
     needs_keys: bool
     oldest_ms: int
     newest_ms: int
@@ -85,6 +96,7 @@ class Rules(NamedTuple):
         newest = NEVER_MS if log_append_time else config.timestamp_after_max_ms
         return cls(
             max_bytes=config.max_message_bytes,
+            max_decompressed_bytes=config.max_decompressed_bytes,
             needs_keys=config.is_compacted,
             oldest_ms=oldest,
             newest_ms=newest,
@@ -108,11 +120,11 @@ class Checked(NamedTuple):
     base_sequence: int
 
 
-def check_client_batch(view: memoryview, rules: Rules, now_ms: int) -> Checked:
+def check_client_batch(view: memoryview, rules: Rules, now_ms: int, *, at_once: bool = False) -> Checked:
     """Check the records field of one partition, and bring it into the topic's codec and clock.
 
-    Takes:  view, writable; what follows its one whole batch is left out.
-    Raises: AppendRefused, see the module's table.
+    Takes:  view, writable; what follows its one whole batch is left out. at_once: somebody waits who is not concerned.
+    Raises: AppendRefused, see the module's table; TakesLongError, only where at_once: nothing was changed then.
     """
     size = len(view)
     if size < HEADER_SIZE:
@@ -135,16 +147,20 @@ def check_client_batch(view: memoryview, rules: Rules, now_ms: int) -> Checked:
         raise AppendRefused(Code.INVALID_RECORD, f"a producer id with the sequence {sequence}")
     if attributes & TRANSACTIONAL and producer_id < 0:
         raise AppendRefused(Code.INVALID_RECORD, "a transactional batch without a producer id")
-    body: memoryview | bytes = view
+    if at_once and count > _MOST_RECORDS_AT_ONCE:
+        raise TakesLongError
+    body: memoryview | bytearray | bytes = view
     start = HEADER_SIZE
     if codec:
-        body, start = decompress_or_refuse(codec, view[HEADER_SIZE:]), 0
+        body, start = _decompressed(codec, view[HEADER_SIZE:], rules, at_once=at_once), 0
+    recompressed = rules.codec >= 0 and rules.codec != codec
+    if at_once and recompressed and len(body) > _MOST_COMPRESSED_AT_ONCE:
+        raise TakesLongError
+    youngest = _youngest(body, start, count, base_timestamp)
     if rules.opens_records:
-        _open_records(body, start, count, base_timestamp, rules, now_ms)
-    elif not lengths_agree(body, start, count):
-        raise AppendRefused(Code.INVALID_RECORD, f"the batch does not hold the {count} records that it says")
-    if rules.codec >= 0 and rules.codec != codec:
-        plain = bytes(body[start:]) if isinstance(body, memoryview) else body
+        _look_into_records(body, start, count, base_timestamp, rules, now_ms)
+    if recompressed:
+        plain = bytes(body[start:])
         attributes = (attributes & ~CODEC_MASK) | rules.codec
         view = memoryview(_rebuilt(view, compress(rules.codec, plain, rules.levels), attributes))
         size = len(view)
@@ -152,20 +168,46 @@ def check_client_batch(view: memoryview, rules: Rules, now_ms: int) -> Checked:
             raise AppendRefused(Code.MESSAGE_TOO_LARGE, f"{size} bytes in the topic's codec, over {rules.max_bytes}", knows_log_start=False)
     if rules.log_append_time:
         attributes |= LOG_APPEND_TIME
-        max_timestamp = now_ms
+        youngest = now_ms
+    else:
+        attributes &= ~LOG_APPEND_TIME  # a claim that the topic does not make
+    attributes &= _KNOWN_ATTRIBUTES
+    if attributes != fields[5] or youngest != max_timestamp:
         _ATTRIBUTES.pack_into(view, 21, attributes)
-        _TIME.pack_into(view, 35, max_timestamp)
+        _TIME.pack_into(view, 35, youngest)
         _CRC.pack_into(view, 17, crc32c(view[CRC_START:]))
-    elif attributes & LOG_APPEND_TIME:  # a claim that the topic does not make
-        attributes &= ~LOG_APPEND_TIME
-        _ATTRIBUTES.pack_into(view, 21, attributes)
-        _CRC.pack_into(view, 17, crc32c(view[CRC_START:]))
-    return Checked(view, size, attributes, last_delta, max_timestamp, producer_id, epoch, sequence)
+    return Checked(view, size, attributes, last_delta, youngest, producer_id, epoch, sequence)
 
 
-def decompress_or_refuse(codec: int, data: memoryview) -> bytes:
+def with_append_time(checked: Checked, now_ms: int) -> Checked:
+    """The same of a topic with the broker's clock, where that has gone on since the check."""
+    view = checked.view
+    _TIME.pack_into(view, 35, now_ms)
+    _CRC.pack_into(view, 17, crc32c(memoryview(view)[CRC_START:]))
+    return checked._replace(max_timestamp=now_ms)
+
+
+def _youngest(body: memoryview | bytearray | bytes, start: int, count: int, base_timestamp: int) -> int:
+    """The highest timestamp of the records, which are checked; -1 where none is higher. Raises AppendRefused."""
     try:
-        return decompress(codec, data)
+        youngest = base_timestamp + highest_time_delta(body, start, count)
+    except RecordRefused as error:
+        raise AppendRefused(error.code, str(error), record_errors=(error.index,)) from error
+    except KafkaError as error:
+        raise AppendRefused(error.code, str(error)) from error
+    if youngest >= 1 << 63:
+        raise AppendRefused(Code.INVALID_RECORD, "a timestamp of more than 64 bits")
+    return max(youngest, NO_TIMESTAMP)
+
+
+def _decompressed(codec: int, data: memoryview, rules: Rules, *, at_once: bool) -> bytes | bytearray:
+    most = rules.max_decompressed_bytes
+    try:
+        return decompress_to_memory(codec, data, min(most, _MOST_BYTES_AT_ONCE) if at_once else most)
+    except TooLargeError as error:
+        if at_once and most > _MOST_BYTES_AT_ONCE:
+            raise TakesLongError from error
+        raise AppendRefused(error.code, f"{error.message} (barnabas.decompressed.max.bytes)") from error
     except KafkaError as error:
         raise AppendRefused(error.code, str(error)) from error
 
@@ -213,124 +255,24 @@ def _rebuilt(view: memoryview, body: bytes, attributes: int) -> bytearray:
     return batch
 
 
-def lengths_agree(body: memoryview | bytes, position: int, count: int) -> bool:
-    """Whether `count` records, one after the other, fill `body` from `position` to its end.
-
-    Records without headers (their last byte, the header count, is 0) are stepped over; those with headers are opened. Where two records
-    have one length, a run of such is looked for: if the bytes of the length prefix, at that stride, are all the same, then stepping one by
-    one would have come by each of those places. Where there are none, records are stepped over in blocks, each dearer but in one loop.
-    """
-    end = len(body)
-    left = count
-    misses = 0
-    try:
-        if count <= _FIRST_BLOCK:
-            return _step_over(body, position, count) == end
-        while left:
-            following, width = _step(body, position)
-            stride = following - position
-            position = following
-            left -= 1
-            if left:
-                run = _run_length(body, position, stride, width, left, end)
-                position += run * stride
-                left -= run
-                if run < _FIRST_BLOCK and left:
-                    misses += 1
-                    block = min(_FIRST_BLOCK if misses < _MISSES else _BLOCK, left)
-                    if misses == _MISSES and not isinstance(body, bytes):
-                        body = bytes(body)  # faster to index than a memoryview
-                    position = _step_over(body, position, block)
-                    left -= block
-    except (IndexError, KafkaError):
-        return False
-    return position == end
-
-
-def _step(body: memoryview | bytes, position: int) -> tuple[int, int]:
-    """The position after one record, and the width of its length. Raises IndexError or KafkaError where it is none."""
-    length, after = decode_varint(body, position)
-    following = after + length
-    if length < _SMALLEST_RECORD or (body[following - 1] and not _opens(body, after, following)):
-        raise KafkaError(Code.INVALID_RECORD)
-    return following, after - position
-
-
-def _step_over(body: memoryview | bytes, position: int, count: int) -> int:
-    """The position after `count` records. Raises IndexError or KafkaError where they are none."""
-    for _ in range(count):
-        first = body[position]
-        if first > 0x7F and (second := body[position + 1]) < 0x80 and not first & 1:
-            following = position + (first >> 1) + (second << 6) - 62  # a zigzag varint of two bytes, and these two
-            if body[following - 1]:
-                following, _ = _step(body, position)
-            position = following
-        else:
-            position, _ = _step(body, position)
-    return position
-
-
-def _run_length(body: memoryview | bytes, position: int, stride: int, width: int, left: int, end: int) -> int:
-    """How many records from `position` on have the length of the one before and no headers, found in blocks that double."""
-    possible = min(left, (end - position) // stride)
-    taken, block = 0, _FIRST_BLOCK
-    prefix = [(at, bytes((body[position - stride + at],))) for at in range(width)]
-    if possible < _FIRST_BLOCK or body[position] != prefix[0][1][0]:
-        return 0
-    while taken < possible:
-        block = min(block, possible - taken)
-        stop = position + block * stride
-        for at, byte in prefix:
-            if body[position + at : stop : stride] != byte * block:
-                return taken
-        if body[position + stride - 1 : stop : stride] != bytes(block):
-            return taken
-        taken += block
-        position = stop
-        block *= 2
-    return taken
-
-
-def _opens(body: memoryview | bytes, position: int, end: int) -> bool:
-    """Whether the record between the two positions (its length left out) is built as a record is."""
-    _, position = decode_varint(body, position + 1)
-    _, position = decode_varint(body, position)
-    for _ in range(2):
-        size, position = decode_varint(body, position)
-        position += max(size, 0)
-    headers, position = decode_varint(body, position)
-    if headers < 0:
-        return False
-    for _ in range(headers):
-        size, position = decode_varint(body, position)
-        if size < 0:
-            return False  # a header has a name
-        size, position = decode_varint(body, position + size)
-        position += max(size, 0)
-    return position == end
-
-
-def _open_records(body: memoryview | bytes, start: int, count: int, base_timestamp: int, rules: Rules, now_ms: int) -> None:
-    """Look into each record: its key, where the topic needs one, and its time, where the topic bounds it."""
-    if not lengths_agree(body, start, count):
-        raise AppendRefused(Code.INVALID_RECORD, f"the batch does not hold the {count} records that it says")
+def _look_into_records(
+    body: memoryview | bytearray | bytes, start: int, count: int, base_timestamp: int, rules: Rules, now_ms: int
+) -> None:
+    """Look into each record, which was checked: its key, where the topic needs one, and its time, where the topic bounds it."""
     keyless, untimely = [], []
     position = start
-    try:
-        for index in range(count):
-            length, position = decode_varint(body, position)
-            following = position + length
-            delta, position = decode_varint(body, position + 1)
-            _, position = decode_varint(body, position)
-            key_size, _ = decode_varint(body, position)
-            timestamp = base_timestamp + delta
-            if rules.needs_keys and key_size < 0:
-                keyless.append(index)
-            elif timestamp != NO_TIMESTAMP and (now_ms - timestamp > rules.oldest_ms or timestamp - now_ms > rules.newest_ms):
-                untimely.append(index)
-            position = following
-    except IndexError as error:
-        raise AppendRefused(Code.INVALID_RECORD, "a record is cut off") from error
+    for index in range(count):
+        length, position = decode_varint(body, position)
+        following = position + length
+        delta, position = decode_varint(body, position + 1)
+        _, position = decode_varint(body, position)
+        key_size, _ = decode_varint(body, position)
+        timestamp = base_timestamp + delta
+        if rules.needs_keys and key_size < 0:
+            keyless.append(index)
+        elif timestamp != NO_TIMESTAMP and (now_ms - timestamp > rules.oldest_ms or timestamp - now_ms > rules.newest_ms):
+            untimely.append(index)
+        position = following
     if untimely:
         raise AppendRefused(Code.INVALID_TIMESTAMP, "timestamps out of the topic's bounds", record_errors=tuple(sorted(keyless + untimely)))
     if keyless:

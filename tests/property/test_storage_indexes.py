@@ -16,7 +16,7 @@ from storage.offset_index import NO_ENTRY, OffsetIndex
 from storage.producer_state import ProducerStateManager
 from storage.time_index import TimeIndex
 from storage.txn_index import AbortedEntry, AbortedTxn, TxnIndex
-from storage.validate import AppendRefused, Rules, check_client_batch, lengths_agree
+from storage.validate import AppendRefused, Rules, check_client_batch
 
 STEPS = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 500)), max_size=40)
 
@@ -141,18 +141,6 @@ def test_sequences_are_checked_as_a_naive_model_does(rows: list[tuple[int, int, 
             state.on_batch(pid, epoch, sequence, last, end, end + count - 1, 0, transactional, 0)
             batches.append((epoch, sequence, last, end))
             end += count
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.one_of(st.integers(0, 30), st.just(100), st.integers(0, 9000)), min_size=1, max_size=120), st.data())
-def test_the_walk_agrees_with_the_encoder_and_with_nothing_else(sizes: list[int], data: st.DataObject) -> None:
-    body = bytes(encode_batch([NewRecord(b"k", bytes(size), 5) for size in sizes])[61:])
-    assert lengths_agree(body, 0, len(sizes))
-    assert lengths_agree(memoryview(body), 0, len(sizes))
-    count = data.draw(st.integers(0, 200).filter(lambda n: n != len(sizes)))
-    assert not lengths_agree(memoryview(body), 0, count)
-    cut = data.draw(st.integers(0, len(body) - 1))
-    assert not lengths_agree(memoryview(body)[:cut], 0, len(sizes))
 
 
 @settings(max_examples=300, deadline=None)

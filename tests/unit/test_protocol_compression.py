@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gzip
 import random
+import tracemalloc
 import zlib
 
+import cramjam
 import lz4.frame
 import pytest
 import zstandard
 
-from protocol.compression import DEFAULT_LEVELS, Codec, Levels, compress, decompress
+from protocol.compression import DEFAULT_LEVELS, Codec, DecompressionError, Levels, TooLargeError, compress, decompress
+from protocol.errors import Code
 
 _RANDOM = random.Random(390)
 PLAIN = b"".join(
@@ -66,3 +69,48 @@ def test_what_has_no_levels_heeds_none() -> None:
     other = Levels(1, 1, 1)
     assert compress(Codec.NONE, PLAIN, other) == PLAIN
     assert compress(Codec.SNAPPY, PLAIN, other) == compress(Codec.SNAPPY, PLAIN)
+
+
+PLAIN_PARTS = {
+    Codec.GZIP: gzip.compress,
+    Codec.LZ4: lambda data: compress(Codec.LZ4, data),
+    Codec.ZSTD: lambda data: compress(Codec.ZSTD, data),
+}
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+def test_frames_that_follow_each_other_are_one_text(codec: Codec) -> None:
+    part = PLAIN_PARTS[codec]
+    assert decompress(codec, part(PLAIN) + part(b"") + part(b"and more")) == PLAIN + b"and more"
+    with pytest.raises(DecompressionError):
+        decompress(codec, part(PLAIN) + part(b"and more")[:-3])
+
+
+@pytest.mark.parametrize("form", ["gzip", "xerial", "raw", "lz4", "zstd"])
+def test_nothing_decompresses_to_more_than_the_limit(form: str) -> None:
+    """Each is a bomb: 64 MiB of zeros, in memory of no more than the limit, which tracemalloc sees."""
+    codec = Codec.SNAPPY if form in ("xerial", "raw") else Codec[form.upper()]
+    data = bytes(cramjam.snappy.compress_raw(bytes(64 << 20))) if form == "raw" else compress(codec, bytes(64 << 20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooLargeError, match=f"more than {1 << 20} bytes") as refused:
+            decompress(codec, data, 1 << 20)
+        assert tracemalloc.get_traced_memory()[1] < 4 * (1 << 20) + 2 * len(data)
+    finally:
+        tracemalloc.stop()
+    assert refused.value.code == Code.MESSAGE_TOO_LARGE
+    assert decompress(codec, data, 64 << 20) == bytes(64 << 20)
+
+
+@pytest.mark.parametrize("form", ["gzip", "xerial", "raw", "lz4", "zstd"])
+@pytest.mark.parametrize("kept", [0, 1, 20, 100, -5, -1])
+def test_what_is_cut_off_is_refused(form: str, kept: int) -> None:
+    codec = Codec.SNAPPY if form in ("xerial", "raw") else Codec[form.upper()]
+    data = bytes(cramjam.snappy.compress_raw(PLAIN)) if form == "raw" else compress(codec, PLAIN)
+    with pytest.raises(DecompressionError):
+        decompress(codec, data[:kept])
+
+
+def test_a_snappy_block_that_claims_four_gigabytes_gets_none_of_it() -> None:
+    with pytest.raises(DecompressionError, match="7 bytes do not become 4294967295"):
+        decompress(Codec.SNAPPY, b"\xff\xff\xff\xff\x0f\0a", 1 << 40)

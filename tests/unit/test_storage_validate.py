@@ -10,10 +10,10 @@ import cramjam
 import pytest
 from helpers.storage_logs import NOW_MS, SECOND_MS, batch, broken, fetched, new_log, values_of
 
-from protocol.compression import Levels
+from protocol.compression import Levels, compress
 from protocol.errors import Code
-from protocol.records import NewRecord, computed_crc, encode_batch, read_header, records_of
-from storage.validate import CODECS, AppendRefused, lengths_agree
+from protocol.records import computed_crc, read_header, records_of
+from storage.validate import CODECS, AppendRefused, TakesLongError, check_client_batch
 
 GOOD = batch([b"a", b"b"])
 
@@ -176,11 +176,112 @@ def test_a_transactional_batch_without_a_producer_is_refused(tmp_path: Path) -> 
         log.append(broken(attributes=0x10), now_ms=NOW_MS)
 
 
-@pytest.mark.parametrize("sizes", [[5] * 300, [100] * 40 + [101] * 40 + [7000] * 30, list(range(400)), [20000] * 9, [1, 2] * 90])
-def test_the_walk_counts_records_of_any_lengths(sizes: list[int]) -> None:
-    data = encode_batch([NewRecord(None, bytes(size), 5) for size in sizes])
-    for body in (memoryview(data), bytes(data)):
-        assert lengths_agree(body, 61, len(sizes))
-        assert not lengths_agree(body, 61, len(sizes) - 1)
-        assert not lengths_agree(body, 61, len(sizes) + 1)
-        assert not lengths_agree(body[:-1], 61, len(sizes))
+def records(*encoded: str) -> bytes:
+    """Records as hexadecimal digits, each without its length, which is below 64."""
+    return b"".join(bytes((len(text) // 2 * 2,)) + bytes.fromhex(text) for text in encoded)
+
+
+FIRST, SECOND = "00000001026100", "00000201026100"
+
+
+@pytest.mark.parametrize(
+    ("body", "why", "index"),
+    [
+        pytest.param(records(FIRST, "000080897a01026100"), "record 1 has the offset delta 1000000", (1,), id="a million is left out"),
+        pytest.param(records(SECOND, FIRST), "record 0 has the offset delta 1", (0,), id="not in order"),
+        pytest.param(records(FIRST, FIRST), "record 1 has the offset delta 0", (1,), id="the same twice"),
+        pytest.param(records("00000001006100", SECOND), "record 0 has -49 headers", (0,), id="a value that is too short"),
+        pytest.param(records("0000000102610000", SECOND), "record 0 is not as long", (0,), id="a byte more in a record"),
+        pytest.param(records("00000003026100", SECOND), "record 0 has a field of the size -2", (0,), id="a key of -2 bytes"),
+        pytest.param(records(FIRST, "0000020102610a"), "the batch does not hold", (), id="headers that are not there"),
+        pytest.param(records(FIRST, "000002017e6100"), "the batch does not hold", (), id="a value that goes on after the end"),
+        pytest.param(records("40" + FIRST[2:], SECOND), "record 0 has the attributes 0x40", (0,), id="attributes"),
+        pytest.param(records(FIRST, SECOND) + b"\0", "bytes are left over", (), id="a byte too many"),
+        pytest.param(records("00ffffffffffffffffffff01000102610000", SECOND), "longer than ten bytes", (), id="a long varint"),
+    ],
+)
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+def test_bodies_that_are_no_records_are_refused(tmp_path: Path, body: bytes, why: str, index: tuple[int, ...], codec: int) -> None:
+    _, log = new_log(tmp_path)
+    with pytest.raises(AppendRefused, match=why) as refused:
+        log.append(broken([b"", b""], codec=codec, body=compress(codec, body)), now_ms=NOW_MS)
+    assert (refused.value.code, refused.value.record_errors) == (Code.INVALID_RECORD, index)
+    assert log.log_end_offset == 0
+
+
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("claimed", [0, -1, SECOND_MS - 1, SECOND_MS + 1, 2**63 - 1])
+def test_the_highest_time_is_that_of_the_records(tmp_path: Path, codec: int, claimed: int) -> None:
+    """Retention goes by it: with a claim of 0 it deleted a record that had just come."""
+    _, log = new_log(tmp_path, retention_ms=1000)
+    sent = batch([b"a", b"b"], times=[SECOND_MS, SECOND_MS - 5], codec=codec)
+    sent[35:43] = claimed.to_bytes(8, "big", signed=True)
+    sent[17:21] = computed_crc(sent).to_bytes(4, "big")
+    log.append(sent, now_ms=SECOND_MS)
+    raw = fetched(log.read(0, max_bytes=1000, min_one_batch=True))
+    assert read_header(raw).max_timestamp == SECOND_MS
+    assert computed_crc(raw) == read_header(raw).crc
+    assert log.active.max_timestamp == SECOND_MS
+    assert log.offset_for_timestamp(SECOND_MS) == (SECOND_MS, 0, 0)
+    assert log.offset_of_max_timestamp() == (SECOND_MS, 0, 0)
+    assert log.delete_old_segments(SECOND_MS + 500) == 0
+
+
+def test_a_batch_without_times_has_none_as_its_highest(tmp_path: Path) -> None:
+    _, log = new_log(tmp_path)
+    log.append(batch([b"a", b"b"], times=[-1, -7]), now_ms=NOW_MS)
+    assert read_header(fetched(log.read(0, max_bytes=1000, min_one_batch=True))).max_timestamp == -1
+
+
+def test_a_time_that_no_field_holds_is_refused(tmp_path: Path) -> None:
+    _, log = new_log(tmp_path)
+    sent = batch([b"a", b"b"], times=[SECOND_MS, SECOND_MS + 10])
+    sent[27:35] = (2**63 - 5).to_bytes(8, "big")
+    sent[17:21] = computed_crc(sent).to_bytes(4, "big")
+    with pytest.raises(AppendRefused, match="more than 64 bits"):
+        log.append(sent, now_ms=NOW_MS)
+
+
+@pytest.mark.parametrize("claimed", [0x40, 0x80, 0x4000, -0x8000])
+def test_attributes_that_are_not_a_clients_to_set_are_taken_back(tmp_path: Path, claimed: int) -> None:
+    """With a delete horizon of its own a tombstone would go at once."""
+    _, log = new_log(tmp_path)
+    log.append(broken([b"a"], attributes=claimed), now_ms=NOW_MS)
+    raw = fetched(log.read(0, max_bytes=1000, min_one_batch=True))
+    assert read_header(raw).attributes == 0
+    assert computed_crc(raw) == read_header(raw).crc
+
+
+LIMIT = 4 << 20
+ZEROS = bytes(LIMIT)
+
+
+def bomb(codec: int, size: int) -> bytearray:
+    """A batch of one record that holds `size` zeros."""
+    return batch([bytes(size)], codec=codec)
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_a_batch_may_not_decompress_to_more_than_the_limit(tmp_path: Path, codec: int) -> None:
+    _, log = new_log(tmp_path, max_decompressed_bytes=LIMIT)
+    log.append(bomb(codec, LIMIT - 100), now_ms=NOW_MS)
+    with pytest.raises(AppendRefused, match=f"more than {LIMIT} bytes") as refused:
+        log.append(bomb(codec, LIMIT), now_ms=NOW_MS)
+    assert (refused.value.code, refused.value.knows_log_start) == (Code.MESSAGE_TOO_LARGE, True)
+    assert log.log_end_offset == 1
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_what_takes_long_is_left_as_it_is_where_others_wait(tmp_path: Path, codec: int) -> None:
+    _, log = new_log(tmp_path, timestamp_type_log_append=True)
+    sent = bomb(codec, LIMIT)
+    kept = bytearray(sent)
+    with pytest.raises(TakesLongError):
+        log.append(sent, now_ms=NOW_MS, at_once=True)
+    assert sent == kept and log.log_end_offset == 0
+    checked = check_client_batch(memoryview(sent), log.rules, NOW_MS)
+    info = log.append(sent, now_ms=NOW_MS + 700, checked=checked)
+    assert (info.first_offset, info.log_append_time_ms) == (0, NOW_MS + 700)
+    raw = fetched(log.read(0, max_bytes=1 << 20, min_one_batch=True))
+    assert (read_header(raw).max_timestamp, computed_crc(raw)) == (NOW_MS + 700, read_header(raw).crc)
+    log.append(bomb(codec, 200_000), now_ms=NOW_MS, at_once=True)
