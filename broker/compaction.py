@@ -45,6 +45,7 @@ class Compaction:
         self._next_job_id = 1
         self._next_ms = now_ms + config["log.cleaner.backoff.ms"]
         self._failures: dict[Key, tuple[int, int]] = {}
+        self._told_unreadable: set[Key] = set()
 
     def next_deadline_ms(self) -> int | None:
         """When to look again; None: while a job is under way, or for ever."""
@@ -82,6 +83,12 @@ class Compaction:
                 self._note_failure(key, error, now_ms)
             return
         self._failures.pop(key, None)
+        if result.unreadable and key not in self._told_unreadable:
+            self._told_unreadable.add(key)
+            logger.warning(
+                "%s-%d: the records of %d batches cannot be read, the first at offset %d; they were written so, and stay as they are",
+                *key, len(result.unreadable), result.unreadable[0],
+            )  # fmt: skip
         self._result, self._rest = result, result.segments
         self._swap(now_ms)
 

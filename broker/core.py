@@ -23,7 +23,7 @@ from broker.fetch_sessions import FetchSessions
 from broker.flush_queue import FlushQueue
 from broker.kafka_metadata import KafkaMetadata, read_kafka_metadata, usable_configs
 from broker.metadata import ClusterMetadata, Topic
-from broker.outbox import NO_RESPONSE, PARKED, Context, Encoded, FlushJob, Ids, Outbox, Session
+from broker.outbox import NO_RESPONSE, PARKED, Context, Encoded, FlushJob, Ids, Outbox, Session, Work
 from broker.purgatory import Purgatory, WaitingFetch
 from broker.shard_host import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, ShardHost
 from broker.slices import LOGS_DELETED_AT_ONCE, LOGS_MADE_AT_ONCE, SlicedWork, Slices, run_through
@@ -343,6 +343,15 @@ class Broker:
     def on_cleaned(self, job: CleanJob, result: CleanResult | None, error: str, now_ms: int) -> None:
         """A cleaning ended; result is None where it failed, and the error says why."""
         self.compaction.on_cleaned(job, result, error, now_ms)
+
+    def on_worked(self, work: Work, result: Any, error: Exception | None, now_ms: int) -> None:
+        """Work ended; error is not None where it failed, which ends its connection as an error in a handler does."""
+        self.outbox.run_deferred(now_ms)
+        if error is None:
+            work.done(result, now_ms)
+        elif work.connection_id in self.sessions:
+            logger.error("a request could not be handled", exc_info=error)
+            self.close(work.connection_id, f"an error in the broker: {error!r}; please report it")
 
     def on_closed(self, connection_id: int) -> None:
         """The connection is gone; what it had under way is finished without an answer."""

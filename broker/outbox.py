@@ -61,22 +61,35 @@ class FlushJob(NamedTuple):
     files: tuple[Syncable, ...]
 
 
+class Work(NamedTuple):
+    """What takes long: the rim calls `run` where nobody waits for it, then gives what it returned to `Broker.on_worked`.
+
+    run: reads and writes nothing that the core has beside its own arguments. done: what the core does with the result.
+    """
+
+    connection_id: int  # whose request it is for
+    run: Callable[[], Any]
+    done: Callable[[Any, int], None]
+
+
 class Outbox:
     """What the rim carries out after each call of the broker, in order: sends, then closes; flushes and cleanings in its own time.
 
     sends: (connection_id, pieces of one whole response frame). No pieces: the request has no answer (acks=0), the next may come.
     closes: (connection_id, reason). cleanings: jobs for `storage.cleaner.clean`; the rim then calls `Broker.on_cleaned`.
+    work: what would hold up everybody; the rim then calls `Broker.on_worked`.
     deferred: work of the core for which nobody who is answered by `sends` has to wait. `run_deferred` does it once those are sent, and the
     core does it itself before anything else comes in: nothing that anybody sees tells whether it was deferred.
     """
 
-    __slots__ = ("cleanings", "closes", "deferred", "flushes", "sends")
+    __slots__ = ("cleanings", "closes", "deferred", "flushes", "sends", "work")
 
     def __init__(self) -> None:
         self.sends: list[tuple[int, Sequence[Piece]]] = []
         self.closes: list[tuple[int, str]] = []
         self.flushes: list[FlushJob] = []
         self.cleanings: list[CleanJob] = []
+        self.work: list[Work] = []
         self.deferred: list[Callable[[int], None]] = []
 
     def run_deferred(self, now_ms: int) -> None:

@@ -32,8 +32,9 @@ from broker.cleaning import CleanerProcess
 from broker.clocks import steady_ms, wall_ms
 from broker.core import Broker
 from broker.flusher import Flusher
-from broker.outbox import FlushJob
+from broker.outbox import FlushJob, Work
 from broker.receive_turns import ReceiveTurns
+from broker.worker import Worker
 from protocol.errors import ProtocolViolation
 from protocol.framing import FrameBuffer, ReceiveMemory
 from storage.cleaner import CleanJob, CleanResult
@@ -324,6 +325,7 @@ class Server:
         self.failure: asyncio.Future[Exception] = loop.create_future()
         self._flusher = Flusher(self._flushed_in_thread)
         self._cleaner = CleanerProcess(self._cleaned_in_thread)
+        self._worker = Worker(self._worked_in_thread)
         loop.add_reader(sock.fileno(), self._on_connect)
         self.carry_out()
 
@@ -444,6 +446,9 @@ class Server:
             for cleaning in outbox.cleanings:
                 self._cleaner.submit(cleaning)
             outbox.cleanings.clear()
+            for work in outbox.work:
+                self._worker.submit(work)
+            outbox.work.clear()
         finally:
             self._carrying_out = False
         self._set_timer()
@@ -456,6 +461,13 @@ class Server:
             self.fail(error)
             return
         self._guarded(self.broker.on_flushed, job, self.now_ms())
+
+    def _worked_in_thread(self, work: Work, result: Any, error: Exception | None) -> None:
+        self.loop.call_soon_threadsafe(self._on_worked, work, result, error)
+
+    def _on_worked(self, work: Work, result: Any, error: Exception | None) -> None:
+        if not self.failed:
+            self._guarded(self.broker.on_worked, work, result, error, self.now_ms())
 
     def _cleaned_in_thread(self, job: CleanJob, result: CleanResult | None, error: str) -> None:
         self.loop.call_soon_threadsafe(self._on_cleaned, job, result, error)
@@ -539,6 +551,7 @@ class Server:
         for connection in list(self._connections.values()):
             self.disconnect(connection, None)
         self._cleaner.stop()
+        self._worker.stop()
         self._flusher.stop()
         if not self.failure.done():
             self.broker.close_logs(self.now_ms(), self._flusher.sync)

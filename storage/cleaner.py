@@ -103,12 +103,16 @@ class CleanedSegment(NamedTuple):
 
 
 class CleanResult(NamedTuple):
-    """What came of a job. segments: in order; a segment that stays as it is, is not among them. next_dirty_offset: all below is clean."""
+    """What came of a job. segments: in order; a segment that stays as it is, is not among them. next_dirty_offset: all below is clean.
+
+    unreadable: base offsets of batches whose records cannot be read, although their checksum is right: they were written so, and stay.
+    """
 
     segments: tuple[CleanedSegment, ...]
     next_dirty_offset: int
     read_bytes: int
     written_bytes: int
+    unreadable: tuple[int, ...] = ()
 
 
 def clean(disk: Disk, job: CleanJob) -> CleanResult:
@@ -330,6 +334,7 @@ class _Cleaner:
         self.map_end = job.first_dirty_offset
         self.begun: list[int] = []
         self.read_bytes = self.written_bytes = 0
+        self.unreadable: set[int] = set()
 
     def run(self) -> CleanResult:
         self._read_keys()
@@ -341,7 +346,7 @@ class _Cleaner:
             cleaned = self._clean_group(group)
             if cleaned is not None:
                 segments.append(cleaned)
-        return CleanResult(tuple(segments), self.map_end, self.read_bytes, self.written_bytes)
+        return CleanResult(tuple(segments), self.map_end, self.read_bytes, self.written_bytes, tuple(sorted(self.unreadable)))
 
     def give_up(self) -> None:
         for base_offset in self.begun:
@@ -362,21 +367,33 @@ class _Cleaner:
             if end_offset <= job.first_dirty_offset:
                 continue
             with _Source(self.disk, job.directory, base_offset, size) as source:
-                for position, header, batch in source.batches():
+                for _, header, batch in source.batches():
                     if header.next_offset <= job.first_dirty_offset:
                         continue
                     if not header.is_control and not self.transactions.is_aborted(header):
-                        self._note_keys(source, position, header, batch)
+                        self._note_keys(header, batch)
                     self.map_end = header.next_offset
                     if len(self.latest) >= room:
                         return
             self.map_end = end_offset
 
-    def _note_keys(self, source: _Source, position: int, header: BatchHeader, batch: memoryview) -> None:
+    def _note_keys(self, header: BatchHeader, batch: memoryview) -> None:
         latest, base_offset = self.latest, header.base_offset
-        for _, _, _, delta, key, _ in source.places(position, header, batch)[1]:
+        for _, _, _, delta, key, _ in self._places(header, batch)[1]:
             if key is not None:
                 latest[key if len(key) <= _LONGEST_KEY else _map_key(key)] = base_offset + delta
+
+    def _places(self, header: BatchHeader, batch: memoryview) -> tuple[bytes, list[_Place]]:
+        """The records, decompressed, and the place of each; none where they cannot be read, or have offsets that are not the batch's."""
+        try:
+            body = decompress(header.codec, batch[HEADER_SIZE:])
+            places = _places(body, header.record_count)
+            if all(0 <= place[3] <= header.last_offset_delta for place in places):
+                return body, places
+        except (KafkaError, IndexError):
+            pass
+        self.unreadable.add(header.base_offset)
+        return b"", []
 
     # --- segments ---------------------------------------------------------------------------------------------------------------
 
@@ -417,15 +434,17 @@ class _Cleaner:
         if header.is_control:
             return self._keep_marker(source, position, header, batch)
         if not self.transactions.is_aborted(header) and header.record_count:
-            kept = self._keep_records(source, position, header, batch)
+            kept = self._keep_records(header, batch)
             if kept is not None:
                 return kept
         if header.next_offset == self.job.end_offset or self._is_last_of_producer(header):
             return batch if header.record_count == 0 else _emptied(header)
         return None
 
-    def _keep_records(self, source: _Source, position: int, header: BatchHeader, batch: memoryview) -> Data | None:
-        body, places = source.places(position, header, batch)
+    def _keep_records(self, header: BatchHeader, batch: memoryview) -> Data | None:
+        body, places = self._places(header, batch)
+        if not places:
+            return batch  # whatever it is: nobody can tell that it is not wanted
         latest, base_offset = self.latest.get, header.base_offset
         horizon = header.delete_horizon_ms
         tombstones_go = horizon is not None and horizon <= self.job.wall_ms
@@ -478,7 +497,9 @@ class _Cleaner:
             raise source.corrupt(position, str(error)) from error
         horizon = header.delete_horizon_ms
         if horizon is None:
-            body, places = source.places(position, header, batch)
+            body, places = self._places(header, batch)
+            if not places:
+                return batch
             return self._with_horizon(header, body, places, header.max_timestamp)
         is_needed = header.next_offset == self.job.end_offset or self._is_last_of_producer(header)
         return batch if horizon > self.job.wall_ms or is_needed else None
@@ -545,14 +566,6 @@ class _Source:
             yield position, header, batch
             least_offset = header.last_offset + 1
             position += size
-
-    def places(self, position: int, header: BatchHeader, batch: memoryview) -> tuple[bytes, list[_Place]]:
-        """The records, decompressed, and the place of each. Raises CorruptLog."""
-        try:
-            body = decompress(header.codec, batch[HEADER_SIZE:])
-            return body, _places(body, header.record_count)
-        except (KafkaError, IndexError) as error:
-            raise self.corrupt(position, f"the records of a batch cannot be read: {error}") from error
 
     def corrupt(self, position: int, why: str) -> CorruptLog:
         return CorruptLog(self._path, position, why, "The log is not compacted until that is put right; restore the file from a copy")

@@ -24,10 +24,12 @@ from zlib import crc32
 
 from crc32c import crc32c
 
+from protocol.compression import decompress
 from protocol.errors import Code, KafkaError
 from protocol.records import (
     CONTROL,
     HEADER,
+    HEADER_SIZE,
     LENGTH_END,
     MAX_SEQUENCE,
     TRANSACTIONAL,
@@ -35,7 +37,6 @@ from protocol.records import (
     computed_crc,
     decode_marker,
     encode_marker,
-    records_of,
 )
 from protocol.wall_clock import WallClock
 from storage.checkpoints import LEADER_EPOCH_NAME, MANIFEST_NAME, Manifest, SegmentNote, encode_epochs
@@ -51,6 +52,7 @@ from storage.producer_state import (
     ProducerEntry,
     ProducerStateManager,
 )
+from storage.record_walk import first_at_time
 from storage.segment import (
     DELETED_SUFFIX,
     HIGHEST_RELATIVE_OFFSET,
@@ -839,10 +841,26 @@ class Log:
             return None
         for position, header in segment.headers(place.position):
             if header.max_timestamp >= timestamp and header.record_count:
-                for record in records_of(segment.file.pread(header.size_bytes, position)):
-                    if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
-                        return TimestampOffset(record.timestamp, record.offset, header.leader_epoch)
+                found = self._first_at_time(segment, position, header, timestamp)
+                if found is not None:
+                    return found
         return None
+
+    def _first_at_time(self, segment: Segment, position: int, header: BatchHeader, timestamp: int) -> TimestampOffset | None:
+        """The first record of a batch whose time is not before `timestamp`. A batch whose records cannot be read has none."""
+        batch = memoryview(segment.file.pread(header.size_bytes, position))
+        base_time = 0 if header.is_log_append_time else header.base_timestamp
+        least_time = -(1 << 63) if header.is_log_append_time else timestamp - base_time
+        try:
+            body = decompress(header.codec, batch[HEADER_SIZE:])
+            found = first_at_time(body, header.record_count, least_time, self.log_start_offset - header.base_offset)
+        except (KafkaError, IndexError) as error:
+            logger.warning("%r: the records at offset %d cannot be read, and are left out by time: %s", self, header.base_offset, error)
+            return None
+        if found is None or not 0 <= found[1] <= header.last_offset_delta:
+            return None
+        time = header.max_timestamp if header.is_log_append_time else base_time + found[0]
+        return TimestampOffset(time, header.base_offset + found[1], header.leader_epoch)
 
     def offset_of_max_timestamp(self, *, upper_bound_offset: int | None = None) -> TimestampOffset | None:
         """The first record of the highest time in the log (KIP-734); None without times, or where it is not below the bound."""
@@ -864,10 +882,9 @@ class Log:
             return None
         for position, header in segment.headers(place.position):
             if header.max_timestamp == highest and header.record_count:
-                for record in records_of(segment.file.pread(header.size_bytes, position)):
-                    if record.timestamp >= highest and record.offset >= self.log_start_offset:
-                        found = TimestampOffset(record.timestamp, record.offset, header.leader_epoch)
-                        return found if upper_bound_offset is None or found.offset < upper_bound_offset else None
+                found = self._first_at_time(segment, position, header, highest)
+                if found is not None:
+                    return found if upper_bound_offset is None or found.offset < upper_bound_offset else None
         return None
 
     def _highest_from_start(self, segment: Segment) -> tuple[int, int]:

@@ -130,7 +130,7 @@ def _open_record(body: Body, position: int, delta: int) -> tuple[int, int]:
         raise _wrong(delta, "has a timestamp of more than 64 bits")
     offset, at = _decode_int(body, at)
     if offset != delta:
-        raise _wrong(delta, f"has the offset delta {offset}")
+        raise RecordRefused(delta, f"record {delta} has the offset delta {offset}")
     at = _after_blob(body, _after_blob(body, at, delta), delta)
     headers, at = _decode_int(body, at)
     if not 0 <= headers <= length:
@@ -159,11 +159,11 @@ def _after_blob(body: Body, at: int, delta: int) -> int:
 
 
 def _wrong(delta: int, what: str) -> KafkaError:
-    return RecordRefused(delta, f"record {delta} {what}")
+    return KafkaError(Code.INVALID_RECORD, f"record {delta} {what}")
 
 
 class RecordRefused(KafkaError):
-    """INVALID_RECORD because of one record, of that index in its batch."""
+    """A record that is one, but not in its place. Apache Kafka names it in record_errors, and none whose bytes are no record."""
 
     def __init__(self, index: int, message: str) -> None:
         super().__init__(Code.INVALID_RECORD, message)
@@ -418,3 +418,35 @@ def _gather(body: Body, before: int, position: int, delta: int, count: int, shap
             return None
     youngest = _highest_of([heads[at + 1 :: stride] for at in range(shape.time_at, shape.offset_at)], highest)
     return None if youngest is None else (position, youngest)
+
+
+def first_at_time(body: bytes, count: int, time_delta: int, offset_delta: int) -> tuple[int, int] | None:
+    """Timestamp delta and offset delta of the first record whose deltas are not below these; None where there is none.
+
+    Of the others their length and time are read, no more. Raises: KafkaError or IndexError where the bytes are no records.
+    """
+    position = 0
+    for _ in range(count):
+        size = body[position]
+        at = position + 2
+        if size > 0x7F:
+            byte = body[position + 1]
+            size += (byte << 7) - 0x80
+            at += 1
+            if byte > 0x7F:
+                length, at = decode_varint(body, position)
+                size = length << 1
+                at += 1
+        position = at - 1 + (size >> 1)
+        time = body[at]
+        if time > 0x7F:
+            time, after = decode_varint(body, at)
+        else:
+            time, after = (time >> 1) ^ -(time & 1), at + 1
+        if time >= time_delta:
+            offset, _ = decode_varint(body, after)
+            if offset >= offset_delta:
+                return time, offset
+        if position < after:
+            raise KafkaError(Code.INVALID_RECORD, "a record is not as long as it says")
+    return None

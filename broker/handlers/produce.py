@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.outbox import NO_RESPONSE, PARKED, Context, Encoded
+from broker.outbox import NO_RESPONSE, PARKED, Context, Encoded, Work
 from broker.shard_host import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from protocol.errors import Code, KafkaError
 from protocol.hot_responses import ProducedPartition, encode_produce
 from protocol.records import HEADER_SIZE, TRANSACTIONAL
 from storage.disk import is_want_of_room
 from storage.log_config import NEVER_MS
+from storage.validate import AppendRefused, Checked, Rules, TakesLongError, check_client_batch
 
 if TYPE_CHECKING:
     from broker.core import Broker
@@ -26,6 +27,31 @@ _PRODUCER = struct.Struct(">qh")
 Answers = list[tuple[str, list[ProducedPartition]]]
 
 
+class _Pending(NamedTuple):
+    """A batch whose check takes long, and where its answer goes. records: a copy, since the frame is gone by then."""
+
+    row: list[ProducedPartition]
+    at: int
+    name: str
+    partition: int
+    records: bytearray
+    rules: Rules
+
+
+class _Produce:
+    """One request while it is under way: what is answered so far, and whose logs it has come to."""
+
+    __slots__ = ("answers", "appended", "context", "failed", "pending", "request", "unflushed")
+
+    def __init__(self, request: Any, context: Context) -> None:
+        self.request, self.context = request, context
+        self.answers: Answers = []
+        self.appended: list[Log] = []
+        self.unflushed: list[Log] = []
+        self.pending: list[_Pending] = []
+        self.failed = False
+
+
 def on_produce(broker: Broker, request: Any, context: Context) -> Any:
     """Append each partition's batch; one partition's error does not spoil its neighbours.
 
@@ -34,36 +60,88 @@ def on_produce(broker: Broker, request: Any, context: Context) -> Any:
     An error's `log_start_offset` is known where the log refused, -1 where the batch did not reach it.
     Errors: INVALID_REQUIRED_ACKS; TRANSACTIONAL_ID_AUTHORIZATION_FAILED for transactional batches in a request without transactional id;
     what `Log.append` and `TxnShard.verify` (KIP-890) refuse with.
+
+    A batch whose check takes long is checked elsewhere while the request is parked. It is appended when that is done, as if it had only now
+    come: all that depends on the log, its producers and their transactions is looked at in the call that appends (KAFKA-14884).
     """
     refused = _refusal_of_all(request)
-    answers: Answers = []
-    appended: list[Log] = []
-    unflushed: list[Log] = []
-    failed = False
+    produce = _Produce(request, context)
     for topic in request.topic_data or ():
-        partitions = []
+        row: list[ProducedPartition] = []
         for partition in topic.partition_data or ():
             if refused is None:
-                answer = _append(broker, request, topic.name, partition, context, appended, unflushed)
+                answer = _append(broker, produce, row, topic.name, partition.index, partition.records)
             else:
                 answer = ProducedPartition(partition.index, refused)
-            failed = failed or answer.error_code != 0
-            partitions.append(answer)
-        answers.append((topic.name, partitions))
-    broker.on_appended(appended, context.now_ms)  # when all is there: a fetch that waits for several of them gets it with one answer
-    if request.acks == 0:
-        if failed:
-            broker.close(context.connection_id, f"a Produce with acks=0 of client {context.client_id!r} failed: {_first_error(answers)}")
-        return NO_RESPONSE
-    if unflushed and request.acks == -1:
+            produce.failed = produce.failed or answer.error_code != 0
+            row.append(answer)
+        produce.answers.append((topic.name, row))
+    broker.on_appended(
+        produce.appended, context.now_ms
+    )  # when all is there: a fetch that waits for several of them gets it with one answer
+    if produce.pending:
         broker.park(context)
-        broker.flushes.wait(
-            unflushed,
-            lambda now_ms: broker.reply(context.ticket, Encoded((encode_produce(context.correlation_id, context.api_version, answers),))),
-            context.now_ms,
-        )
+        _check_elsewhere(broker, produce)
         return PARKED
-    return Encoded((encode_produce(context.correlation_id, context.api_version, answers),))
+    if request.acks == 0:
+        _hang_up_if_failed(broker, produce)
+        return NO_RESPONSE
+    if produce.unflushed and request.acks == -1:
+        broker.park(context)
+        _answer_when_flushed(broker, produce, context.now_ms)
+        return PARKED
+    return _encoded(produce)
+
+
+def _check_elsewhere(broker: Broker, produce: _Produce) -> None:
+    pending, produce.pending = produce.pending, []
+    now_ms = broker.wall.at(produce.context.now_ms)
+
+    def run() -> list[Checked | AppendRefused]:
+        return [_checked(batch, now_ms) for batch in pending]
+
+    def done(results: list[Checked | AppendRefused], now_ms: int) -> None:
+        produce.context = produce.context._replace(now_ms=now_ms)
+        produce.appended = []
+        for batch, result in zip(pending, results, strict=True):
+            answer = _append(broker, produce, batch.row, batch.name, batch.partition, batch.records, batch, result)
+            produce.failed = produce.failed or answer.error_code != 0
+            batch.row[batch.at] = answer
+        broker.on_appended(produce.appended, now_ms)
+        if produce.pending:  # the topic's settings are others than when the check began
+            _check_elsewhere(broker, produce)
+        elif produce.request.acks == 0:
+            _hang_up_if_failed(broker, produce)
+            broker.reply(produce.context.ticket, Encoded(()))
+        elif produce.unflushed and produce.request.acks == -1:
+            _answer_when_flushed(broker, produce, now_ms)
+        else:
+            broker.reply(produce.context.ticket, _encoded(produce))
+
+    broker.outbox.work.append(Work(produce.context.connection_id, run, done))
+
+
+def _checked(batch: _Pending, now_ms: int) -> Checked | AppendRefused:
+    try:
+        return check_client_batch(memoryview(batch.records), batch.rules, now_ms)
+    except AppendRefused as error:
+        return error
+
+
+def _hang_up_if_failed(broker: Broker, produce: _Produce) -> None:
+    context = produce.context
+    if produce.failed and context.connection_id in broker.sessions:
+        broker.close(
+            context.connection_id, f"a Produce with acks=0 of client {context.client_id!r} failed: {_first_error(produce.answers)}"
+        )
+
+
+def _answer_when_flushed(broker: Broker, produce: _Produce, now_ms: int) -> None:
+    broker.flushes.wait(produce.unflushed, lambda _: broker.reply(produce.context.ticket, _encoded(produce)), now_ms)
+
+
+def _encoded(produce: _Produce) -> Encoded:
+    return Encoded((encode_produce(produce.context.correlation_id, produce.context.api_version, produce.answers),))
 
 
 def _refusal_of_all(request: Any) -> Code | None:
@@ -79,9 +157,17 @@ def _refusal_of_all(request: Any) -> Code | None:
 
 
 def _append(
-    broker: Broker, request: Any, name: str, partition: Any, context: Context, appended: list[Log], unflushed: list[Log]
+    broker: Broker,
+    produce: _Produce,
+    row: list[ProducedPartition],
+    name: str,
+    index: int,
+    records: Any,
+    pending: _Pending | None = None,
+    result: Checked | AppendRefused | None = None,
 ) -> ProducedPartition:
-    index, records = partition.index, partition.records
+    """Append one batch; its answer, for which a stand-in is given where the batch is pending. result: of a check that was done elsewhere."""
+    context = produce.context
     if name in INTERNAL_TOPICS:
         return ProducedPartition(index, Code.INVALID_TOPIC_EXCEPTION)
     log = broker.partition(name, index)
@@ -94,7 +180,7 @@ def _append(
     if len(records) >= HEADER_SIZE:
         attributes = _ATTRIBUTES.unpack_from(records, 21)[0]
         if attributes & TRANSACTIONAL:
-            code = _verify(broker, request.transactional_id, log, records)
+            code = _verify(broker, produce.request.transactional_id, log, records)
             if code:
                 return ProducedPartition(index, code)
         if attributes & 7 == 4 and context.api_version < ZSTD_SINCE:
@@ -107,7 +193,16 @@ def _append(
             raise KafkaError(
                 Code.OUT_OF_ORDER_SEQUENCE_NUMBER, "an earlier batch of this producer found no room and has not come again yet"
             )
-        info = log.append(records, now_ms=context.now_ms)
+        if pending is None or pending.rules != log.rules:
+            info = log.append(records, now_ms=context.now_ms, at_once=True)
+        elif isinstance(result, AppendRefused):
+            raise result
+        else:
+            info = log.append(records, now_ms=context.now_ms, checked=result)
+    except TakesLongError:
+        at = len(row) if pending is None else pending.at
+        produce.pending.append(_Pending(row, at, name, index, bytearray(records), log.rules))
+        return ProducedPartition(index, 0)
     except OSError as error:
         if not is_want_of_room(error):
             raise
@@ -117,10 +212,10 @@ def _append(
         start = log.log_start_offset if getattr(error, "knows_log_start", True) else -1
         record_errors = [(batch_index, error.message) for batch_index in getattr(error, "record_errors", ())]
         return ProducedPartition(index, error.code, -1, -1, start, record_errors, error.message)
-    appended.append(log)
+    produce.appended.append(log)
     config = log.config
     if log.log_end_offset - log.durable_offset >= config.flush_messages:
-        unflushed.append(log)
+        produce.unflushed.append(log)
     elif config.flush_ms < NEVER_MS:
         broker.flush_later(log, context.now_ms + config.flush_ms)
     return ProducedPartition(index, 0, info.first_offset, info.log_append_time_ms, log.log_start_offset)

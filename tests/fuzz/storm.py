@@ -92,7 +92,7 @@ class Storm:
         outbox = self.broker.outbox
         closed: list[int] = []
         self.last_reason = ""
-        while outbox.sends or outbox.closes or outbox.deferred:
+        while outbox.sends or outbox.closes or outbox.work or outbox.deferred:
             sends, outbox.sends = outbox.sends, []
             for connection, pieces in sends:
                 asked = self.asked.pop(connection, None)
@@ -104,6 +104,9 @@ class Storm:
                 assert connection in self.broker.sessions
                 closed.append(connection)
                 self.hang_up(connection)
+            works, outbox.work = outbox.work, []
+            for work in works:
+                self.broker.on_worked(work, work.run(), None, self.now_ms)
             outbox.run_deferred(self.now_ms)
         self.flushes += outbox.flushes
         outbox.flushes = []

@@ -8,7 +8,7 @@ from typing import Any
 
 from broker.config import BrokerConfig
 from broker.opening import open_broker
-from broker.outbox import FlushJob
+from broker.outbox import FlushJob, Work
 from helpers.admin_host import HOST, NOW_MS, PORT, CountedIds
 from protocol import messages
 from protocol.api_table import BY_KEY
@@ -29,6 +29,7 @@ class CoreHost:
         self.answers: dict[int, list[Any]] = {}
         self.closed: dict[int, str] = {}
         self.flushes: list[FlushJob] = []
+        self.work: list[Work] = []
         self._asked: dict[int, tuple[Any, int, int]] = {}
         self._correlation_id = 0
 
@@ -70,6 +71,8 @@ class CoreHost:
             self.broker.on_closed(connection)
         self.flushes += outbox.flushes
         outbox.flushes = []
+        self.work += outbox.work
+        outbox.work = []
         if outbox.deferred:
             outbox.run_deferred(self.now_ms)
             self.carry_out()
@@ -83,6 +86,13 @@ class CoreHost:
         response, end = messages.decoder(messages.message_class(api.family, api.name + "Response"), version)(memoryview(answer[start:]), 0)
         assert end == len(answer) - start
         return response
+
+    def finish_work(self) -> Work:
+        """The work that has waited longest is done."""
+        work = self.work.pop(0)
+        self.broker.on_worked(work, work.run(), None, self.now_ms)
+        self.carry_out()
+        return work
 
     def flush(self) -> FlushJob:
         """The flush that is under way ends."""

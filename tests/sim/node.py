@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from broker.config import BrokerConfig
 from broker.core import Broker
 from broker.opening import open_broker
-from broker.outbox import FlushJob
+from broker.outbox import FlushJob, Work
 from sim.disk import Crash, SimDisk
 from storage.cleaner import CleanJob, CleanResult, clean
 from storage.log import Slice
@@ -198,7 +198,7 @@ class Node:
         outbox = broker.outbox
         woken: list[int] = []
         try:
-            while outbox.sends or outbox.closes or outbox.flushes or outbox.cleanings or outbox.deferred:
+            while outbox.sends or outbox.closes or outbox.flushes or outbox.cleanings or outbox.work or outbox.deferred:
                 sends, outbox.sends = outbox.sends, []
                 for connection_id, pieces in sends:
                     session = self._sessions.get(connection_id)
@@ -217,6 +217,9 @@ class Node:
                 cleanings, outbox.cleanings = outbox.cleanings, []
                 for cleaning in cleanings:
                     self.world.loop.later(self.world.rng.randint(1, 60), self._clean, self.generation, cleaning)
+                works, outbox.work = outbox.work, []
+                for work in works:
+                    self.world.loop.later(self.world.rng.randint(1, 60), self._work, self.generation, work)
                 outbox.run_deferred(self._steady_ms())
         finally:
             self._carrying_out = False
@@ -268,6 +271,11 @@ class Node:
     def _flushed(self, generation: int, job: FlushJob) -> None:
         if generation == self.generation and self.broker is not None:
             self._guarded(self.broker.on_flushed, job, self.now_ms())
+
+    def _work(self, generation: int, work: Work) -> None:
+        """What the daemon's worker does; the core hears of it later."""
+        if generation == self.generation and self.broker is not None:
+            self._guarded(self.broker.on_worked, work, work.run(), None, self.now_ms())
 
     # --- compaction ----------------------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,46 @@
+"""The thread that does what takes long and needs nothing of the core: checks of batches that decompress to very much."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from broker.outbox import Work
+
+SWITCH_INTERVAL_S = 0.001  # how long the event loop waits for the interpreter while the worker has it, each time
+
+
+class Worker:
+    """Takes work in order, one piece at a time, which bounds the memory for it; `on_done(work, result, error)` is called in its thread."""
+
+    def __init__(self, on_done: Callable[[Work, Any, Exception | None], Any]) -> None:
+        self._on_done = on_done
+        self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+
+    def submit(self, work: Work) -> None:
+        if self._thread is None:
+            sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
+            self._thread = threading.Thread(target=self._run, name="worker", daemon=True)
+            self._thread.start()
+        self._queue.put(work)
+
+    def stop(self) -> None:
+        """End the thread when it has finished what it is at; what waits is dropped, since nobody is there to be answered."""
+        self._stopping = True
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (work := self._queue.get()) is not None and not self._stopping:
+            result, error = None, None
+            try:
+                result = work.run()
+            except Exception as failure:
+                error = failure
+            self._on_done(work, result, error)
