@@ -10,7 +10,7 @@ SEEDS ?= 1000
 SAMPLE ?= 400
 MINUTES ?= 3
 
-.PHONY: install run demo test test-quick check oracle bench bench-eos sim mutants mutants-sim torture torture-spark clean
+.PHONY: install run demo test test-quick check protocol oracle bench bench-eos sim mutants mutants-sim torture torture-spark clean
 
 install: $(VENV)/.installed
 
@@ -44,6 +44,10 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The modules of protocol/messages/, from the schemas that kafka-python ships.
+protocol: install
+	$(BIN)/python -m barnabas.protocol.generator
 
 oracle: install
 	@$(BIN)/python bench/oracle.py $(ORACLE)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from spark_connector.session import INSTALL_PYSPARK, MissingRequirementError, find_java, local_session, require_pyspark
+from barnabas.spark_connector.session import INSTALL_PYSPARK, MissingRequirementError, find_java, local_session, require_pyspark
 
 try:
     require_pyspark()
-    from spark_connector.source import BarnabasSource as DefaultSource
+    from barnabas.spark_connector.source import BarnabasSource as DefaultSource
 except MissingRequirementError as error:
     raise ImportError(str(error)) from None
 except ModuleNotFoundError as error:  # PySpark comes without pyarrow, unless it is asked for

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from barnabas.process import BrokerProcess
-from spark_connector.session import MissingRequirementError, local_session, prepare
+from barnabas.spark_connector.session import MissingRequirementError, local_session, prepare
 
 T = TypeVar("T")
 

@@ -50,7 +50,7 @@ class BrokerProcess:
     def start(self, timeout_s: float = 30.0) -> BrokerProcess:
         """Start the daemon and wait until it listens."""
         assert self.process is None, "the broker runs already"
-        command = [sys.executable, "-P", "-m", "broker.main", "start", "--port", str(self.port), "--data-dir", self.data_dir]
+        command = [sys.executable, "-P", "-m", "barnabas.broker.main", "start", "--port", str(self.port), "--data-dir", self.data_dir]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
         environment = {**os.environ, "PYTHONPATH": _source_root(), "PYTHONUNBUFFERED": "1"}

@@ -24,13 +24,13 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from barnabas import BrokerProcess
-from protocol.records import NewRecord, encode_batch
-from storage.clean_plan import assess, plan
-from storage.cleaner import CleanJob, clean
-from storage.disk import OsDisk
-from storage.log import Log
-from storage.log_config import LogConfig
-from storage.log_manager import LogManager, LogManagerConfig
+from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.storage.clean_plan import assess, plan
+from barnabas.storage.cleaner import CleanJob, clean
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.log import Log
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_manager import LogManager, LogManagerConfig
 
 CONFIG = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=64 << 20)
 NOW_MS = 1_700_000_000_000

@@ -28,8 +28,8 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from barnabas import BrokerProcess
+from barnabas.protocol.records import batches_in
 from bench.common import create_topic
-from protocol.records import batches_in
 
 ROOT = Path(__file__).resolve().parent.parent
 AT_LEAST_ONCE, EXACTLY_ONCE = "at least once", "exactly once"

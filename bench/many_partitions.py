@@ -22,11 +22,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from broker.config import BrokerConfig
-from broker.opening import open_broker
-from protocol import messages
-from protocol.records import NewRecord, encode_batch
-from storage.log import Slice
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.opening import open_broker
+from barnabas.protocol import messages
+from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.storage.log import Slice
 
 NOW_MS = 1_700_000_000_000
 TOPIC = "bench"

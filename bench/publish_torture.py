@@ -35,12 +35,12 @@ for _path in (str(ROOT), str(ROOT / "tests")):
         sys.path.insert(0, _path)
 
 from barnabas import BrokerProcess  # noqa: E402  (found by the path above)
+from barnabas.protocol.records import NewRecord, encode_batch  # noqa: E402
+from barnabas.spark_connector.connection import ClientError  # noqa: E402
+from barnabas.spark_connector.options import ClientOptions  # noqa: E402
+from barnabas.spark_connector.publishing import Publisher, PublishSettings  # noqa: E402
+from barnabas.spark_connector.spool import EncodedBatch, SpoolError, SpoolWriter, delete_batches, read_spool  # noqa: E402
 from bench.torture import Diary  # noqa: E402
-from protocol.records import NewRecord, encode_batch  # noqa: E402
-from spark_connector.connection import ClientError  # noqa: E402
-from spark_connector.options import ClientOptions  # noqa: E402
-from spark_connector.publishing import Publisher, PublishSettings  # noqa: E402
-from spark_connector.spool import EncodedBatch, SpoolError, SpoolWriter, delete_batches, read_spool  # noqa: E402
 
 PARTITIONS, TOPICS = 3, 2
 ROUND_S = 60.0

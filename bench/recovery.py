@@ -33,10 +33,10 @@ KEPT_MS = -1
 
 def fill(directory: str, scale: float) -> None:
     """Write the directory as a broker leaves it that was killed: nothing is closed."""
-    from broker.config import BrokerConfig
-    from broker.main import SystemIds
-    from broker.opening import open_broker
-    from protocol.records import NewRecord, encode_batch
+    from barnabas.broker.config import BrokerConfig
+    from barnabas.broker.main import SystemIds
+    from barnabas.broker.opening import open_broker
+    from barnabas.protocol.records import NewRecord, encode_batch
 
     partitions = max(1, int(PARTITIONS * scale))
     producers = max(1, int(PRODUCERS * scale / partitions))

@@ -6,9 +6,9 @@ import socket
 import struct
 
 from barnabas import BrokerProcess
+from barnabas.protocol import messages
+from barnabas.protocol.records import NewRecord, encode_batch
 from bench.common import Row, create_topic, metered
-from protocol import messages
-from protocol.records import NewRecord, encode_batch
 
 
 def run(scale: float = 1.0) -> list[Row]:

@@ -109,7 +109,7 @@ def topic(spark: SparkSession, broker: BrokerProcess, name: str) -> DataFrame:
 
 def run(scale: float) -> list[Row]:
     """All rows; none, with a word, where Spark cannot run."""
-    from spark_connector.session import MissingRequirementError, local_session
+    from barnabas.spark_connector.session import MissingRequirementError, local_session
 
     try:
         spark = local_session("bench", cores=2, settings={"spark.log.level": "ERROR", "spark.sql.shuffle.partitions": "2"})

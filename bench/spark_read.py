@@ -17,16 +17,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from barnabas import BrokerProcess
+from barnabas.protocol.compression import Codec
+from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.spark_connector.batches import select_batches
+from barnabas.spark_connector.client import Client
+from barnabas.spark_connector.compiled import Kernels, UnavailableError, compile_kernels, load
+from barnabas.spark_connector.decoding import decode
+from barnabas.spark_connector.options import parse_source_options
+from barnabas.spark_connector.planning import plan
+from barnabas.spark_connector.reading import COLUMNS, read_range
 from bench.common import create_topic, metered
-from protocol.compression import Codec
-from protocol.records import NewRecord, encode_batch
-from spark_connector.batches import select_batches
-from spark_connector.client import Client
-from spark_connector.compiled import Kernels, UnavailableError, compile_kernels, load
-from spark_connector.decoding import decode
-from spark_connector.options import parse_source_options
-from spark_connector.planning import plan
-from spark_connector.reading import COLUMNS, read_range
 
 TOPIC = "spark-read"
 COLUMNS_WITHOUT_HEADERS = [name for name in COLUMNS if name != "headers"]
@@ -134,7 +134,7 @@ def over_a_socket(broker: BrokerProcess, rows: int, decoder: str, *, headers: bo
 
 def in_spark(broker: BrokerProcess, rows: int, ways: list[str], *, headers: bool) -> None:
     """Jobs of two tasks. The decoders take turns, so that what else the machine does hits them alike."""
-    from spark_connector.session import local_session
+    from barnabas.spark_connector.session import local_session
 
     spark = local_session("bench", cores=2, settings={"spark.log.level": "ERROR"})
     reader = spark.read.format("barnabas").option("kafka.bootstrap.servers", broker.bootstrap_servers).option("subscribe", TOPIC)

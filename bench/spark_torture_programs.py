@@ -158,7 +158,7 @@ def drive(text: str) -> int:
     diary, chance = Diary(told.diary), random.Random(told.seed)
     from pyspark.errors import StreamingQueryException
 
-    from spark_connector.session import local_session
+    from barnabas.spark_connector.session import local_session
 
     spark = local_session("torture", cores=told.cores, settings=told.settings)
     diary("session")

@@ -17,10 +17,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import pyarrow as pa
 
-from protocol.compression import Codec
-from protocol.records import NewRecord, encode_batch
-from spark_connector.encoding import BATCH_BYTES, Encoder
-from spark_connector.partitioner import murmur2_of
+from barnabas.protocol.compression import Codec
+from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.spark_connector.encoding import BATCH_BYTES, Encoder
+from barnabas.spark_connector.partitioner import murmur2_of
 
 PARTITIONS = 10
 ARROW_ROWS = 10_000

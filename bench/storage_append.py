@@ -19,11 +19,11 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 from crc32c import crc32c
 
-from protocol.records import NewRecord, encode_batch
-from storage.disk import OsDisk
-from storage.log import Log
-from storage.log_config import LogConfig
-from storage.log_manager import LogManager, LogManagerConfig
+from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.log import Log
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_manager import LogManager, LogManagerConfig
 
 NOW_MS = 1_700_000_000_000
 

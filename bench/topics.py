@@ -11,9 +11,9 @@ import time
 from typing import Any
 
 from barnabas import BrokerProcess
+from barnabas.protocol import messages
+from barnabas.protocol.framing import SHARED_BYTES
 from bench.common import rss_mb
-from protocol import messages
-from protocol.framing import SHARED_BYTES
 
 PING = struct.pack(">hhih", 18, 0, 1, -1)
 PAUSE_S = 0.002

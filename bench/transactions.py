@@ -10,9 +10,9 @@ import time
 from typing import Any
 
 from barnabas import BrokerProcess
+from barnabas.protocol import messages
+from barnabas.protocol.records import NewRecord, encode_batch
 from bench.common import Row, create_topic, metered
-from protocol import messages
-from protocol.records import NewRecord, encode_batch
 
 CASES = (
     # producers, partitions, records each, transactions each, what Kafka does

@@ -22,18 +22,18 @@ from typing import IO, Any
 
 import msgpack
 
-from protocol.compression import Levels
-from storage.cleaner import CleanedSegment, CleanJob, CleanResult, clean
-from storage.disk import OsDisk
-from storage.segment import CorruptLog
-from storage.txn_index import TxnIndex
+from barnabas.protocol.compression import Levels
+from barnabas.storage.cleaner import CleanedSegment, CleanJob, CleanResult, clean
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.segment import CorruptLog
+from barnabas.storage.txn_index import TxnIndex
 
 logger = logging.getLogger("barnabas.compaction")
 
 IDLE_S = 30.0
 NICENESS = 10
 _SIZE = struct.Struct(">I")
-_BOOTSTRAP = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from broker.cleaning import serve; serve()"
+_BOOTSTRAP = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from barnabas.broker.cleaning import serve; serve()"
 
 Ended = Callable[[CleanJob, CleanResult | None, str], None]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.config import ConfigError, Kind, Setting, nearest
-from protocol.errors import Code, KafkaError
+from barnabas.broker.config import ConfigError, Kind, Setting, nearest
+from barnabas.protocol.errors import Code, KafkaError
 
 HOUR_MS = 3_600_000
 CLIENT_METRICS_SETTINGS = {

@@ -11,18 +11,18 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from broker.outbox import Outbox
-from storage.checkpoints import CLEANER_NAME, CorruptCheckpoint, Offsets, decode_offsets, encode_offsets
-from storage.clean_plan import Dirt, assess, is_due, plan
-from storage.cleaner import CleanedSegment, CleanJob, CleanResult
-from storage.segment import CorruptLog
-from storage.segment_swap import discard_result, swap_in
+from barnabas.broker.outbox import Outbox
+from barnabas.storage.checkpoints import CLEANER_NAME, CorruptCheckpoint, Offsets, decode_offsets, encode_offsets
+from barnabas.storage.clean_plan import Dirt, assess, is_due, plan
+from barnabas.storage.cleaner import CleanedSegment, CleanJob, CleanResult
+from barnabas.storage.segment import CorruptLog
+from barnabas.storage.segment_swap import discard_result, swap_in
 
 if TYPE_CHECKING:
-    from broker.config import BrokerConfig
-    from broker.flush_queue import FlushQueue
-    from storage.log import Log
-    from storage.log_manager import LogManager
+    from barnabas.broker.config import BrokerConfig
+    from barnabas.broker.flush_queue import FlushQueue
+    from barnabas.storage.log import Log
+    from barnabas.storage.log_manager import LogManager
 
 logger = logging.getLogger("barnabas.compaction")
 

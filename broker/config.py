@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
-from protocol.compression import Levels
-from storage.log_config import LogConfig
+from barnabas.protocol.compression import Levels
+from barnabas.storage.log_config import LogConfig
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from broker.client_metrics import CLIENT_METRICS_SETTINGS
-from broker.config import ALL_BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, Kind, Setting, topic_setting_value
+from barnabas.broker.client_metrics import CLIENT_METRICS_SETTINGS
+from barnabas.broker.config import ALL_BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, Kind, Setting, topic_setting_value
 
 
 class Source(IntEnum):

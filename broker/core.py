@@ -16,33 +16,33 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from broker.compaction import Compaction
-from broker.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, topic_log_config
-from broker.disk_room import DiskRoom
-from broker.fetch_sessions import FetchSessions
-from broker.flush_queue import FlushQueue
-from broker.kafka_metadata import KafkaMetadata, read_kafka_metadata, usable_configs
-from broker.metadata import ClusterMetadata, Topic
-from broker.outbox import NO_RESPONSE, PARKED, Context, Encoded, FlushJob, Ids, Outbox, Session, Work
-from broker.purgatory import Purgatory, WaitingFetch
-from broker.shard_host import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, ShardHost
-from broker.slices import LOGS_DELETED_AT_ONCE, LOGS_MADE_AT_ONCE, SlicedWork, Slices, run_through
-from coordinator.classic_group import GroupSettings
-from coordinator.group_shard import GroupShard
-from coordinator.producer_ids import ProducerIdAllocator
-from coordinator.shard import RequestContext, partition_for
-from coordinator.txn_shard import TxnSettings, TxnShard
-from protocol import messages
-from protocol.api_table import API_VERSIONS, BY_KEY, Api
-from protocol.errors import Code, ProtocolViolation
-from protocol.framing import RequestHeader, read_request_header, response_has_tagged_header
-from protocol.records import Record, decode_marker, records_of
-from storage.checkpoints import NO_TOPIC_ID
-from storage.cleaner import CleanJob, CleanResult
-from storage.log import Log
-from storage.log_config import LogConfig
-from storage.log_manager import LogDirectoryError, LogManager, sync_one_by_one
-from storage.segment import CorruptLog
+from barnabas.broker.compaction import Compaction
+from barnabas.broker.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, topic_log_config
+from barnabas.broker.disk_room import DiskRoom
+from barnabas.broker.fetch_sessions import FetchSessions
+from barnabas.broker.flush_queue import FlushQueue
+from barnabas.broker.kafka_metadata import KafkaMetadata, read_kafka_metadata, usable_configs
+from barnabas.broker.metadata import ClusterMetadata, Topic
+from barnabas.broker.outbox import NO_RESPONSE, PARKED, Context, Encoded, FlushJob, Ids, Outbox, Session, Work
+from barnabas.broker.purgatory import Purgatory, WaitingFetch
+from barnabas.broker.shard_host import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, ShardHost
+from barnabas.broker.slices import LOGS_DELETED_AT_ONCE, LOGS_MADE_AT_ONCE, SlicedWork, Slices, run_through
+from barnabas.coordinator.classic_group import GroupSettings
+from barnabas.coordinator.group_shard import GroupShard
+from barnabas.coordinator.producer_ids import ProducerIdAllocator
+from barnabas.coordinator.shard import RequestContext, partition_for
+from barnabas.coordinator.txn_shard import TxnSettings, TxnShard
+from barnabas.protocol import messages
+from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, Api
+from barnabas.protocol.errors import Code, ProtocolViolation
+from barnabas.protocol.framing import RequestHeader, read_request_header, response_has_tagged_header
+from barnabas.protocol.records import Record, decode_marker, records_of
+from barnabas.storage.checkpoints import NO_TOPIC_ID
+from barnabas.storage.cleaner import CleanJob, CleanResult
+from barnabas.storage.log import Log
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_manager import LogDirectoryError, LogManager, sync_one_by_one
+from barnabas.storage.segment import CorruptLog
 
 logger = logging.getLogger("barnabas.broker")
 
@@ -417,7 +417,7 @@ class Broker:
     def _refuse(self, session: Session, header: RequestHeader) -> None:
         """A request that is not spoken: ApiVersions is answered in the form that every client reads (KIP-511), others end the connection."""
         if header.api_key == API_VERSIONS:
-            from broker.handlers.api_versions import unsupported_version_response
+            from barnabas.broker.handlers.api_versions import unsupported_version_response
 
             body = unsupported_version_response().encode(version=0)
             self._answer(session.connection_id, (_FRAME.pack(4 + len(body), header.correlation_id) + body,))
@@ -468,7 +468,7 @@ class Broker:
         elif module == "txn":
             handler = self._transaction_handler(getattr(self.txns, function))
         else:
-            handler = getattr(importlib.import_module(f"broker.handlers.{module}"), function)
+            handler = getattr(importlib.import_module(f"barnabas.broker.handlers.{module}"), function)
         self._handlers[api.key] = handler
         return handler
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from broker.outbox import Ids
-from protocol.errors import Code, KafkaError
+from barnabas.broker.outbox import Ids
+from barnabas.protocol.errors import Code, KafkaError
 
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 MAX_EPOCH = 2**31 - 1

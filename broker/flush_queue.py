@@ -17,12 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.outbox import FlushJob, Outbox
-from storage.flush_journal import JournalDecision
+from barnabas.broker.outbox import FlushJob, Outbox
+from barnabas.storage.flush_journal import JournalDecision
 
 if TYPE_CHECKING:
-    from storage.flush_journal import FlushJournal, JournalEntry
-    from storage.log import FlushToken, Log, LogEnd
+    from barnabas.storage.flush_journal import FlushJournal, JournalEntry
+    from barnabas.storage.log import FlushToken, Log, LogEnd
 
 Continuation = Callable[[int], None]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from broker.outbox import FlushJob
+from barnabas.broker.outbox import FlushJob
 
 PARALLEL_FILES = 8
 

@@ -22,10 +22,10 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 
-from broker.config import ConfigError, Setting
-from protocol.errors import KafkaError
-from protocol.records import MAGIC, batches_in, computed_crc, records_of
-from storage.disk import Disk
+from barnabas.broker.config import ConfigError, Setting
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.records import MAGIC, batches_in, computed_crc, records_of
+from barnabas.storage.disk import Disk
 
 DIRECTORY = "__cluster_metadata-0"
 TOPIC, CONFIG, REMOVE_TOPIC, BEGIN, END, ABORT = 2, 4, 9, 23, 24, 25

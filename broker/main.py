@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print_settings(text: str) -> int:
-    from broker.config import BROKER_SETTINGS, TOPIC_SETTINGS
+    from barnabas.broker.config import BROKER_SETTINGS, TOPIC_SETTINGS
 
     is_found = False
     for heading, settings in (
@@ -111,7 +111,7 @@ def _print_settings(text: str) -> int:
 
 
 def _read_config(options: argparse.Namespace) -> Any:
-    from broker.config import BrokerConfig, ConfigError, read_properties
+    from barnabas.broker.config import BrokerConfig, ConfigError, read_properties
 
     properties: dict[str, str] = {}
     try:
@@ -166,9 +166,9 @@ def _start(options: argparse.Namespace) -> int:
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     sock = _listen(*config.listener)
-    from broker.clocks import steady_ms, wall_ms
-    from broker.opening import open_broker
-    from storage.log_manager import LogDirectoryError
+    from barnabas.broker.clocks import steady_ms, wall_ms
+    from barnabas.broker.opening import open_broker
+    from barnabas.storage.log_manager import LogDirectoryError
 
     gc.collect()
     try:
@@ -196,7 +196,7 @@ def _no_garbage_collection() -> Iterator[None]:
 def _serve(broker: Any, sock: socket.socket, began: float, *, quiet: bool) -> int:
     import anyio
 
-    from broker.server import Server
+    from barnabas.broker.server import Server
 
     async def run() -> int:
         loop = asyncio.get_running_loop()

@@ -35,8 +35,8 @@ from typing import Any
 import msgpack
 from crc32c import crc32c
 
-from storage.disk import Disk, File
-from storage.log_manager import LogDirectoryError
+from barnabas.storage.disk import Disk, File
+from barnabas.storage.log_manager import LogDirectoryError
 
 logger = logging.getLogger("barnabas.metadata")
 

@@ -11,15 +11,15 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from broker.config import BrokerConfig, topic_log_config
-from broker.core import Broker
-from broker.metadata import ClusterMetadata
-from broker.outbox import Ids
-from storage.disk import Disk, OsDisk
-from storage.log_manager import LogManager, LogManagerConfig
+from barnabas.broker.config import BrokerConfig, topic_log_config
+from barnabas.broker.core import Broker
+from barnabas.broker.metadata import ClusterMetadata
+from barnabas.broker.outbox import Ids
+from barnabas.storage.disk import Disk, OsDisk
+from barnabas.storage.log_manager import LogManager, LogManagerConfig
 
 if TYPE_CHECKING:
-    from storage.log_config import LogConfig
+    from barnabas.storage.log_config import LogConfig
 
 logger = logging.getLogger("barnabas.opening")
 

@@ -6,10 +6,10 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from protocol.hot_responses import Piece
-from storage.cleaner import CleanJob
-from storage.disk import Syncable
-from storage.log import FlushToken
+from barnabas.protocol.hot_responses import Piece
+from barnabas.storage.cleaner import CleanJob
+from barnabas.storage.disk import Syncable
+from barnabas.storage.log import FlushToken
 
 
 class Ids(Protocol):

@@ -27,8 +27,8 @@ from typing import NamedTuple
 import msgpack
 from crc32c import crc32c
 
-from storage.disk import Disk
-from storage.log_manager import LogDirectoryError
+from barnabas.storage.disk import Disk
+from barnabas.storage.log_manager import LogDirectoryError
 
 OWED_MARKERS_NAME = "barnabas-owed-markers"
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from storage.log import Log
+    from barnabas.storage.log import Log
 
     IsWorthATry = Callable[[Log], bool]
 TryComplete = Callable[[int, bool], bool]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from protocol.framing import ReceiveMemory
+from barnabas.protocol.framing import ReceiveMemory
 
 SILENCE_S = 10.0
 

@@ -28,17 +28,17 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from broker.cleaning import CleanerProcess
-from broker.clocks import steady_ms, wall_ms
-from broker.core import Broker
-from broker.flusher import Flusher
-from broker.outbox import FlushJob, Work
-from broker.receive_turns import ReceiveTurns
-from broker.worker import Worker
-from protocol.errors import ProtocolViolation
-from protocol.framing import FrameBuffer, ReceiveMemory
-from storage.cleaner import CleanJob, CleanResult
-from storage.log import Slice
+from barnabas.broker.cleaning import CleanerProcess
+from barnabas.broker.clocks import steady_ms, wall_ms
+from barnabas.broker.core import Broker
+from barnabas.broker.flusher import Flusher
+from barnabas.broker.outbox import FlushJob, Work
+from barnabas.broker.receive_turns import ReceiveTurns
+from barnabas.broker.worker import Worker
+from barnabas.protocol.errors import ProtocolViolation
+from barnabas.protocol.framing import FrameBuffer, ReceiveMemory
+from barnabas.storage.cleaner import CleanJob, CleanResult
+from barnabas.storage.log import Slice
 
 logger = logging.getLogger("barnabas.server")
 

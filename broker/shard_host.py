@@ -20,18 +20,18 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.flush_queue import Decision
-from broker.owed_markers import OwedMarker, OwedMarkers
-from coordinator.shard import Reply, RequestContext, Result, WriteMarkers
-from coordinator.txn_records import producer_id_of
-from protocol.errors import Code, KafkaError, ProtocolViolation
-from protocol.records import NewRecord, encode_batch
-from storage.flush_journal import JournalDecision, PartitionEnd
-from storage.log import AppendOrigin
+from barnabas.broker.flush_queue import Decision
+from barnabas.broker.owed_markers import OwedMarker, OwedMarkers
+from barnabas.coordinator.shard import Reply, RequestContext, Result, WriteMarkers
+from barnabas.coordinator.txn_records import producer_id_of
+from barnabas.protocol.errors import Code, KafkaError, ProtocolViolation
+from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.storage.flush_journal import JournalDecision, PartitionEnd
+from barnabas.storage.log import AppendOrigin
 
 if TYPE_CHECKING:
-    from broker.core import Broker
-    from storage.log import Log
+    from barnabas.broker.core import Broker
+    from barnabas.storage.log import Log
 
 logger = logging.getLogger("barnabas.transactions")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from protocol.errors import Code, KafkaError
+from barnabas.protocol.errors import Code, KafkaError
 
 LONGEST_NAME = 249  # a directory's name is at most 255 bytes, and holds the partition and a suffix as well
 CLUSTER_METADATA = "__cluster_metadata"

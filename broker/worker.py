@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from broker.outbox import Work
+from barnabas.broker.outbox import Work
 
 SWITCH_INTERVAL_S = 0.001  # how long the event loop waits for the interpreter while the worker has it, each time
 

@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
-from coordinator.group_records import StoredGroup, StoredMember, group_record
-from coordinator.shard import Reply, Result
-from coordinator.timers import Timers
-from protocol.errors import Code
-from protocol.messages import lazy_message
-from protocol.wall_clock import WallClock
+from barnabas.coordinator.group_records import StoredGroup, StoredMember, group_record
+from barnabas.coordinator.shard import Reply, Result
+from barnabas.coordinator.timers import Timers
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages import lazy_message
+from barnabas.protocol.wall_clock import WallClock
 
 TimerKey = tuple[str, str, str]
 SESSION, JOIN, SYNC, RETENTION = "session", "join", "sync", "retention"

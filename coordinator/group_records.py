@@ -31,9 +31,9 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from coordinator.offsets import NO_TIMESTAMP, CommittedOffset
-from coordinator.shard import CoordinatorRecord
-from protocol.wall_clock import WallClock
+from barnabas.coordinator.offsets import NO_TIMESTAMP, CommittedOffset
+from barnabas.coordinator.shard import CoordinatorRecord
+from barnabas.protocol.wall_clock import WallClock
 
 OFFSET_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2

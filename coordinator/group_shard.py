@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from coordinator.classic_group import (
+from barnabas.coordinator.classic_group import (
     DEAD,
     JOIN,
     RETENTION,
@@ -30,7 +30,7 @@ from coordinator.classic_group import (
     refused_join,
     sync_response,
 )
-from coordinator.group_records import (
+from barnabas.coordinator.group_records import (
     GroupKey,
     OffsetKey,
     decode_group,
@@ -40,12 +40,12 @@ from coordinator.group_records import (
     offset_record,
     offset_tombstone,
 )
-from coordinator.offsets import LAST_TIMESTAMP, NO_TIMESTAMP, CommittedOffset, GroupOffsets, OpenTransaction, TopicPartition
-from coordinator.shard import CoordinatorRecord, PartitionExists, Reply, RequestContext, Result, partition_for
-from coordinator.timers import Timers
-from protocol.errors import Code
-from protocol.messages import lazy_message
-from protocol.wall_clock import WallClock
+from barnabas.coordinator.offsets import LAST_TIMESTAMP, NO_TIMESTAMP, CommittedOffset, GroupOffsets, OpenTransaction, TopicPartition
+from barnabas.coordinator.shard import CoordinatorRecord, PartitionExists, Reply, RequestContext, Result, partition_for
+from barnabas.coordinator.timers import Timers
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages import lazy_message
+from barnabas.protocol.wall_clock import WallClock
 
 CLASSIC_TYPE = "classic"
 GROUP_OPERATIONS = frozenset({3, 6, 8})  # READ, DELETE, DESCRIBE: all that there is to do with a group

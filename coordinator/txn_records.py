@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import struct
 
-from coordinator.txn_state import (
+from barnabas.coordinator.txn_state import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     STATE_BY_NUMBER,

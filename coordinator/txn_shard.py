@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from coordinator.shard import CoordinatorRecord, PartitionExists, Reply, RequestContext, Result, WriteMarkers, partition_for
-from coordinator.timers import Timers
-from coordinator.txn_records import decode_key, decode_value, encode_key, encode_value
-from coordinator.txn_state import (
+from barnabas.coordinator.shard import CoordinatorRecord, PartitionExists, Reply, RequestContext, Result, WriteMarkers, partition_for
+from barnabas.coordinator.timers import Timers
+from barnabas.coordinator.txn_records import decode_key, decode_value, encode_key, encode_value
+from barnabas.coordinator.txn_state import (
     AT_REST,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -35,9 +35,9 @@ from coordinator.txn_state import (
     TransactionState,
     is_epoch_exhausted,
 )
-from protocol.errors import Code, KafkaError
-from protocol.messages import lazy_message
-from protocol.wall_clock import WallClock
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages import lazy_message
+from barnabas.protocol.wall_clock import WallClock
 
 OFFSETS_TOPIC = "__consumer_offsets"
 

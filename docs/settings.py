@@ -8,7 +8,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from broker.config import (
+from barnabas.broker.config import (
     BROKER_SETTINGS,
     IGNORED_KEYS,
     IGNORED_PREFIXES,

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import cramjam
 
-from protocol.errors import Code, KafkaError
+from barnabas.protocol.errors import Code, KafkaError
 
 XERIAL_MAGIC = b"\x82SNAPPY\0"
 XERIAL_HEADER_SIZE = 16

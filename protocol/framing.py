@@ -14,8 +14,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from protocol.api_table import API_VERSIONS, BY_KEY, Api
-from protocol.errors import ProtocolViolation
+from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, Api
+from barnabas.protocol.errors import ProtocolViolation
 
 SIZE = struct.Struct(">i")
 HEADER = struct.Struct(">hhi")

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from protocol.errors import Code
+from barnabas.protocol.errors import Code
 
 FLEXIBLE = 9
 OPERATIONS_NOT_ASKED = -(2**31)

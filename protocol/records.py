@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from protocol.compression import compress, decompress
-from protocol.errors import Code, KafkaError
+from barnabas.protocol.compression import compress, decompress
+from barnabas.protocol.errors import Code, KafkaError
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = 61

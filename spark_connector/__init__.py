@@ -1,5 +1,5 @@
 """Spark's source and sink. Its processes are many and short-lived, and need nothing of kafka-python but the protocol."""
 
-from protocol.messages import enter_kafka_without_clients
+from barnabas.protocol.messages import enter_kafka_without_clients
 
 enter_kafka_without_clients()

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from protocol.compression import Codec
-from protocol.errors import Code, KafkaError
-from protocol.records import CRC_START, MAGIC, BatchHeader, batches_in, decode_marker, read_header
+from barnabas.protocol.compression import Codec
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.records import CRC_START, MAGIC, BatchHeader, batches_in, decode_marker, read_header
 
 
 class AbortedTransaction(NamedTuple):

@@ -19,8 +19,8 @@ import posixpath
 
 import pyarrow.fs as arrow_fs
 
-from spark_connector.spool import RENAMING, SpoolError, join_uri, opened
-from spark_connector.waiting import logger
+from barnabas.spark_connector.spool import RENAMING, SpoolError, join_uri, opened
+from barnabas.spark_connector.waiting import logger
 
 VERSION = 1
 NAME = "barnabas-published"

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, ListOffsetsResponse
 
-from protocol.errors import Code
-from spark_connector.batches import AbortedTransaction
-from spark_connector.connection import (
+from barnabas.protocol.errors import Code
+from barnabas.spark_connector.batches import AbortedTransaction
+from barnabas.spark_connector.connection import (
     UNKNOWN_TOPIC_PATIENCE_MS,
     ClientError,
     Connection,
@@ -33,9 +33,9 @@ from spark_connector.connection import (
     metadata,
     spoken,
 )
-from spark_connector.offsets import PartitionName
-from spark_connector.options import ClientOptions
-from spark_connector.patterns import takes
+from barnabas.spark_connector.offsets import PartitionName
+from barnabas.spark_connector.options import ClientOptions
+from barnabas.spark_connector.patterns import takes
 
 __all__ = ["Client", "ClientError", "Fetched", "RefusedError", "UnknownTopicError", "decode_fetch"]
 

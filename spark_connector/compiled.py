@@ -5,7 +5,7 @@ its cache takes as long as decoding a million records, and to compile them as lo
 and go, and a topic of 400 rows should be read at once. So a process begins with arrays, and goes over to the loops when with them it would
 have gained, and would gain in the range at hand, what it costs to have them.
 
-    python -m spark_connector.compiled      compiles now, for all processes to come that see the same cache
+    python -m barnabas.spark_connector.compiled      compiles now, for all processes to come that see the same cache
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from spark_connector import kernels
-from spark_connector.options import OptionError
+from barnabas.spark_connector import kernels
+from barnabas.spark_connector.options import OptionError
 
 if TYPE_CHECKING:
-    from spark_connector.batches import Selection
+    from barnabas.spark_connector.batches import Selection
 
-logger = logging.getLogger("spark_connector")
+logger = logging.getLogger("barnabas.spark")
 
 ARRAYS, LOOPS, AUTO = "numpy", "numba", "auto"
 # What loops save, and what it takes to have them; measured on one core of a busy machine (README.md, Decisions).

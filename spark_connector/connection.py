@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
 
-from protocol.errors import Code, ProtocolViolation
-from protocol.framing import skip_tagged_fields
-from spark_connector.options import ClientOptions
-from spark_connector.security import AuthenticationError, SecurityError, exchange, ssl_context
+from barnabas.protocol.errors import Code, ProtocolViolation
+from barnabas.protocol.framing import skip_tagged_fields
+from barnabas.spark_connector.options import ClientOptions
+from barnabas.spark_connector.security import AuthenticationError, SecurityError, exchange, ssl_context
 
 MAX_RESPONSE_BYTES = (1 << 31) - 1
 MAX_FIRST_RESPONSE_BYTES = 1 << 20  # of ApiVersions; what is larger is another protocol's

@@ -28,18 +28,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from protocol.compression import Codec, decompress
-from protocol.errors import Code, KafkaError
-from protocol.records import HEADER_SIZE, NewRecord, decode_records, encode_record
-from spark_connector import kernels
-from spark_connector.kernels import LONGEST_LENGTH, SHORTEST_RECORD
+from barnabas.protocol.compression import Codec, decompress
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.records import HEADER_SIZE, NewRecord, decode_records, encode_record
+from barnabas.spark_connector import kernels
+from barnabas.spark_connector.kernels import LONGEST_LENGTH, SHORTEST_RECORD
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from protocol.records import BatchHeader
-    from spark_connector.batches import Batch
-    from spark_connector.compiled import Kernels
+    from barnabas.protocol.records import BatchHeader
+    from barnabas.spark_connector.batches import Batch
+    from barnabas.spark_connector.compiled import Kernels
 
     Bytes = NDArray[np.uint8]
     Ints = NDArray[np.int64]

@@ -28,8 +28,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from protocol.compression import Codec, compress
-from protocol.records import (
+from barnabas.protocol.compression import Codec, compress
+from barnabas.protocol.records import (
     HEADER_SIZE,
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
@@ -38,8 +38,8 @@ from protocol.records import (
     TRANSACTIONAL,
     assemble_batch,
 )
-from spark_connector.partitioner import partitions_of, strings_of
-from spark_connector.spool import EncodedBatch
+from barnabas.spark_connector.partitioner import partitions_of, strings_of
+from barnabas.spark_connector.spool import EncodedBatch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

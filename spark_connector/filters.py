@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
-from spark_connector.offsets import OffsetRange, PartitionName
+from barnabas.spark_connector.offsets import OffsetRange, PartitionName
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterable
 from functools import lru_cache
 
-logger = logging.getLogger("spark_connector")
+logger = logging.getLogger("barnabas.spark")
 
 TEXT, BOOLEAN, INT, LONG = "a text", "true or false", "a whole number of 32 bits", "a whole number of 64 bits"
 _BITS = {INT: 31, LONG: 63}

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spark_connector.kafka_settings import warn_of_unknown, wrong_value
-from spark_connector.offsets import EARLIEST, LATEST, OffsetSpec, PartitionName
-from spark_connector.patterns import PatternError, translated
-from spark_connector.security import UNPROTECTED, SecurityError, SecurityOptions, parse_security
+from barnabas.spark_connector.kafka_settings import warn_of_unknown, wrong_value
+from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetSpec, PartitionName
+from barnabas.spark_connector.patterns import PatternError, translated
+from barnabas.spark_connector.security import UNPROTECTED, SecurityError, SecurityOptions, parse_security
 
 DEFAULT_PORT = 9092
 MEBIBYTE = 1 << 20

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spark_connector.client import Client
-from spark_connector.filters import Narrowing
-from spark_connector.offsets import EARLIEST, LATEST, OffsetRange, Offsets, OffsetSpec, PartitionName, divide
-from spark_connector.options import OpenTransactions, OptionError, SourceOptions, Subscription
-from spark_connector.reading import NEVER_THERE, DataLossError, not_read
-from spark_connector.waiting import Beyond, Patience, logger
+from barnabas.spark_connector.client import Client
+from barnabas.spark_connector.filters import Narrowing
+from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetRange, Offsets, OffsetSpec, PartitionName, divide
+from barnabas.spark_connector.options import OpenTransactions, OptionError, SourceOptions, Subscription
+from barnabas.spark_connector.reading import NEVER_THERE, DataLossError, not_read
+from barnabas.spark_connector.waiting import Beyond, Patience, logger
 
 EVERYTHING = Narrowing()
 

@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from spark_connector.connection import ClientError, PassingError
-from spark_connector.options import ClientOptions
-from spark_connector.recognition import Recognise, by_number
-from spark_connector.spool import EncodedBatch, SpoolError
-from spark_connector.transactions import FencedError, PublishError, PublishSettings, TransactionalProducer
+from barnabas.spark_connector.connection import ClientError, PassingError
+from barnabas.spark_connector.options import ClientOptions
+from barnabas.spark_connector.recognition import Recognise, by_number
+from barnabas.spark_connector.spool import EncodedBatch, SpoolError
+from barnabas.spark_connector.transactions import FencedError, PublishError, PublishSettings, TransactionalProducer
 
 __all__ = ["Publication", "PublishError", "PublishSettings", "Publisher", "publish"]
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from protocol.errors import Code, KafkaError
-from spark_connector.batches import Selection, first_batch_size, select_batches
-from spark_connector.client import Client, ClientError, Fetched, RefusedError, UnknownTopicError
-from spark_connector.compiled import AUTO, choice
-from spark_connector.decoding import HEADERS_TYPE, Columns, decode
-from spark_connector.offsets import EARLIEST, LATEST, OffsetRange
-from spark_connector.options import MAX_INT, OpenTransactions
-from spark_connector.waiting import Beyond, Patience, logger
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.spark_connector.batches import Selection, first_batch_size, select_batches
+from barnabas.spark_connector.client import Client, ClientError, Fetched, RefusedError, UnknownTopicError
+from barnabas.spark_connector.compiled import AUTO, choice
+from barnabas.spark_connector.decoding import HEADERS_TYPE, Columns, decode
+from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetRange
+from barnabas.spark_connector.options import MAX_INT, OpenTransactions
+from barnabas.spark_connector.waiting import Beyond, Patience, logger
 
 EMPTY_ANSWERS = 20  # in a row, below the end of the log, that a reader takes at least before it gives up
 LARGEST_TIMESTAMP_MS = ((1 << 63) - 1) // 1000  # that the column has room for; a producer may give any int64

@@ -35,7 +35,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
-from spark_connector.connection import ClientError
+from barnabas.spark_connector.connection import ClientError
 
 FAIL, WRITE_IT, SKIP_IT = "fail", "write", "skip"  # values of onUncertainBatch
 COLUMN = "*"  # as target: each row's topic is in a column; no topic has this name

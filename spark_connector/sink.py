@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from spark_connector.checkpoint import BEGUN, DONE, Checkpoint
-from spark_connector.client import Client, ClientError
-from spark_connector.encoding import Encoder, EncodingError, check_schema
-from spark_connector.publishing import Publication, publish
-from spark_connector.recognition import COLUMN, Committed, Decision, Note, Recognise, recognise_micro_batch, recognise_write
-from spark_connector.sink_options import SinkOptions
-from spark_connector.spool import (
+from barnabas.spark_connector.checkpoint import BEGUN, DONE, Checkpoint
+from barnabas.spark_connector.client import Client, ClientError
+from barnabas.spark_connector.encoding import Encoder, EncodingError, check_schema
+from barnabas.spark_connector.publishing import Publication, publish
+from barnabas.spark_connector.recognition import COLUMN, Committed, Decision, Note, Recognise, recognise_micro_batch, recognise_write
+from barnabas.spark_connector.sink_options import SinkOptions
+from barnabas.spark_connector.spool import (
     EncodedBatch,
     SpoolError,
     SpoolWriter,
@@ -43,8 +43,8 @@ from spark_connector.spool import (
     read_spool,
     to_message,
 )
-from spark_connector.telling import hide_traceback
-from spark_connector.waiting import logger
+from barnabas.spark_connector.telling import hide_traceback
+from barnabas.spark_connector.waiting import logger
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from protocol.compression import Codec
-from spark_connector.options import ClientOptions, OptionError, OptionValues, check_kafka_settings, client_options, refuse_unknown
-from spark_connector.publishing import PublishSettings
-from spark_connector.recognition import FAIL, SKIP_IT, WRITE_IT
+from barnabas.protocol.compression import Codec
+from barnabas.spark_connector.options import ClientOptions, OptionError, OptionValues, check_kafka_settings, client_options, refuse_unknown
+from barnabas.spark_connector.publishing import PublishSettings
+from barnabas.spark_connector.recognition import FAIL, SKIP_IT, WRITE_IT
 
 KIBIBYTE = 1 << 10
 

@@ -32,18 +32,18 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from spark_connector.client import Client, ClientError
-from spark_connector.encoding import EncodingError
-from spark_connector.filters import Condition, Narrowing, narrow
-from spark_connector.offsets import OffsetRange, offsets_as_json, offsets_of_json, topic_ids_of_json
-from spark_connector.options import OptionError, SourceOptions, includes_headers, parse_source_options
-from spark_connector.planning import plan
-from spark_connector.reading import DamageError, DataLossError, read_range
-from spark_connector.sink import BatchWriter, StreamWriter
-from spark_connector.sink_options import parse_sink_options
-from spark_connector.streaming import StreamPlanner
-from spark_connector.telling import plainly
-from spark_connector.waiting import OpenTransactionError
+from barnabas.spark_connector.client import Client, ClientError
+from barnabas.spark_connector.encoding import EncodingError
+from barnabas.spark_connector.filters import Condition, Narrowing, narrow
+from barnabas.spark_connector.offsets import OffsetRange, offsets_as_json, offsets_of_json, topic_ids_of_json
+from barnabas.spark_connector.options import OptionError, SourceOptions, includes_headers, parse_source_options
+from barnabas.spark_connector.planning import plan
+from barnabas.spark_connector.reading import DamageError, DataLossError, read_range
+from barnabas.spark_connector.sink import BatchWriter, StreamWriter
+from barnabas.spark_connector.sink_options import parse_sink_options
+from barnabas.spark_connector.streaming import StreamPlanner
+from barnabas.spark_connector.telling import plainly
+from barnabas.spark_connector.waiting import OpenTransactionError
 
 if TYPE_CHECKING:
     import pyarrow as pa

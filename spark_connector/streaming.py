@@ -17,14 +17,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
-from spark_connector.client import Client, ClientError, UnknownTopicError
-from spark_connector.connection import UNKNOWN_TOPIC_PATIENCE_MS
-from spark_connector.offsets import EARLIEST, LATEST, OffsetRange, Offsets, PartitionName, divide, share_of_limit
-from spark_connector.options import SourceOptions
-from spark_connector.patterns import takes
-from spark_connector.planning import partitions_to_read, resolve, wait_for_open_transactions
-from spark_connector.reading import DELETED, DataLossError, not_read
-from spark_connector.waiting import logger
+from barnabas.spark_connector.client import Client, ClientError, UnknownTopicError
+from barnabas.spark_connector.connection import UNKNOWN_TOPIC_PATIENCE_MS
+from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetRange, Offsets, PartitionName, divide, share_of_limit
+from barnabas.spark_connector.options import SourceOptions
+from barnabas.spark_connector.patterns import takes
+from barnabas.spark_connector.planning import partitions_to_read, resolve, wait_for_open_transactions
+from barnabas.spark_connector.reading import DELETED, DataLossError, not_read
+from barnabas.spark_connector.waiting import logger
 
 NOT_THE_SAME = "records of the topic that was deleted are lost as far as they were not read"
 

@@ -40,9 +40,9 @@ from kafka.protocol.producer import (
     TxnOffsetCommitResponse,
 )
 
-from protocol.errors import Code
-from protocol.records import CRC_START, HEADER, HEADER_SIZE, MAGIC, add_sequence, read_header
-from spark_connector.connection import (
+from barnabas.protocol.errors import Code
+from barnabas.protocol.records import CRC_START, HEADER, HEADER_SIZE, MAGIC, add_sequence, read_header
+from barnabas.spark_connector.connection import (
     PASSING,
     UNKNOWN_TOPIC_PATIENCE_MS,
     Address,
@@ -56,10 +56,10 @@ from spark_connector.connection import (
     metadata,
     spoken,
 )
-from spark_connector.offsets import PartitionName
-from spark_connector.options import ClientOptions
-from spark_connector.recognition import Committed, note_of
-from spark_connector.spool import EncodedBatch
+from barnabas.spark_connector.offsets import PartitionName
+from barnabas.spark_connector.options import ClientOptions
+from barnabas.spark_connector.recognition import Committed, note_of
+from barnabas.spark_connector.spool import EncodedBatch
 
 ALL_REPLICAS = -1  # as acks
 GROUP, TRANSACTION = 0, 1  # kinds of coordinators

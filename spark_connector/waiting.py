@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from spark_connector.offsets import PartitionName
-from spark_connector.options import OpenTransactions
+from barnabas.spark_connector.offsets import PartitionName
+from barnabas.spark_connector.options import OpenTransactions
 
-logger = logging.getLogger("spark_connector")
+logger = logging.getLogger("barnabas.spark")
 
 STEP_S = 0.1  # between two looks
 REMINDER_S = 10.0

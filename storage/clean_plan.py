@@ -11,16 +11,16 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.cleaner import CleanJob
-from storage.log_config import NEVER_MS
-from storage.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
-from storage.segment import HIGHEST_RELATIVE_OFFSET
-from storage.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
+from barnabas.storage.cleaner import CleanJob
+from barnabas.storage.log_config import NEVER_MS
+from barnabas.storage.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
+from barnabas.storage.segment import HIGHEST_RELATIVE_OFFSET
+from barnabas.storage.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 
 if TYPE_CHECKING:
-    from storage.log import Log
-    from storage.segment import Segment
-    from storage.txn_index import AbortedEntry
+    from barnabas.storage.log import Log
+    from barnabas.storage.segment import Segment
+    from barnabas.storage.txn_index import AbortedEntry
 
 _SMALLEST_BATCH = 61
 

@@ -29,9 +29,9 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from protocol.compression import Levels, compress, decompress
-from protocol.errors import KafkaError
-from protocol.records import (
+from barnabas.protocol.compression import Levels, compress, decompress
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.records import (
     CODEC_MASK,
     CRC_START,
     DELETE_HORIZON,
@@ -45,9 +45,9 @@ from protocol.records import (
     encode_varint,
     read_header,
 )
-from storage.disk import Disk, File
-from storage.offset_index import OffsetIndex
-from storage.segment import (
+from barnabas.storage.disk import Disk, File
+from barnabas.storage.offset_index import OffsetIndex
+from barnabas.storage.segment import (
     CLEANED_SUFFIX,
     HIGHEST_RELATIVE_OFFSET,
     INDEX_SUFFIX,
@@ -58,8 +58,8 @@ from storage.segment import (
     CorruptLog,
     offset_name,
 )
-from storage.time_index import TimeIndex
-from storage.txn_index import AbortedEntry, TxnIndex
+from barnabas.storage.time_index import TimeIndex
+from barnabas.storage.txn_index import AbortedEntry, TxnIndex
 
 KEY_BYTES = 200  # what a key costs in the map: its bytes or hash, its offset, its share of the table
 _LONGEST_KEY, _HASH_SIZE = 32, 33  # a hash is longer than any key that stands for itself, so the two are never mistaken

@@ -48,9 +48,9 @@ from typing import NamedTuple
 import msgpack
 from crc32c import crc32c
 
-from storage.checkpoints import PARTITION_METADATA_NAME, CorruptCheckpoint, decode_partition_metadata
-from storage.disk import DirectorySync, Disk, File, Syncable
-from storage.segment import LOG_SUFFIX, CorruptLog, offset_name
+from barnabas.storage.checkpoints import PARTITION_METADATA_NAME, CorruptCheckpoint, decode_partition_metadata
+from barnabas.storage.disk import DirectorySync, Disk, File, Syncable
+from barnabas.storage.segment import LOG_SUFFIX, CorruptLog, offset_name
 
 _NAME = re.compile(r"barnabas-flush-(\d{10})\.journal")
 _OLD_FRAME = struct.Struct(">II")

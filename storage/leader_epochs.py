@@ -13,8 +13,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from itertools import pairwise
 
-from storage.checkpoints import LEADER_EPOCH_NAME, decode_epochs, encode_epochs
-from storage.disk import Disk
+from barnabas.storage.checkpoints import LEADER_EPOCH_NAME, decode_epochs, encode_epochs
+from barnabas.storage.disk import Disk
 
 UNDEFINED = (-1, -1)
 

@@ -24,9 +24,9 @@ from zlib import crc32
 
 from crc32c import crc32c
 
-from protocol.compression import decompress
-from protocol.errors import Code, KafkaError
-from protocol.records import (
+from barnabas.protocol.compression import decompress
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.records import (
     CONTROL,
     HEADER,
     HEADER_SIZE,
@@ -38,13 +38,13 @@ from protocol.records import (
     decode_marker,
     encode_marker,
 )
-from protocol.wall_clock import WallClock
-from storage.checkpoints import LEADER_EPOCH_NAME, MANIFEST_NAME, Manifest, SegmentNote, encode_epochs
-from storage.disk import DirectorySync, Disk, File, Syncable, is_want_of_room
-from storage.flush_journal import JournalEntry
-from storage.leader_epochs import LeaderEpochs
-from storage.log_config import LogConfig
-from storage.producer_state import (
+from barnabas.protocol.wall_clock import WallClock
+from barnabas.storage.checkpoints import LEADER_EPOCH_NAME, MANIFEST_NAME, Manifest, SegmentNote, encode_epochs
+from barnabas.storage.disk import DirectorySync, Disk, File, Syncable, is_want_of_room
+from barnabas.storage.flush_journal import JournalEntry
+from barnabas.storage.leader_epochs import LeaderEpochs
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.producer_state import (
     REMEMBERED_BATCHES,
     BatchMeta,
     CompletedTxn,
@@ -52,8 +52,8 @@ from storage.producer_state import (
     ProducerEntry,
     ProducerStateManager,
 )
-from storage.record_walk import first_at_time
-from storage.segment import (
+from barnabas.storage.record_walk import first_at_time
+from barnabas.storage.segment import (
     DELETED_SUFFIX,
     HIGHEST_RELATIVE_OFFSET,
     INDEX_SUFFIXES,
@@ -65,8 +65,8 @@ from storage.segment import (
     Segment,
     offset_name,
 )
-from storage.txn_index import AbortedEntry, AbortedTxn, TxnIndex
-from storage.validate import AppendRefused, Checked, Rules, check_client_batch, with_append_time
+from barnabas.storage.txn_index import AbortedEntry, AbortedTxn, TxnIndex
+from barnabas.storage.validate import AppendRefused, Checked, Rules, check_client_batch, with_append_time
 
 KEPT_SNAPSHOTS = 2
 NO_LEADER_EPOCH = -1
@@ -930,7 +930,7 @@ class Log:
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Let go of the segments that retention no longer keeps; gives how many."""
-        from storage.retention import expired_segments
+        from barnabas.storage.retention import expired_segments
 
         expired = expired_segments(self, self.wall.at(now_ms))
         return self._delete_segments(expired, now_ms) if expired else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.compression import DEFAULT_LEVELS, Levels
+from barnabas.protocol.compression import DEFAULT_LEVELS, Levels
 
 NEVER_MS = 2**63 - 1
 DAY_MS = 24 * 3600 * 1000

@@ -27,8 +27,8 @@ from typing import Protocol
 
 from crc32c import crc32c
 
-from protocol.wall_clock import WallClock
-from storage.checkpoints import (
+from barnabas.protocol.wall_clock import WallClock
+from barnabas.storage.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEAN_SHUTDOWN_NAME,
     LOCK_NAME,
@@ -46,14 +46,14 @@ from storage.checkpoints import (
     encode_partition_metadata,
     encode_properties,
 )
-from storage.disk import Disk, Lock, Syncable, is_want_of_room
-from storage.flush_journal import FlushJournal, JournalDecision, Redo
-from storage.leader_epochs import LeaderEpochs
-from storage.log import Log, Trash
-from storage.log_config import LogConfig
-from storage.producer_state import ProducerStateManager
-from storage.recovery import load_log
-from storage.segment import LOG_SUFFIX, CorruptLog, IndexCache, Segment
+from barnabas.storage.disk import Disk, Lock, Syncable, is_want_of_room
+from barnabas.storage.flush_journal import FlushJournal, JournalDecision, Redo
+from barnabas.storage.leader_epochs import LeaderEpochs
+from barnabas.storage.log import Log, Trash
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.producer_state import ProducerStateManager
+from barnabas.storage.recovery import load_log
+from barnabas.storage.segment import LOG_SUFFIX, CorruptLog, IndexCache, Segment
 
 _DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)")
 _GOING = re.compile(r".+\.[0-9a-f]{32}-delete")

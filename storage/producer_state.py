@@ -27,8 +27,8 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from protocol.errors import Code, KafkaError
-from protocol.records import MAX_SEQUENCE, NO_PRODUCER_EPOCH, NO_SEQUENCE
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.records import MAX_SEQUENCE, NO_PRODUCER_EPOCH, NO_SEQUENCE
 
 REMEMBERED_BATCHES = 5
 SNAPSHOT_VERSION = 1

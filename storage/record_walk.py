@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from protocol.errors import Code, KafkaError
-from protocol.records import decode_varint
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.records import decode_varint
 
 Body = bytes | bytearray | memoryview
 

@@ -25,9 +25,9 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from protocol.errors import KafkaError
-from protocol.records import CRC_START, HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, read_header
-from storage.checkpoints import (
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.records import CRC_START, HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, read_header
+from barnabas.storage.checkpoints import (
     LEADER_EPOCH_NAME,
     MANIFEST_NAME,
     NO_TOPIC_ID,
@@ -38,13 +38,13 @@ from storage.checkpoints import (
     encode_epochs,
     encode_partition_metadata,
 )
-from storage.disk import Disk
-from storage.flush_journal import Redo
-from storage.leader_epochs import LeaderEpochs
-from storage.log import UNREAD_BATCH_BYTES, Log, Trash, aborted_entry, replay_batch
-from storage.log_config import LogConfig
-from storage.producer_state import CorruptSnapshot, ProducerStateManager
-from storage.segment import (
+from barnabas.storage.disk import Disk
+from barnabas.storage.flush_journal import Redo
+from barnabas.storage.leader_epochs import LeaderEpochs
+from barnabas.storage.log import UNREAD_BATCH_BYTES, Log, Trash, aborted_entry, replay_batch
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.producer_state import CorruptSnapshot, ProducerStateManager
+from barnabas.storage.segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     HIGHEST_RELATIVE_OFFSET,
@@ -57,7 +57,7 @@ from storage.segment import (
     Segment,
     offset_name,
 )
-from storage.segment_swap import complete_swaps
+from barnabas.storage.segment_swap import complete_swaps
 
 _READ_BYTES = 1 << 20
 _SEARCH_BYTES = 64 << 20  # how far behind a bad batch a good one is looked for

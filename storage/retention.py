@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from storage.log import Log
-    from storage.segment import Segment
+    from barnabas.storage.log import Log
+    from barnabas.storage.segment import Segment
 
 
 def expired_segments(log: Log, wall_ms: int) -> list[Segment]:

@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
 
-from protocol.records import HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, read_header
-from storage.disk import Disk, File
-from storage.offset_index import NO_ENTRY, OffsetIndex
-from storage.time_index import TimeIndex
-from storage.txn_index import AbortedEntry, TxnIndex, encode_entry
+from barnabas.protocol.records import HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, read_header
+from barnabas.storage.disk import Disk, File
+from barnabas.storage.offset_index import NO_ENTRY, OffsetIndex
+from barnabas.storage.time_index import TimeIndex
+from barnabas.storage.txn_index import AbortedEntry, TxnIndex, encode_entry
 
 if TYPE_CHECKING:
-    from storage.checkpoints import Manifest, SegmentNote
+    from barnabas.storage.checkpoints import Manifest, SegmentNote
 
 LOG_SUFFIX, INDEX_SUFFIX, TIME_SUFFIX, TXN_SUFFIX, SNAPSHOT_SUFFIX = ".log", ".index", ".timeindex", ".txnindex", ".snapshot"
 DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX = ".deleted", ".cleaned", ".swap"

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
-from protocol.records import HEADER_SIZE, read_header
-from storage.checkpoints import MANIFEST_NAME, CorruptCheckpoint, Manifest, SegmentNote
-from storage.cleaner import CleanedSegment, cleaned_path, discard
-from storage.segment import (
+from barnabas.protocol.records import HEADER_SIZE, read_header
+from barnabas.storage.checkpoints import MANIFEST_NAME, CorruptCheckpoint, Manifest, SegmentNote
+from barnabas.storage.cleaner import CleanedSegment, cleaned_path, discard
+from barnabas.storage.segment import (
     INDEX_SUFFIXES,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
@@ -35,11 +35,11 @@ from storage.segment import (
     Segment,
     offset_name,
 )
-from storage.time_index import TimeIndex
+from barnabas.storage.time_index import TimeIndex
 
 if TYPE_CHECKING:
-    from storage.disk import Disk
-    from storage.log import Log
+    from barnabas.storage.disk import Disk
+    from barnabas.storage.log import Log
 
 _LOG_LAST = (*INDEX_SUFFIXES, LOG_SUFFIX)
 

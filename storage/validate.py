@@ -26,9 +26,9 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from protocol.compression import Levels, TooLargeError, compress, decompress_to_memory
-from protocol.errors import Code, KafkaError
-from protocol.records import (
+from barnabas.protocol.compression import Levels, TooLargeError, compress, decompress_to_memory
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.records import (
     CODEC_MASK,
     CONTROL,
     CRC_START,
@@ -41,8 +41,8 @@ from protocol.records import (
     TRANSACTIONAL,
     decode_varint,
 )
-from storage.log_config import NEVER_MS, LogConfig
-from storage.record_walk import RecordRefused, highest_time_delta
+from barnabas.storage.log_config import NEVER_MS, LogConfig
+from barnabas.storage.record_walk import RecordRefused, highest_time_delta
 
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 HIGHEST_CODEC = 4

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from broker.outbox import Context
-from protocol import messages
-from protocol.api_table import API_VERSIONS, APIS, BY_KEY
-from protocol.errors import Code
+from barnabas.broker.outbox import Context
+from barnabas.protocol import messages
+from barnabas.protocol.api_table import API_VERSIONS, APIS, BY_KEY
+from barnabas.protocol.errors import Code
 
 if TYPE_CHECKING:
-    from broker.core import Broker
+    from barnabas.broker.core import Broker
 
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 SOFTWARE_SINCE = 3

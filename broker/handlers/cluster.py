@@ -5,14 +5,14 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from broker.outbox import Context
-from broker.topic_names import check_topic_name
-from protocol import messages
-from protocol.errors import Code, KafkaError
+from barnabas.broker.outbox import Context
+from barnabas.broker.topic_names import check_topic_name
+from barnabas.protocol import messages
+from barnabas.protocol.errors import Code, KafkaError
 
 if TYPE_CHECKING:
-    from broker.core import Broker
-    from broker.metadata import Topic
+    from barnabas.broker.core import Broker
+    from barnabas.broker.metadata import Topic
 
 NO_ID = uuid.UUID(int=0)
 BROKERS, CONTROLLERS = 1, 2

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker import loggers
-from broker.client_metrics import check_client_metrics
-from broker.config import (
+from barnabas.broker import loggers
+from barnabas.broker.client_metrics import check_client_metrics
+from barnabas.broker.config import (
     ALL_BROKER_SETTINGS,
     TOPIC_SETTINGS,
     ConfigError,
@@ -27,15 +27,22 @@ from broker.config import (
     topic_setting_value,
     validate_topic_configs,
 )
-from broker.config_entries import ConfigEntry, broker_default_entries, broker_entries, client_metrics_entries, logger_entries, topic_entries
-from broker.outbox import Context
-from broker.topic_names import check_topic_name
-from protocol import messages
-from protocol.errors import Code, KafkaError
+from barnabas.broker.config_entries import (
+    ConfigEntry,
+    broker_default_entries,
+    broker_entries,
+    client_metrics_entries,
+    logger_entries,
+    topic_entries,
+)
+from barnabas.broker.outbox import Context
+from barnabas.broker.topic_names import check_topic_name
+from barnabas.protocol import messages
+from barnabas.protocol.errors import Code, KafkaError
 
 if TYPE_CHECKING:
-    from broker.core import Broker
-    from broker.metadata import Topic
+    from barnabas.broker.core import Broker
+    from barnabas.broker.metadata import Topic
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
 EVERY_BROKER = ""

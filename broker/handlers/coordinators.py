@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.outbox import Context
-from broker.shard_host import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from protocol import messages
-from protocol.errors import Code
+from barnabas.broker.outbox import Context
+from barnabas.broker.shard_host import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.protocol import messages
+from barnabas.protocol.errors import Code
 
 if TYPE_CHECKING:
-    from broker.core import Broker
+    from barnabas.broker.core import Broker
 
 GROUP, TRANSACTION = 0, 1
 BATCHED_SINCE = 4

@@ -5,17 +5,17 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from broker.fetch_sessions import FetchSession, FetchTarget, Planned, TopicKey
-from broker.outbox import PARKED, Context, Encoded
-from broker.purgatory import WaitingFetch
-from protocol.errors import Code, KafkaError
-from protocol.hot_responses import FETCH_TOPIC_IDS, FetchedPartition, Piece, encode_fetch
-from storage.log import NO_LEADER_EPOCH, Isolation
+from barnabas.broker.fetch_sessions import FetchSession, FetchTarget, Planned, TopicKey
+from barnabas.broker.outbox import PARKED, Context, Encoded
+from barnabas.broker.purgatory import WaitingFetch
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.hot_responses import FETCH_TOPIC_IDS, FetchedPartition, Piece, encode_fetch
+from barnabas.storage.log import NO_LEADER_EPOCH, Isolation
 
 if TYPE_CHECKING:
-    from broker.core import Broker
-    from storage.log import Log
-    from storage.txn_index import AbortedTxn
+    from barnabas.broker.core import Broker
+    from barnabas.storage.log import Log
+    from barnabas.storage.txn_index import AbortedTxn
 
 SESSIONS_SINCE = 7
 DIVERGING_SINCE = 12

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.outbox import Context
-from protocol import messages
-from protocol.errors import Code, KafkaError
+from barnabas.broker.outbox import Context
+from barnabas.protocol import messages
+from barnabas.protocol.errors import Code, KafkaError
 
 if TYPE_CHECKING:
-    from broker.core import Broker
+    from barnabas.broker.core import Broker
 
 
 def on_offset_for_leader_epoch(broker: Broker, request: Any, context: Context) -> Any:

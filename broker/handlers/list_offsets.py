@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.outbox import Context
-from protocol import messages
-from protocol.errors import Code, KafkaError
-from storage.log import Isolation
+from barnabas.broker.outbox import Context
+from barnabas.protocol import messages
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.storage.log import Isolation
 
 if TYPE_CHECKING:
-    from broker.core import Broker
-    from storage.log import Log
+    from barnabas.broker.core import Broker
+    from barnabas.storage.log import Log
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 KNOWN_SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING, Any
 
-from broker.outbox import Context
-from protocol import messages
-from protocol.errors import Code
+from barnabas.broker.outbox import Context
+from barnabas.protocol import messages
+from barnabas.protocol.errors import Code
 
 if TYPE_CHECKING:
-    from broker.core import Broker
-    from storage.log import Log
+    from barnabas.broker.core import Broker
+    from barnabas.storage.log import Log
 
 
 def on_describe_log_dirs(broker: Broker, request: Any, context: Context) -> Any:

@@ -7,15 +7,15 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from broker.metadata import INTERNAL_TOPICS, Topic
-from broker.outbox import Context, Encoded
-from broker.slices import MOST_PARTITIONS_AT_ONCE, Slices
-from broker.topic_names import TakenNames, check_topic_name
-from protocol.errors import Code, KafkaError
-from protocol.metadata_response import OPERATIONS_NOT_ASKED, MetadataTopic, encode_metadata
+from barnabas.broker.metadata import INTERNAL_TOPICS, Topic
+from barnabas.broker.outbox import Context, Encoded
+from barnabas.broker.slices import MOST_PARTITIONS_AT_ONCE, Slices
+from barnabas.broker.topic_names import TakenNames, check_topic_name
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.metadata_response import OPERATIONS_NOT_ASKED, MetadataTopic, encode_metadata
 
 if TYPE_CHECKING:
-    from broker.core import Broker
+    from barnabas.broker.core import Broker
 
 logger = logging.getLogger("barnabas.metadata")
 

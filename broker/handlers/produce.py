@@ -5,18 +5,18 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.outbox import NO_RESPONSE, PARKED, Context, Encoded, Work
-from broker.shard_host import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from protocol.errors import Code, KafkaError
-from protocol.hot_responses import ProducedPartition, encode_produce
-from protocol.records import HEADER_SIZE, TRANSACTIONAL
-from storage.disk import is_want_of_room
-from storage.log_config import NEVER_MS
-from storage.validate import AppendRefused, Checked, Rules, TakesLongError, check_client_batch
+from barnabas.broker.outbox import NO_RESPONSE, PARKED, Context, Encoded, Work
+from barnabas.broker.shard_host import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.hot_responses import ProducedPartition, encode_produce
+from barnabas.protocol.records import HEADER_SIZE, TRANSACTIONAL
+from barnabas.storage.disk import is_want_of_room
+from barnabas.storage.log_config import NEVER_MS
+from barnabas.storage.validate import AppendRefused, Checked, Rules, TakesLongError, check_client_batch
 
 if TYPE_CHECKING:
-    from broker.core import Broker
-    from storage.log import Log
+    from barnabas.broker.core import Broker
+    from barnabas.storage.log import Log
 
 INTERNAL_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 ZSTD_SINCE = 7

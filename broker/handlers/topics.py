@@ -7,17 +7,17 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from broker.config import ConfigError, validate_topic_configs
-from broker.config_entries import topic_entries
-from broker.metadata import INTERNAL_TOPICS, Topic
-from broker.outbox import Context, Encoded
-from broker.slices import MOST_PARTITIONS_AT_ONCE, Slices
-from broker.topic_names import CLUSTER_METADATA, TakenNames, check_topic_name
-from protocol import messages
-from protocol.errors import Code, KafkaError
+from barnabas.broker.config import ConfigError, validate_topic_configs
+from barnabas.broker.config_entries import topic_entries
+from barnabas.broker.metadata import INTERNAL_TOPICS, Topic
+from barnabas.broker.outbox import Context, Encoded
+from barnabas.broker.slices import MOST_PARTITIONS_AT_ONCE, Slices
+from barnabas.broker.topic_names import CLUSTER_METADATA, TakenNames, check_topic_name
+from barnabas.protocol import messages
+from barnabas.protocol.errors import Code, KafkaError
 
 if TYPE_CHECKING:
-    from broker.core import Broker
+    from barnabas.broker.core import Broker
 
 UNSET = -1
 NO_ID = uuid.UUID(int=0)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.outbox import PARKED, Context
-from broker.shard_host import OFFSETS_TOPIC
-from coordinator.shard import RequestContext, partition_for
-from coordinator.txn_state import MAX_PRODUCER_EPOCH
-from protocol import messages
-from protocol.errors import Code, KafkaError
+from barnabas.broker.outbox import PARKED, Context
+from barnabas.broker.shard_host import OFFSETS_TOPIC
+from barnabas.coordinator.shard import RequestContext, partition_for
+from barnabas.coordinator.txn_state import MAX_PRODUCER_EPOCH
+from barnabas.protocol import messages
+from barnabas.protocol.errors import Code, KafkaError
 
 if TYPE_CHECKING:
-    from broker.core import Broker
+    from barnabas.broker.core import Broker
 
 
 def _shard_context(context: Context) -> RequestContext:

@@ -23,8 +23,8 @@ from per_record import counted_per_record
 from pyspark.sql import functions as F
 from view_topics import COMPACTED, INPUT, make_topic
 
+from barnabas.spark_connector.session import MissingRequirementError
 from pyspark_barnabas import local_session
-from spark_connector.session import MissingRequirementError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

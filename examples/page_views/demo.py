@@ -19,7 +19,7 @@ from produce_views import an_event, send
 from view_topics import COMPACTED, INPUT, Found, committed_in, make_topic
 
 from barnabas import BrokerProcess
-from spark_connector.session import MissingRequirementError
+from barnabas.spark_connector.session import MissingRequirementError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,10 +7,10 @@ import struct
 from collections.abc import Callable
 
 from barnabas import BrokerProcess
+from barnabas.protocol import messages
+from barnabas.protocol.errors import Code
+from barnabas.protocol.records import NewRecord, encode_batch
 from bench.common import create_topic
-from protocol import messages
-from protocol.errors import Code
-from protocol.records import NewRecord, encode_batch
 
 TIME_MS = 1_700_000_000_000
 

@@ -34,7 +34,7 @@ from helpers.e2e_wire import Wire
 from sim import wire
 
 from barnabas import BrokerProcess
-from protocol.records import NewRecord, encode_batch
+from barnabas.protocol.records import NewRecord, encode_batch
 
 pytestmark = pytest.mark.e2e
 
@@ -174,7 +174,7 @@ def test_offsets_in_an_open_transaction_stay_out_of_sight_and_come_with_its_comm
 
 
 def _offset_fetch_topic(name: str) -> object:
-    from protocol import messages
+    from barnabas.protocol import messages
 
     return messages.message_class("consumer", "OffsetFetchRequest").OffsetFetchRequestTopic(name=name, partition_indexes=[0])
 

@@ -13,7 +13,7 @@ import pytest
 from helpers.e2e_clients import consumer, create_topic, eventually, send_all, wait_until_ready
 
 from barnabas import BrokerProcess
-from storage.log_manager import BOOT_ID_NAME
+from barnabas.storage.log_manager import BOOT_ID_NAME
 
 pytestmark = pytest.mark.e2e
 

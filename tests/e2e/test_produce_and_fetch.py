@@ -12,7 +12,7 @@ from helpers.e2e_clients import LIBRARIES, PATIENCE_S, consumer, create_topic, e
 from helpers.e2e_wire import Wire
 
 from barnabas import BrokerProcess
-from protocol.records import records_of
+from barnabas.protocol.records import records_of
 
 pytestmark = pytest.mark.e2e
 
@@ -140,7 +140,7 @@ def test_offsets_for_times(servers: str) -> None:
     reader.close()
 
 
-@pytest.mark.skipif(importlib.util.find_spec("storage.cleaner") is None, reason="there is no log cleaner")
+@pytest.mark.skipif(importlib.util.find_spec("barnabas.storage.cleaner") is None, reason="there is no log cleaner")
 def test_compacted_topics_keep_each_keys_last_record() -> None:
     """The cleaner itself, with segments small enough that there is something to clean."""
     settings = {"log.cleaner.backoff.ms": "100"}

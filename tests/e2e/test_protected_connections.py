@@ -16,13 +16,13 @@ from helpers.e2e_clients import unique
 from helpers.guarded_listener import TLS_FILES, GuardedListener, SaslServer, server_context
 
 from barnabas import BrokerProcess
-from protocol.records import NewRecord, encode_batch
-from spark_connector.client import Client, ClientError
-from spark_connector.options import ClientOptions, parse_source_options
-from spark_connector.planning import plan
-from spark_connector.publishing import Publisher, PublishSettings
-from spark_connector.reading import read_range
-from spark_connector.spool import EncodedBatch
+from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.spark_connector.client import Client, ClientError
+from barnabas.spark_connector.options import ClientOptions, parse_source_options
+from barnabas.spark_connector.planning import plan
+from barnabas.spark_connector.publishing import Publisher, PublishSettings
+from barnabas.spark_connector.reading import read_range
+from barnabas.spark_connector.spool import EncodedBatch
 
 pytestmark = pytest.mark.e2e
 
@@ -171,7 +171,7 @@ def test_connections_are_changed_before_their_login_ends(listener: GuardedListen
     """The listener ends what is used after the lifetime. Both sides have one clock, that goes on from batch to batch."""
     now_s = 0.0
     monkeypatch.setattr(listener, "now_s", lambda: now_s)
-    monkeypatch.setattr("spark_connector.connection.time", SimpleNamespace(monotonic=lambda: now_s))
+    monkeypatch.setattr("barnabas.spark_connector.connection.time", SimpleNamespace(monotonic=lambda: now_s))
     sasl = SaslServer("PLAIN", {"alice": PASSWORD}, session_lifetime_ms=1000)
     guard(listener, sasl=sasl)
     topic, name = unique("relogin"), unique("query")

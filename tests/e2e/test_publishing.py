@@ -47,12 +47,12 @@ from helpers.kafka_proxy import (
 from helpers.ports import refusing_port
 
 from barnabas import BrokerProcess
-from protocol.errors import Code
-from protocol.records import NewRecord, encode_batch
-from spark_connector.connection import ClientError
-from spark_connector.options import ClientOptions
-from spark_connector.publishing import Publication, Publisher, PublishError, PublishSettings, publish
-from spark_connector.spool import EncodedBatch
+from barnabas.protocol.errors import Code
+from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.spark_connector.connection import ClientError
+from barnabas.spark_connector.options import ClientOptions
+from barnabas.spark_connector.publishing import Publication, Publisher, PublishError, PublishSettings, publish
+from barnabas.spark_connector.spool import EncodedBatch
 
 pytestmark = pytest.mark.e2e
 
@@ -131,7 +131,7 @@ def test_a_topic_is_made_as_for_any_producer(broker: BrokerProcess, servers: str
 
 
 def test_where_topics_are_not_made_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_connector.transactions.UNKNOWN_TOPIC_PATIENCE_MS", 200)
+    monkeypatch.setattr("barnabas.spark_connector.transactions.UNKNOWN_TOPIC_PATIENCE_MS", 200)
     with BrokerProcess(settings={"auto.create.topics.enable": "false"}) as broker:
         topic = create_topic(broker.bootstrap_servers, "there")
         name = unique("query")

@@ -20,8 +20,8 @@ from helpers.e2e_wire import Wire
 from sim import wire
 
 from barnabas import BrokerProcess
-from protocol import messages
-from protocol.errors import Code
+from barnabas.protocol import messages
+from barnabas.protocol.errors import Code
 
 pytestmark = pytest.mark.e2e
 

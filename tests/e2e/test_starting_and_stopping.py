@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def barnabas(*arguments: str, timeout_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""
     return subprocess.run(
-        [sys.executable, "-P", "-m", "broker.main", *arguments],
+        [sys.executable, "-P", "-m", "barnabas.broker.main", *arguments],
         capture_output=True, text=True, timeout=timeout_s, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
 
@@ -177,7 +177,7 @@ def test_the_working_directory_does_not_shadow_its_modules(tmp_path: Path) -> No
     (tmp_path / "storage").mkdir()
     (tmp_path / "storage" / "__init__.py").write_text("raise RuntimeError('the wrong storage')\n")
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "broker.main", "start", "--port", "0", "--data-dir", str(tmp_path / "data")],
+        [sys.executable, "-P", "-m", "barnabas.broker.main", "start", "--port", "0", "--data-dir", str(tmp_path / "data")],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
     ) as process:  # fmt: skip
         assert process.stdout is not None

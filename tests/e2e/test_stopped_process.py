@@ -16,7 +16,7 @@ from helpers.e2e_wire import Wire
 from sim import wire
 
 from barnabas import BrokerProcess
-from protocol.records import NewRecord, encode_batch
+from barnabas.protocol.records import NewRecord, encode_batch
 
 pytestmark = pytest.mark.e2e
 

@@ -38,7 +38,7 @@ SETTINGS = {
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     """Workers find the example by PYTHONPATH."""
-    from spark_connector.session import MissingRequirementError, local_session, prepare
+    from barnabas.spark_connector.session import MissingRequirementError, local_session, prepare
 
     try:
         prepare()

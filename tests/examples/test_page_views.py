@@ -36,7 +36,7 @@ from produce_views import Event, an_event, random_events, send  # noqa: E402
 from pyspark.sql import Row  # noqa: E402
 from view_topics import COMPACTED, committed_in, make_topic  # noqa: E402
 
-from spark_connector.session import MissingRequirementError  # noqa: E402
+from barnabas.spark_connector.session import MissingRequirementError  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,10 +7,10 @@ import uuid
 from random import Random
 from typing import Any, NamedTuple
 
+from barnabas.protocol import messages
+from barnabas.protocol.api_table import Api
+from barnabas.protocol.records import CRC_START, NewRecord, computed_crc, encode_batch
 from fuzz.reading import BOUNDS, NUMBERS
-from protocol import messages
-from protocol.api_table import Api
-from protocol.records import CRC_START, NewRecord, computed_crc, encode_batch
 
 BASE_TOPICS = {"plain": 3, "compacted": 1, "transactional": 2, "small-segments": 1}
 OTHER_TOPICS = ("new-0", "new-1", "new-2", "__consumer_offsets", "__transaction_state", "missing", "", "a/b", "x" * 250)

@@ -11,8 +11,8 @@ import uuid
 from enum import Enum
 from typing import Any, NamedTuple
 
-from protocol import messages
-from protocol.api_table import API_VERSIONS, BY_KEY, Api
+from barnabas.protocol import messages
+from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, Api
 
 PRODUCE = 0
 _NUMBERS = {"int8": "b", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q", "float64": "d"}

@@ -17,16 +17,16 @@ from typing import Any
 
 from helpers.admin_host import HOST, NOW_MS, PORT, CountedIds
 
-from broker.config import BrokerConfig
-from broker.core import Broker
-from broker.opening import open_broker
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.core import Broker
+from barnabas.broker.opening import open_broker
+from barnabas.protocol import messages
+from barnabas.protocol.api_table import APIS, BY_KEY
+from barnabas.protocol.framing import response_has_tagged_header
+from barnabas.protocol.hot_responses import Piece
+from barnabas.storage.log import Log, Slice
 from fuzz.making import BASE_TOPICS, Knowledge, Maker, Producer, mutated
 from fuzz.reading import PRODUCE, Reading, Verdict, read
-from protocol import messages
-from protocol.api_table import APIS, BY_KEY
-from protocol.framing import response_has_tagged_header
-from protocol.hot_responses import Piece
-from storage.log import Log, Slice
 
 CONNECTIONS = 12
 MOST_PARTITIONS = 60

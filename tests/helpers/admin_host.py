@@ -8,12 +8,12 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from broker.config import BrokerConfig
-from broker.core import Broker
-from broker.opening import open_broker
-from protocol import messages
-from protocol.api_table import BY_KEY
-from protocol.framing import response_has_tagged_header
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.core import Broker
+from barnabas.broker.opening import open_broker
+from barnabas.protocol import messages
+from barnabas.protocol.api_table import BY_KEY
+from barnabas.protocol.framing import response_has_tagged_header
 
 NOW_MS = 1_700_000_000_000
 NODE_ID = 7

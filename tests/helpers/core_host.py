@@ -6,15 +6,15 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from broker.config import BrokerConfig
-from broker.opening import open_broker
-from broker.outbox import FlushJob, Work
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.opening import open_broker
+from barnabas.broker.outbox import FlushJob, Work
+from barnabas.protocol import messages
+from barnabas.protocol.api_table import BY_KEY
+from barnabas.protocol.framing import response_has_tagged_header
+from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.storage.log import Slice
 from helpers.admin_host import HOST, NOW_MS, PORT, CountedIds
-from protocol import messages
-from protocol.api_table import BY_KEY
-from protocol.framing import response_has_tagged_header
-from protocol.records import NewRecord, encode_batch
-from storage.log import Slice
 
 SETTINGS = {"node.id": "1", "offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
 

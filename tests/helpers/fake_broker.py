@@ -50,8 +50,8 @@ from kafka.protocol.producer import (
     TxnOffsetCommitResponse,
 )
 
-from protocol.errors import Code
-from protocol.records import Record, add_sequence, computed_crc, read_header, records_of
+from barnabas.protocol.errors import Code
+from barnabas.protocol.records import Record, add_sequence, computed_crc, read_header, records_of
 
 SPEAKS = {
     FetchRequest.API_KEY: (FetchRequest, 4, 11),

@@ -10,11 +10,11 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from coordinator.classic_group import GroupSettings
-from coordinator.group_shard import GroupShard
-from coordinator.shard import RequestContext, Result, partition_for
-from protocol import messages
-from protocol.wall_clock import WallClock
+from barnabas.coordinator.classic_group import GroupSettings
+from barnabas.coordinator.group_shard import GroupShard
+from barnabas.coordinator.shard import RequestContext, Result, partition_for
+from barnabas.protocol import messages
+from barnabas.protocol.wall_clock import WallClock
 
 TOPICS = {"t": 3, "u": 1, "v": 1}
 EVENTS = {

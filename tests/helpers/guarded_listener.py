@@ -25,7 +25,7 @@ from types import TracebackType
 
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest, SaslHandshakeResponse
 
-from protocol.errors import Code
+from barnabas.protocol.errors import Code
 
 TLS_FILES = Path(__file__).parent.parent / "fixtures" / "tls"
 API_VERSIONS = 18

@@ -21,17 +21,17 @@ from typing import Any, NamedTuple
 
 from sim.disk import Directory, SimDisk
 
-from broker.config import BrokerConfig
-from broker.core import Broker
-from broker.opening import open_broker
-from coordinator.shard import CoordinatorRecord, Result, partition_for
-from coordinator.txn_records import encode_key, encode_value
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.core import Broker
+from barnabas.broker.opening import open_broker
+from barnabas.coordinator.shard import CoordinatorRecord, Result, partition_for
+from barnabas.coordinator.txn_records import encode_key, encode_value
+from barnabas.protocol import messages
+from barnabas.protocol.api_table import BY_KEY
+from barnabas.protocol.framing import response_has_tagged_header
+from barnabas.protocol.records import NewRecord, batches_in, decode_marker, encode_batch, records_of
+from barnabas.storage.log import Slice
 from helpers.admin_host import NOW_MS, CountedIds, creatable
-from protocol import messages
-from protocol.api_table import BY_KEY
-from protocol.framing import response_has_tagged_header
-from protocol.records import NewRecord, batches_in, decode_marker, encode_batch, records_of
-from storage.log import Slice
 
 DATA_DIR = "/data"
 READER = 90  # the connection over which the helper itself asks

@@ -78,8 +78,8 @@ def main(text: str) -> int:
 
 
 def session_of(query: Query) -> Any:
+    from barnabas.spark_connector.session import local_session, prepare
     from helpers.spark_faults import FaultySource
-    from spark_connector.session import local_session, prepare
 
     settings = {
         "spark.driver.host": "127.0.0.1",

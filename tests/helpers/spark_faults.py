@@ -23,8 +23,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
-from spark_connector.sink import BATCH_ID, BatchMessage, StreamWriter
-from spark_connector.source import BarnabasSource
+from barnabas.spark_connector.sink import BATCH_ID, BatchMessage, StreamWriter
+from barnabas.spark_connector.source import BarnabasSource
 
 
 class FaultyWriter(StreamWriter):

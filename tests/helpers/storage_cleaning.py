@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from barnabas.protocol.records import BatchHeader, records_of
+from barnabas.storage.clean_plan import Dirt, assess, plan
+from barnabas.storage.cleaner import CleanJob, CleanResult, clean
+from barnabas.storage.disk import Disk
+from barnabas.storage.log import Log
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_manager import LogManager
+from barnabas.storage.segment_swap import swap_in
 from helpers.storage_logs import NOW_MS, batch
-from protocol.records import BatchHeader, records_of
-from storage.clean_plan import Dirt, assess, plan
-from storage.cleaner import CleanJob, CleanResult, clean
-from storage.disk import Disk
-from storage.log import Log
-from storage.log_config import LogConfig
-from storage.log_manager import LogManager
-from storage.segment_swap import swap_in
 
 COMPACTED = LogConfig(
     cleanup_policy=frozenset({"compact"}), segment_bytes=100, min_cleanable_dirty_ratio=0.0, delete_retention_ms=0, retention_ms=-1

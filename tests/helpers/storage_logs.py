@@ -9,12 +9,12 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from protocol.compression import compress
-from protocol.records import NewRecord, batches_in, encode_batch, encode_record, records_of
-from storage.disk import Disk, OsDisk
-from storage.log import FetchData, Isolation, Log
-from storage.log_config import LogConfig
-from storage.log_manager import BOOT_ID_NAME, LogManager, LogManagerConfig
+from barnabas.protocol.compression import compress
+from barnabas.protocol.records import NewRecord, batches_in, encode_batch, encode_record, records_of
+from barnabas.storage.disk import Disk, OsDisk
+from barnabas.storage.log import FetchData, Isolation, Log
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_manager import BOOT_ID_NAME, LogManager, LogManagerConfig
 
 NOW_MS = 1_700_000_100_000
 SECOND_MS = 1_700_000_000_000

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from coordinator.producer_ids import ProducerIdAllocator
-from coordinator.shard import RequestContext, Result, WriteMarkers, partition_for
-from coordinator.txn_shard import TxnSettings, TxnShard
-from protocol import messages
-from protocol.wall_clock import WallClock
+from barnabas.coordinator.producer_ids import ProducerIdAllocator
+from barnabas.coordinator.shard import RequestContext, Result, WriteMarkers, partition_for
+from barnabas.coordinator.txn_shard import TxnSettings, TxnShard
+from barnabas.protocol import messages
+from barnabas.protocol.wall_clock import WallClock
 
 TOPICS = {"t": 3, "u": 1}
 EVENTS: dict[str, tuple[str, str]] = {

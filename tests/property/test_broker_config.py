@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.config import BROKER_SETTINGS, TOPIC_SETTINGS, ConfigError, Kind, Setting, read_properties
+from barnabas.broker.config import BROKER_SETTINGS, TOPIC_SETTINGS, ConfigError, Kind, Setting, read_properties
 
 SETTINGS = [*TOPIC_SETTINGS.values(), *BROKER_SETTINGS.values()]
 WHOLE = [setting for setting in SETTINGS if setting.kind in (Kind.INT, Kind.SHORT, Kind.LONG)]

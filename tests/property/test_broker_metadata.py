@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sim.disk import Crash, SimDisk
 
-from broker import metadata as module
-from broker.metadata import ClusterMetadata, JournalError
+from barnabas.broker import metadata as module
+from barnabas.broker.metadata import ClusterMetadata, JournalError
 
 PATH = "/data/journal"
 NAMES = ("a", "b.c", "__consumer_offsets", "lang" * 40)

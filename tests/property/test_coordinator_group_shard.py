@@ -13,9 +13,9 @@ from helpers.group_host import GroupHost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.classic_group import GroupSettings
-from coordinator.group_records import GroupKey, OffsetKey, decode_group, decode_key, decode_offset
-from protocol.errors import Code
+from barnabas.coordinator.classic_group import GroupSettings
+from barnabas.coordinator.group_records import GroupKey, OffsetKey, decode_group, decode_key, decode_offset
+from barnabas.protocol.errors import Code
 
 GROUPS = ("a", "b")
 INSTANCES = (None, None, None, "i", "j")

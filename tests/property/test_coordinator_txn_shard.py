@@ -13,11 +13,11 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from coordinator.shard import partition_for
-from coordinator.txn_records import decode_key, decode_value, encode_key, encode_value
-from coordinator.txn_shard import OFFSETS_TOPIC, TxnSettings
-from coordinator.txn_state import TransactionMetadata, TransactionState
-from protocol import messages
+from barnabas.coordinator.shard import partition_for
+from barnabas.coordinator.txn_records import decode_key, decode_value, encode_key, encode_value
+from barnabas.coordinator.txn_shard import OFFSETS_TOPIC, TxnSettings
+from barnabas.coordinator.txn_state import TransactionMetadata, TransactionState
+from barnabas.protocol import messages
 
 TXNS = ("one", "two", "three")
 PARTITIONS = (("t", 0), ("t", 1), ("t", 2), ("u", 0))

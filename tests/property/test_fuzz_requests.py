@@ -23,9 +23,9 @@ from helpers.scratch import scratch_directory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol import messages
-from protocol.api_table import APIS, Api
-from protocol.records import NewRecord, encode_batch
+from barnabas.protocol import messages
+from barnabas.protocol.api_table import APIS, Api
+from barnabas.protocol.records import NewRecord, encode_batch
 
 VERSIONS = [(api, version) for api in APIS for version in range(api.min_version, api.max_version + 1)]
 PRODUCE, FETCH, METADATA, OFFSET_COMMIT, TXN_OFFSET_COMMIT, WRITE_TXN_MARKERS, ALTER_CONFIGS = 0, 1, 3, 8, 28, 27, 33

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import messages
-from protocol.api_table import APIS, Api
-from protocol.errors import ProtocolViolation
-from protocol.framing import KEPT_BYTES, SCARCE_BYTES, SHARED_BYTES, SMALL_BYTES, FrameBuffer, ReceiveMemory, read_request_header
+from barnabas.protocol import messages
+from barnabas.protocol.api_table import APIS, Api
+from barnabas.protocol.errors import ProtocolViolation
+from barnabas.protocol.framing import KEPT_BYTES, SCARCE_BYTES, SHARED_BYTES, SMALL_BYTES, FrameBuffer, ReceiveMemory, read_request_header
 
 frames = st.lists(st.binary(min_size=1, max_size=300) | st.integers(1, 3 * SHARED_BYTES).map(bytes), max_size=12)
 

@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import messages
-from protocol.hot_responses import FetchedPartition, ProducedPartition, encode_fetch, encode_produce
+from barnabas.protocol import messages
+from barnabas.protocol.hot_responses import FetchedPartition, ProducedPartition, encode_fetch, encode_produce
 
 int16 = st.integers(-1, 2**15 - 1)
 int32 = st.integers(-1, 2**31 - 1)

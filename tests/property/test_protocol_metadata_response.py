@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import messages
-from protocol.errors import Code
-from protocol.metadata_response import OPERATIONS_NOT_ASKED, MetadataTopic, encode_metadata
+from barnabas.protocol import messages
+from barnabas.protocol.errors import Code
+from barnabas.protocol.metadata_response import OPERATIONS_NOT_ASKED, MetadataTopic, encode_metadata
 
 int32 = st.integers(0, 2**31 - 1)
 names = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=200)

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
 
-from protocol.compression import Codec
-from protocol.records import HEADER_SIZE, NO_PRODUCER_ID, Record, computed_crc, read_header, records_of
-from spark_connector.encoding import Encoder
-from spark_connector.spool import EncodedBatch, from_message, to_message
+from barnabas.protocol.compression import Codec
+from barnabas.protocol.records import HEADER_SIZE, NO_PRODUCER_ID, Record, computed_crc, read_header, records_of
+from barnabas.spark_connector.encoding import Encoder
+from barnabas.spark_connector.spool import EncodedBatch, from_message, to_message
 
 SCHEMA = pa.schema(
     [

@@ -19,12 +19,12 @@ import pyarrow as pa
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from protocol.compression import Codec, compress
-from protocol.errors import Code, KafkaError
-from protocol.records import LOG_APPEND_TIME, NewRecord, assemble_batch, batches_in, encode_record, encode_varint, read_header
-from spark_connector import decoding, kernels
-from spark_connector.batches import Batch
-from spark_connector.compiled import Kernels, UnavailableError, load
+from barnabas.protocol.compression import Codec, compress
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.records import LOG_APPEND_TIME, NewRecord, assemble_batch, batches_in, encode_record, encode_varint, read_header
+from barnabas.spark_connector import decoding, kernels
+from barnabas.spark_connector.batches import Batch
+from barnabas.spark_connector.compiled import Kernels, UnavailableError, load
 
 FAR = 2**62
 

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataResponse
 
-from protocol.errors import Code
-from protocol.records import NewRecord, encode_batch, encode_marker
-from spark_connector.client import Client
-from spark_connector.offsets import OffsetRange
-from spark_connector.options import ClientOptions, OpenTransactions
-from spark_connector.reading import read_range
+from barnabas.protocol.errors import Code
+from barnabas.protocol.records import NewRecord, encode_batch, encode_marker
+from barnabas.spark_connector.client import Client
+from barnabas.spark_connector.offsets import OffsetRange
+from barnabas.spark_connector.options import ClientOptions, OpenTransactions
+from barnabas.spark_connector.reading import read_range
 
 NODES = (1, 2)
 PASSING = (
@@ -136,7 +136,7 @@ def test_every_committed_record_of_a_range_once(written: Written, data: st.DataO
     start = data.draw(st.integers(0, written.log.end - 1))
     end = data.draw(st.integers(start + 1, written.log.end))
     with pytest.MonkeyPatch.context() as patch, restless(written.log, random.Random(seed)) as nodes:
-        patch.setattr("spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 600_000)  # it is never gone here
+        patch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 600_000)  # it is never gone here
         options = ClientOptions(
             tuple(("127.0.0.1", node.port) for node in nodes),
             retry_backoff_ms=1,

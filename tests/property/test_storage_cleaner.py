@@ -14,10 +14,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sim.disk import Crash, SimDisk
 
-from protocol.records import records_of
-from storage.log import Isolation, Log
-from storage.log_config import LogConfig
-from storage.log_manager import LogManager, LogManagerConfig
+from barnabas.protocol.records import records_of
+from barnabas.storage.log import Isolation, Log
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_manager import LogManager, LogManagerConfig
 
 PRODUCERS, KEYS = (1, 2, 3), (b"a", b"b", b"c", b"d" * 40)
 DAY_MS = 86_400_000

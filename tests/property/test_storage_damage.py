@@ -27,13 +27,13 @@ from helpers.storage_logs import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocol.errors import Code, KafkaError
-from protocol.records import batches_in
-from storage.disk import OsDisk
-from storage.log import Log
-from storage.log_config import LogConfig
-from storage.log_manager import LogDirectoryError
-from storage.segment import CorruptLog
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.records import batches_in
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.log import Log
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_manager import LogDirectoryError
+from barnabas.storage.segment import CorruptLog
 
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=100, retention_ms=-1)
 WAYS = ("clean", "killed", "killed after a checkpoint")

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.errors import Code, KafkaError
-from protocol.records import NewRecord, encode_batch
-from storage.checkpoints import CorruptCheckpoint, Manifest, SegmentNote, decode_offsets, encode_offsets
-from storage.log_config import LogConfig
-from storage.offset_index import NO_ENTRY, OffsetIndex
-from storage.producer_state import ProducerStateManager
-from storage.time_index import TimeIndex
-from storage.txn_index import AbortedEntry, AbortedTxn, TxnIndex
-from storage.validate import AppendRefused, Rules, check_client_batch
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.storage.checkpoints import CorruptCheckpoint, Manifest, SegmentNote, decode_offsets, encode_offsets
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.offset_index import NO_ENTRY, OffsetIndex
+from barnabas.storage.producer_state import ProducerStateManager
+from barnabas.storage.time_index import TimeIndex
+from barnabas.storage.txn_index import AbortedEntry, AbortedTxn, TxnIndex
+from barnabas.storage.validate import AppendRefused, Rules, check_client_batch
 
 STEPS = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 500)), max_size=40)
 

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from protocol.errors import Code, KafkaError
-from storage.log_config import LogConfig
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.storage.log_config import LogConfig
 
 PRODUCERS = (1, 2, 3)
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sim.disk import Crash, SimDisk
 
-from storage.log import Log
-from storage.log_config import LogConfig
-from storage.log_manager import LogManager, LogManagerConfig
+from barnabas.storage.log import Log
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_manager import LogManager, LogManagerConfig
 
 CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=200, retention_ms=-1)
 

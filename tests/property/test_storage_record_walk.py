@@ -9,9 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch
 
-from protocol.errors import KafkaError
-from protocol.records import HEADER_SIZE, LENGTH_END, NewRecord, computed_crc, encode_batch, encode_record
-from storage.record_walk import _open_record, highest_time_delta
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.records import HEADER_SIZE, LENGTH_END, NewRecord, computed_crc, encode_batch, encode_record
+from barnabas.storage.record_walk import _open_record, highest_time_delta
 
 BASE_MS = 1_700_000_000_000
 

@@ -12,9 +12,9 @@ from helpers.txn_host import TxnHost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.shard import partition_for
-from coordinator.txn_records import encode_key, encode_value
-from coordinator.txn_state import TransactionMetadata, TransactionState
+from barnabas.coordinator.shard import partition_for
+from barnabas.coordinator.txn_records import encode_key, encode_value
+from barnabas.coordinator.txn_state import TransactionMetadata, TransactionState
 
 T0 = {"t": [0]}
 IDS = st.sampled_from(["known", "known", "known", -1, 0, 2**31, 2**63 - 1, -(2**63)])

@@ -6,7 +6,7 @@ from typing import Any
 
 from checkers import NEVER_MS, Deletion, Life, Partition
 
-from protocol.errors import Code
+from barnabas.protocol.errors import Code
 from sim import wire
 from sim.clients import Asking, Client, name_of
 from sim.network import LOST

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from checkers import Partition
 
-from protocol.errors import Code
+from barnabas.protocol.errors import Code
 from sim import wire
 from sim.network import LOST, REQUEST_TIMEOUT_MS, Link
 

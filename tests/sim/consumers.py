@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from checkers import NEVER_MS, Commit, Partition
 
-from protocol.errors import Code
+from barnabas.protocol.errors import Code
 from sim import wire
 from sim.clients import Asking, Refused
 from sim.group import MOVED_ON, Worker

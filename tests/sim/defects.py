@@ -10,29 +10,29 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from broker import compaction, shard_host
-from broker.core import Broker
-from broker.flush_queue import FlushQueue
-from broker.handlers import fetch as fetch_handler
-from broker.handlers import produce as produce_handler
-from broker.metadata import ClusterMetadata
-from broker.shard_host import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, ShardHost
-from coordinator.classic_group import ClassicGroup
-from coordinator.group_shard import GroupShard
-from coordinator.shard import Result
-from coordinator.txn_shard import TxnShard
-from coordinator.txn_state import TransactionMetadata, TransactionState
-from protocol.errors import Code, KafkaError
-from protocol.wall_clock import WallClock
+from barnabas.broker import compaction, shard_host
+from barnabas.broker.core import Broker
+from barnabas.broker.flush_queue import FlushQueue
+from barnabas.broker.handlers import fetch as fetch_handler
+from barnabas.broker.handlers import produce as produce_handler
+from barnabas.broker.metadata import ClusterMetadata
+from barnabas.broker.shard_host import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, ShardHost
+from barnabas.coordinator.classic_group import ClassicGroup
+from barnabas.coordinator.group_shard import GroupShard
+from barnabas.coordinator.shard import Result
+from barnabas.coordinator.txn_shard import TxnShard
+from barnabas.coordinator.txn_state import TransactionMetadata, TransactionState
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.wall_clock import WallClock
+from barnabas.storage import clean_plan, cleaner, log_manager, recovery
+from barnabas.storage import log as log_module
+from barnabas.storage.checkpoints import LOG_START_NAME
+from barnabas.storage.flush_journal import FlushJournal, Redo
+from barnabas.storage.log import Isolation, Log
+from barnabas.storage.log_manager import LogManager
+from barnabas.storage.producer_state import ProducerEntry, ProducerStateManager
 from sim.network import Weather
 from sim.scenario import DURABILITY, Scenario
-from storage import clean_plan, cleaner, log_manager, recovery
-from storage import log as log_module
-from storage.checkpoints import LOG_START_NAME
-from storage.flush_journal import FlushJournal, Redo
-from storage.log import Isolation, Log
-from storage.log_manager import LogManager
-from storage.producer_state import ProducerEntry, ProducerStateManager
 
 Tweak = Callable[[Scenario], None]
 
@@ -354,7 +354,7 @@ def data_before_ongoing() -> Iterator[None]:
 
 
 def _is_ongoing(broker: Any, result: Result) -> bool:
-    from coordinator.txn_records import decode_key, decode_value
+    from barnabas.coordinator.txn_records import decode_key, decode_value
 
     for record in result.records:
         transactional_id = decode_key(record.key)
@@ -579,7 +579,7 @@ def no_fencing_on_init() -> Iterator[None]:
     begin = TxnShard._next_session
 
     def next_session(self: TxnShard, found: TransactionMetadata, init: Any, now_ms: int) -> Any:
-        from coordinator.txn_shard import _initialised
+        from barnabas.coordinator.txn_shard import _initialised
 
         if init.asked_by.producer_id >= 0:
             return begin(self, found, init, now_ms)

@@ -418,7 +418,7 @@ class SimDisk:
 
 def implements_the_protocol(disk: SimDisk) -> Any:
     """For the type checker: a SimDisk is a Disk."""
-    from storage.disk import Disk
+    from barnabas.storage.disk import Disk
 
     checked: Disk = disk
     return checked

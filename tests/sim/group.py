@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from checkers import Access, Ending, Partition, Source
 
-from protocol.errors import Code
+from barnabas.protocol.errors import Code
 from sim import wire
 from sim.clients import Asking, Fenced, Refused, error_code, name_of
 from sim.network import LOST

@@ -11,14 +11,14 @@ import uuid
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from broker.config import BrokerConfig
-from broker.core import Broker
-from broker.opening import open_broker
-from broker.outbox import FlushJob, Work
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.core import Broker
+from barnabas.broker.opening import open_broker
+from barnabas.broker.outbox import FlushJob, Work
+from barnabas.storage.cleaner import CleanJob, CleanResult, clean
+from barnabas.storage.log import Slice
+from barnabas.storage.segment import CorruptLog
 from sim.disk import Crash, SimDisk
-from storage.cleaner import CleanJob, CleanResult, clean
-from storage.log import Slice
-from storage.segment import CorruptLog
 
 if TYPE_CHECKING:
     from sim.network import Link

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from checkers import Ending, Partition, Source, Transaction, Write
 
-from protocol.errors import Code
-from protocol.records import NewRecord, encode_batch
+from barnabas.protocol.errors import Code
+from barnabas.protocol.records import NewRecord, encode_batch
 from sim import wire
 from sim.clients import FENCED, RETRIABLE, Asking, Client, Fenced, Refused, error_code, name_of
 from sim.network import LOST

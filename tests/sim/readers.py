@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from checkers import Partition, Span, Watermarks
 
-from protocol.errors import Code
-from protocol.records import computed_crc, decode_marker, read_header, records_of
+from barnabas.protocol.errors import Code
+from barnabas.protocol.records import computed_crc, decode_marker, read_header, records_of
 from sim import wire
 from sim.clients import Asking, Client, Refused
 from sim.network import LOST

@@ -11,9 +11,9 @@ import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from protocol import messages
-from protocol.api_table import APIS, BY_KEY
-from protocol.framing import response_has_tagged_header
+from barnabas.protocol import messages
+from barnabas.protocol.api_table import APIS, BY_KEY
+from barnabas.protocol.framing import response_has_tagged_header
 
 PRODUCE, FETCH = 0, 1
 PRODUCE_VERSION, FETCH_VERSION = 8, 11

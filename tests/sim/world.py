@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from checkers import NEVER_MS, FinalLog, Finding, History, Life, Partition, Source, check
 
-from protocol.errors import Code
+from barnabas.protocol.errors import Code
 from sim.administrator import Administrator
 from sim.clients import Asking, Refused
 from sim.consumers import Consumer

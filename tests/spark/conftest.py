@@ -19,7 +19,7 @@ SETTINGS = {"spark.log.level": "OFF", "spark.sql.shuffle.partitions": "2"}
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     """Java goes on when it is stopped. One that was left would be found by tests elsewhere, which need other settings."""
-    from spark_connector.session import MissingRequirementError, local_session, prepare
+    from barnabas.spark_connector.session import MissingRequirementError, local_session, prepare
 
     try:
         prepare()

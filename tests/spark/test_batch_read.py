@@ -16,8 +16,8 @@ from helpers.fake_broker import FakeBroker, FakeLog
 from helpers.spark_reading import publish
 
 from barnabas import BrokerProcess
-from protocol.compression import Codec
-from protocol.records import NewRecord, encode_batch
+from barnabas.protocol.compression import Codec
+from barnabas.protocol.records import NewRecord, encode_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

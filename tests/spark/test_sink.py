@@ -18,12 +18,12 @@ from helpers.e2e_clients import PATIENCE_S, QUIET, consumer, create_topic, read_
 from helpers.spark_driver import through_slow_starts
 
 from barnabas import BrokerProcess
-from protocol.compression import Codec
-from protocol.records import read_header
-from spark_connector.client import Client
-from spark_connector.offsets import PartitionName
-from spark_connector.options import ClientOptions
-from spark_connector.sink import SinkError
+from barnabas.protocol.compression import Codec
+from barnabas.protocol.records import read_header
+from barnabas.spark_connector.client import Client
+from barnabas.spark_connector.offsets import PartitionName
+from barnabas.spark_connector.options import ClientOptions
+from barnabas.spark_connector.sink import SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -250,7 +250,7 @@ def test_wrong_options_and_columns(schema: str, options: dict[str, str], says: s
     """What Spark asks for when it plans a write. That it comes to the user is seen below."""
     from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
-    from spark_connector.source import BarnabasSource
+    from barnabas.spark_connector.source import BarnabasSource
 
     types = {"string": StringType(), "int": IntegerType(), "binary": BinaryType()}
     columns = StructType([StructField(name, types[kind]) for name, kind in (column.split() for column in schema.split(", "))])
@@ -285,7 +285,7 @@ def test_trigger_continuous_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark calls no sink in Python with rows then, and passes over what commit raises except that it logs it: so this is all that can be said."""
     from pyspark.sql.types import StringType, StructField, StructType
 
-    from spark_connector.source import BarnabasSource
+    from barnabas.spark_connector.source import BarnabasSource
 
     monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")  # which the error sets, and is to be taken back
     options = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}

@@ -14,7 +14,7 @@ from helpers.spark_cluster import Cluster
 from helpers.spark_driver import Query
 from helpers.spark_queries import Driver, Proof, topics_with_input
 
-from spark_connector.session import MissingRequirementError, prepare
+from barnabas.spark_connector.session import MissingRequirementError, prepare
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux answers on all of 127.0.0.0/8 by itself")
 

@@ -31,7 +31,7 @@ from helpers.spark_driver import Query
 from helpers.spark_queries import Driver, Proof, topics_with_input
 
 from barnabas import BrokerProcess
-from spark_connector.session import MissingRequirementError, prepare
+from barnabas.spark_connector.session import MissingRequirementError, prepare
 
 BATCHES, RECORDS_PER_BATCH = 8, 300
 # Small requests, so that there is a middle of a batch; patience for a busy machine; spool files for all.

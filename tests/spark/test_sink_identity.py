@@ -21,7 +21,7 @@ from helpers.e2e_clients import create_topic, send_all, unique, values_of
 from helpers.spark_driver import through_slow_starts
 
 from barnabas import BrokerProcess
-from spark_connector.checkpoint import NAME
+from barnabas.spark_connector.checkpoint import NAME
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,9 +9,9 @@ import pytest
 from helpers.admin_host import NOW_MS
 from helpers.core_host import CoreHost, error_of, fetch, produce
 
-from protocol import messages
-from protocol.errors import Code
-from protocol.records import NewRecord, encode_batch
+from barnabas.protocol import messages
+from barnabas.protocol.errors import Code
+from barnabas.protocol.records import NewRecord, encode_batch
 
 BOMB = encode_batch([NewRecord(None, bytes(200 << 20), NOW_MS)], codec=4)
 

@@ -11,14 +11,14 @@ import pytest
 from helpers.storage_cleaning import COMPACTED, entries, put
 from helpers.storage_logs import NOW_MS, TOPIC_ID, open_manager
 
-from broker.compaction import FIRST_RETRY_MS, SWAPPED_AT_ONCE, Compaction
-from broker.config import BrokerConfig
-from broker.flush_queue import FlushQueue
-from broker.outbox import Outbox
-from storage.checkpoints import decode_offsets
-from storage.cleaner import CleanResult, clean
-from storage.disk import OsDisk
-from storage.log import Log
+from barnabas.broker.compaction import FIRST_RETRY_MS, SWAPPED_AT_ONCE, Compaction
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.flush_queue import FlushQueue
+from barnabas.broker.outbox import Outbox
+from barnabas.storage.checkpoints import decode_offsets
+from barnabas.storage.cleaner import CleanResult, clean
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.log import Log
 
 BACKOFF_MS = 100
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.config import (
+from barnabas.broker.config import (
     BROKER_SETTINGS,
     TOPIC_SETTINGS,
     BrokerConfig,
@@ -16,8 +16,8 @@ from broker.config import (
     topic_log_config,
     validate_topic_configs,
 )
-from protocol.compression import Levels
-from storage.log_config import LogConfig
+from barnabas.protocol.compression import Levels
+from barnabas.storage.log_config import LogConfig
 
 LONG_MAX = 9223372036854775807
 

@@ -12,14 +12,14 @@ import pytest
 from helpers.admin_host import CountedIds
 from helpers.core_host import CoreHost, error_of, fetch, produce
 
-from broker.config import BrokerConfig
-from broker.flush_queue import LONGEST_OWED_MS
-from broker.opening import open_broker
-from protocol import messages
-from protocol.errors import Code
-from protocol.records import batches_in, decode_marker
-from storage.log import Log
-from storage.log_manager import LogDirectoryError
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.flush_queue import LONGEST_OWED_MS
+from barnabas.broker.opening import open_broker
+from barnabas.protocol import messages
+from barnabas.protocol.errors import Code
+from barnabas.protocol.records import batches_in, decode_marker
+from barnabas.storage.log import Log
+from barnabas.storage.log_manager import LogDirectoryError
 
 KAFKA = Path(__file__).parent.parent / "fixtures" / "kafka-logdir" / "logdir"
 DELTA_BEGAN_MS = 1_795_222_690_308

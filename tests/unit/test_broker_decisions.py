@@ -6,7 +6,7 @@ import pytest
 from helpers.pitfall_broker import DATA_DIR, PitfallBroker, Producer
 from sim.disk import Crash
 
-from storage.log_manager import LogDirectoryError
+from barnabas.storage.log_manager import LogDirectoryError
 
 TRANSACTIONS = "__transaction_state"
 

@@ -8,7 +8,7 @@ import pytest
 from helpers.pitfall_broker import PitfallBroker, Producer
 from sim.disk import Crash
 
-from protocol import messages
+from barnabas.protocol import messages
 
 PARTITIONS = 3
 

@@ -10,9 +10,9 @@ import pytest
 from helpers.pitfall_broker import PitfallBroker, Producer
 from helpers.storage_logs import batch, kill, new_log, open_manager
 
-from protocol.errors import Code
-from storage.disk import OsDisk
-from storage.log_manager import BOOT_ID_NAME
+from barnabas.protocol.errors import Code
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.log_manager import BOOT_ID_NAME
 
 NOW_MS = 1_700_000_100_000
 

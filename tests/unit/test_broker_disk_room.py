@@ -7,7 +7,7 @@ from pathlib import Path
 from helpers.core_host import CoreHost, produce
 from helpers.pitfall_broker import PitfallBroker
 
-from protocol.errors import Code
+from barnabas.protocol.errors import Code
 
 
 def test_a_batch_that_found_no_room_is_not_overtaken() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from helpers.core_host import CoreHost, fetch, produce
 
-from broker.fetch_sessions import EVICTION_MS
-from protocol.errors import Code
-from protocol.records import records_of
+from barnabas.broker.fetch_sessions import EVICTION_MS
+from barnabas.protocol.errors import Code
+from barnabas.protocol.records import records_of
 
 VERSION = 12
 Told = dict[tuple[str, int], tuple[int, int, list[bytes | None]]]

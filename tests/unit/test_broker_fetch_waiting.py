@@ -11,9 +11,9 @@ from helpers.core_host import CoreHost, fetch, produce
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.fetch_sessions import FetchTarget
-from broker.handlers.fetch import _Fetch, _is_idle
-from protocol import messages
+from barnabas.broker.fetch_sessions import FetchTarget
+from barnabas.broker.handlers.fetch import _Fetch, _is_idle
+from barnabas.protocol import messages
 
 PARTITIONS = 20
 COMMITTED = 1

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, kill, open_manager
 
-from broker import flush_queue
-from broker.flush_queue import Decision, FlushQueue
-from broker.outbox import FlushJob, Outbox
-from storage.disk import OsDisk
-from storage.flush_journal import FlushJournal, JournalDecision
-from storage.log import Log
-from storage.log_config import LogConfig
-from storage.log_manager import LogManager
+from barnabas.broker import flush_queue
+from barnabas.broker.flush_queue import Decision, FlushQueue
+from barnabas.broker.outbox import FlushJob, Outbox
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.flush_journal import FlushJournal, JournalDecision
+from barnabas.storage.log import Log
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_manager import LogManager
 
 
 class Queue:

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from broker.flush_queue import FlushQueue
-from broker.outbox import Outbox
-from storage.log import FlushToken
+from barnabas.broker.flush_queue import FlushQueue
+from barnabas.broker.outbox import Outbox
+from barnabas.storage.log import FlushToken
 
 
 class FakeLog:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.flusher import PARALLEL_FILES, Flusher
-from broker.outbox import FlushJob
+from barnabas.broker.flusher import PARALLEL_FILES, Flusher
+from barnabas.broker.outbox import FlushJob
 
 
 class File:

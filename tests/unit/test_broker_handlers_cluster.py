@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from helpers.admin_host import HOST, NODE_ID, NOW_MS, PORT, AdminHost, creatable
 
-from protocol import messages
-from protocol.errors import Code
-from protocol.records import NewRecord, encode_batch
-from storage.log import AppendOrigin
+from barnabas.protocol import messages
+from barnabas.protocol.errors import Code
+from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.storage.log import AppendOrigin
 
 TOPIC_OPERATIONS_BITS = 3576  # what Apache Kafka 3.9 answers
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from helpers.admin_host import NODE_ID, AdminHost, creatable
 
-from broker.config import BROKER_SETTINGS, KEPT_SETTINGS, TOPIC_SETTINGS
-from protocol import messages
-from protocol.errors import Code
+from barnabas.broker.config import BROKER_SETTINGS, KEPT_SETTINGS, TOPIC_SETTINGS
+from barnabas.protocol import messages
+from barnabas.protocol.errors import Code
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
 EVERY_BROKER = ""

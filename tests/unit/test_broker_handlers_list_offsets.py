@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from helpers.admin_host import AdminHost, creatable
 
-from protocol import messages
-from protocol.errors import Code
+from barnabas.protocol import messages
+from barnabas.protocol.errors import Code
 
 LATEST, MAX_TIMESTAMP = -1, -3
 VERSION = 7

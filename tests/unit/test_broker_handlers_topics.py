@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from helpers.admin_host import HOST, NODE_ID, PORT, AdminHost, creatable
 
-from protocol import messages
-from protocol.errors import Code
+from barnabas.protocol import messages
+from barnabas.protocol.errors import Code
 
 NO_ID = uuid.UUID(int=0)  # decoded as None
 OFFSETS = "__consumer_offsets"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from helpers.core_host import CoreHost
 
-from protocol import messages
-from protocol.errors import Code
+from barnabas.protocol import messages
+from barnabas.protocol.errors import Code
 
 
 def test_offsets_of_the_empty_group_are_refused_before_anything_else(tmp_path: Path) -> None:

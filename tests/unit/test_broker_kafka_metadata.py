@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from helpers.admin_host import CountedIds
 
-from broker.config import BrokerConfig
-from broker.core import Broker
-from broker.kafka_metadata import DIRECTORY, read_kafka_metadata
-from broker.opening import open_broker
-from protocol.records import NewRecord, encode_batch, set_offset_and_epoch
-from storage.disk import OsDisk
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.core import Broker
+from barnabas.broker.kafka_metadata import DIRECTORY, read_kafka_metadata
+from barnabas.broker.opening import open_broker
+from barnabas.protocol.records import NewRecord, encode_batch, set_offset_and_epoch
+from barnabas.storage.disk import OsDisk
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 NOW_MS = 1_700_000_100_000

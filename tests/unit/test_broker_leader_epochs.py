@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from helpers.pitfall_broker import PitfallBroker, Producer
 
-from broker.slices import run_through
-from protocol import messages
-from protocol.errors import Code
-from protocol.records import decode_marker
+from barnabas.broker.slices import run_through
+from barnabas.protocol import messages
+from barnabas.protocol.errors import Code
+from barnabas.protocol.records import decode_marker
 
 Restart = Callable[[PitfallBroker], None]
 ENDS = pytest.mark.parametrize("again", [PitfallBroker.stop, PitfallBroker.kill, PitfallBroker.lose_power])

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.config import BrokerConfig, read_properties
-from broker.main import SIGNALS, _on_signals, main
+from barnabas.broker.config import BrokerConfig, read_properties
+from barnabas.broker.main import SIGNALS, _on_signals, main
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_an_interrupt_while_it_starts_says_nothing(capsys: pytest.CaptureFixture
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("broker.main._start", interrupted)
+    monkeypatch.setattr("barnabas.broker.main._start", interrupted)
     assert main(["start"]) == 130
     assert capsys.readouterr().err == ""
 

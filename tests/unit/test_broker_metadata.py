@@ -11,9 +11,9 @@ import msgpack
 import pytest
 from crc32c import crc32c
 
-from broker.metadata import SMALLEST_REWRITE, ClusterMetadata, JournalError, Topic
-from storage.disk import File, OsDisk
-from storage.log_manager import LogDirectoryError
+from barnabas.broker.metadata import SMALLEST_REWRITE, ClusterMetadata, JournalError, Topic
+from barnabas.storage.disk import File, OsDisk
+from barnabas.storage.log_manager import LogDirectoryError
 
 IDS = [uuid.UUID(int=number) for number in range(1, 9)]
 

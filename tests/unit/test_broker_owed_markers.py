@@ -8,9 +8,9 @@ import pytest
 from helpers.pitfall_broker import DATA_DIR, PitfallBroker, Producer
 from sim.disk import Crash
 
-from broker.owed_markers import OWED_MARKERS_NAME
-from storage.checkpoints import MANIFEST_NAME
-from storage.log_manager import LogDirectoryError
+from barnabas.broker.owed_markers import OWED_MARKERS_NAME
+from barnabas.storage.checkpoints import MANIFEST_NAME
+from barnabas.storage.log_manager import LogDirectoryError
 
 LOG = f"{DATA_DIR}/t-1/{0:020d}.log"
 OWED = f"{DATA_DIR}/{OWED_MARKERS_NAME}"

@@ -13,13 +13,13 @@ from typing import Any, cast
 
 import pytest
 
-from broker import server as server_module
-from broker.outbox import FlushJob, Outbox
-from broker.server import Connection, Server, _descriptors_for_connections
-from protocol.errors import ProtocolViolation
-from protocol.wall_clock import WallClock
-from storage.disk import OsDisk
-from storage.log import Slice
+from barnabas.broker import server as server_module
+from barnabas.broker.outbox import FlushJob, Outbox
+from barnabas.broker.server import Connection, Server, _descriptors_for_connections
+from barnabas.protocol.errors import ProtocolViolation
+from barnabas.protocol.wall_clock import WallClock
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.log import Slice
 
 Answer = Callable[[int, bytes], None]
 IDLE_MS = 600_000
@@ -470,7 +470,7 @@ def test_idle_connections_may_be_kept_for_ever(rim: Rim, idle_ms: int) -> None:
 
 
 def test_many_become_idle_at_once_and_others_are_answered_in_between(rim: Rim, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.server.HANG_UPS_PER_EVENT", 1)
+    monkeypatch.setattr("barnabas.broker.server.HANG_UPS_PER_EVENT", 1)
     rim.restart(connections_max_idle_ms=IDLE_MS)
     for number in range(1, 41):
         rim.client(number)
@@ -640,13 +640,13 @@ def test_without_descriptors_it_is_said_once_and_connections_wait(
     rim.restart()
     used = os.dup(0)
     os.close(used)
-    monkeypatch.setattr("broker.server._descriptors_for_connections", lambda: used + 8)
+    monkeypatch.setattr("barnabas.broker.server._descriptors_for_connections", lambda: used + 8)
     clients = [socket.create_connection(rim.server.address) for _ in range(12)]  # each takes a descriptor of the test's, too
     rim.pass_time(10_000, step_ms=250)
     accepted = len(rim.server._connections)
     assert accepted < 12
     assert len([record for record in caplog.records if "no connections are accepted for now" in record.message]) == 1
-    monkeypatch.setattr("broker.server._descriptors_for_connections", lambda: used + 100)
+    monkeypatch.setattr("barnabas.broker.server._descriptors_for_connections", lambda: used + 100)
     rim.pass_time(2_000, step_ms=250)
     assert len(rim.server._connections) == 12
     for client in clients:
@@ -689,6 +689,6 @@ def test_an_accept_that_fails_is_tried_again_later(rim: Rim, monkeypatch: pytest
 
 def test_descriptors_are_kept_for_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit, most in ((1024, 896), (256, 192), (100, 50), (-1, None)):
-        monkeypatch.setattr("broker.server.resource.getrlimit", lambda _, limit=limit: (limit, limit))
+        monkeypatch.setattr("barnabas.broker.server.resource.getrlimit", lambda _, limit=limit: (limit, limit))
         found = _descriptors_for_connections()
         assert found == most or (most is None and found > 10**9)

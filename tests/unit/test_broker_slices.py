@@ -11,10 +11,10 @@ from helpers.admin_host import creatable
 from helpers.pitfall_broker import PitfallBroker, Producer
 from sim.disk import Crash
 
-from broker.handlers import topics as handlers
-from broker.slices import LOGS_DELETED_AT_ONCE, LOGS_MADE_AT_ONCE, MOST_PARTITIONS_AT_ONCE
-from protocol import messages
-from protocol.errors import Code
+from barnabas.broker.handlers import topics as handlers
+from barnabas.broker.slices import LOGS_DELETED_AT_ONCE, LOGS_MADE_AT_ONCE, MOST_PARTITIONS_AT_ONCE
+from barnabas.protocol import messages
+from barnabas.protocol.errors import Code
 
 MOST_TICKS = 2000
 NO_ID = uuid.UUID(int=0)
@@ -23,8 +23,8 @@ NO_ID = uuid.UUID(int=0)
 @pytest.fixture
 def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slices of one log."""
-    monkeypatch.setattr("broker.core.LOGS_MADE_AT_ONCE", 1)
-    monkeypatch.setattr("broker.core.LOGS_DELETED_AT_ONCE", 1)
+    monkeypatch.setattr("barnabas.broker.core.LOGS_MADE_AT_ONCE", 1)
+    monkeypatch.setattr("barnabas.broker.core.LOGS_DELETED_AT_ONCE", 1)
 
 
 def creation(*names: str, partitions: int = 1) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from helpers.core_host import CoreHost, fetch, produce
 
-from broker.slices import run_through
+from barnabas.broker.slices import run_through
 
 JOURNAL = "barnabas-metadata.journal"
 

@@ -11,10 +11,10 @@ from helpers.core_host import CoreHost, fetch, produce
 from helpers.group_host import GroupHost, alone
 from helpers.txn_host import TxnHost
 
-from coordinator.classic_group import GroupSettings
-from coordinator.txn_shard import TxnSettings
-from protocol.records import BatchHeader
-from protocol.wall_clock import WallClock
+from barnabas.coordinator.classic_group import GroupSettings
+from barnabas.coordinator.txn_shard import TxnSettings
+from barnabas.protocol.records import BatchHeader
+from barnabas.protocol.wall_clock import WallClock
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

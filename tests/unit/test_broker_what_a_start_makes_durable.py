@@ -11,7 +11,7 @@ from helpers.core_host import produce
 from helpers.pitfall_broker import DATA_DIR, PitfallBroker, Producer
 from sim.disk import Crash
 
-from storage.checkpoints import CLEAN_SHUTDOWN_NAME
+from barnabas.storage.checkpoints import CLEAN_SHUTDOWN_NAME
 
 INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
 

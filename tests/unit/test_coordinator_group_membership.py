@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from helpers.group_host import PARKED, GroupHost, GroupMember, alone, pair, subscription
 
-from coordinator.classic_group import GroupSettings
-from protocol.errors import Code
+from barnabas.coordinator.classic_group import GroupSettings
+from barnabas.protocol.errors import Code
 
 SUB = {"range": b"sub"}
 

@@ -3,11 +3,11 @@
 import pytest
 from helpers.group_host import CLIENT_HOST, PARKED, GroupHost, GroupMember, alone, pair, subscription
 
-from coordinator.classic_group import GroupSettings
-from coordinator.group_shard import RECORDS_PER_BATCH
-from coordinator.shard import RequestContext, partition_for
-from protocol import messages
-from protocol.errors import Code
+from barnabas.coordinator.classic_group import GroupSettings
+from barnabas.coordinator.group_shard import RECORDS_PER_BATCH
+from barnabas.coordinator.shard import RequestContext, partition_for
+from barnabas.protocol import messages
+from barnabas.protocol.errors import Code
 
 DAY_MS = 24 * 3_600_000
 CHECK_MS = GroupSettings().offsets_retention_check_interval_ms

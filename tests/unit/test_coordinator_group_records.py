@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from helpers.group_host import GroupHost
 
-from coordinator.group_records import (
+from barnabas.coordinator.group_records import (
     GroupKey,
     OffsetKey,
     StoredGroup,
@@ -22,9 +22,9 @@ from coordinator.group_records import (
     offset_record,
     offset_tombstone,
 )
-from coordinator.group_shard import GroupShard
-from coordinator.offsets import CommittedOffset
-from protocol.records import batches_in, decode_marker, records_of
+from barnabas.coordinator.group_shard import GroupShard
+from barnabas.coordinator.offsets import CommittedOffset
+from barnabas.protocol.records import batches_in, decode_marker, records_of
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "consumer_offsets"
 PARTITIONS_OF_THE_FIXTURE = 2

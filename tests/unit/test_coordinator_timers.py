@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.timers import Timers
+from barnabas.coordinator.timers import Timers
 
 
 def test_due_keys_come_earliest_first_and_once() -> None:

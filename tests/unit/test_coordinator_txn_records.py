@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.shard import partition_for
-from coordinator.txn_records import decode_key, decode_value, encode_key, encode_value
-from coordinator.txn_state import STATE_BY_NAME, TransactionMetadata, TransactionState
-from protocol.records import Record, batches_in, records_of
+from barnabas.coordinator.shard import partition_for
+from barnabas.coordinator.txn_records import decode_key, decode_value, encode_key, encode_value
+from barnabas.coordinator.txn_state import STATE_BY_NAME, TransactionMetadata, TransactionState
+from barnabas.protocol.records import Record, batches_in, records_of
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "transaction_state"
 DUMPED = re.compile(

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from helpers.txn_host import TxnHost
 
-from coordinator.shard import partition_for
-from coordinator.txn_records import encode_key, encode_value
-from coordinator.txn_shard import TxnSettings
-from coordinator.txn_state import LEGAL_PREDECESSORS, TransactionMetadata, TransactionState
+from barnabas.coordinator.shard import partition_for
+from barnabas.coordinator.txn_records import encode_key, encode_value
+from barnabas.coordinator.txn_shard import TxnSettings
+from barnabas.coordinator.txn_state import LEGAL_PREDECESSORS, TransactionMetadata, TransactionState
 
 MAX_EPOCH = 32767
 T0 = {"t": [0]}

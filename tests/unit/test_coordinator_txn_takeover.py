@@ -7,8 +7,8 @@ from pathlib import Path
 
 from helpers.txn_host import TxnHost
 
-from coordinator.txn_state import AT_REST
-from protocol.records import batches_in, records_of
+from barnabas.coordinator.txn_state import AT_REST
+from barnabas.protocol.records import batches_in, records_of
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "transaction_state"
 DUMPED = re.compile(r"\| offset: .*transactionalId=(\S+) payload: producerId:(\d+),producerEpoch:(\d+),state=(\w+),")

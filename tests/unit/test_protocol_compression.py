@@ -12,8 +12,8 @@ import lz4.frame
 import pytest
 import zstandard
 
-from protocol.compression import DEFAULT_LEVELS, Codec, DecompressionError, Levels, TooLargeError, compress, decompress
-from protocol.errors import Code
+from barnabas.protocol.compression import DEFAULT_LEVELS, Codec, DecompressionError, Levels, TooLargeError, compress, decompress
+from barnabas.protocol.errors import Code
 
 _RANDOM = random.Random(390)
 PLAIN = b"".join(

@@ -17,10 +17,10 @@ pytest.importorskip("pyarrow")
 from helpers.fake_broker import FakeBroker, FakeCluster, FakeLog
 from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorRequest, FindCoordinatorResponse, MetadataRequest
 
-from spark_connector.client import Client, ClientError
-from spark_connector.connection import Connections, PassingError, spoken
-from spark_connector.offsets import PartitionName
-from spark_connector.options import ClientOptions
+from barnabas.spark_connector.client import Client, ClientError
+from barnabas.spark_connector.connection import Connections, PassingError, spoken
+from barnabas.spark_connector.offsets import PartitionName
+from barnabas.spark_connector.options import ClientOptions
 
 VOCABULARY = {FindCoordinatorRequest: spoken(1, 3, FindCoordinatorResponse)}
 

@@ -13,11 +13,11 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from protocol.records import NewRecord, encode_batch, read_header
-from spark_connector import compiled, kernels
-from spark_connector.batches import Batch, Selection
-from spark_connector.compiled import Choice, Kernels, UnavailableError
-from spark_connector.options import OptionError
+from barnabas.protocol.records import NewRecord, encode_batch, read_header
+from barnabas.spark_connector import compiled, kernels
+from barnabas.spark_connector.batches import Batch, Selection
+from barnabas.spark_connector.compiled import Choice, Kernels, UnavailableError
+from barnabas.spark_connector.options import OptionError
 
 LOOPS = Kernels(kernels.parse, kernels.headers, kernels.gather)
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -17,9 +17,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.compression import Codec
-from protocol.errors import Code, KafkaError
-from protocol.records import (
+from barnabas.protocol.compression import Codec
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.records import (
     HEADER_SIZE,
     NewRecord,
     assemble_batch,
@@ -30,9 +30,9 @@ from protocol.records import (
     read_header,
     records_of,
 )
-from spark_connector import decoding, kernels
-from spark_connector.batches import AbortedTransaction, Selection, select_batches
-from spark_connector.compiled import Kernels, UnavailableError, load
+from barnabas.spark_connector import decoding, kernels
+from barnabas.spark_connector.batches import AbortedTransaction, Selection, select_batches
+from barnabas.spark_connector.compiled import Kernels, UnavailableError, load
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "kafka-logdir" / "logdir"
 FAR = 2**62

@@ -11,11 +11,11 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 
-from protocol.compression import Codec
-from protocol.records import HEADER_SIZE, Record, records_of
-from spark_connector import encoding
-from spark_connector.encoding import Encoder, EncodingError, check_schema
-from spark_connector.spool import EncodedBatch
+from barnabas.protocol.compression import Codec
+from barnabas.protocol.records import HEADER_SIZE, Record, records_of
+from barnabas.spark_connector import encoding
+from barnabas.spark_connector.encoding import Encoder, EncodingError, check_schema
+from barnabas.spark_connector.spool import EncodedBatch
 
 NOW_MS = 1_700_000_000_123
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.consumer import ListOffsetsRequest
 
-from protocol.records import NewRecord, encode_batch
-from spark_connector.client import Client
-from spark_connector.filters import EPOCH, Condition, Narrowing, narrow, timestamp_ms
-from spark_connector.offsets import OffsetRange, PartitionName
-from spark_connector.options import parse_source_options
-from spark_connector.planning import plan
+from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.spark_connector.client import Client
+from barnabas.spark_connector.filters import EPOCH, Condition, Narrowing, narrow, timestamp_ms
+from barnabas.spark_connector.offsets import OffsetRange, PartitionName
+from barnabas.spark_connector.options import parse_source_options
+from barnabas.spark_connector.planning import plan
 
 COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,

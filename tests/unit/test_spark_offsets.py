@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_connector.offsets import OffsetRange, PartitionName, divide, dump_offsets, offsets_as_json, offsets_of_json, share_of_limit
+from barnabas.spark_connector.offsets import (
+    OffsetRange,
+    PartitionName,
+    divide,
+    dump_offsets,
+    offsets_as_json,
+    offsets_of_json,
+    share_of_limit,
+)
 
 ranges = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 500)), max_size=6).map(
     lambda each: [OffsetRange("t", index, start, start + size) for index, (start, size) in enumerate(each)]

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from spark_connector.offsets import EARLIEST, LATEST, PartitionName
-from spark_connector.options import (
+from barnabas.spark_connector.offsets import EARLIEST, LATEST, PartitionName
+from barnabas.spark_connector.options import (
     OpenTransactions,
     OptionError,
     SourceOptions,

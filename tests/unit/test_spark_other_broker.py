@@ -11,11 +11,11 @@ pytest.importorskip("confluent_kafka")
 
 import confluent_kafka
 
-from spark_connector.client import Client
-from spark_connector.options import SourceOptions, parse_source_options
-from spark_connector.planning import plan
-from spark_connector.reading import read_range
-from spark_connector.streaming import StreamPlanner
+from barnabas.spark_connector.client import Client
+from barnabas.spark_connector.options import SourceOptions, parse_source_options
+from barnabas.spark_connector.planning import plan
+from barnabas.spark_connector.reading import read_range
+from barnabas.spark_connector.streaming import StreamPlanner
 
 Row = tuple[bytes, list[tuple[str, bytes | None]] | None]
 

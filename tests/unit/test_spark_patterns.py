@@ -7,10 +7,10 @@ import logging
 import pytest
 from helpers.fake_broker import FakeBroker, FakeLog
 
-from spark_connector.client import Client
-from spark_connector.options import ClientOptions, Subscription
-from spark_connector.patterns import PatternError, takes, translated
-from spark_connector.planning import partitions_to_read
+from barnabas.spark_connector.client import Client
+from barnabas.spark_connector.options import ClientOptions, Subscription
+from barnabas.spark_connector.patterns import PatternError, takes, translated
+from barnabas.spark_connector.planning import partitions_to_read
 
 TOPICS = ("orders", "orders-eu", "Orders", "o.1", "a+b", "42", "x_y")
 

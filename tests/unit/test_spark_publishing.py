@@ -22,13 +22,13 @@ from kafka.protocol.producer import (
     TxnOffsetCommitRequest,
 )
 
-from protocol.errors import Code
-from protocol.records import NewRecord, encode_batch
-from spark_connector.connection import ClientError
-from spark_connector.options import ClientOptions
-from spark_connector.publishing import Publication, Publisher, PublishError, PublishSettings
-from spark_connector.recognition import SKIP, WRITE, Committed, Decision, Note, UncertainBatchError
-from spark_connector.spool import EncodedBatch, SpoolError
+from barnabas.protocol.errors import Code
+from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.spark_connector.connection import ClientError
+from barnabas.spark_connector.options import ClientOptions
+from barnabas.spark_connector.publishing import Publication, Publisher, PublishError, PublishSettings
+from barnabas.spark_connector.recognition import SKIP, WRITE, Committed, Decision, Note, UncertainBatchError
+from barnabas.spark_connector.spool import EncodedBatch, SpoolError
 
 TOPIC, NAME = "t", "query"
 
@@ -145,7 +145,7 @@ def test_an_unstable_offset_is_waited_for(cluster: FakeCluster) -> None:
 def test_a_topic_that_gets_its_leader_late_is_waited_for_without_a_new_attempt(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_connector.transactions.UNKNOWN_TOPIC_PATIENCE_MS", 600_000)
+    monkeypatch.setattr("barnabas.spark_connector.transactions.UNKNOWN_TOPIC_PATIENCE_MS", 600_000)
     left = [Code.LEADER_NOT_AVAILABLE, Code.UNKNOWN_TOPIC_OR_PARTITION, Code.LEADER_NOT_AVAILABLE]
     cluster.disturb = lambda node, request: left.pop() if isinstance(request, MetadataRequest) and left else None
     assert publish(cluster, 0, encoded(0, b"a", topic="new")).attempts == 1
@@ -153,7 +153,7 @@ def test_a_topic_that_gets_its_leader_late_is_waited_for_without_a_new_attempt(
 
 
 def test_a_topic_that_nobody_makes(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_connector.transactions.UNKNOWN_TOPIC_PATIENCE_MS", 20)
+    monkeypatch.setattr("barnabas.spark_connector.transactions.UNKNOWN_TOPIC_PATIENCE_MS", 20)
     cluster.creates = False
     with pytest.raises(PublishError, match="topic 'new' does not exist, and the broker does not make it"):
         publish(cluster, 0, encoded(0, b"a"), encoded(0, b"a", topic="new"))
@@ -231,7 +231,7 @@ def test_time_is_up_and_what_was_begun_is_aborted(cluster: FakeCluster) -> None:
 def test_an_attempt_may_take_longer_than_failures_are_borne(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """A large batch, or a driver that was suspended: the first failure comes late, and is not the last word."""
     passed_s = 0.0
-    monkeypatch.setattr("spark_connector.publishing.time", SimpleNamespace(monotonic=lambda: passed_s, sleep=lambda seconds: None))
+    monkeypatch.setattr("barnabas.spark_connector.publishing.time", SimpleNamespace(monotonic=lambda: passed_s, sleep=lambda seconds: None))
 
     def batches() -> Iterator[EncodedBatch]:
         nonlocal passed_s

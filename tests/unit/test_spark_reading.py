@@ -18,15 +18,15 @@ from helpers.ports import refusing_port
 from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from protocol.compression import Codec
-from protocol.errors import Code
-from protocol.records import NewRecord, assemble_batch, encode_batch, encode_marker
-from spark_connector.batches import AbortedTransaction
-from spark_connector.client import Client, ClientError, RefusedError, decode_fetch
-from spark_connector.offsets import EARLIEST, LATEST, OffsetRange, OffsetSpec, PartitionName
-from spark_connector.options import ClientOptions, OptionError, parse_source_options
-from spark_connector.planning import plan, resolve
-from spark_connector.reading import COLUMNS, DamageError, DataLossError, read_range
+from barnabas.protocol.compression import Codec
+from barnabas.protocol.errors import Code
+from barnabas.protocol.records import NewRecord, assemble_batch, encode_batch, encode_marker
+from barnabas.spark_connector.batches import AbortedTransaction
+from barnabas.spark_connector.client import Client, ClientError, RefusedError, decode_fetch
+from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetRange, OffsetSpec, PartitionName
+from barnabas.spark_connector.options import ClientOptions, OptionError, parse_source_options
+from barnabas.spark_connector.planning import plan, resolve
+from barnabas.spark_connector.reading import COLUMNS, DamageError, DataLossError, read_range
 
 T0 = PartitionName("t", 0)
 
@@ -204,7 +204,7 @@ def test_a_topic_that_is_deleted_under_a_range(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stream repeats the batch of its checkpoint at each start: where it may lose records, it has to get past this."""
-    monkeypatch.setattr("spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 20)
+    monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 20)
 
     def delete(request: Any) -> None:
         if isinstance(request, FetchRequest) and request.topics[0].partitions[0].fetch_offset == 5:
@@ -275,9 +275,9 @@ def test_a_batch_that_says_it_is_larger_than_any_is_never_whole(broker: FakeBrok
 
 def test_a_broker_that_starts_and_does_not_know_its_topics_yet(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The patience with unknown topics begins when one is unknown, not when the broker went away."""
-    monkeypatch.setattr("spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 60_000)
+    monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 60_000)
     now = [0.0]
-    monkeypatch.setattr("spark_connector.client.time", types.SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: None))
+    monkeypatch.setattr("barnabas.spark_connector.client.time", types.SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: None))
     states = iter([*[FakeBroker.HANG_UP] * 5, *[Code.UNKNOWN_TOPIC_OR_PARTITION] * 5])
 
     def starting(request: Any) -> int | None:
@@ -325,7 +325,7 @@ def test_a_broker_that_has_a_quota_is_waited_for(broker: FakeBroker, monkeypatch
         return FetchResponse(throttle_time_ms=pause, error_code=0, session_id=0, responses=[]) if pause else whole(request, code)
 
     broker._fetch = fetch  # type: ignore[method-assign]
-    monkeypatch.setattr("spark_connector.client.time", types.SimpleNamespace(monotonic=time.monotonic, sleep=slept.append))
+    monkeypatch.setattr("barnabas.spark_connector.client.time", types.SimpleNamespace(monotonic=time.monotonic, sleep=slept.append))
     assert values(broker, 0, 13) == list("abcdef")
     assert slept == [0.07, 0.03]
     assert sum(isinstance(request, MetadataRequest) for request in broker.requests) == 1
@@ -376,7 +376,7 @@ def test_damage_is_told(broker: FakeBroker) -> None:
 
 
 def test_topics_by_name_and_pattern(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 20)
+    monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 20)
     with Client(options(broker)) as client:
         assert client.topics_matching("o?t.*") == ["other", "t"]
         assert client.topics_matching("oth") == ["other"], "found, as by Spark's own source, and not matched as a whole"

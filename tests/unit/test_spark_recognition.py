@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from spark_connector.checkpoint import BEGUN, DONE, NAME, Checkpoint
-from spark_connector.recognition import (
+from barnabas.spark_connector.checkpoint import BEGUN, DONE, NAME, Checkpoint
+from barnabas.spark_connector.recognition import (
     COLUMN,
     SKIP,
     WRITE,

@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from spark_connector.options import OptionError, parse_source_options
-from spark_connector.security import (
+from barnabas.spark_connector.options import OptionError, parse_source_options
+from barnabas.spark_connector.security import (
     AuthenticationError,
     PlainExchange,
     ScramExchange,

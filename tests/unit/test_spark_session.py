@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_connector import session
-from spark_connector.session import MissingRequirementError, require_java, require_pyspark
+from barnabas.spark_connector import session
+from barnabas.spark_connector.session import MissingRequirementError, require_java, require_pyspark
 
 
 def fake_java(folder: Path, version: str) -> Path:

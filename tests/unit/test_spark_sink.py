@@ -10,9 +10,9 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import StringType, StructType
 
-from spark_connector.sink import BatchMessage, BatchWriter, StreamWriter
-from spark_connector.sink_options import parse_sink_options
-from spark_connector.spool import EncodedBatch, SpoolWriter, to_message
+from barnabas.spark_connector.sink import BatchMessage, BatchWriter, StreamWriter
+from barnabas.spark_connector.sink_options import parse_sink_options
+from barnabas.spark_connector.spool import EncodedBatch, SpoolWriter, to_message
 
 SCHEMA = StructType().add("value", StringType())
 NOTHING = BatchMessage("query", b"", None, 0)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.compression import Codec
-from spark_connector.options import OptionError
-from spark_connector.sink_options import SinkOptions, parse_sink_options
+from barnabas.protocol.compression import Codec
+from barnabas.spark_connector.options import OptionError
+from barnabas.spark_connector.sink_options import SinkOptions, parse_sink_options
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from spark_connector.spool import (
+from barnabas.spark_connector.spool import (
     EncodedBatch,
     SpoolError,
     SpoolWriter,

@@ -17,15 +17,15 @@ from helpers.fake_broker import FakeBroker, FakeLog
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from protocol.errors import Code
-from protocol.records import NewRecord, encode_batch
-from spark_connector.client import Client, ClientError
-from spark_connector.offsets import OffsetRange, Offsets, PartitionName, offsets_as_json, offsets_of_json, topic_ids_of_json
-from spark_connector.options import OpenTransactions, OptionError, parse_source_options
-from spark_connector.planning import plan
-from spark_connector.reading import DataLossError, read_range
-from spark_connector.streaming import StreamPlanner
-from spark_connector.waiting import Beyond, OpenTransactionError, Patience
+from barnabas.protocol.errors import Code
+from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.spark_connector.client import Client, ClientError
+from barnabas.spark_connector.offsets import OffsetRange, Offsets, PartitionName, offsets_as_json, offsets_of_json, topic_ids_of_json
+from barnabas.spark_connector.options import OpenTransactions, OptionError, parse_source_options
+from barnabas.spark_connector.planning import plan
+from barnabas.spark_connector.reading import DataLossError, read_range
+from barnabas.spark_connector.streaming import StreamPlanner
+from barnabas.spark_connector.waiting import Beyond, OpenTransactionError, Patience
 
 T0, T1, U0 = PartitionName("t", 0), PartitionName("t", 1), PartitionName("u", 0)
 
@@ -50,7 +50,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBroker]:
-    monkeypatch.setattr("spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 20)
+    monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 20)
     with FakeBroker({("t", 0): FakeLog(end_offset=100), ("t", 1): FakeLog(end_offset=10)}) as running:
         yield running
 
@@ -311,7 +311,7 @@ def test_a_topic_that_vanishes_under_the_query_is_noticed_at_once(broker: FakeBr
 def test_a_topic_that_a_broker_does_not_know_yet_is_not_gone(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, planner: Callable[..., StreamPlanner]
 ) -> None:
-    monkeypatch.setattr("spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 5000)
+    monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 5000)
     hidden = {key: broker.logs.pop(key) for key in [("t", 0), ("t", 1)]}
 
     def disturb(request: Any) -> None:

@@ -8,10 +8,10 @@ pytest.importorskip("pyarrow")
 
 from kafka.protocol.producer import ProduceRequest
 
-from protocol.records import NewRecord, computed_crc, encode_batch, read_header, records_of
-from spark_connector.offsets import PartitionName
-from spark_connector.spool import EncodedBatch
-from spark_connector.transactions import HEADER_SIZE, SMALL_BYTES, Producer, PublishError, Stamped, encode_produce, stamped
+from barnabas.protocol.records import NewRecord, computed_crc, encode_batch, read_header, records_of
+from barnabas.spark_connector.offsets import PartitionName
+from barnabas.spark_connector.spool import EncodedBatch
+from barnabas.spark_connector.transactions import HEADER_SIZE, SMALL_BYTES, Producer, PublishError, Stamped, encode_produce, stamped
 
 WRITER = Producer(2**40 + 7, 321)
 

@@ -11,18 +11,18 @@ import pytest
 from helpers.storage_cleaning import COMPACTED, batches_of, compact, empty_batches, entries, job_of, markers, put, put_many
 from helpers.storage_logs import NOW_MS, SECOND_MS, TOPIC_ID, batch, committed_values, kill, offsets_in, open_manager, reopened, values_of
 
-from protocol.compression import Levels
-from protocol.errors import Code, KafkaError
-from protocol.records import DELETE_HORIZON, Record, assemble_batch, records_of
-from storage.clean_plan import assess, is_due
-from storage.cleaner import clean
-from storage.disk import OsDisk
-from storage.log import AppendOrigin, Isolation, Log
-from storage.log_config import LogConfig
-from storage.log_manager import LogManager
-from storage.segment import CorruptLog
-from storage.segment_swap import swap_in
-from storage.txn_index import AbortedEntry
+from barnabas.protocol.compression import Levels
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.records import DELETE_HORIZON, Record, assemble_batch, records_of
+from barnabas.storage.clean_plan import assess, is_due
+from barnabas.storage.cleaner import clean
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.log import AppendOrigin, Isolation, Log
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_manager import LogManager
+from barnabas.storage.segment import CorruptLog
+from barnabas.storage.segment_swap import swap_in
+from barnabas.storage.txn_index import AbortedEntry
 
 DAY_MS = 86_400_000
 

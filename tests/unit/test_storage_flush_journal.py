@@ -13,12 +13,12 @@ import pytest
 from crc32c import crc32c
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, committed_values, kill, new_log, open_manager, values_of
 
-from storage.disk import OsDisk, Syncable
-from storage.flush_journal import FlushJournal, JournalDecision, JournalEntry, PartitionEnd, Redo
-from storage.log import Log
-from storage.log_config import LogConfig
-from storage.log_manager import LogDirectoryError, LogManager
-from storage.segment import CorruptLog
+from barnabas.storage.disk import OsDisk, Syncable
+from barnabas.storage.flush_journal import FlushJournal, JournalDecision, JournalEntry, PartitionEnd, Redo
+from barnabas.storage.log import Log
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_manager import LogDirectoryError, LogManager
+from barnabas.storage.segment import CorruptLog
 
 OTHER_ID = uuid.UUID(int=77)
 

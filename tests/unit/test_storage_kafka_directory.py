@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from helpers.storage_logs import NOW_MS, fetched, open_manager
 
-from protocol.records import batches_in, records_of
-from storage.checkpoints import decode_epochs, decode_offsets, decode_partition_metadata, decode_properties, encode_offsets
-from storage.log import Isolation, Log
-from storage.log_config import LogConfig
-from storage.log_manager import LogManager
-from storage.offset_index import OffsetIndex
-from storage.producer_state import ProducerStateManager
-from storage.time_index import TimeIndex
-from storage.txn_index import TxnIndex
+from barnabas.protocol.records import batches_in, records_of
+from barnabas.storage.checkpoints import decode_epochs, decode_offsets, decode_partition_metadata, decode_properties, encode_offsets
+from barnabas.storage.log import Isolation, Log
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_manager import LogManager
+from barnabas.storage.offset_index import OffsetIndex
+from barnabas.storage.producer_state import ProducerStateManager
+from barnabas.storage.time_index import TimeIndex
+from barnabas.storage.txn_index import TxnIndex
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "kafka-logdir"
 KAFKA = FIXTURE / "logdir"

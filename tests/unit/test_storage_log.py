@@ -17,10 +17,10 @@ from helpers.storage_logs import (
     values_of,
 )
 
-from protocol.errors import Code, KafkaError
-from protocol.records import encode_batch, new_records, read_header
-from storage.log import AppendInfo, AppendOrigin, Isolation, Log
-from storage.log_config import LogConfig
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.records import encode_batch, new_records, read_header
+from barnabas.storage.log import AppendInfo, AppendOrigin, Isolation, Log
+from barnabas.storage.log_config import LogConfig
 
 COMMITTED = Isolation.READ_COMMITTED
 

@@ -10,11 +10,11 @@ import pytest
 from helpers.storage_logs import NOW_MS, SECOND_MS, TOPIC_ID, batch, kill, new_log, open_manager, reopened, values_of
 from sim.disk import SimDisk
 
-from storage.checkpoints import MANIFEST_NAME, decode_offsets
-from storage.disk import OsDisk
-from storage.log import UNREAD_BATCH_BYTES, Log, Trash
-from storage.log_config import LogConfig
-from storage.log_manager import LogDirectoryError, LogManager, LogManagerConfig
+from barnabas.storage.checkpoints import MANIFEST_NAME, decode_offsets
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.log import UNREAD_BATCH_BYTES, Log, Trash
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_manager import LogDirectoryError, LogManager, LogManagerConfig
 
 
 def test_a_new_directory_has_kafkas_files(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.errors import Code, KafkaError
-from storage.producer_state import ProducerStateManager
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.storage.producer_state import ProducerStateManager
 
 NOW_MS = 1_760_000_000_000
 PID = 7

@@ -9,11 +9,11 @@ import pytest
 from crc32c import crc32c
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, committed_values, kill, new_log, open_manager, reopened, values_of
 
-from storage.checkpoints import Manifest
-from storage.log import Log
-from storage.log_config import LogConfig
-from storage.log_manager import BOOT_ID_NAME
-from storage.segment import Segment
+from barnabas.storage.checkpoints import Manifest
+from barnabas.storage.log import Log
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_manager import BOOT_ID_NAME
+from barnabas.storage.segment import Segment
 
 SMALL = LogConfig(segment_bytes=200)
 

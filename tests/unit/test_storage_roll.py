@@ -11,12 +11,12 @@ import pytest
 from helpers.pitfall_broker import PitfallBroker
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, open_manager, reopened, values_of
 
-from protocol.errors import Code
-from storage.disk import Data, File, OsDisk
-from storage.log import Log
-from storage.log_config import LogConfig
-from storage.log_manager import LogManager
-from storage.segment import LOG_SUFFIX
+from barnabas.protocol.errors import Code
+from barnabas.storage.disk import Data, File, OsDisk
+from barnabas.storage.log import Log
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_manager import LogManager
+from barnabas.storage.segment import LOG_SUFFIX
 
 CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=0, retention_bytes=100_000, retention_ms=-1)
 BIG, SMALL = b"x" * 150, b"s"

@@ -8,10 +8,10 @@ import pytest
 from helpers.storage_cleaning import COMPACTED, batches_of, job_of
 from helpers.storage_logs import NOW_MS, SECOND_MS, TOPIC_ID, batch, broken, new_log, open_manager
 
-from storage.cleaner import clean
-from storage.log import AppendOrigin, Log
-from storage.log_manager import LogManager
-from storage.segment_swap import swap_in
+from barnabas.storage.cleaner import clean
+from barnabas.storage.log import AppendOrigin, Log
+from barnabas.storage.log_manager import LogManager
+from barnabas.storage.segment_swap import swap_in
 
 UNREADABLE = [
     pytest.param(broken([b"x"], body=bytes.fromhex("0c000000780200")), id="no record"),

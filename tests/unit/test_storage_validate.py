@@ -10,10 +10,10 @@ import cramjam
 import pytest
 from helpers.storage_logs import NOW_MS, SECOND_MS, batch, broken, fetched, new_log, values_of
 
-from protocol.compression import Levels, compress
-from protocol.errors import Code
-from protocol.records import computed_crc, read_header, records_of
-from storage.validate import CODECS, AppendRefused, TakesLongError, check_client_batch
+from barnabas.protocol.compression import Levels, compress
+from barnabas.protocol.errors import Code
+from barnabas.protocol.records import computed_crc, read_header, records_of
+from barnabas.storage.validate import CODECS, AppendRefused, TakesLongError, check_client_batch
 
 GOOD = batch([b"a", b"b"])
 
