@@ -1,0 +1,152 @@
+"""Kafka's message schemas as values, from the JSON files that kafka-python ships.
+
+A field has the versions in which it stands, those in which it may be null, and perhaps a tag.
+Source: Apache Kafka's clients/src/main/resources/common/message/README.md (the schema language).
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+_COMMENTS = re.compile(r"^\s*//.*\n?", re.MULTILINE)
+_WORD = re.compile(r"(?<!^)(?=[A-Z])")
+_ENDLESS = 1 << 15
+
+
+@dataclass(frozen=True)
+class Versions:
+    """A range of versions; both ends inclusive. Empty where first > last."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def parse(cls, text: str | None) -> Versions:
+        """Of "3", "0-7", "2+" or "none"."""
+        if not text or text == "none":
+            return cls(1, 0)
+        first, dash, last = text.partition("-")
+        if dash:
+            return cls(int(first), int(last))
+        return cls(int(text[:-1]), _ENDLESS) if text.endswith("+") else cls(int(text), int(text))
+
+    def within(self, other: Versions) -> Versions:
+        """What both have."""
+        return Versions(max(self.first, other.first), min(self.last, other.last))
+
+    def __bool__(self) -> bool:
+        return self.first <= self.last
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a struct. struct: the name of its type where that is a struct."""
+
+    name: str
+    type: str
+    is_array: bool
+    versions: Versions
+    nullable: Versions
+    tag: int | None
+    default: str | None
+    is_ignorable: bool
+    about: str
+    struct: str | None
+
+    @property
+    def may_be_null(self) -> bool:
+        return bool(self.nullable)
+
+
+@dataclass
+class Struct:
+    """A class to be: of a whole message, or of a part of one."""
+
+    name: str
+    about: str
+    valid: Versions
+    flexible: Versions
+    fields: list[Field] = field(default_factory=list)
+    api_key: int | None = None
+
+
+def snake_case(name: str) -> str:
+    """As kafka-python names fields: "ProducerId" is producer_id."""
+    return _WORD.sub("_", name).lower()
+
+
+def load(name: str) -> dict[str, Any]:
+    """The schema of a message, by its name ("FetchRequest")."""
+    text = importlib.resources.read_text("kafka.protocol.schemas.resources", f"{name}.json")
+    schema: dict[str, Any] = json.loads(_COMMENTS.sub("", text))
+    return schema
+
+
+def structs_of(api_name: str) -> list[Struct]:
+    """The classes of an API's request and response: parts before what they are part of.
+
+    Two parts of one name that are not the same get the name of their message before their own.
+    """
+    found: dict[str, tuple[Any, Struct]] = {}
+    for message in (f"{api_name}Request", f"{api_name}Response"):
+        schema = load(message)
+        _Collector(schema, message, found).collect()
+    return [struct for _, struct in found.values()]
+
+
+class _Collector:
+    """The structs of one message, into the table of all that its module has."""
+
+    def __init__(self, schema: dict[str, Any], message: str, found: dict[str, tuple[Any, Struct]]) -> None:
+        self._schema, self._message, self._found = schema, message, found
+        self._valid = Versions.parse(schema["validVersions"])
+        self._flexible = Versions.parse(schema["flexibleVersions"])
+        self._common = {part["name"]: part for part in schema.get("commonStructs", ())}
+
+    def collect(self) -> None:
+        about = f"{self._schema['type'].capitalize()}"
+        self._add(self._message, about, self._schema["fields"]).api_key = self._schema["apiKey"]
+
+    def _add(self, name: str, about: str, fields: list[dict[str, Any]]) -> Struct:
+        struct = Struct(name, about, self._valid, self._flexible)
+        struct.fields = [each for each in map(self._field, fields) if each.versions]  # the others are of versions that are gone
+        self._found[name] = (fields, struct)
+        return struct
+
+    def _field(self, one: dict[str, Any]) -> Field:
+        is_array = one["type"].startswith("[]")
+        kind = one["type"].removeprefix("[]")
+        versions = Versions.parse(one["versions"]).within(self._valid)
+        part = None
+        if kind[0].isupper():
+            part = self._part(kind, one)
+        tag = one.get("tag")
+        assert tag is None or one["versions"] == one["taggedVersions"], f"{one['name']} is tagged in some versions"
+        return Field(
+            snake_case(one["name"]),
+            kind,
+            is_array,
+            versions,
+            Versions.parse(one.get("nullableVersions")).within(versions),
+            tag,
+            None if "default" not in one else str(one["default"]),
+            bool(one.get("ignorable", False)),
+            one.get("about", ""),
+            part,
+        )
+
+    def _part(self, kind: str, one: dict[str, Any]) -> str:
+        common = self._common.get(kind)
+        fields = one.get("fields") or (common or {})["fields"]
+        for name in (kind, self._message + kind):
+            known = self._found.get(name)
+            if known is None:
+                self._add(name, one.get("about", ""), fields)
+                return name
+            if known[0] == fields and known[1].valid == self._valid and known[1].flexible == self._flexible:
+                return name
+        raise ValueError(f"{self._message} has several structs named {kind}")

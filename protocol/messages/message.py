@@ -1,0 +1,65 @@
+"""What all messages have in common. The modules beside this one are made by `make protocol`.
+
+They are plain classes with slots and no dataclasses: making one of those takes half a millisecond
+when it is imported, and there are 250, which would be half of the broker's start.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self, cast
+
+from barnabas.protocol.primitives import Buffer
+
+NOTHING: Any = cast(Any, [])  # "not given", where None means null
+
+
+class Message:
+    """A request, a response, or a part of one. Two of them are equal if all their fields are.
+
+    A field that a version does not have keeps its default when that version is read. When it is
+    written, another value than the default is refused, unless Kafka's schema calls the field
+    ignorable.
+    """
+
+    __slots__: tuple[str, ...] = ()
+    API_KEY: ClassVar[int]
+    FIRST_VERSION: ClassVar[int]
+    LAST_VERSION: ClassVar[int]
+
+    @classmethod
+    def read(cls, data: Buffer, at: int, version: int) -> tuple[Self, int]:
+        """Read it from a position on. Gives the message, and the position after it.
+
+        Raises: MalformedMessageError, IndexError or struct.error where the bytes are not one.
+        """
+        raise NotImplementedError
+
+    def write(self, out: bytearray, version: int) -> None:
+        """Append its bytes.
+
+        Raises: UnwritableMessageError where the version cannot tell what it says; struct.error
+                where a number is too large for its field.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def decode(cls, data: Buffer, version: int) -> Self:
+        """The message that the bytes begin with."""
+        return cls.read(data, 0, version)[0]
+
+    def encode(self, version: int) -> bytes:
+        """Its bytes."""
+        out = bytearray()
+        self.write(out, version)
+        return bytes(out)
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment] # its fields may change
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        return f"{type(self).__name__}({fields})"

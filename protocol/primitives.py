@@ -1,0 +1,392 @@
+"""The types that Kafka's messages are made of: how each stands in the bytes, both ways.
+
+A reader takes the bytes and a position, and gives the value and the position after it. It never
+reads beyond the end. A writer appends to a bytearray. `compact` is True in the flexible versions
+of a message (KIP-482). The messages made of these types are in `barnabas.protocol.messages`.
+
+| type | bytes | if compact |
+|---|---|---|
+| int8 … int64, uint16, float64, bool | big-endian (`struct` reads several at once) | the same |
+| uvarint | 7 bits a byte, the lowest first; the top bit: more follow; at most five | the same |
+| string | int16 length, UTF-8; null: length -1 | uvarint length + 1, UTF-8; null: 0 |
+| bytes, records | int32 length, the bytes; null: -1 | uvarint length + 1, the bytes; null: 0 |
+| array | int32 count, the elements; null: -1 | uvarint count + 1, the elements; null: 0 |
+| uuid | 16 bytes; None is the one of zeros, which names nothing | the same |
+| nullable struct | int8: 1, or -1 for null; the struct | the same |
+| tagged fields | none | uvarint count; of each: uvarint tag, uvarint size, the bytes |
+
+Source: Apache Kafka's protocol guide ("Protocol primitive types"); KIP-482 (compact and tagged).
+Any negative length or count is null, and letters that are not UTF-8 are replaced when read, both
+as Apache Kafka has it.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Callable, Sequence
+from typing import NoReturn, Protocol, TypeVar
+
+Buffer = memoryview | bytes | bytearray
+Item = TypeVar("Item")
+
+_INT8 = struct.Struct(">b")
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_ZEROS = bytes(16)
+_UVARINT_BITS = 35
+_LONGEST_STRING_BYTES = (1 << 15) - 1
+_NULL_STRUCT, _STRUCT = b"\xff", b"\x01"
+
+
+class MalformedMessageError(ValueError):
+    """The bytes are not a message of that version: cut off, or null stands where it may not."""
+
+
+class UnwritableMessageError(ValueError):
+    """A value that the message's version cannot tell: no such field, null, or too long."""
+
+
+class Writable(Protocol):
+    """A struct of a message."""
+
+    def write(self, out: bytearray, version: int) -> None:
+        """Append the struct's bytes."""
+
+
+def refuse_null(name: str, version: int) -> NoReturn:
+    """Raise MalformedMessageError: the field may be null, but not in that version."""
+    raise MalformedMessageError(f"{name} is null, which it may not be in version {version}")
+
+
+def refuse_value(name: str, version: int) -> NoReturn:
+    """Raise UnwritableMessageError: the version has no such field, or no null for it."""
+    raise UnwritableMessageError(f"version {version} cannot tell the value of {name}")
+
+
+def _cut_off() -> NoReturn:
+    raise MalformedMessageError("the bytes end before the message does")
+
+
+def _is_null() -> NoReturn:
+    raise MalformedMessageError("null stands where it may not")
+
+
+def _may_not_be_null() -> NoReturn:
+    raise UnwritableMessageError("null is to be written where it may not stand")
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def read_uvarint(data: Buffer, at: int) -> tuple[int, int]:
+    """Raises MalformedMessageError after five bytes, IndexError where the bytes end."""
+    value = data[at]
+    at += 1
+    if value < 0x80:
+        return value, at
+    value &= 0x7F
+    for shift in range(7, _UVARINT_BITS, 7):
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise MalformedMessageError("a varint is longer than five bytes")
+
+
+def read_nullable_string(data: Buffer, at: int, compact: bool) -> tuple[str | None, int]:
+    """A string or None."""
+    if compact:
+        length, at = read_uvarint(data, at)
+        length -= 1
+    else:
+        (length,) = _INT16.unpack_from(data, at)
+        at += 2
+    if length < 0:
+        return None, at
+    end = at + length
+    if end > len(data):
+        _cut_off()
+    return str(data[at:end], "utf-8", "replace"), end
+
+
+def read_string(data: Buffer, at: int, compact: bool) -> tuple[str, int]:
+    """A string that may not be null."""
+    text, at = read_nullable_string(data, at, compact)
+    if text is None:
+        _is_null()
+    return text, at
+
+
+def read_nullable_records(data: Buffer, at: int, compact: bool) -> tuple[Buffer | None, int]:
+    """Bytes or None, as a slice of `data`: of a memoryview nothing is copied."""
+    if compact:
+        length, at = read_uvarint(data, at)
+        length -= 1
+    else:
+        (length,) = _INT32.unpack_from(data, at)
+        at += 4
+    if length < 0:
+        return None, at
+    end = at + length
+    if end > len(data):
+        _cut_off()
+    return data[at:end], end
+
+
+def read_nullable_bytes(data: Buffer, at: int, compact: bool) -> tuple[bytes | None, int]:
+    """Bytes or None, copied."""
+    piece, at = read_nullable_records(data, at, compact)
+    return None if piece is None else bytes(piece), at
+
+
+def read_bytes(data: Buffer, at: int, compact: bool) -> tuple[bytes, int]:
+    """Bytes that may not be null, copied."""
+    piece, at = read_nullable_records(data, at, compact)
+    if piece is None:
+        _is_null()
+    return bytes(piece), at
+
+
+def read_uuid(data: Buffer, at: int) -> tuple[uuid.UUID | None, int]:
+    """None for the one of zeros."""
+    end = at + 16
+    if end > len(data):
+        _cut_off()
+    piece = bytes(data[at:end])
+    return None if piece == _ZEROS else uuid.UUID(bytes=piece), end
+
+
+def _read_count(data: Buffer, at: int, compact: bool) -> tuple[int, int]:
+    """Of an array; negative for null. Each element has a byte at least, so that it has a bound."""
+    if compact:
+        count, at = read_uvarint(data, at)
+        count -= 1
+    else:
+        (count,) = _INT32.unpack_from(data, at)
+        at += 4
+    if count > len(data) - at:
+        _cut_off()
+    return count, at
+
+
+def read_nullable_structs(
+    data: Buffer, at: int, compact: bool, read: Callable[[Buffer, int, int], tuple[Item, int]], version: int
+) -> tuple[list[Item] | None, int]:
+    """An array of structs, each read by the function; or None."""
+    count, at = _read_count(data, at, compact)
+    if count < 0:
+        return None, at
+    items = []
+    for _ in range(count):
+        item, at = read(data, at, version)
+        items.append(item)
+    return items, at
+
+
+def read_structs(
+    data: Buffer, at: int, compact: bool, read: Callable[[Buffer, int, int], tuple[Item, int]], version: int
+) -> tuple[list[Item], int]:
+    """An array of structs that may not be null."""
+    items, at = read_nullable_structs(data, at, compact, read, version)
+    if items is None:
+        _is_null()
+    return items, at
+
+
+def read_nullable_strings(data: Buffer, at: int, compact: bool) -> tuple[list[str] | None, int]:
+    """An array of strings, none of them null; or None."""
+    count, at = _read_count(data, at, compact)
+    if count < 0:
+        return None, at
+    items = []
+    for _ in range(count):
+        item, at = read_string(data, at, compact)
+        items.append(item)
+    return items, at
+
+
+def read_strings(data: Buffer, at: int, compact: bool) -> tuple[list[str], int]:
+    """An array of strings that may not be null."""
+    items, at = read_nullable_strings(data, at, compact)
+    if items is None:
+        _is_null()
+    return items, at
+
+
+def read_nullable_numbers(data: Buffer, at: int, compact: bool, letter: str) -> tuple[list[int] | None, int]:
+    """An array of the integers that `struct` has the letter for; or None."""
+    count, at = _read_count(data, at, compact)
+    if count < 0:
+        return None, at
+    form = f">{count}{letter}"
+    return list(struct.unpack_from(form, data, at)), at + struct.calcsize(form)
+
+
+def read_numbers(data: Buffer, at: int, compact: bool, letter: str) -> tuple[list[int], int]:
+    """An array of integers that may not be null."""
+    numbers, at = read_nullable_numbers(data, at, compact, letter)
+    if numbers is None:
+        _is_null()
+    return numbers, at
+
+
+def read_nullable_struct(
+    data: Buffer, at: int, read: Callable[[Buffer, int, int], tuple[Item, int]], version: int
+) -> tuple[Item | None, int]:
+    """A struct or None."""
+    (mark,) = _INT8.unpack_from(data, at)
+    return (None, at + 1) if mark < 0 else read(data, at + 1, version)
+
+
+def read_tags(data: Buffer, at: int) -> tuple[dict[int, Buffer], int]:
+    """The bytes of the tagged fields, by their tags."""
+    count, at = read_uvarint(data, at)
+    fields = {}
+    for _ in range(count):
+        tag, at = read_uvarint(data, at)
+        size, at = read_uvarint(data, at)
+        end = at + size
+        if end > len(data):
+            _cut_off()
+        fields[tag] = data[at:end]
+        at = end
+    return fields, at
+
+
+def skip_tags(data: Buffer, at: int) -> int:
+    """The position after tagged fields of which none is known."""
+    return at + 1 if data[at] == 0 else read_tags(data, at)[1]
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def write_uvarint(out: bytearray, value: int) -> None:
+    """Append a number that is not negative."""
+    while value > 0x7F:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def write_nullable_string(out: bytearray, text: str | None, compact: bool) -> None:
+    """Append a string or null."""
+    if text is None:
+        out += b"\0" if compact else b"\xff\xff"
+        return
+    data = text.encode()
+    length = len(data)
+    if compact:
+        write_uvarint(out, length + 1)
+    elif length > _LONGEST_STRING_BYTES:
+        raise UnwritableMessageError(f"a string has {length} bytes, and at most {_LONGEST_STRING_BYTES} can be told")
+    else:
+        out += _INT16.pack(length)
+    out += data
+
+
+def write_string(out: bytearray, text: str, compact: bool) -> None:
+    """Append a string that may not be null."""
+    if text is None:
+        _may_not_be_null()
+    write_nullable_string(out, text, compact)
+
+
+def write_nullable_bytes(out: bytearray, data: Buffer | None, compact: bool) -> None:
+    """Append bytes, or records, or null."""
+    length = -1 if data is None else len(data)
+    if compact:
+        write_uvarint(out, length + 1)
+    else:
+        out += _INT32.pack(length)
+    if data is not None:
+        out += data
+
+
+def write_bytes(out: bytearray, data: Buffer, compact: bool) -> None:
+    """Append bytes that may not be null."""
+    if data is None:
+        _may_not_be_null()
+    write_nullable_bytes(out, data, compact)
+
+
+def write_uuid(out: bytearray, value: uuid.UUID | None) -> None:
+    """Append a uuid; None is the one of zeros."""
+    out += _ZEROS if value is None else value.bytes
+
+
+def _write_count(out: bytearray, count: int, compact: bool) -> None:
+    if compact:
+        write_uvarint(out, count + 1)
+    else:
+        out += _INT32.pack(count)
+
+
+def write_nullable_structs(out: bytearray, items: Sequence[Writable] | None, compact: bool, version: int) -> None:
+    """Append an array of structs, or null."""
+    if items is None:
+        _write_count(out, -1, compact)
+        return
+    _write_count(out, len(items), compact)
+    for item in items:
+        item.write(out, version)
+
+
+def write_structs(out: bytearray, items: Sequence[Writable], compact: bool, version: int) -> None:
+    """Append an array of structs that may not be null."""
+    if items is None:
+        _may_not_be_null()
+    write_nullable_structs(out, items, compact, version)
+
+
+def write_nullable_strings(out: bytearray, items: Sequence[str] | None, compact: bool) -> None:
+    """Append an array of strings, or null."""
+    if items is None:
+        _write_count(out, -1, compact)
+        return
+    _write_count(out, len(items), compact)
+    for item in items:
+        write_string(out, item, compact)
+
+
+def write_strings(out: bytearray, items: Sequence[str], compact: bool) -> None:
+    """Append an array of strings that may not be null."""
+    if items is None:
+        _may_not_be_null()
+    write_nullable_strings(out, items, compact)
+
+
+def write_nullable_numbers(out: bytearray, numbers: Sequence[int] | None, compact: bool, letter: str) -> None:
+    """Append an array of the integers that `struct` has the letter for, or null."""
+    if numbers is None:
+        _write_count(out, -1, compact)
+        return
+    _write_count(out, len(numbers), compact)
+    out += struct.pack(f">{len(numbers)}{letter}", *numbers)
+
+
+def write_numbers(out: bytearray, numbers: Sequence[int], compact: bool, letter: str) -> None:
+    """Append an array of integers that may not be null."""
+    if numbers is None:
+        _may_not_be_null()
+    write_nullable_numbers(out, numbers, compact, letter)
+
+
+def write_nullable_struct(out: bytearray, item: Writable | None, version: int) -> None:
+    """Append a struct, or null."""
+    if item is None:
+        out += _NULL_STRUCT
+    else:
+        out += _STRUCT
+        item.write(out, version)
+
+
+def write_tags(out: bytearray, fields: dict[int, bytearray]) -> None:
+    """Append tagged fields, which are given in the order of their tags."""
+    write_uvarint(out, len(fields))
+    for tag, data in fields.items():
+        write_uvarint(out, tag)
+        write_uvarint(out, len(data))
+        out += data
