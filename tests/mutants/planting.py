@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -31,14 +32,15 @@ class Functions:
     """All functions of some modules, which are loaded, by where they stand. To be made before the garbage collector freezes."""
 
     def __init__(self, root: Path, modules: Iterable[str]) -> None:
-        self._root = root
+        self._root = root.resolve()
         for module in modules:
-            importlib.import_module(module.removesuffix(".py").replace("/", "."))  # the core loads its handlers late
+            importlib.import_module("barnabas." + module.removesuffix(".py").replace("/", "."))  # the core loads its handlers late
         self._functions: dict[_Place, list[FunctionType]] = {}
         for each in gc.get_objects():
             if isinstance(each, FunctionType) and each.__code__.co_filename.startswith(str(root)):
                 code = each.__code__
-                self._functions.setdefault(_Place(code.co_filename, code.co_name, code.co_firstlineno), []).append(each)
+                path = os.path.realpath(code.co_filename)  # barnabas/storage is a link
+                self._functions.setdefault(_Place(path, code.co_name, code.co_firstlineno), []).append(each)
 
     def plant(self, mutant: Mutant, source: str) -> None:
         """Change the function. Raises UnfitMutant."""

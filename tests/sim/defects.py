@@ -19,6 +19,8 @@ from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.shard_host import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, ShardHost
 from barnabas.coordinator.classic_group import ClassicGroup
 from barnabas.coordinator.group_shard import GroupShard
+from barnabas.coordinator.offsets import GroupOffsets
+from barnabas.coordinator.producer_ids import ProducerIdAllocator
 from barnabas.coordinator.shard import Result
 from barnabas.coordinator.txn_shard import TxnShard
 from barnabas.coordinator.txn_state import TransactionMetadata, TransactionState
@@ -26,11 +28,12 @@ from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.wall_clock import WallClock
 from barnabas.storage import clean_plan, cleaner, log_manager, recovery
 from barnabas.storage import log as log_module
-from barnabas.storage.checkpoints import LOG_START_NAME
+from barnabas.storage.checkpoints import CLEAN_SHUTDOWN_NAME, LOG_START_NAME, RECOVERY_POINT_NAME, encode_offsets
 from barnabas.storage.flush_journal import FlushJournal, Redo
 from barnabas.storage.log import Isolation, Log
 from barnabas.storage.log_manager import LogManager
 from barnabas.storage.producer_state import ProducerEntry, ProducerStateManager
+from sim.disk import SimDisk, SimFile
 from sim.network import Weather
 from sim.scenario import DURABILITY, Scenario
 
@@ -99,6 +102,55 @@ def _with_power_and_short_journals(scenario: Scenario) -> None:
     scenario.properties["log.flush.offset.checkpoint.interval.ms"] = "20"
 
 
+def _with_crashes_of_starts(scenario: Scenario) -> None:
+    """Power losses amid transactions, whose producers go on, and starts after them that a kill cuts short."""
+    _with_power_on_transactions(scenario)
+    scenario.topics, scenario.flushed_topics, scenario.compacted_topics, scenario.consumers = {"tx": 2}, [], [], 0
+    scenario.topic_configs, scenario.growing, scenario.remade_topic, scenario.idempotent_producers = {"tx": {}}, [], "", 0
+    scenario.readers = [(scenario.partitions_of("tx"), True)]
+    scenario.sessions_end_with_power, scenario.pausing, scenario.applications, scenario.zombies = False, 1.0, 3, 0.0
+    scenario.fault_weights, scenario.power_share, scenario.fault_count = (0, 1, 0, 0, 0, 0), 0.1, 10
+    scenario.fault_gap_ms, scenario.crash_at_start, scenario.start_steps = (30, 300), 0.8, (25, 70)
+    scenario.transaction_timeout_ms = 5000
+
+
+def _with_flushed_records_and_power(scenario: Scenario) -> None:
+    """Nothing but records whose flush was answered, in logs that share a journal."""
+    _with_power(scenario)
+    scenario.topics = {"plain": 4}
+    scenario.topic_configs = {"plain": {"flush.messages": "1"}}
+    scenario.flushed_topics, scenario.compacted_topics, scenario.growing, scenario.remade_topic = ["plain"], [], [], ""
+    scenario.idempotent_producers, scenario.applications, scenario.workers, scenario.consumers, scenario.rounds = 4, 0, 0, 0, 24
+    scenario.fault_count, scenario.fault_gap_ms = 12, (20, 300)
+    scenario.crash_at_start, scenario.start_steps = 0.7, (20, 90)
+    scenario.properties["barnabas.flush.journal.logs"] = "1"
+    scenario.readers = [(scenario.partitions_of("plain"), False)]
+
+
+def _with_stops_and_power(scenario: Scenario) -> None:
+    """A clean stop, and soon after the next start the power, amid transactions whose producers go on."""
+    _with_power_on_transactions(scenario)
+    scenario.sessions_end_with_power, scenario.pausing, scenario.applications = False, 0.5, 3
+    scenario.fault_weights, scenario.fault_count, scenario.fault_gap_ms = (0, 3, 3, 0, 0, 0), 12, (2, 200)
+    scenario.properties |= {
+        "barnabas.flush.journal.logs": "0",
+        "log.flush.offset.checkpoint.interval.ms": "60000",
+        "log.initial.task.delay.ms": "30000",
+    }
+
+
+def _with_kills_and_power_without_journal(scenario: Scenario) -> None:
+    """A slow disk, a kill between a decision and its flush, and soon the power."""
+    _with_power_on_transactions(scenario)
+    scenario.topics, scenario.flushed_topics, scenario.compacted_topics, scenario.consumers = {"tx": 4}, [], [], 0
+    scenario.topic_configs, scenario.growing, scenario.remade_topic, scenario.idempotent_producers = {"tx": {}}, [], "", 0
+    scenario.readers = [(scenario.partitions_of("tx"), True)]
+    scenario.properties["barnabas.flush.journal.logs"] = "0"
+    scenario.fault_weights, scenario.power_share, scenario.fault_count, scenario.fault_gap_ms = (4, 4, 0, 0, 0, 0), 0.0, 40, (5, 250)
+    scenario.crash_at_start, scenario.rounds, scenario.fsync_ms, scenario.chaos_ms = 0.0, 40, 120, 9000
+    scenario.zombies, scenario.dying, scenario.applications, scenario.sessions_end_with_power = 0.0, 0.0, 4, False
+
+
 def _with_power_on_unflushed_transactions(scenario: Scenario) -> None:
     _with_power_on_transactions(scenario)
     scenario.properties[DURABILITY] = "os"
@@ -134,6 +186,31 @@ def _with_retention_and_power(scenario: Scenario) -> None:
 
 def _with_deaths(scenario: Scenario) -> None:
     scenario.dying, scenario.applications, scenario.workers, scenario.chaos_ms = 0.4, 2, 0, 1000
+
+
+def _with_small_segments(scenario: Scenario) -> None:
+    for configs in scenario.topic_configs.values():
+        configs["segment.bytes"] = "400"
+
+
+def _with_several_partitions(scenario: Scenario) -> None:
+    scenario.topics["tx"], scenario.applications = 3, 2
+
+
+def _with_bumped_epochs(scenario: Scenario) -> None:
+    """Power losses, after which idempotent producers go on with their ids and the next epoch."""
+    _with_power(scenario)
+    scenario.bumps_epochs, scenario.idempotent_producers, scenario.applications, scenario.workers = True, 2, 0, 0
+    scenario.topics, scenario.flushed_topics, scenario.topic_configs["plain"] = {"plain": 1}, [], {}
+    scenario.compacted_topics, scenario.growing, scenario.remade_topic, scenario.consumers = [], [], "", 0
+    scenario.readers = [(scenario.partitions_of("plain"), False)]
+    scenario.rounds, scenario.fault_count, scenario.fault_gap_ms, scenario.chaos_ms = 40, 20, (20, 400), 6000
+
+
+def _with_new_producers(scenario: Scenario) -> None:
+    """As with new epochs, but a producer that is out of sequence asks for a new id."""
+    _with_bumped_epochs(scenario)
+    scenario.bumps_epochs = False
 
 
 def _with_group(scenario: Scenario) -> None:
@@ -313,6 +390,103 @@ def journals_go_too_early() -> Iterator[None]:
         self.forget_older()
 
     with changed(FlushJournal, "begin_next", begin_next):
+        yield
+
+
+@defect(
+    "the boot id is noted before the power loss is handled",
+    "torn",
+    "lost",
+    "aborted-read",
+    "offsets",
+    "stuck",
+    tweak=_with_crashes_of_starts,
+)
+def boot_is_noted_too_early() -> Iterator[None]:
+    load = LogManager.load
+
+    def load_and_note(self: LogManager, *arguments: Any, **more: Any) -> None:
+        load(self, *arguments, **more)
+        self.note_boot()
+
+    with changed(LogManager, "load", load_and_note):
+        yield
+
+
+@defect("what a start writes again from the journal is not flushed", "lost", "torn", "offsets", tweak=_with_flushed_records_and_power)
+def written_again_and_not_flushed() -> Iterator[None]:
+    write_again = recovery._Loader._write_again
+
+    def write(self: Any, segment: Any, position: int, end_offset: int) -> bool:
+        with changed(SimFile, "fsync", lambda self: None):
+            return write_again(self, segment, position, end_offset)
+
+    with changed(recovery._Loader, "_write_again", write):
+        yield
+
+
+@defect(
+    "the mark of a clean stop may come back", "lost", "torn", "stuck", "aborted-read", "offsets", "crashed", tweak=_with_stops_and_power
+)
+def mark_of_a_clean_stop_comes_back() -> Iterator[None]:
+    unlink, fsync_dir = SimDisk.unlink, SimDisk.fsync_dir
+    was_mark = False
+
+    def unlink_mark(self: SimDisk, path: str) -> None:
+        nonlocal was_mark
+        unlink(self, path)
+        was_mark = path.endswith(CLEAN_SHUTDOWN_NAME)
+
+    def fsync_others(self: SimDisk, path: str) -> None:
+        nonlocal was_mark
+        if not was_mark:
+            fsync_dir(self, path)
+        was_mark = False
+
+    with changed(SimDisk, "unlink", unlink_mark), changed(SimDisk, "fsync_dir", fsync_others):
+        yield
+
+
+@defect(
+    "decisions that a kill left are believed and not flushed, where there is no journal",
+    "torn",
+    "lost",
+    "offsets",
+    "aborted-read",
+    tweak=_with_kills_and_power_without_journal,
+)
+def decisions_after_a_kill_are_not_flushed() -> Iterator[None]:
+    complete = ShardHost.complete_transactions
+
+    def complete_transactions(self: ShardHost, *arguments: Any) -> None:
+        with changed(Log, "flush", lambda self: None):
+            complete(self, *arguments)
+
+    with changed(ShardHost, "complete_transactions", complete_transactions):
+        yield
+
+
+@defect("a flush makes durable what was written while it ran", "lost", "torn", "offsets", tweak=_with_flushed_records_and_power)
+def flushes_reach_too_far() -> Iterator[None]:
+    finish = Log.finish_flush
+
+    def finish_flush(self: Log, token: Any) -> None:
+        finish(self, token._replace(end_offset=self.log_end_offset))
+
+    with changed(Log, "finish_flush", finish_flush):
+        yield
+
+
+@defect("the recovery point is the end of what was written", "stuck", "crashed", "lost", "torn", "offsets", "refused", tweak=_with_power)
+def recovery_point_too_high() -> Iterator[None]:
+    write = LogManager._write
+
+    def write_ends(self: LogManager, name: str, data: bytes, force: bool) -> None:
+        if name == RECOVERY_POINT_NAME:
+            data = encode_offsets({key: log.log_end_offset for key, log in self.logs.items()})
+        write(self, name, data, force)
+
+    with changed(LogManager, "_write", write_ends):
         yield
 
 
@@ -673,6 +847,20 @@ def departures_are_put_off() -> Iterator[None]:
         yield
 
 
+@defect("producer ids begin anew with each start", "duplicate", "refused", "lost", "torn", "order", tweak=_with_new_producers)
+def producer_ids_are_given_twice() -> Iterator[None]:
+    init = ProducerIdAllocator.__init__
+
+    def begin(self: ProducerIdAllocator, **fields: Any) -> None:
+        init(self, **fields | {"next_id": 0})
+
+    def skip_used(self: ProducerIdAllocator, next_id: int) -> None:
+        pass
+
+    with changed(ProducerIdAllocator, "__init__", begin), changed(ProducerIdAllocator, "skip_used", skip_used):
+        yield
+
+
 # --- idempotence ---------------------------------------------------------------------------------------------------------------------------
 
 
@@ -694,6 +882,22 @@ def duplicates_are_written() -> Iterator[None]:
         return None
 
     with changed(ProducerStateManager, "check_batch", check_batch):
+        yield
+
+
+@defect("batches of the former epoch are remembered beside the new one's", "moved", "lost", "order", tweak=_with_bumped_epochs)
+def former_epochs_are_remembered() -> Iterator[None]:
+    on_batch = ProducerStateManager.on_batch
+
+    def keep(self: ProducerStateManager, producer_id: int, *rest: Any) -> None:
+        entry = self.producers.get(producer_id)
+        before = (entry.producer_epoch, list(entry.batches)) if entry is not None else None
+        on_batch(self, producer_id, *rest)
+        entry = self.producers[producer_id]
+        if before is not None and before[0] != entry.producer_epoch:
+            entry.batches[:0] = before[1]
+
+    with changed(ProducerStateManager, "on_batch", keep):
         yield
 
 
@@ -749,6 +953,73 @@ def waiting_fetch_forgets_its_isolation() -> Iterator[None]:
         return complete(self, now_ms, out_of_time)
 
     with changed(fetch_class, "try_complete", try_complete):
+        yield
+
+
+@defect("readers of committed records are not told what was aborted", "aborted-read")
+def aborted_transactions_are_not_told() -> Iterator[None]:
+    def collect(self: Log, *arguments: Any) -> None:
+        pass
+
+    with changed(Log, "_collect_aborted", collect):
+        yield
+
+
+@defect("the marker of an abort says commit", "aborted-read", "precommitted-read", "offsets", "torn")
+def aborts_are_marked_as_commits() -> Iterator[None]:
+    append = Log.append_marker
+
+    def append_marker(self: Log, **fields: Any) -> Any:
+        return append(self, **fields | {"commit": True})
+
+    with changed(Log, "append_marker", append_marker):
+        yield
+
+
+@defect("what times out is committed", "aborted-read", "precommitted-read", "offsets", "torn", "duplicate", tweak=_with_deaths)
+def timeouts_commit() -> Iterator[None]:
+    fenced = TransactionMetadata.fenced
+
+    def commit(self: TransactionMetadata, *arguments: Any) -> TransactionMetadata:
+        return fenced(self, *arguments)._replace(state=TransactionState.PREPARE_COMMIT)
+
+    with changed(TransactionMetadata, "fenced", commit):
+        yield
+
+
+@defect("aborts are looked for in the segment that is read, and not in the later ones", "aborted-read", tweak=_with_small_segments)
+def aborts_of_later_segments_are_missed() -> Iterator[None]:
+    def collect(self: Log, offset: int, segment: Any, found: Any, into: Any) -> None:
+        upper = segment.upper_bound_offset(found.position + found.size)
+        self.txn_index(segment).collect(offset, self._end_of(segment) if upper is None else upper, into)
+
+    with changed(Log, "_collect_aborted", collect):
+        yield
+
+
+@defect("markers go to one partition of a transaction", "stuck", "torn", "lost", "offsets", tweak=_with_several_partitions)
+def one_marker_a_transaction() -> Iterator[None]:
+    append = ShardHost._append_markers
+
+    def append_markers(self: ShardHost, effect: Any, *arguments: Any, **more: Any) -> None:
+        append(self, effect._replace(partitions=tuple(effect.partitions)[:1]), *arguments, **more)
+
+    with changed(ShardHost, "_append_markers", append_markers):
+        yield
+
+
+@defect("where one transaction is open nothing is held back for a second", "precommitted-read", "aborted-read", "watermark", "lost", "torn")
+def second_transaction_does_not_hold_back() -> Iterator[None]:
+    on_marker = ProducerStateManager.on_marker
+
+    def forget_others(self: ProducerStateManager, *arguments: Any) -> Any:
+        completed = on_marker(self, *arguments)
+        return completed if completed is None else completed._replace(last_stable_offset=self.end_offset)
+
+    def first_open_offset(self: ProducerStateManager) -> int | None:
+        return next(iter(self.open_txns.values()), None) if len(self.open_txns) == 1 else None
+
+    with changed(ProducerStateManager, "on_marker", forget_others), changed(ProducerStateManager, "first_open_offset", first_open_offset):
         yield
 
 
@@ -812,6 +1083,26 @@ def unstable_offsets_are_given_out() -> Iterator[None]:
         return fetched(self, group_id, topics, False, *classes)
 
     with changed(GroupShard, "_fetched", unstable):
+        yield
+
+
+@defect("offsets of a transaction hold whether it commits or aborts", "offsets", tweak=_with_group)
+def aborted_offsets_hold() -> Iterator[None]:
+    replay_end = GroupOffsets.replay_end
+
+    def commit_all(self: GroupOffsets, producer_id: int, commit: bool) -> None:
+        replay_end(self, producer_id, True)
+
+    with changed(GroupOffsets, "replay_end", commit_all):
+        yield
+
+
+@defect("groups are not told of markers", "offsets", "stuck", tweak=_with_group)
+def markers_do_not_reach_groups() -> Iterator[None]:
+    def replay_marker(self: GroupShard, *arguments: Any) -> None:
+        pass
+
+    with changed(GroupShard, "replay_marker", replay_marker):
         yield
 
 

@@ -256,7 +256,7 @@ class Node:
         rng, loop = self.world.rng, self.world.loop
         last_ms = 0
         for file in job.files:
-            delay_ms = rng.randint(0, 6)
+            delay_ms = rng.randint(0, self.world.scenario.fsync_ms)
             last_ms = max(last_ms, delay_ms)
             loop.later(delay_ms, self._sync, self.generation, file)
         loop.later(last_ms + rng.randint(0, 2), self._flushed, self.generation, job)

@@ -182,8 +182,18 @@ class IdempotentProducer(Producer):
                     self.world.history.incident("refused", str(refusal))
                     return
                 self.hang_up()
-                yield from self.init()
+                if self.world.scenario.bumps_epochs:
+                    self._bump_epoch()
+                else:
+                    yield from self.init()
             yield self.rng.randint(1, 400)
+
+    def _bump_epoch(self) -> None:
+        """As Apache Kafka's own client does it: without asking, since nobody else has the id (KIP-360)."""
+        self.epoch += 1
+        self.sequences.clear()
+        self.sessions += 1
+        self.session = f"{self.name}/{self.sessions}"
 
     def may_be_out_of_sequence(self, refusal: Refused) -> bool:
         """Whether the broker may have forgotten a batch of this producer.

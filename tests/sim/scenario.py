@@ -26,6 +26,10 @@ FAULTS = ("kill", "power", "stop", "crash", "storm", "delete")
 class Scenario:
     """Topics, clients and faults. Chances are between 0 and 1, power_share that of crashes which are power losses.
 
+    start_steps: after how many steps on the disk a start that crashes does so (`crash_at_start`).
+    fsync_ms: what a file takes at most to come to the disk.
+    bumps_epochs: whether an idempotent producer that is out of sequence goes on with its id and the
+    next epoch, and not with a new id.
     sessions_end_with_power: transactional producers end with the broker's machine, and begin new sessions. Else they go on as if only the
     connection had been lost. remade_topic: one that is deleted and made again, so many times at most as `remakes` says, "" for none;
     consumers: members of a group that reads it. growing: topics that get further partitions. is_static: members of groups bear the names of
@@ -57,6 +61,9 @@ class Scenario:
     fault_weights: tuple[int, ...] = (3, 0, 1, 3, 2, 0)
     power_share: float = 0.0
     crash_at_start: float = 0.2
+    start_steps: tuple[int, int] = (0, 40)
+    bumps_epochs: bool = False
+    fsync_ms: int = 6
     sessions_end_with_power: bool = True
     last_restart: str = "kill"
     remade_topic: str = ""
@@ -138,6 +145,7 @@ class Scenario:
             self.leaving = 0.3
         if rng.random() < 0.2:
             self._draw_clock_steps(rng)
+        self.bumps_epochs = rng.random() < 0.3
 
     def _draw_clock_steps(self, rng: random.Random) -> None:
         """Nothing may expire by days then: what a start finds is as old as the wall clock says, and retention goes by it."""

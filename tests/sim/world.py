@@ -197,7 +197,7 @@ class World:
         self.restarts += 1
         is_armed = not self.is_draining and self.rng.random() < self.scenario.crash_at_start
         if is_armed:
-            self.node.disk.crash_in(self.rng.randint(0, 40))
+            self.node.disk.crash_in(self.rng.randint(*self.scenario.start_steps))
         if self.node.start():
             self.node.disk.crash_in(-1)
             self._notice_power_loss()
