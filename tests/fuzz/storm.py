@@ -16,6 +16,7 @@ from random import Random
 from typing import Any
 
 from helpers.admin_host import HOST, NOW_MS, PORT, CountedIds
+from helpers.scratch import SamePlaceDisk
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.core import Broker
@@ -73,7 +74,7 @@ class Storm:
 
     def open(self, directory: Path | None = None) -> Broker:
         properties = self.properties if directory is None else {**self.properties, "log.dirs": str(directory)}
-        return open_broker(BrokerConfig.from_properties(properties), self.ids, now_ms=self.now_ms)
+        return open_broker(BrokerConfig.from_properties(properties), self.ids, disk=SamePlaceDisk(), now_ms=self.now_ms)
 
     def connect(self) -> int:
         connection = self._next_connection

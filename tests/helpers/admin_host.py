@@ -14,6 +14,7 @@ from barnabas.broker.opening import open_broker
 from barnabas.protocol import messages
 from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.framing import response_has_tagged_header
+from barnabas.storage.disk import Disk
 
 NOW_MS = 1_700_000_000_000
 NODE_ID = 7
@@ -36,14 +37,15 @@ class CountedIds:
 class AdminHost:
     """broker: the one under test, reopened on the same directory by `restart`."""
 
-    def __init__(self, directory: Path, **settings: str) -> None:
+    def __init__(self, directory: Path, *, disk: Disk | None = None, **settings: str) -> None:
+        self._disk = disk
         self._properties = {"node.id": str(NODE_ID), "log.dirs": str(directory / "data")}
         self._properties |= {name.replace("_", "."): value for name, value in settings.items()}
         self._ids = CountedIds()
         self.broker = self._open()
 
     def _open(self) -> Broker:
-        broker = open_broker(BrokerConfig.from_properties(self._properties), self._ids, now_ms=NOW_MS)
+        broker = open_broker(BrokerConfig.from_properties(self._properties), self._ids, disk=self._disk, now_ms=NOW_MS)
         broker.on_connected(1, "192.0.2.9", HOST, PORT)
         return broker
 

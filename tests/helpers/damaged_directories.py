@@ -29,7 +29,7 @@ from barnabas.protocol.records import NewRecord, batches_in, encode_batch, recor
 from barnabas.storage.log import Isolation, Log, Slice
 from barnabas.storage.log_manager import BOOT_ID_NAME, LogDirectoryError
 from helpers.admin_host import NOW_MS, AdminHost, CountedIds, creatable
-from helpers.scratch import IN_MEMORY, scratch_directory
+from helpers.scratch import IN_MEMORY, SamePlaceDisk, scratch_directory
 
 SETTINGS = {
     "offsets.topic.num.partitions": "1",
@@ -72,7 +72,7 @@ class Original(NamedTuple):
 
 def history(path: Path) -> AdminHost:
     """Topics with settings, one deleted and one grown; groups with plain and transactional offsets; transactions of every outcome."""
-    host = AdminHost(path, **{name.replace(".", "_"): value for name, value in SETTINGS.items()})
+    host = AdminHost(path, disk=SamePlaceDisk(), **{name.replace(".", "_"): value for name, value in SETTINGS.items()})
     small: dict[str, str | None] = {"segment.bytes": "700", "index.interval.bytes": "100"}
     host.create(creatable("plain", 2, configs=small), creatable("payments", 1, configs=small), creatable("gone", 1))
     host.call(messages.DeleteTopicsRequest(topic_names=["gone"], timeout_ms=1000), 4)
@@ -184,7 +184,7 @@ def original(way: str) -> Original:
 
 def opened(path: str) -> Broker:
     properties = {"node.id": "7", "log.dirs": path, **SETTINGS}
-    return open_broker(BrokerConfig.from_properties(properties), CountedIds(), now_ms=NOW_MS)
+    return open_broker(BrokerConfig.from_properties(properties), CountedIds(), disk=SamePlaceDisk(), now_ms=NOW_MS)
 
 
 def topics_of(broker: Broker) -> dict[str, Any]:

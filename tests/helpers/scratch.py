@@ -7,7 +7,20 @@ import os
 import shutil
 import tempfile
 
+from barnabas.storage.disk import OsDisk
+
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+class SamePlaceDisk(OsDisk):
+    """A disk whose directories are all in the same place.
+
+    A broker that starts on a copy of a directory takes it for what a killed broker left there, and
+    not for a copy, which lacks what was not flushed.
+    """
+
+    def mount_id(self, path: str) -> str:
+        return "same-place"
 
 
 def scratch_directory() -> str:
