@@ -1,0 +1,46 @@
+"""Requests of transactions in versions from before PRODUCER_FENCED was known, and partitions that are not there."""
+
+from __future__ import annotations
+
+import pytest
+from helpers.pitfall_broker import PitfallBroker, Producer
+
+from barnabas.protocol import messages
+
+UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING = 3, 47, 48, 49
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_what_goes_well_goes_well_in_each_version(version: int) -> None:
+    b = PitfallBroker()
+    b.topic("t")
+    p = Producer(b, "txn")
+    assert p.add("t", 0, version=version) == 0
+    assert p.add_offsets("group", version=version) == 0
+    assert p.produce("t", 0, b"a") == 0
+    assert p.end(True, version=version) == 0
+    assert b.read("t", committed=True) == [b"a"]
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_only_a_fence_has_another_name_in_older_versions(version: int) -> None:
+    """KIP-588: who does not know PRODUCER_FENCED is told INVALID_PRODUCER_EPOCH. Any other error is what it is."""
+    b = PitfallBroker()
+    b.topic("t")
+    p = Producer(b, "txn")
+    assert p.end(True, version=version) == INVALID_TXN_STATE
+    Producer(b, "txn")  # a later session
+    assert p.end(True, version=version) == INVALID_PRODUCER_EPOCH
+    p.pid += 1
+    assert p.end(True, version=version) == INVALID_PRODUCER_ID_MAPPING
+    assert p.add("t", 0, version=version) == INVALID_PRODUCER_ID_MAPPING
+    assert p.add_offsets("group", version=version) == INVALID_PRODUCER_ID_MAPPING
+
+
+def test_a_partition_that_is_not_there_has_no_producers_to_describe() -> None:
+    b = PitfallBroker()
+    b.topic("t")
+    topic_class = messages.DescribeProducersRequest.TopicRequest
+    request = messages.DescribeProducersRequest(topics=[topic_class(name="t", partition_indexes=[0, 1])])
+    rows = b.call(request, 0).topics[0].partitions
+    assert [(row.partition_index, row.error_code) for row in rows] == [(0, 0), (1, UNKNOWN_TOPIC_OR_PARTITION)]
