@@ -49,6 +49,7 @@ logger = logging.getLogger("barnabas.broker")
 PRODUCE, FETCH = 0, 1
 ADDS_TO_TRANSACTION = (24, 25)  # AddPartitionsToTxn, AddOffsetsToTxn
 PRODUCER_ID_BLOCK = 1000
+DECODED_AT_ONCE_BYTES = 128 * 1024  # takes 20 ms where it is all small elements
 LAST_LIKELY_PRODUCER_ID = 1 << 62
 Handler = Callable[["Broker", Any, Context], Any]
 _FRAME = struct.Struct(">ii")
@@ -276,11 +277,22 @@ class Broker:
             if api is None:
                 self._refuse(session, header)
                 return
-            context = Context(
-                connection_id, ticket, api.key, header.api_version, header.correlation_id, header.client_id, session.client_host,
-                now_ms, session.local_host, session.local_port,
-            )  # fmt: skip
+            if len(frame) > DECODED_AT_ONCE_BYTES and api.key != PRODUCE:
+                self._decode_elsewhere(session, ticket, api, header, frame)
+                return
             request = self._decode(api, header, frame)
+        except ProtocolViolation as error:
+            self.close(connection_id, str(error))
+            return
+        self._handle(session, ticket, api, header, request, now_ms)
+
+    def _handle(self, session: Session, ticket: int, api: Api, header: RequestHeader, request: Any, now_ms: int) -> None:
+        connection_id = session.connection_id
+        context = Context(
+            connection_id, ticket, api.key, header.api_version, header.correlation_id, header.client_id, session.client_host,
+            now_ms, session.local_host, session.local_port,
+        )  # fmt: skip
+        try:
             handler = self._handlers.get(api.key) or self._load_handler(api)
             response = handler(self, request, context)
         except ProtocolViolation as error:
@@ -294,6 +306,32 @@ class Broker:
             self._answer(connection_id, response.pieces)
         else:
             self._answer(connection_id, self._encode(api, context, response))
+
+    def _decode_elsewhere(self, session: Session, ticket: int, api: Api, header: RequestHeader, frame: memoryview) -> None:
+        """Have the worker decode what may hold hundreds of thousands of elements; it is handled afterwards."""
+        body = memoryview(bytes(frame))
+        self._load_decoder(api, header.api_version)
+
+        def run() -> Any:
+            try:
+                return self._decode(api, header, body)
+            except ProtocolViolation as error:
+                return error
+
+        def done(request: Any, now_ms: int) -> None:
+            if self.sessions.get(session.connection_id) is not session:
+                return
+            if isinstance(request, ProtocolViolation):
+                self.close(session.connection_id, str(request))
+                return
+            try:
+                self._handle(session, ticket, api, header, request, now_ms)
+            except (OSError, AssertionError):
+                raise
+            except Exception as error:  # ends the connection, as the rim has it for requests that are handled at once
+                self._give_up(session.connection_id, error)
+
+        self.outbox.work.append(Work(session.connection_id, run, done))
 
     def on_tick(self, now_ms: int) -> None:
         """Time passed. Cheap when nothing is due."""
@@ -350,8 +388,11 @@ class Broker:
         if error is None:
             work.done(result, now_ms)
         elif work.connection_id in self.sessions:
-            logger.error("a request could not be handled", exc_info=error)
-            self.close(work.connection_id, f"an error in the broker: {error!r}; please report it")
+            self._give_up(work.connection_id, error)
+
+    def _give_up(self, connection_id: int, error: Exception) -> None:
+        logger.error("a request could not be handled", exc_info=error)
+        self.close(connection_id, f"an error in the broker: {error!r}; please report it")
 
     def on_closed(self, connection_id: int) -> None:
         """The connection is gone; what it had under way is finished without an answer."""
@@ -438,7 +479,7 @@ class Broker:
                 raise ProtocolViolation(f"the body of a {api.name} request is cut off")
             return request
         size = len(frame) - header.body_start
-        body = bytes(frame[header.body_start :]) + b"\0"  # the byte more shows whether the decoder read past the end
+        body = b"".join((frame[header.body_start :], b"\0"))  # the byte more shows whether the decoder read past the end
         try:
             request, end = decode(memoryview(body), 0)
         except (struct.error, IndexError, ValueError, TypeError, AttributeError, AssertionError) as error:

@@ -67,7 +67,7 @@ class Connection:
     def __init__(self, server: Server, connection_id: int, sock: socket.socket, peer: str) -> None:
         self._server, self._socket, self._loop = server, sock, server.loop
         self.connection_id, self.peer = connection_id, peer
-        self._buffer = FrameBuffer(server.max_frame_bytes, server.memory)
+        self._buffer = FrameBuffer(server.max_frame_bytes, server.memory, server.max_other_bytes)
         self._out: deque[Any] = deque()
         self._gathered: list[Any] = []
         self._gathered_bytes = 0
@@ -308,6 +308,7 @@ class Server:
     def __init__(self, broker: Broker, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         self.broker, self.loop = broker, loop
         self.max_frame_bytes: int = broker.config["socket.request.max.bytes"]
+        self.max_other_bytes: int = broker.config["barnabas.request.max.bytes"]
         self.memory = ReceiveMemory(broker.config["queued.max.request.bytes"])
         self.turns = ReceiveTurns(self.memory, loop)
         self._listener = sock

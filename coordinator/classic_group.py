@@ -33,6 +33,8 @@ TimerKey = tuple[str, str, str]
 SESSION, JOIN, SYNC, RETENTION = "session", "join", "sync", "retention"
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
+MOST_PROTOCOLS = 1000  # of a member
+BATCH_BYTES = 61 + 32  # of a batch of one record: its header, and at the most the record's own lengths, time and offset
 NO_GENERATION = -1
 FIRST_VERSION_WITH_KNOWN_MEMBER_ID = 4
 FIRST_VERSION_WITH_NULLABLE_PROTOCOL = 7
@@ -288,8 +290,8 @@ class ClassicGroup:
             authorized_operations=None,
         )
 
-    def stored(self) -> StoredGroup:
-        """The group as it is to be recorded."""
+    def stored(self, assignments: dict[str, bytes] | None = None) -> StoredGroup:
+        """The group as it is to be recorded; or as it would be with these assignments."""
         return StoredGroup(
             self.protocol_type or "",
             self.generation,
@@ -305,7 +307,7 @@ class ClassicGroup:
                     member.rebalance_timeout_ms,
                     member.session_timeout_ms,
                     member.protocols.get(self.protocol_name or "", b""),
-                    member.assignment,
+                    member.assignment if assignments is None else assignments.get(member.member_id, b""),
                 )
                 for member in self.members.values()
             ),
@@ -403,6 +405,9 @@ class ClassicGroup:
         that.
         """
         former_leader_id = self.leader_id
+        if self.state is State.STABLE and self._record_bytes() + _stored_bytes(member_id, join) > self._settings.max_record_bytes:
+            self._refuse(join, Code.UNKNOWN_SERVER_ERROR, join.member_id, result)
+            return
         member = self._rename(former_id, member_id, join, result)
         self._restart_session(member, now_ms)
         self._join_again(member, join, result)
@@ -595,12 +600,18 @@ class ClassicGroup:
         self._syncing[member.member_id] = waiting
         if member.member_id != self.leader_id:
             return
-        if sum(len(one.assignment) for one in request.assignments) > self._settings.max_record_bytes:
+        assignments = {one.member_id: bytes(one.assignment) for one in request.assignments}
+        if self._record_bytes(assignments) > self._settings.max_record_bytes:
             for member_id in list(self._syncing):  # as Apache Kafka answers where the group's record is refused by its log
                 self._end_sync_wait(member_id, Code.UNKNOWN_SERVER_ERROR, result)
             self._prepare_rebalance(result, now_ms)
         else:
-            self._assign({one.member_id: bytes(one.assignment) for one in request.assignments}, result, now_ms)
+            self._assign(assignments, result, now_ms)
+
+    def _record_bytes(self, assignments: dict[str, bytes] | None = None) -> int:
+        """The size of the batch with the group's record, as the group is now or would be with these assignments."""
+        record = group_record(self.group_id, self.stored(assignments))
+        return BATCH_BYTES + len(record.key) + len(record.value or b"")
 
     def _check_sync(self, request: Any) -> Code:
         code = self.check_member(request.member_id, request.group_instance_id)
@@ -804,6 +815,12 @@ def refused_join(code: Code, member_id: str, api_version: int) -> Any:
         member_id=member_id,
         members=[],
     )
+
+
+def _stored_bytes(member_id: str, join: Join) -> int:
+    """At the most so much do the member's ids and its metadata take in the group's record."""
+    ids = len(member_id.encode()) + len(join.client_id.encode()) + len(join.client_host.encode())
+    return ids + max(map(len, join.protocols.values()), default=0)
 
 
 def sync_response(code: Code, protocol_type: str | None = None, protocol_name: str | None = None, assignment: bytes = b"") -> Any:

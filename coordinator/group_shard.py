@@ -18,6 +18,7 @@ from typing import Any
 from barnabas.coordinator.classic_group import (
     DEAD,
     JOIN,
+    MOST_PROTOCOLS,
     RETENTION,
     SESSION,
     SYNC,
@@ -306,7 +307,8 @@ class GroupShard:
             return Code.INVALID_GROUP_ID
         if not self._settings.min_session_timeout_ms <= request.session_timeout_ms <= self._settings.max_session_timeout_ms:
             return Code.INVALID_SESSION_TIMEOUT
-        if sum(len(protocol.metadata) for protocol in request.protocols) > self._settings.max_record_bytes:
+        protocols = request.protocols
+        if len(protocols) > MOST_PROTOCOLS or sum(len(one.metadata) for one in protocols) > self._settings.max_record_bytes:
             return Code.UNKNOWN_SERVER_ERROR  # Apache Kafka says so once the group's record is refused, and keeps it all until then
         if request.group_id in self._groups:
             return Code.NONE

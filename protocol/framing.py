@@ -18,6 +18,8 @@ from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, Api
 from barnabas.protocol.errors import ProtocolViolation
 
 SIZE = struct.Struct(">i")
+API_KEY = struct.Struct(">h")
+PRODUCE = 0
 HEADER = struct.Struct(">hhi")
 CLIENT_ID_SIZE = struct.Struct(">h")
 SHARED_BYTES = 256 * 1024
@@ -85,10 +87,12 @@ class FrameBuffer:
     what has come in, never on the word of a size alone.
     """
 
-    __slots__ = ("_end", "_max_frame_bytes", "_memory", "_own", "_start", "_view")
+    __slots__ = ("_end", "_max_frame_bytes", "_max_other_bytes", "_memory", "_own", "_start", "_view")
 
-    def __init__(self, max_frame_bytes: int, memory: ReceiveMemory) -> None:
+    def __init__(self, max_frame_bytes: int, memory: ReceiveMemory, max_other_bytes: int | None = None) -> None:
+        """max_other_bytes: of a request that is no Produce; None: as of all."""
         self._max_frame_bytes = max_frame_bytes
+        self._max_other_bytes = max_frame_bytes if max_other_bytes is None else max_other_bytes
         self._memory = memory
         self._own: bytearray | None = None
         self._view = memory.shared
@@ -122,7 +126,7 @@ class FrameBuffer:
     def next_frame(self) -> memoryview | None:
         """The next whole frame without its size, or None.
 
-        Raises: ProtocolViolation on a size below 0 or above the limit.
+        Raises: ProtocolViolation on a size below 0 or above the limit, before the rest is received.
         """
         start = self._start + 4
         if self._end < start:
@@ -133,10 +137,22 @@ class FrameBuffer:
                 f"a request of {size} bytes: it must be between 1 and {self._max_frame_bytes} (socket.request.max.bytes)"
                 + hint_of_other_protocol(bytes(self._view[self._start : start]))
             )
+        if size > self._max_other_bytes and self._end >= start + API_KEY.size:
+            self._check_other(start, size)
         if self._end < start + size:
             return None
         self._start = start + size
         return self._view[start : start + size]
+
+    def _check_other(self, start: int, size: int) -> None:
+        """Refuse what is no Produce: it may become a hundred thousand objects a megabyte."""
+        (api_key,) = API_KEY.unpack_from(self._view, start)
+        if api_key != PRODUCE:
+            api = BY_KEY.get(api_key)
+            raise ProtocolViolation(
+                f"a {api.name if api else 'request with API key ' + str(api_key)} of {size} bytes: only Produce may have more "
+                f"than {self._max_other_bytes} (barnabas.request.max.bytes)"
+            )
 
     def keep_rest(self) -> bool:
         """What is left over goes into a buffer of its own; one that is empty is given back. Gives whether one was."""

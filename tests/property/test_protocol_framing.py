@@ -96,6 +96,24 @@ def test_a_large_frame_gives_its_memory_back() -> None:
     assert buffer.writable() is memory.shared
 
 
+def test_only_a_produce_may_be_larger_than_other_requests() -> None:
+    """It is refused when its size and API are known, before the rest is received."""
+
+    def next_of(api_key: int, size: int) -> memoryview | None:
+        buffer = FrameBuffer(1 << 20, ReceiveMemory(), 1000)
+        data = struct.pack(">ih", size, api_key)
+        buffer.writable()[: len(data)] = data
+        buffer.received(len(data))
+        return buffer.next_frame()
+
+    assert next_of(0, 1 << 20) is None
+    assert next_of(11, 1000) is None
+    with pytest.raises(ProtocolViolation, match=r"JoinGroup of 1001 bytes.*barnabas.request.max.bytes"):
+        next_of(11, 1001)
+    with pytest.raises(ProtocolViolation, match="API key 999"):
+        next_of(999, 1001)
+
+
 def test_a_connection_without_a_part_of_a_request_holds_nothing() -> None:
     memory = ReceiveMemory()
     buffers = [new_buffer(memory=memory) for _ in range(1000)]

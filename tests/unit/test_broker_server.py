@@ -30,7 +30,12 @@ class ScriptedBroker:
     """frames: what came in, by connection. `answer(connection, frame)` decides what goes into the outbox."""
 
     def __init__(self) -> None:
-        self.config = {"socket.request.max.bytes": 1 << 20, "connections.max.idle.ms": IDLE_MS, "queued.max.request.bytes": 4 << 20}
+        self.config = {
+            "socket.request.max.bytes": 1 << 20,
+            "connections.max.idle.ms": IDLE_MS,
+            "queued.max.request.bytes": 4 << 20,
+            "barnabas.request.max.bytes": 1 << 20,
+        }
         self.outbox = Outbox()
         self.wall = WallClock()
         self.frames: list[tuple[int, bytes]] = []

@@ -663,16 +663,31 @@ def test_what_the_shard_keeps_is_a_copy():
 
 def test_a_member_whose_metadata_no_group_record_can_hold_is_refused():
     host = GroupHost(settings=GroupSettings(max_record_bytes=100))
-    for protocols in ({"range": bytes(101)}, {"range": bytes(60), "sticky": bytes(60)}):
+    for protocols in ({"range": bytes(101)}, {"range": bytes(60), "sticky": bytes(60)}, {f"p{n}": b"" for n in range(1001)}):
         assert refused(host.join(protocols=protocols)) == (Code.UNKNOWN_SERVER_ERROR, "")
     assert refused(host.join(protocols={"range": bytes(100)}))[0] == Code.MEMBER_ID_REQUIRED
 
 
 def test_assignments_that_no_group_record_can_hold_are_refused_to_all_who_wait():
-    host = GroupHost(settings=GroupSettings(max_record_bytes=100))
-    assert refused(host.join()) == (Code.MEMBER_ID_REQUIRED, "client-1")
-    assert joined(host.join("g", "client-1"))[0] == 1
-    assert synced(host.sync("g", 1, "client-1", {"client-1": bytes(101)})) == Code.UNKNOWN_SERVER_ERROR
+    """The subscriptions and names of the members are in the record too."""
+    host = GroupHost(settings=GroupSettings(max_record_bytes=400))
+    assert refused(host.join(protocols={"range": bytes(100)})) == (Code.MEMBER_ID_REQUIRED, "client-1")
+    assert joined(host.join("g", "client-1", protocols={"range": bytes(100)}))[0] == 1
+    assert synced(host.sync("g", 1, "client-1", {"client-1": bytes(200)})) == Code.UNKNOWN_SERVER_ERROR
     assert described(host)[0] == "PreparingRebalance"
-    assert joined(host.join("g", "client-1"))[0] == 2
-    assert synced(host.sync("g", 2, "client-1", {"client-1": b"all"})) == b"all"
+    assert joined(host.join("g", "client-1", protocols={"range": bytes(100)}))[0] == 2
+    assert synced(host.sync("g", 2, "client-1", {"client-1": bytes(100), "gone": bytes(300)})) == bytes(100)
+    assert joined(host.join("g", "client-1", protocols={"range": bytes(100)}))[0] == 3
+    assert synced(host.sync("g", 3, "client-1", {"client-1": bytes(100)})) == bytes(100), "the former assignments go"
+
+
+def test_a_static_member_that_comes_back_with_too_much_is_refused_and_changes_nothing():
+    host = GroupHost(settings=GroupSettings(max_record_bytes=400))
+    member = GroupMember(host, instance="i", protocols={"range": bytes(100)})
+    assert joined(member.join())[0] == 1
+    assert synced(member.sync({member.id: b"all"})) == b"all"
+    before = described(host)
+    again = GroupMember(host, instance="i", protocols={"range": bytes(300)})
+    assert refused(again.join())[0] == Code.UNKNOWN_SERVER_ERROR
+    assert described(host) == before
+    assert member.heartbeat() == Code.NONE

@@ -1,0 +1,75 @@
+"""Requests with very many elements are decoded elsewhere, and handled as if they had only now come."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.core_host import CoreHost
+
+from barnabas.broker.core import DECODED_AT_ONCE_BYTES
+from barnabas.protocol import messages
+
+PING_VERSION = METADATA_VERSION = 4
+
+
+def asking(count: int) -> Any:
+    """A Metadata request for so many topics that do not exist, and for "t"."""
+    topic = messages.MetadataRequest.MetadataRequestTopic
+    names = [f"missing-{number:05}" for number in range(count)]
+    return messages.MetadataRequest(topics=[topic(name=name) for name in [*names, "t"]], allow_auto_topic_creation=False)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> CoreHost:
+    host = CoreHost(tmp_path)
+    host.create("t", 1)
+    return host
+
+
+COUNT = DECODED_AT_ONCE_BYTES // 10
+
+
+def test_others_are_answered_before_a_long_request_is_decoded(host: CoreHost) -> None:
+    long, other = host.connect(1), host.connect(2)
+    host.ask(long, asking(COUNT), METADATA_VERSION)
+    assert host.answers[long] == []
+    host.create("missing-00000", 1)
+    assert len(host.call(other, asking(1), METADATA_VERSION).topics) == 2
+    host.finish_work()
+    while not host.answers[long]:
+        host.tick(1)
+    codes = {topic.name: topic.error_code for topic in host.answers[long][0].topics}
+    assert len(codes) == COUNT + 1
+    assert (codes["t"], codes["missing-00000"], codes["missing-00001"]) == (0, 0, 3), "as things are when it is handled"
+
+
+def test_a_long_request_that_cannot_be_read_ends_its_connection(host: CoreHost) -> None:
+    connection = host.connect(1)
+    request = asking(COUNT)
+    request.with_header(correlation_id=1, client_id="tests")
+    frame = bytearray(request.encode(version=METADATA_VERSION, header=True, framed=False))
+    host.broker.on_frame(connection, memoryview(frame)[:-3], host.event_ms())
+    host.carry_out()
+    assert host.closed == {}
+    host.finish_work()
+    assert "Metadata" in host.closed[connection]
+
+
+def test_the_answer_to_a_long_request_of_a_client_that_has_gone_is_dropped(host: CoreHost) -> None:
+    host.ask(host.connect(1), asking(COUNT), METADATA_VERSION)
+    host.broker.on_closed(1)
+    host.finish_work()
+    assert host.answers[1] == []
+
+
+def test_an_error_of_ours_in_a_long_request_ends_its_connection_alone(host: CoreHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.ask(host.connect(1), asking(COUNT), METADATA_VERSION)
+
+    def fail(*_: Any) -> Any:
+        raise KeyError("ours")
+
+    monkeypatch.setitem(host.broker._handlers, 3, fail)
+    host.finish_work()
+    assert "please report it" in host.closed[1]
