@@ -205,6 +205,10 @@ class PitfallBroker:
 
     def _carry_out(self) -> None:
         self._take_answers()
+        works, self.broker.outbox.work = self.broker.outbox.work, []
+        for work in works:
+            self.broker.on_worked(work, work.run(), None, self.now_ms)
+            self._take_answers()
         if self.broker.outbox.deferred:
             self.broker.outbox.run_deferred(self.now_ms)
             self._take_answers()
