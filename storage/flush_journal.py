@@ -163,8 +163,7 @@ class FlushJournal:
     """The journals of one data directory: one that grows, and older ones whose logs are not all flushed yet.
 
     Order of effects: an entry is written -> the journal is flushed -> what it holds counts as durable -> `begin_next` -> the logs' own files
-    are flushed -> `forget_older`. At a start, what an earlier run left is older: it is forgotten when all logs were flushed; after a power
-    loss at once, if it has no decisions, since what it has of logs was written again, and flushed.
+    are flushed -> `forget_older`. At a start, what an earlier run left is older: it is forgotten when all logs were flushed.
     """
 
     def __init__(self, disk: Disk, data_dir: str) -> None:

@@ -192,7 +192,6 @@ class LogManager:
         self._load_meta_properties()
         clean = self.disk.exists(self._path(CLEAN_SHUTDOWN_NAME))
         self.lost_power = used_before and not clean and not self._is_same_run()
-        was_down = self.lost_power and self.disk.boot_id() is not None and not self._is_same_boot()
         if used_before and not clean:
             self.disk.fsync_dir(self.data_dir)  # logs that were made just before the process was killed may not be durable by name
         self.journal = FlushJournal(self.disk, self.data_dir)
@@ -253,8 +252,9 @@ class LogManager:
             on_read(0)
         self._begin_leader_epoch()
         self._checkpoint(force=False)
-        is_all_flushed = clean or was_down  # else it may have been a kill
-        if redo is not None and is_all_flushed and not redo.decisions:
+        # After a power loss, too, what a log holds may be in the page cache alone: a start before this one may have written
+        # it again and been killed before its flush. So the journals stay until all logs were flushed.
+        if redo is not None and clean and not redo.decisions:
             self.journal.forget_older(keep_found=bool(self.offline))
         if not self.lost_power:
             self.note_boot()

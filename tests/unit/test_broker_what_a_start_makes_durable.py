@@ -64,13 +64,14 @@ def flushed_broker() -> PitfallBroker:
     return b
 
 
-def test_what_a_start_writes_again_is_there_after_the_next_power_loss() -> None:
-    """Which comes at any step of the start, or after it."""
+@pytest.mark.parametrize("way", ["kill", "lose_power"])
+def test_what_a_start_writes_again_is_there_after_the_next_power_loss(way: str) -> None:
+    """Which comes at any step of the start, or after it. A kill leaves what was written again in the page cache alone."""
     steps = 0
     while True:
         b = flushed_broker()
         b.disk.lose_power()
-        was_cut = open_again(b, steps, "lose_power")
+        was_cut = open_again(b, steps, way)
         for _ in range(2):
             assert [b.read("t", index) for index in (0, 1)] == [[b"a", b"a", b"b", b"b"], [b"a", b"b"]], f"step {steps}"
             b.lose_power()
