@@ -204,7 +204,6 @@ def _serve(broker: Any, sock: socket.socket, began: float, *, quiet: bool) -> in
         asked_to_end = asyncio.Event()
         _on_signals(lambda: loop.call_soon_threadsafe(asked_to_end.set))
         _announce(server, broker, began, quiet=quiet)
-        code = 0
         async with anyio.create_task_group() as group:
 
             async def wait_for_signal() -> None:
@@ -212,20 +211,19 @@ def _serve(broker: Any, sock: socket.socket, began: float, *, quiet: bool) -> in
                 group.cancel_scope.cancel()
 
             async def wait_for_failure() -> None:
-                nonlocal code
-                error = await asyncio.shield(
-                    server.failure
-                )  # bare, its cancelling at a signal would cancel the future: a failure to `close`
-                logger.critical("stopping: %s", _explain(error, broker), exc_info=None if isinstance(error, OSError) else error)
-                if isinstance(error, OSError):
-                    broker.logs.note_failure()
-                code = 1
+                await asyncio.shield(server.failure)  # bare, its cancelling at a signal would cancel the future: a failure to `close`
                 group.cancel_scope.cancel()
 
             group.start_soon(wait_for_signal)
             group.start_soon(wait_for_failure)
         server.close()
-        return code
+        if not server.failed:
+            return 0
+        error = server.failure.result()
+        logger.critical("stopping: %s", _explain(error, broker), exc_info=None if isinstance(error, OSError) else error)
+        if isinstance(error, OSError):
+            broker.logs.note_failure()
+        return 1
 
     try:
         return anyio.run(run, backend="asyncio")

@@ -296,10 +296,15 @@ def _too_short(piece: Slice) -> OSError:
     return OSError(errno.EIO, f"{piece.file.path} is shorter than what was promised to a reader")
 
 
-def _descriptors_for_connections() -> int:
-    """Above so many, those that are left are kept for logs: a segment that cannot be opened would end the broker."""
+def _descriptors_for_connections(others: int) -> int:
+    """Above so many, those that are left are kept for logs: a segment that cannot be opened would end the broker.
+
+    Takes:  others, how many are no connections. Where logs have most of all, connections get half of what these leave.
+    """
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return sys.maxsize if limit == resource.RLIM_INFINITY else limit - min(max(limit // KEPT_FOR_LOGS, FEWEST_FOR_LOGS), limit // 2)
+    if limit == resource.RLIM_INFINITY:
+        return sys.maxsize
+    return max(limit - min(max(limit // KEPT_FOR_LOGS, FEWEST_FOR_LOGS), limit // 2), (limit + others) // 2)
 
 
 class Server:
@@ -319,11 +324,12 @@ class Server:
         self._hearing_rounds = 0
         self._accept_timer: asyncio.TimerHandle | None = None
         self._complain_at_s = loop.time()
-        self._carrying_out = False
+        self._carrying_out = self._is_closed = False
         self._idle_ms: int = broker.config["connections.max.idle.ms"]
         self._sweep_s = max(self._idle_ms / 1000 / IDLE_SWEEPS, SHORTEST_SWEEP_S)
         self._sweep_timer = loop.call_later(self._sweep_s, self._sweep) if self._idle_ms >= 0 else None
         self.failure: asyncio.Future[Exception] = loop.create_future()
+        self._flush_error: OSError | None = None
         self._flusher = Flusher(self._flushed_in_thread)
         self._cleaner = CleanerProcess(self._cleaned_in_thread)
         self._worker = Worker(self._worked_in_thread)
@@ -356,7 +362,7 @@ class Server:
             local_host, local_port = sock.getsockname()[:2]
             self.broker.on_connected(connection_id, peer[0], local_host, local_port)
             self._connections[connection_id] = Connection(self, connection_id, sock, f"{peer[0]}:{peer[1]}")
-            if sock.fileno() >= _descriptors_for_connections():  # the lowest free one is given out: all below are in use
+            if not self._may_connect(sock.fileno()):  # the lowest free one is given out: all below are in use
                 self._pause_accepting(f"{sock.fileno() + 1} descriptors are in use, and the rest is kept for logs")
                 return
 
@@ -372,6 +378,9 @@ class Server:
                 why, len(self._connections), resource.getrlimit(resource.RLIMIT_NOFILE)[0],
             )  # fmt: skip
 
+    def _may_connect(self, lowest_free: int) -> bool:
+        return lowest_free < _descriptors_for_connections(lowest_free - len(self._connections))
+
     def _try_accepting(self) -> None:
         try:
             lowest_free = os.dup(self._listener.fileno())
@@ -379,7 +388,7 @@ class Server:
             lowest_free = sys.maxsize
         else:
             os.close(lowest_free)
-        if lowest_free < _descriptors_for_connections():
+        if self._may_connect(lowest_free):
             self._accept_timer = None
             self.loop.add_reader(self._listener.fileno(), self._on_connect)
         else:
@@ -413,7 +422,7 @@ class Server:
 
     def carry_out(self) -> None:
         """Do what the broker asks for, until it asks for nothing more."""
-        if self._carrying_out or self.failed:
+        if self._carrying_out or self.failed or self._is_closed:
             return  # a send below led back here and the loop there goes on; or the disk failed, and nothing is answered any more
         self._carrying_out = True
         outbox, connections = self.broker.outbox, self._connections
@@ -455,6 +464,8 @@ class Server:
         self._set_timer()
 
     def _flushed_in_thread(self, job: FlushJob, error: OSError | None) -> None:
+        if error is not None:
+            self._flush_error = error  # `close` waits for the thread, and not for the loop
         self.loop.call_soon_threadsafe(self._on_flushed, job, error)
 
     def _on_flushed(self, job: FlushJob, error: OSError | None) -> None:
@@ -524,6 +535,8 @@ class Server:
             self._guarded(self.broker.on_tick, self.now_ms())
 
     def _guarded(self, event: Any, *arguments: Any) -> None:
+        if self._is_closed:
+            return  # the loop goes round once more, with what a thread has ended since: the logs are another broker's by now
         try:
             event(*arguments)
         except Exception as error:
@@ -542,7 +555,8 @@ class Server:
             self.failure.set_result(error)
 
     def close(self) -> None:
-        """Stop listening, hang up, finish flushes under way, close the logs cleanly (unless the disk failed)."""
+        """Stop listening, hang up, finish flushes under way, close the logs cleanly (unless the disk failed, also only now: see `failure`)."""
+        self._is_closed = True
         self.loop.remove_reader(self._listener.fileno())
         self._listener.close()
         self.turns.close()
@@ -554,6 +568,11 @@ class Server:
         self._cleaner.stop()
         self._worker.stop()
         self._flusher.stop()
+        if self._flush_error is not None:
+            self.fail(self._flush_error)  # another fsync of the same file would succeed, and what it lost be taken for durable
         if not self.failure.done():
-            self.broker.close_logs(self.now_ms(), self._flusher.sync)
+            try:
+                self.broker.close_logs(self.now_ms(), self._flusher.sync)
+            except (OSError, AssertionError) as error:
+                self.fail(error)
         self._flusher.close()

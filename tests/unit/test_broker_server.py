@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, cast
 import pytest
 
 from barnabas.broker import server as server_module
-from barnabas.broker.outbox import FlushJob, Outbox
+from barnabas.broker.outbox import FlushJob, Outbox, Work
 from barnabas.broker.server import Connection, Server, _descriptors_for_connections
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.wall_clock import WallClock
@@ -154,7 +155,8 @@ class Rim:
         for client in self._clients:
             client.close()
         self.run()
-        self.server.close()
+        if not self.server._is_closed:
+            self.server.close()
         self.loop.close()
 
 
@@ -496,11 +498,16 @@ def test_many_become_idle_at_once_and_others_are_answered_in_between(rim: Rim, m
 
 
 class SlowFile:
+    """Its fsync waits for `go_on`, which is set unless a test clears it."""
+
     def __init__(self, error: OSError | None = None) -> None:
         self.error = error
         self.synced = 0
+        self.go_on = threading.Event()
+        self.go_on.set()
 
     def fsync(self) -> None:
+        assert self.go_on.wait(PATIENCE_S)
         if self.error is not None:
             raise self.error
         self.synced += 1
@@ -524,6 +531,27 @@ def test_a_failed_flush_is_never_told_as_done(rim: Rim) -> None:
     flush(rim, SlowFile(), SlowFile(OSError(5, "Input/output error")))
     rim.run_until(lambda: rim.server.failed)
     assert rim.broker.flushed == [] and isinstance(rim.server.failure.result(), OSError)
+
+
+def test_a_flush_that_fails_while_the_rim_closes_leaves_no_mark_of_a_clean_stop(rim: Rim) -> None:
+    """A second fsync of the same file succeeds: the kernel has dropped the pages that it could not write."""
+    file = SlowFile(OSError(5, "Input/output error"))
+    file.go_on.clear()
+    flush(rim, file)
+    threading.Timer(0.1, file.go_on.set).start()
+    rim.server.close()
+    assert not rim.broker.closed_logs and rim.server.failed
+
+
+def test_logs_that_cannot_be_closed_are_a_failure(rim: Rim) -> None:
+    error = OSError(5, "Input/output error")
+
+    def close_logs(now_ms: int, sync: Any = None) -> None:
+        raise error
+
+    rim.broker.close_logs = close_logs  # type: ignore[method-assign]
+    rim.server.close()
+    assert rim.server.failure.result() is error
 
 
 # --- time -------------------------------------------------------------------------------------------------------------------------
@@ -645,13 +673,13 @@ def test_without_descriptors_it_is_said_once_and_connections_wait(
     rim.restart()
     used = os.dup(0)
     os.close(used)
-    monkeypatch.setattr("barnabas.broker.server._descriptors_for_connections", lambda: used + 8)
+    monkeypatch.setattr("barnabas.broker.server._descriptors_for_connections", lambda _: used + 8)
     clients = [socket.create_connection(rim.server.address) for _ in range(12)]  # each takes a descriptor of the test's, too
     rim.pass_time(10_000, step_ms=250)
     accepted = len(rim.server._connections)
     assert accepted < 12
     assert len([record for record in caplog.records if "no connections are accepted for now" in record.message]) == 1
-    monkeypatch.setattr("barnabas.broker.server._descriptors_for_connections", lambda: used + 100)
+    monkeypatch.setattr("barnabas.broker.server._descriptors_for_connections", lambda _: used + 100)
     rim.pass_time(2_000, step_ms=250)
     assert len(rim.server._connections) == 12
     for client in clients:
@@ -695,5 +723,34 @@ def test_an_accept_that_fails_is_tried_again_later(rim: Rim, monkeypatch: pytest
 def test_descriptors_are_kept_for_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit, most in ((1024, 896), (256, 192), (100, 50), (-1, None)):
         monkeypatch.setattr("barnabas.broker.server.resource.getrlimit", lambda _, limit=limit: (limit, limit))
-        found = _descriptors_for_connections()
+        found = _descriptors_for_connections(0)
         assert found == most or (most is None and found > 10**9)
+
+
+@pytest.mark.parametrize("others", [700, 800, 896, 1000, 1020])
+def test_where_logs_have_most_descriptors_connections_get_half_of_the_rest(monkeypatch: pytest.MonkeyPatch, others: int) -> None:
+    monkeypatch.setattr("barnabas.broker.server.resource.getrlimit", lambda _: (1024, 1024))
+    assert _descriptors_for_connections(others) - others >= (1024 - others) // 2 > 0
+
+
+def test_nothing_reaches_the_broker_when_its_logs_are_closed(rim: Rim) -> None:
+    """A thread's work ends while the rim closes, and the loop goes round once more."""
+    begun, go_on, heard = threading.Event(), threading.Event(), []
+    rim.broker.on_worked = lambda *arguments: heard.append(arguments)  # type: ignore[attr-defined]
+
+    def run() -> None:
+        begun.set()
+        assert go_on.wait(PATIENCE_S)
+
+    file = SlowFile()
+    file.go_on.clear()
+    job = flush(rim, file)
+    rim.broker.outbox.work.append(Work(1, run, lambda result, now_ms: None))
+    rim.server.carry_out()
+    assert begun.wait(PATIENCE_S)
+    threading.Timer(0.1, lambda: (go_on.set(), file.go_on.set())).start()
+    rim.server.close()
+    assert rim.broker.closed_logs
+    rim.server._hear_first()
+    rim.run(20)
+    assert not heard and job not in rim.broker.flushed and (0, b"tick") not in rim.broker.frames
