@@ -39,6 +39,7 @@ from barnabas.protocol.framing import RequestHeader, read_request_header, respon
 from barnabas.protocol.records import Record, decode_marker, records_of
 from barnabas.storage.checkpoints import NO_TOPIC_ID
 from barnabas.storage.cleaner import CleanJob, CleanResult
+from barnabas.storage.disk import may_have_lost_pages
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_manager import LogDirectoryError, LogManager, sync_one_by_one
@@ -407,7 +408,12 @@ class Broker:
         """A clean stop: everything is written down so that the next start has nothing to recover. `sync` fsyncs many files."""
         self.outbox.run_deferred(now_ms)
         self.work.finish(now_ms)
-        self.logs.close(now_ms, sync)
+        try:
+            self.logs.close(now_ms, sync)
+        except OSError as error:
+            if may_have_lost_pages(error):
+                self.logs.note_failure()
+            raise
         self.metadata.close()
 
     # --- answers -------------------------------------------------------------------------------------------------------------------------
@@ -568,7 +574,8 @@ class Broker:
         return 0 if log is None else log.leader_epoch
 
     def partition_exists(self, topic: str, index: int) -> bool:
-        return self.partition(topic, index) is not None
+        """Whether there is such a partition, be it off line: then offsets on it and transactions with it wait for it to return."""
+        return self.partition(topic, index) is not None or (topic, index) in self.logs.offline
 
     def missing_code(self, topic: str, index: int) -> Code:
         """Why `partition` gave None: there is no such partition, or its log is damaged and off line."""

@@ -54,6 +54,7 @@ class FlushQueue:
     Takes:  journal, None: there is none. fewest_logs: from so many on the journal is used; 0: never. turn_over_ms: how old one may become.
             to_settle: the logs of which an earlier run left journals. keep_found: whether these journals have to stay. has_room: whether the
             disk has room for journals; without it they go. on_advanced: told of each log whose high watermark a flush has moved, and the time.
+    full_journal_bytes: at which size a journal is followed by the next.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class FlushQueue:
         self._turn_over_ms = turn_over_ms
         self._keep_found = keep_found
         self._has_room = has_room
+        self.full_journal_bytes = FULL_JOURNAL_BYTES
         self._on_advanced = on_advanced
         self._waiting: list[tuple[list[tuple[Log, int]], bool, Continuation]] = []
         self._committing: list[tuple[list[tuple[Log, int]], Decide]] = []
@@ -238,7 +240,7 @@ class FlushQueue:
             files += journal.append(entries, [decision.record for decision in self._decided])
 
     def _is_journal_full(self) -> bool:
-        return self._journal is not None and self._journal.size_bytes >= FULL_JOURNAL_BYTES
+        return self._journal is not None and self._journal.size_bytes >= self.full_journal_bytes
 
     def _decide_without_journal(self, now_ms: int) -> None:
         """There is no journal, or no room for it: the data first, in their own files, then the decision."""

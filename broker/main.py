@@ -197,6 +197,7 @@ def _serve(broker: Any, sock: socket.socket, began: float, *, quiet: bool) -> in
     import anyio
 
     from barnabas.broker.server import Server
+    from barnabas.storage.disk import may_have_lost_pages
 
     async def run() -> int:
         loop = asyncio.get_running_loop()
@@ -221,7 +222,7 @@ def _serve(broker: Any, sock: socket.socket, began: float, *, quiet: bool) -> in
             return 0
         error = server.failure.result()
         logger.critical("stopping: %s", _explain(error, broker), exc_info=None if isinstance(error, OSError) else error)
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) and may_have_lost_pages(error):
             broker.logs.note_failure()
         return 1
 

@@ -15,7 +15,7 @@ from barnabas.broker.config import BrokerConfig, topic_log_config
 from barnabas.broker.core import Broker
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.outbox import Ids
-from barnabas.storage.disk import Disk, OsDisk
+from barnabas.storage.disk import Disk, OsDisk, may_have_lost_pages
 from barnabas.storage.log_manager import LogManager, LogManagerConfig
 
 if TYPE_CHECKING:
@@ -51,8 +51,13 @@ def open_broker(config: BrokerConfig, ids: Ids, *, disk: Disk | None = None, now
         topic = metadata().topic(name)
         return topic_log_config(config, topic.configs if topic is not None else {})
 
-    logs.load(config_of, now_ms, progress=_Progress(), known_topics=metadata)
-    return Broker(config, metadata(), logs, ids, now_ms)
+    try:
+        logs.load(config_of, now_ms, progress=_Progress(), known_topics=metadata)
+        return Broker(config, metadata(), logs, ids, now_ms)
+    except OSError as error:
+        if may_have_lost_pages(error):
+            logs.note_failure()
+        raise
 
 
 def _log_manager_config(config: BrokerConfig, ids: Ids) -> LogManagerConfig:

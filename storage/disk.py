@@ -26,6 +26,11 @@ def is_want_of_room(error: OSError) -> bool:
     return error.errno in _WANT_OF_ROOM
 
 
+def may_have_lost_pages(error: OSError) -> bool:
+    """Whether pages that were written may be gone with it, as after a failed fsync: not where a file, a right or a descriptor was wanting."""
+    return error.errno not in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE)
+
+
 class Syncable(Protocol):
     """What a flush makes durable."""
 

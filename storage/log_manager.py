@@ -326,6 +326,8 @@ class LogManager:
 
     def note_failure(self) -> None:
         """The disk failed: the kernel may have dropped what was written, and the next start is not to believe that all of it is there."""
+        if self._lock is None:
+            return  # the directory is not ours
         with suppress(OSError):
             self.disk.write_atomic(self._path(BOOT_ID_NAME), f"{self.disk.boot_id()} failed".encode(), sync=False)
 

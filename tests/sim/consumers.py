@@ -93,6 +93,8 @@ class Consumer(Worker):
             if found.error_code == Code.OFFSET_OUT_OF_RANGE:
                 self._begin_anew(partition)
                 continue
+            if found.error_code == Code.KAFKA_STORAGE_ERROR:
+                continue
             if found.error_code:
                 raise Refused(f"{self.name}: Fetch of {partition} from {self.positions[partition]}", found.error_code)
             rows, position = self.world.opener.records(found, self.positions[partition], committed_only=True)

@@ -12,9 +12,11 @@ may be kinder than that, but POSIX is not.
 from __future__ import annotations
 
 import errno
+import os
 import random
 from collections.abc import Callable, Iterator
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 SECTOR_BYTES = 512
 FREE_BYTES = 1 << 40
@@ -24,6 +26,18 @@ Data = bytes | bytearray | memoryview
 
 class Crash(BaseException):
     """The process is gone, in the middle of what it did. No handler of errors may see it, so it is no Exception."""
+
+
+class Refusal(NamedTuple):
+    """What a disk refuses for a while, and with which error.
+
+    operations: of "inode" (a new file), "entry" (a new directory), "rename", "write", "open" (any
+    descriptor) and "fsync". after: how many of them come about before.
+    """
+
+    operations: frozenset[str]
+    code: int
+    after: int = 0
 
 
 class Inode:
@@ -135,7 +149,7 @@ class SimFile:
     def append(self, data: Data) -> int:
         self._check()
         position, content = self.size, self.inode.data
-        if self._disk.counts_down():
+        if self._disk.counts_down() or self._disk.refuses("write"):
             part = data[: self._disk.rng.randrange(len(data) + 1)]
             content[position : position + len(part)] = part
             raise self._disk.failure()
@@ -150,6 +164,9 @@ class SimFile:
     def fsync(self) -> None:
         self._check()
         self._disk.step()
+        if self._disk.refuses("fsync"):
+            self.inode.lose_power(self._disk.rng)  # the kernel lets go of the pages that it could not write
+            raise self._disk.failure()
         self.inode.sync()
 
     def truncate(self, size: int) -> None:
@@ -190,6 +207,8 @@ class SimDisk:
         self.generation = 0
         self.locks: dict[str, None] = {}
         self.steps_until_crash, self.is_full = -1, False
+        self.refusal: Refusal | None = None
+        self._until_refusal = 0
         self.boots = self.mounts = self.losses = 0
 
     # --- faults --------------------------------------------------------------------------------------------------------------------------
@@ -209,6 +228,23 @@ class SimDisk:
         self.steps_until_crash -= 1
         return self.steps_until_crash < 0
 
+    def refuse(self, refusal: Refusal | None) -> None:
+        """Refuse some operations from now on; None: there is room again."""
+        self.refusal = refusal
+        self._until_refusal = 0 if refusal is None else refusal.after
+
+    def refuses(self, operation: str) -> bool:
+        """Whether one that is about to be done is refused."""
+        if self.refusal is None or operation not in self.refusal.operations:
+            return False
+        self._until_refusal -= self._until_refusal > -1
+        return self._until_refusal < 0
+
+    def allow(self, operation: str) -> None:
+        """Raises: OSError where it is refused."""
+        if self.refuses(operation):
+            raise self.failure()
+
     @property
     def is_without_room(self) -> bool:
         """Whether it is full by now: what frees room comes about all the same."""
@@ -216,6 +252,8 @@ class SimDisk:
 
     def failure(self) -> BaseException:
         """What a change ends with that does not come about."""
+        if self.refusal is not None and self._until_refusal < 0:
+            return OSError(self.refusal.code, os.strerror(self.refusal.code))
         return OSError(errno.ENOSPC, "the simulated disk is full") if self.is_full else Crash()
 
     def step(self) -> None:
@@ -294,9 +332,12 @@ class SimDisk:
     def open(self, path: str, *, create: bool = False) -> Any:
         parent, name = self._parent(path)
         node = parent.entries.get(name)
+        if node is not None or create:
+            self.allow("open")
         if node is None:
             if not create:
                 raise FileNotFoundError(path)
+            self.allow("inode")
             self.step()
             node = Inode(self.now_ms())
             parent.change((name, node))
@@ -331,6 +372,7 @@ class SimDisk:
             if name:
                 found = node.entries.get(name)
                 if found is None:
+                    self.allow("entry")
                     self.step()
                     found = Directory()
                     node.change((name, found))
@@ -344,6 +386,7 @@ class SimDisk:
         if node is None:
             raise FileNotFoundError(old)
         new_parent, new_name = self._parent(new)
+        self.allow("rename")
         self.step()
         if new_parent is parent:
             parent.change((name, None), (new_name, node))
@@ -368,15 +411,22 @@ class SimDisk:
         self.unlink(path)
 
     def read(self, path: str) -> bytes:
-        return bytes(self._file(path).data)
+        file = self._file(path)
+        self.allow("open")
+        return bytes(file.data)
 
     def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
         temporary = path + ".tmp"
         file = self.open(temporary, create=True)
-        file.truncate(0)
-        file.append(data)
-        if sync:
-            file.fsync()
+        try:
+            file.truncate(0)
+            file.append(data)
+            if sync:
+                file.fsync()
+        except OSError:
+            with suppress(OSError):
+                self.unlink(temporary)
+            raise
         self.rename(temporary, path)
         if sync:
             self.fsync_dir(path.rpartition("/")[0])
@@ -385,6 +435,7 @@ class SimDisk:
         node = self._find(path)
         if not isinstance(node, Directory):
             raise FileNotFoundError(path)
+        self.allow("open")
         self.step()
         node.sync()
 

@@ -249,6 +249,8 @@ class Worker(TransactionalProducer):
                 if found.error_code == Code.OFFSET_OUT_OF_RANGE and self.world.may_forget and not self.world.history.commits_are_durable:
                     self.positions[partition] = 0  # the offset outlived what it points to
                     continue
+                if found.error_code == Code.KAFKA_STORAGE_ERROR:
+                    continue
                 if found.error_code:
                     raise Refused(f"{self.name}: Fetch of {partition} from {self.positions[partition]}", found.error_code)
                 opened, position = self.world.opener.records(found, self.positions[partition], committed_only=True)

@@ -15,10 +15,11 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.core import Broker
 from barnabas.broker.opening import open_broker
 from barnabas.broker.outbox import FlushJob, Work
+from barnabas.storage.checkpoints import MANIFEST_NAME
 from barnabas.storage.cleaner import CleanJob, CleanResult, clean
 from barnabas.storage.log import Slice
 from barnabas.storage.segment import CorruptLog
-from sim.disk import Crash, SimDisk
+from sim.disk import Crash, Inode, SimDisk
 
 if TYPE_CHECKING:
     from sim.network import Link
@@ -62,6 +63,7 @@ class Node:
         self.broker: Broker | None = None
         self.generation = 0
         self.cleanings = 0
+        self.damages: list[tuple[Inode, bytes]] = []
         self._sessions: dict[int, _Session] = {}
         self._zero_ms = 0
         self._timer_ms = -1
@@ -87,8 +89,13 @@ class Node:
                 now_ms=self._steady_ms(),
                 wall_ms=self.world.wall_ms(),
             )
+            self.broker.flushes.full_journal_bytes = self.world.scenario.full_journal_bytes
             self._carry_out()
-        except (Crash, OSError):
+        except Crash:
+            self.kill()
+            return False
+        except OSError as error:
+            self.world.note_failure(error)
             self.kill()
             return False
         self.world.trace("started", self.generation, "", 0, b"")
@@ -100,8 +107,33 @@ class Node:
         self.disk.kill()
 
     def lose_power(self) -> None:
+        self.restore()  # what no checkpoint tells to be durable is cut off after a power loss, if it is damaged
         self._gone()
         self.disk.lose_power()
+
+    def note_failure(self) -> None:
+        """As the daemon does it when the disk was what ended it."""
+        if self.broker is not None:
+            self.broker.logs.note_failure()
+
+    def damage(self, rng: random.Random) -> None:
+        """Of one partition's log whatever stands in its last file's first offset, which no checksum covers, and what tells that it was right."""
+        files = {path: inode for path, inode in self.disk.files() if path.endswith(".log") and "/__" not in path and inode.data}
+        names = sorted({path.rpartition("/")[0] for path in files if "-delete" not in path})
+        if not names:
+            return
+        name = rng.choice(names)
+        inode = files[max(path for path in files if path.startswith(name + "/"))]
+        self.damages.append((inode, bytes(inode.data[:8])))
+        inode.data[3] ^= 1
+        self.disk.unlink(f"{name}/{MANIFEST_NAME}")
+
+    def restore(self) -> None:
+        """What `damage` did is undone."""
+        for inode, offset in self.damages:
+            if len(inode.data) >= len(offset):
+                inode.data[: len(offset)] = offset
+        self.damages.clear()
 
     def stop(self) -> bool:
         """A clean stop; False: it was killed in the midst of it."""
@@ -111,7 +143,11 @@ class Node:
         self.broker = None
         try:
             broker.close_logs(self._steady_ms())
-        except (Crash, OSError):
+        except Crash:
+            self.kill()
+            return False
+        except OSError as error:
+            self.world.note_failure(error)
             self.kill()
             return False
         self.disk.kill()

@@ -156,6 +156,8 @@ class Reader(Client):
                 continue
             if found.error_code == Code.OFFSET_OUT_OF_RANGE:
                 lost.append((found.topic, found.partition))
+            elif found.error_code == Code.KAFKA_STORAGE_ERROR:
+                continue  # off line, and asked for again
             elif found.error_code:
                 self.world.history.incident("refused", f"{self.name}: {Refused(f'Fetch of {found.topic}', found.error_code)}")
             else:
@@ -220,6 +222,8 @@ class Reader(Client):
             return None
         found = answer.topics[0].partitions[0]
         if self.lives and not self._is_of_this_life(*partition, asked_ms):
+            return None
+        if found.error_code == Code.KAFKA_STORAGE_ERROR:
             return None
         if found.error_code:
             self.world.history.incident("refused", f"{self.name}: {Refused('ListOffsets', found.error_code)}")

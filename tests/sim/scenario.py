@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from dataclasses import dataclass, field
 
 from checkers import Partition
 
+from barnabas.broker.flush_queue import FULL_JOURNAL_BYTES
+from sim.disk import Refusal
 from sim.network import Weather
 
 BASE = {
@@ -19,6 +22,8 @@ BASE = {
 DURABILITY = "barnabas.transaction.durability"
 CLOCK_STANDS = 0
 CLOCK_STEPS_MS = (120_000, -3_600_000, 8 * 86_400_000, -8 * 86_400_000, CLOCK_STANDS)
+WANT_OF_ROOM = (errno.ENOSPC, errno.EDQUOT)
+REFUSED = (("inode",), ("entry", "inode"), ("rename",), ("write",), ("inode", "entry", "rename", "write"))
 FAULTS = ("kill", "power", "stop", "crash", "storm", "delete")
 
 
@@ -36,6 +41,9 @@ class Scenario:
     instances, and with the chance `twins` come back while their former selves are still there; leaving: the chance that a member leaves its
     group when it stops working. clock_steps_ms: what somebody does to the wall clock of the broker's machine, one after the other: so far it
     is set, and where that is CLOCK_STANDS it stands until the next; peace does not put it right.
+    refusals: what the disk refuses, one after the other, each for a while. outages: how often the
+    file of a partition is damaged while the broker is down, and restored at a later start.
+    full_journal_bytes: how large a flush journal may become.
     """
 
     topics: dict[str, int] = field(default_factory=lambda: {"plain": 1, "tx": 2})
@@ -74,6 +82,9 @@ class Scenario:
     twins: float = 0.0
     leaving: float = 0.0
     clock_steps_ms: tuple[int, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    outages: int = 0
+    full_journal_bytes: int = FULL_JOURNAL_BYTES
 
     @property
     def idempotent_partitions(self) -> list[Partition]:
@@ -146,6 +157,39 @@ class Scenario:
         if rng.random() < 0.2:
             self._draw_clock_steps(rng)
         self.bumps_epochs = rng.random() < 0.3
+        if rng.random() < 0.25:
+            self._draw_refusals(rng)
+        if rng.random() < 0.15:
+            self.outages = rng.randint(1, 2)
+        if rng.random() < 0.3:
+            self._draw_orders_of_writes(rng)
+
+    def _draw_refusals(self, rng: random.Random) -> None:
+        """Mostly of what there is room for again soon; seldom of a disk that fails, after which much may be gone."""
+        refusals = []
+        for _ in range(rng.randint(1, 4)):
+            after = rng.choice((0, 0, rng.randint(0, 30)))
+            if rng.random() < 0.1:
+                refusals.append(Refusal(frozenset({"open"}), errno.EMFILE, after))
+            elif self.power_share and rng.random() < 0.2:
+                refusals.append(Refusal(frozenset({"fsync"}), errno.EIO, after))
+            else:
+                refusals.append(Refusal(frozenset(rng.choice(REFUSED)), rng.choice(WANT_OF_ROOM), after))
+        self.refusals = tuple(refusals)
+
+    def _draw_orders_of_writes(self, rng: random.Random) -> None:
+        """Settings that decide what comes to the disk when, and in which file."""
+        self.full_journal_bytes = rng.choice((300, 2000, FULL_JOURNAL_BYTES))
+        self.properties["log.flush.offset.checkpoint.interval.ms"] = rng.choice(("5", "50", "60000"))
+        self.properties["log.index.size.max.bytes"] = rng.choice(("24", "96", "10485760"))
+        self.properties["transaction.state.log.segment.bytes"] = rng.choice(("400", "1000000"))
+        match rng.randrange(4):
+            case 0:
+                self.properties["log.flush.interval.messages"] = rng.choice(("1", "3"))
+            case 1:
+                self.properties["log.flush.interval.ms"] = rng.choice(("0", "40"))
+        if not self.clock_steps_ms and "retention.bytes" not in self.topic_configs["plain"] and rng.random() < 0.5:
+            self.topic_configs["plain"] |= {"retention.ms": rng.choice(("100", "900")), "file.delete.delay.ms": rng.choice(("0", "300"))}
 
     def _draw_clock_steps(self, rng: random.Random) -> None:
         """Nothing may expire by days then: what a start finds is as old as the wall clock says, and retention goes by it."""

@@ -98,6 +98,9 @@ def test_schedules_are_of_many_kinds() -> None:
     assert 5 < sum(1 for scenario in drawn if not scenario.commits_are_durable) < 40
     assert any(scenario.is_static and scenario.twins for scenario in drawn)
     assert any(scenario.leaving for scenario in drawn)
+    assert 10 < sum(1 for scenario in drawn if scenario.refusals) < 50
+    assert {scenario.outages for scenario in drawn} == {0, 1, 2}
+    assert len({scenario.full_journal_bytes for scenario in drawn}) == 3
 
 
 def test_what_only_some_schedules_have_leaves_the_others_as_they_are() -> None:
@@ -106,12 +109,13 @@ def test_what_only_some_schedules_have_leaves_the_others_as_they_are() -> None:
 
     def has_more(seed: int) -> bool:
         drawn = Scenario.drawn(random.Random(seed))
+        plain = Scenario.drawn(random.Random(seed), is_plain=True)
         return bool(
             drawn.remade_topic or drawn.growing or drawn.is_static or drawn.leaving or drawn.bumps_epochs or not drawn.commits_are_durable
-        )
+        ) or (drawn.refusals, drawn.outages, drawn.properties, drawn.topic_configs) != ((), 0, plain.properties, plain.topic_configs)
 
-    same = [seed for seed in range(60) if not has_more(seed)]
-    assert 15 < len(same) < 45
+    same = [seed for seed in range(200) if not has_more(seed)]
+    assert 15 < len(same) < 150
     for seed in same[:3]:
         assert run_seed(seed).digest == run_seed(seed, is_plain=True).digest
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from checkers import NEVER_MS, FinalLog, Finding, History, Life, Partition, Source, check
 
 from barnabas.protocol.errors import Code
+from barnabas.storage.disk import is_want_of_room, may_have_lost_pages
 from sim.administrator import Administrator
 from sim.clients import Asking, Refused
 from sim.consumers import Consumer
@@ -152,14 +153,25 @@ class World:
     def on_crash(self) -> None:
         """The disk's fuse blew in the midst of something, or it refused what it was asked for."""
         error = sys.exc_info()[1]
-        if isinstance(error, OSError) and error.errno != errno.ENOSPC:
-            self.history.incident("crashed", "".join(traceback.format_exception(error, limit=-4)))
+        if isinstance(error, OSError):
+            self.note_failure(error)
         if self.rng.random() < self.scenario.power_share:
             self.lose_power()
         else:
             self.trace("killed", 0, "in the midst", 0, b"")
             self.node.kill()
         self.start_later()
+
+    def note_failure(self, error: OSError) -> None:
+        """The daemon ends with that, and notes it. After it, too, what was not flushed may be gone, if it was not for want of room."""
+        if error.errno == errno.EIO:
+            self.history.power_losses.append(self.loop.now_ms)
+            self._watermarks = {key: (start, 0, 0) for key, (start, _, _) in self._watermarks.items()}
+        elif not is_want_of_room(error):
+            self.history.incident("crashed", "".join(traceback.format_exception(error, limit=-4)))
+        if may_have_lost_pages(error):
+            self._is_powerless = True
+            self.node.note_failure()
 
     def observe(self) -> None:
         """After each event: no log's offsets have gone back, but by a power loss; its start then only where the log ends before it."""
@@ -203,7 +215,7 @@ class World:
             self._notice_power_loss()
             self.observe()
         else:
-            if not is_armed:
+            if not is_armed and self.node.disk.refusal is None:
                 self.history.incident("crashed", "the broker does not start, although nothing disturbs it")
             if self.rng.random() < self.scenario.power_share:
                 self.lose_power()
@@ -264,6 +276,41 @@ class World:
             self.wall_ahead_ms += step_ms
             self.trace("clock", 0, "", step_ms, b"")
 
+    def trouble_the_disk(self) -> Asking:
+        """It refuses something, and after a while it does not."""
+        for refusal in self.scenario.refusals:
+            yield self.rng.randint(*self.scenario.fault_gap_ms)
+            if self.is_draining:
+                return
+            self.trace("refusal", 0, ",".join(sorted(refusal.operations)), refusal.code, b"")
+            self.node.disk.refuse(refusal)
+            yield self.rng.randint(50, 900)
+            self.node.disk.refuse(None)
+
+    def take_off_line(self) -> Asking:
+        """The broker is killed, a partition's file is damaged, and it is restored in a while, for a later start."""
+        for _ in range(self.scenario.outages):
+            yield self.rng.randint(*self.scenario.fault_gap_ms)
+            if self.is_draining:
+                return
+            if not self.node.is_up:
+                continue
+            self.node.kill()
+            self.start_later()
+            self.node.damage(self.rng)
+            yield self.rng.randint(300, 2500)
+            if self.is_draining:
+                return
+            self._restore()
+
+    def _restore(self) -> None:
+        """Damaged files are as they were; a broker that has found the damage finds that out when it starts."""
+        if self.node.damages:
+            if self.node.is_up:
+                self.node.kill()
+                self.start_later()
+            self.node.restore()
+
     def delete_records(self) -> None:
         """An operator moves the start of a log that may lose its oldest records."""
         broker = self.node.broker
@@ -302,6 +349,10 @@ class World:
         self.loop.spawn(self.nemesis())
         if self.scenario.clock_steps_ms:
             self.loop.spawn(self.turn_the_clock())
+        if scenario.refusals:
+            self.loop.spawn(self.trouble_the_disk())
+        if scenario.outages:
+            self.loop.spawn(self.take_off_line())
         self.loop.run_until(START_MS + scenario.chaos_ms)
         self._make_peace()
         end_ms = self.loop.now_ms + PEACE_MS
@@ -420,6 +471,8 @@ class World:
         self.is_draining = True
         self.weather = Weather()
         self.node.disk.crash_in(-1)
+        self.node.disk.refuse(None)
+        self._restore()
         if not self.node.is_up:
             self.start_later()
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 from helpers.pitfall_broker import PitfallBroker, Producer
 from helpers.storage_logs import batch, kill, new_log, open_manager
+from sim.disk import Refusal
 
 from barnabas.protocol.errors import Code
 from barnabas.storage.disk import OsDisk
@@ -127,3 +130,22 @@ def test_what_the_first_version_noted_of_the_machine_is_no_proof_of_a_kill(tmp_p
     (tmp_path / BOOT_ID_NAME).write_text(OsDisk().boot_id() or "")
     kill(manager, machine=False)
     assert open_manager(tmp_path).lost_power
+
+
+@pytest.mark.parametrize(
+    ("operation", "code", "is_noted"), [("fsync", errno.EIO, True), ("fsync", errno.EDQUOT, True), ("open", errno.EMFILE, False)]
+)
+@pytest.mark.parametrize("when", ["kill", "stop"])
+def test_a_start_or_a_stop_that_the_disk_ends_is_noted(when: str, operation: str, code: int, is_noted: bool) -> None:
+    """The start after a kill, and the stop: what they could not flush may be gone."""
+    b = PitfallBroker()
+    b.topic("t")
+    assert b.produce("t", (b"a",))[0] == 0
+    b.disk.refuse(Refusal(frozenset({operation}), code, after=1))
+    with pytest.raises(OSError, match=os.strerror(code)):
+        getattr(b, when)()
+    b.disk.refuse(None)
+    b.kill()
+    assert b.broker.logs.lost_power is is_noted
+    b.kill()
+    assert not b.broker.logs.lost_power

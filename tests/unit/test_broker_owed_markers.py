@@ -9,6 +9,7 @@ from helpers.pitfall_broker import DATA_DIR, PitfallBroker, Producer
 from sim.disk import Crash
 
 from barnabas.broker.owed_markers import OWED_MARKERS_NAME
+from barnabas.protocol.errors import Code
 from barnabas.storage.checkpoints import MANIFEST_NAME
 from barnabas.storage.log_manager import LogDirectoryError
 
@@ -112,3 +113,18 @@ def test_damage_of_what_was_kept_ends_the_start() -> None:
     b.disk._file(OWED).data[9] ^= 1
     with pytest.raises(LogDirectoryError, match="owed-markers is damaged"):
         b.kill()
+
+
+def test_a_transaction_and_a_group_may_go_on_with_a_partition_that_is_off_line() -> None:
+    """It exists, as with Apache Kafka: what is written there comes later, and offsets on it hold."""
+    b, p = with_partition_off_line()
+    assert p.end(True) == 0
+    assert p.add("t", 1) == 0
+    assert p.produce("t", 1, b"b") == Code.KAFKA_STORAGE_ERROR
+    assert p.add_offsets("g") == 0
+    answer = b.call(p.offset_request("g", "t", 7, partition=1), 3, p.connection)
+    assert answer.topics[0].partitions[0].error_code == 0
+    assert p.end(False) == 0
+    assert p.add("t", 2) == Code.UNKNOWN_TOPIC_OR_PARTITION
+    restore(b)
+    assert is_told(b, p, True)
