@@ -112,6 +112,7 @@ def load_log(
     manifest = _load_manifest(disk, directory)
     topic_id = _load_topic_id(disk, directory, manifest)
     if manifest is not None and not clean and not intact and _lost_names(manifest, directory, files.bases, recovery_point):
+        disk.unlink(f"{directory}/{MANIFEST_NAME}")  # else the next start, after a kill, misses what it names
         manifest = None
     segments = _segments(disk, directory, files, manifest, config, now_ms, cache, log_start_offset or 0)
     log_start = max(log_start_offset or 0, segments[0].base_offset)

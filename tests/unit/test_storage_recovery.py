@@ -272,6 +272,10 @@ def test_segments_whose_names_a_power_loss_took_are_not_missed(tmp_path: Path) -
     manager, log = reopened(manager, LogConfig(), clean=False)
     assert (log.log_end_offset, manager.offline) == (2, {})
     assert not log.append(batch([b"again"], pid=1, epoch=0, seq=2), now_ms=NOW_MS).duplicate
+    manager.note_boot()
+    kill(manager, machine=False)
+    manager = open_manager(tmp_path)
+    assert (manager.logs["t", 0].log_end_offset, manager.offline) == (3, {}), "nor are they by the next start"
 
 
 def test_all_segments_of_a_log_that_was_never_durable_may_go(tmp_path: Path) -> None:
