@@ -215,7 +215,36 @@ class Broker:
             for log in self._partitions.get(TRANSACTIONS_TOPIC, ()):
                 if log is not None:
                     log.flush()
+            self.host.run_groups(self.groups.on_power_loss(now_ms), now_ms)
+        self._set_offsets_back(now_ms)
+        if self.logs.lost_power:
             self.logs.note_boot()  # not before: a crash until here must find the power loss again
+
+    def _set_offsets_back(self, now_ms: int) -> None:
+        """Groups that have committed beyond the end of a log go on from where it was cut; durably, before anybody writes there."""
+
+        def log_end(topic: str, index: int) -> int | None:
+            log = self.partition(topic, index)
+            return None if log is None else log.log_end_offset
+
+        def epoch_end(topic: str, index: int, epoch: int) -> tuple[int, int]:
+            log = self.partition(topic, index)
+            assert log is not None, f"{topic}-{index} had an end"
+            leader_epoch, end_offset = log.end_offset_for_epoch(epoch)
+            return leader_epoch, max(end_offset, log.log_start_offset) if leader_epoch >= 0 else -1
+
+        rows = self.groups.offsets_beyond(log_end, epoch_end, lost_power=self.logs.lost_power)
+        if not rows:
+            return
+        for row in rows:
+            logger.warning(
+                "group %s goes on at %d of %s-%d: it has committed %d, and the records from there to that were lost",
+                row.group_id, row.offset, row.topic, row.partition, row.committed.offset,
+            )  # fmt: skip
+        self.host.run_groups(self.groups.set_back(rows), now_ms)
+        for log in self._partitions.get(OFFSETS_TOPIC, ()):
+            if log is not None:
+                log.flush()
 
     def _highest_producer_id(self) -> int:
         """Of those that logs and transactional ids know. Another broker gave them out, where our journal does not know them; given out again,

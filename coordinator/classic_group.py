@@ -217,6 +217,12 @@ class ClassicGroup:
         self._prepare_rebalance(result, now_ms)
         return True
 
+    def dismiss_members(self, result: Result, now_ms: int) -> None:
+        """All members of a restored group have to join again, which is what begins their next generation."""
+        for member_id in list(self.members):
+            self._forget(member_id, Code.UNKNOWN_MEMBER_ID, result)
+        self._after_departure(True, result, now_ms)
+
     # --- what others ask --------------------------------------------------------------------------------------
 
     @property

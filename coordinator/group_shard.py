@@ -41,8 +41,16 @@ from barnabas.coordinator.group_records import (
     offset_record,
     offset_tombstone,
 )
-from barnabas.coordinator.offsets import LAST_TIMESTAMP, NO_TIMESTAMP, CommittedOffset, GroupOffsets, OpenTransaction, TopicPartition
-from barnabas.coordinator.shard import CoordinatorRecord, PartitionExists, Reply, RequestContext, Result, partition_for
+from barnabas.coordinator.offsets import (
+    LAST_TIMESTAMP,
+    NO_TIMESTAMP,
+    CommittedOffset,
+    GroupOffsets,
+    OpenTransaction,
+    SetBack,
+    TopicPartition,
+)
+from barnabas.coordinator.shard import CoordinatorRecord, EpochEnd, LogEnd, PartitionExists, Reply, RequestContext, Result, partition_for
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import lazy_message
@@ -183,6 +191,54 @@ class GroupShard:
                 )
                 group.classic.maybe_shrink(results.of(group.partition), now_ms)
             self._timers.schedule((RETENTION, group.group_id, ""), self._next_retention_check_ms(group, now_ms))
+        return results.joined()
+
+    def on_power_loss(self, now_ms: int) -> Result:
+        """After `on_loaded`: members join again, since they may have read further than the logs, and then go on from what is committed.
+
+        A client that stays a member would go on from where it stands. Few compare their position with
+        the log by its leader epochs (KIP-320).
+        """
+        results = _Results()
+        for group in self._groups.values():
+            if group.classic.members:
+                group.classic.dismiss_members(results.of(group.partition), now_ms)
+        return results.joined()
+
+    def offsets_beyond(self, log_end: LogEnd, epoch_end: EpochEnd, *, lost_power: bool) -> list[SetBack]:
+        """What is committed beyond the end of its log, as the start finds it: the records between were read, and are lost.
+
+        The group goes on from where the log was cut. Every record below that was given to it, none above: so
+        nothing is doubled, also where offsets and outputs are committed together, and what is written from now on is not skipped.
+
+        An offset without a leader epoch may be a number of the application's own (a ledger of batches,
+        say), in particular where it has metadata. Without metadata it is taken for a place in the log
+        after a power loss, which explains that nothing is there.
+
+        Takes:  before anything is appended for clients: later nobody can tell an offset of the lost tail from one of the new.
+        """
+        found = []
+        for group in self._groups.values():
+            for (topic, partition), committed in group.offsets.committed.items():
+                end_offset = log_end(topic, partition)
+                if end_offset is None or committed.offset <= end_offset:
+                    continue
+                leader_epoch = committed.leader_epoch
+                if leader_epoch >= 0:
+                    leader_epoch, epoch_end_offset = epoch_end(topic, partition, leader_epoch)
+                    if epoch_end_offset >= 0:
+                        end_offset = min(end_offset, epoch_end_offset)
+                elif committed.metadata or not lost_power:
+                    continue
+                found.append(SetBack(group.group_id, topic, partition, committed, end_offset, leader_epoch))
+        return found
+
+    def set_back(self, rows: Iterable[SetBack]) -> Result:
+        """Commit the offsets from which the groups are to go on. To be durable before a client is heard."""
+        results = _Results()
+        for group_id, topic, partition, committed, offset, leader_epoch in rows:
+            changed = committed._replace(offset=offset, leader_epoch=leader_epoch)
+            results.add(self._groups[group_id].partition, [offset_record(group_id, topic, partition, changed)])
         return results.joined()
 
     def _group_at(self, partition: int, group_id: str) -> Group:

@@ -35,6 +35,17 @@ class CommittedOffset(NamedTuple):
     since_ms: int = NO_TIMESTAMP
 
 
+class SetBack(NamedTuple):
+    """An offset that a group has committed beyond the end of a log, and the one from which the group is to go on."""
+
+    group_id: str
+    topic: str
+    partition: int
+    committed: CommittedOffset
+    offset: int
+    leader_epoch: int
+
+
 class Expiry(NamedTuple):
     """What retention finds in a group at one moment.
 

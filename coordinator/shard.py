@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 PartitionExists = Callable[[str, int], bool]
+LogEnd = Callable[[str, int], int | None]  # (topic, partition): the offset after its last record; None where that cannot be said
+EpochEnd = Callable[[str, int, int], tuple[int, int]]  # (topic, partition, leader epoch): its end as OffsetForLeaderEpoch tells it
 
 
 class CoordinatorRecord(NamedTuple):

@@ -1,16 +1,24 @@
-"""A real client that has read further than the log after a power loss: it goes back to where that was cut (KIP-320).
+"""Real clients that have read further than the log after a power loss: they get what is acknowledged in place of what was lost.
+
+A reader by assignment goes back to where the log was cut (KIP-320). A group goes on from there by its committed offset, which the broker
+sets back: librdkafka and kafka-python do not compare that with the log, and aiokafka knows nothing of leader epochs.
 
 The power loss is made: the daemon is killed, what it had not flushed is cut off the log's file, and the machine is another run of itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
+import aiokafka
 import confluent_kafka
+import kafka
 import pytest
-from helpers.e2e_clients import consumer, create_topic, eventually, send_all, wait_until_ready
+from helpers.e2e_clients import PATIENCE_S, consumer, create_topic, eventually, send_all, wait_until_ready
 
 from barnabas import BrokerProcess
 from barnabas.storage.log_manager import BOOT_ID_NAME
@@ -33,6 +41,7 @@ class Cut:
     def __init__(self, broker: BrokerProcess) -> None:
         self.broker, self.servers = broker, broker.bootstrap_servers
         self.topic = create_topic(self.servers, "cut")
+        self.is_lost = False
         self._log = Path(broker.data_dir, f"{self.topic}-0", "00000000000000000000.log")
         send_all(self.servers, self.topic, [b"old %d" % number for number in range(KEPT)])
         self._kept_bytes = self._log.stat().st_size
@@ -44,6 +53,7 @@ class Cut:
         with self._log.open("r+b") as file:
             file.truncate(self._kept_bytes)
         Path(self.broker.data_dir, BOOT_ID_NAME).write_text("another run of the machine")
+        self.is_lost = True
         self.broker.restart()
         wait_until_ready(self.servers)
         values = [b"new %d" % number for number in range(NEWER)]
@@ -74,3 +84,140 @@ def test_a_reader_that_lives_through_it_goes_back(own: BrokerProcess) -> None:
         assert values_by_confluent(reader, NEWER) == newer
     finally:
         reader.close()
+
+
+class Member:
+    """A member of a group, of one client library. It begins at the start of the log, and after the power loss where the group stands."""
+
+    def __init__(self, cut: Cut) -> None:
+        self.cut, self.reset = cut, "latest" if cut.is_lost else "earliest"
+        self.found: list[bytes | None] = []
+
+    def poll(self) -> None:
+        raise NotImplementedError
+
+    def commit(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def read(self, count: int) -> list[bytes | None]:
+        def is_there() -> bool:
+            self.poll()
+            return len(self.found) >= count
+
+        eventually(is_there, what=f"{count} records", pause_s=0.0)
+        return self.found
+
+
+class Confluent(Member):
+    def __init__(self, cut: Cut) -> None:
+        super().__init__(cut)
+        self._client = consumer(cut.servers, "group", auto_offset_reset=self.reset, reconnect_backoff_max_ms=200)
+        self._client.subscribe([cut.topic])
+
+    def poll(self) -> None:
+        message = self._client.poll(0.2)
+        if message is not None and message.error() is None:
+            self.found.append(message.value())
+
+    def commit(self) -> None:
+        self._client.commit(asynchronous=False)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class KafkaPython(Member):
+    def __init__(self, cut: Cut) -> None:
+        super().__init__(cut)
+        self._client = kafka.KafkaConsumer(
+            cut.topic, bootstrap_servers=cut.servers, group_id="group", auto_offset_reset=self.reset, enable_auto_commit=False
+        )
+
+    def poll(self) -> None:
+        for messages in self._client.poll(200).values():
+            self.found += [message.value for message in messages]
+
+    def commit(self) -> None:
+        self._client.commit()
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class AioKafka(Member):
+    """Its loop runs in a thread, since the member goes on with its heartbeats whatever the test waits for."""
+
+    def __init__(self, cut: Cut) -> None:
+        super().__init__(cut)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self._client = self._run(self._started())
+
+    async def _started(self) -> Any:
+        client = aiokafka.AIOKafkaConsumer(
+            self.cut.topic,
+            bootstrap_servers=self.cut.servers,
+            group_id="group",
+            auto_offset_reset=self.reset,
+            enable_auto_commit=False,
+            heartbeat_interval_ms=300,
+        )
+        await client.start()
+        return client
+
+    def _run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(PATIENCE_S)
+
+    def poll(self) -> None:
+        for messages in self._run(self._client.getmany(timeout_ms=200)).values():
+            self.found += [message.value for message in messages]
+
+    def commit(self) -> None:
+        self._run(self._client.commit())
+
+    def close(self) -> None:
+        self._run(self._client.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE_S)
+        self._loop.close()
+
+
+@pytest.mark.parametrize("member_of", [Confluent, KafkaPython, AioKafka])
+def test_a_group_that_comes_back_gets_all_that_was_acknowledged_since(own: BrokerProcess, member_of: type[Member]) -> None:
+    cut = Cut(own)
+    before = member_of(cut)
+    try:
+        assert len(before.read(READ)) == READ
+        before.commit()
+    finally:
+        before.close()
+    newer = cut.lose_power()
+    after = member_of(cut)
+    try:
+        assert after.read(NEWER) == newer
+    finally:
+        after.close()
+    assert f"group group goes on at {KEPT} of {cut.topic}-0: it has committed {READ}" in "".join(own.output)
+
+
+@pytest.mark.parametrize("member_of", [Confluent, AioKafka])  # kafka-python leaves the sockets open whose connection was refused
+def test_a_member_that_lives_through_it_joins_again_and_gets_it_too(own: BrokerProcess, member_of: type[Member]) -> None:
+    """Some of it twice, perhaps: until it hears that it is no member any more, it reads on from where it stands."""
+    cut = Cut(own)
+    member = member_of(cut)
+    try:
+        assert len(member.read(READ)) == READ
+        member.commit()
+        newer = cut.lose_power()
+
+        def has_all() -> bool:
+            member.poll()
+            return set(newer) <= set(member.found)
+
+        eventually(has_all, what="all that was acknowledged since", pause_s=0.0)
+    finally:
+        member.close()

@@ -121,6 +121,23 @@ class GroupHost:
         self.shard = self.replayed()
         self.handle(self.shard.on_loaded(self.now_ms))
 
+    def lose_power(
+        self, ends: Mapping[tuple[str, int], int], epoch_ends: Mapping[tuple[str, int, int], tuple[int, int]] | None = None
+    ) -> None:
+        """The same after a power loss, which leaves the logs with such ends. epoch_ends: by topic, partition and leader epoch."""
+        self.restart()
+        self.handle(self.shard.on_power_loss(self.now_ms))
+        self.find_logs_cut(ends, epoch_ends or {}, lost_power=True)
+
+    def find_logs_cut(
+        self, ends: Mapping[tuple[str, int], int], epoch_ends: Mapping[tuple[str, int, int], tuple[int, int]], *, lost_power: bool
+    ) -> None:
+        def epoch_end(topic: str, partition: int, epoch: int) -> tuple[int, int]:
+            return epoch_ends.get((topic, partition, epoch), (-1, -1))
+
+        rows = self.shard.offsets_beyond(lambda topic, partition: ends.get((topic, partition)), epoch_end, lost_power=lost_power)
+        self.handle(self.shard.set_back(rows))
+
     def pass_time(self, ms: int) -> None:
         """Tick at every deadline up to then."""
         end_ms = self.now_ms + ms

@@ -401,6 +401,17 @@ class PitfallBroker:
         partition = partition_for(txn, len(self.broker.partitions_of("__transaction_state")))
         self.broker.host.run_transactions(Result(partition=partition, records=[record]), self.now_ms)
 
+    def commit(self, group: str, topic: str, offset: int, *, leader_epoch: int = -1, metadata: str = "") -> int:
+        """OffsetCommit of partition 0, without members; its code."""
+        request = messages.OffsetCommitRequest
+        row = request.OffsetCommitRequestTopic.OffsetCommitRequestPartition(
+            partition_index=0, committed_offset=offset, committed_leader_epoch=leader_epoch, committed_metadata=metadata
+        )
+        topics = [request.OffsetCommitRequestTopic(name=topic, partitions=[row])]
+        asked = request(group_id=group, generation_id_or_member_epoch=-1, member_id="", group_instance_id=None, topics=topics)
+        code: int = self.call(asked, 8).topics[0].partitions[0].error_code
+        return code
+
     def group_offset(self, group: str, topic: str, partition: int = 0, *, stable: bool = True) -> tuple[int, int]:
         """(code, committed offset)."""
         topics = [messages.OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=[partition])]
@@ -508,9 +519,10 @@ class Producer:
         return code
 
     def offset_request(self, group: str, topic: str, offset: int, partition: int = 0) -> Any:
+        """Of any number: its metadata says that it need not be a place in the log, which a power loss would set back."""
         topic_class = messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
         row = topic_class.TxnOffsetCommitRequestPartition(
-            partition_index=partition, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
+            partition_index=partition, committed_offset=offset, committed_leader_epoch=-1, committed_metadata="a number"
         )
         return messages.TxnOffsetCommitRequest(
             transactional_id=self.txn,

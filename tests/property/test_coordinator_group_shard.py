@@ -51,6 +51,7 @@ KINDS = {
     "pause": 3,
     "age": 1,
     "restart": 1,
+    "lose power": 1,
 }
 STEPS = st.builds(
     Step,
@@ -127,11 +128,27 @@ class World:
                 host.pass_time(PAUSES_MS[what])
             case "age":
                 host.pass_time(AGES_MS[what % 2])
+            case "lose power":
+                self.lose_power(what)
             case "restart":
                 host.restart()
                 stored = self.stored_generations()
                 self.generations = {group: stored.get(group, 0) for group in GROUPS}
                 self.asked_by = {ticket: asked for ticket, asked in self.asked_by.items() if ticket in host.asked}
+
+    def lose_power(self, end_offset: int) -> None:
+        """All logs end there by then. Nobody is a member any more, and no offset without metadata lies beyond the logs."""
+        host = self.host
+        before = {group: host.fetch(group) for group in GROUPS}
+        host.lose_power({("t", 0): end_offset, ("t", 1): end_offset, ("t", 2): end_offset})
+        for group in GROUPS:
+            assert not host.describe(group).members
+            for (topic, partition), (offset, metadata) in before[group].items():
+                found = min(offset, end_offset) if topic == "t" else offset
+                assert host.fetch(group, {topic: [partition]}) == {(topic, partition): (found, metadata)}
+        stored = self.stored_generations()
+        self.generations = {group: stored.get(group, 0) for group in GROUPS}
+        self.asked_by = {ticket: asked for ticket, asked in self.asked_by.items() if ticket in host.asked}
 
     def follow_the_protocol(self, actor: Actor) -> None:
         if any(self.asked_by[ticket][0] is actor for ticket in self.host.waiting()):
@@ -290,3 +307,34 @@ def test_groups_without_an_initial_delay(steps: list[Step]) -> None:
 @given(st.lists(STEPS, min_size=10, max_size=60), st.integers(1, 4))
 def test_small_groups_with_an_initial_delay(steps: list[Step], max_size: int) -> None:
     World(GroupSettings(initial_rebalance_delay_ms=2_000, max_size=max_size)).run(steps)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 9), st.integers(0, 5)), min_size=1, max_size=5), st.data())
+def test_a_group_goes_on_where_what_it_read_ends(runs: list[tuple[int, int, int]], data: st.DataObject) -> None:
+    """Some runs of a broker, each with records, a power loss that takes some from the end, and a start.
+
+    A naive group remembers the very records that it was given: all that lies below the offset that it gets must be of them, and none
+    that lies above.
+    """
+    host = GroupHost(partition_count=1)
+    log: list[tuple[int, int]] = []  # (leader epoch, a number of its own)
+    given: list[tuple[int, int]] = []
+    for epoch, (count, lost, read_count) in enumerate(runs):
+        log += [(epoch, len(log) + number + 100 * epoch) for number in range(count)]
+        if read_count:
+            given = log[: min(len(given) + read_count, len(log))]
+            host.commit("g", {"t": {0: len(given)}}, leader_epoch=data.draw(st.sampled_from([given[-1][0], given[-1][0], -1])))
+        log = log[: max(0, len(log) - lost)]
+        ends = {("t", 0, asked): _end_of_epoch(log, asked) for asked in range(epoch + 1)}
+        host.lose_power({("t", 0): len(log)}, ends)
+        kept = [row for row, other in zip(given, log, strict=False) if row == other]
+        told = host.fetch("g", {"t": [0]})["t", 0][0]
+        assert max(told, 0) == len(kept)
+        given = kept
+
+
+def _end_of_epoch(log: list[tuple[int, int]], asked: int) -> tuple[int, int]:
+    """As OffsetForLeaderEpoch tells: the largest epoch that is not above, and where it ends."""
+    below = [epoch for epoch, _ in log if epoch <= asked]
+    return (below[-1], len(below)) if below else (asked, 0)

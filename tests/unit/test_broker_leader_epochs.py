@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from helpers.pitfall_broker import PitfallBroker, Producer
+from sim.disk import Crash
 
 from barnabas.broker.slices import run_through
 from barnabas.protocol import messages
@@ -149,6 +150,96 @@ def test_a_reader_learns_where_the_log_was_cut() -> None:
     (later,) = told_epochs(b, "t")
     assert fetch_code(b, "t", epoch, offset=15) == Code.FENCED_LEADER_EPOCH
     assert end_of_epoch(b, "t", epoch, current=later) == (0, epoch, 10)
+
+
+def fetch_diverging(b: PitfallBroker, topic: str, last_fetched_epoch: int, offset: int) -> tuple[int, int] | None:
+    """Fetch 12 of partition 0: where the reader's log parts from this one, None where it does not."""
+    request = messages.message_class("consumer", "FetchRequest")
+    partition = request.FetchTopic.FetchPartition(
+        partition=0, current_leader_epoch=-1, fetch_offset=offset, last_fetched_epoch=last_fetched_epoch, log_start_offset=-1,
+        partition_max_bytes=1 << 20,
+    )  # fmt: skip
+    asked = request(
+        replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=0, session_id=0, session_epoch=-1,
+        topics=[request.FetchTopic(topic=topic, partitions=[partition])], forgotten_topics_data=[], rack_id="",
+    )  # fmt: skip
+    row = b.call(asked, 12).responses[0].partitions[0]
+    assert row.error_code == 0
+    if row.diverging_epoch is None:
+        return None
+    assert not row.records
+    return row.diverging_epoch.epoch, row.diverging_epoch.end_offset
+
+
+def with_a_lost_tail(*commits: tuple[str, dict[str, Any]]) -> PitfallBroker:
+    """15 records and what groups commit, all durable but for the last five records; then the power goes."""
+    b = PitfallBroker()
+    b.topic("t")
+    for number in range(15):
+        b.produce("t", (b"%d" % number,))
+        if number == 9:
+            b.commit("first", "t", 0)  # the topic of offsets is there
+            b.sync("")
+    for group, committed in commits:
+        assert b.commit(group, "t", committed.pop("offset", 15), **committed) == 0
+    b.sync("__consumer_offsets")
+    b.lose_power()
+    return b
+
+
+def test_a_fetch_that_says_what_it_read_last_is_told_where_the_log_was_cut() -> None:
+    b = with_a_lost_tail()
+    for number in range(15):
+        b.produce("t", (b"other %d" % number,))
+    assert fetch_diverging(b, "t", 0, 15) == (0, 10)
+    assert fetch_diverging(b, "t", 0, 10) is None and fetch_diverging(b, "t", 1, 15) is None
+
+
+def test_a_group_that_had_read_the_lost_tail_goes_on_from_where_the_log_was_cut(caplog: Any) -> None:
+    with caplog.at_level("WARNING"):
+        b = with_a_lost_tail(
+            ("with", {"leader_epoch": 0}), ("without", {}), ("before", {"offset": 9}), ("ledger", {"metadata": "batch 15"})
+        )
+    groups = ("with", "without", "before", "ledger")
+    assert [b.group_offset(group, "t")[1] for group in groups] == [10, 10, 9, 15]
+    assert "group with goes on at 10 of t-0: it has committed 15" in caplog.text
+    for number in range(15):
+        b.produce("t", (b"other %d" % number,))
+    b.sync("t-0")
+    b.lose_power()
+    assert b.end_offset("t") == 25
+    assert [b.group_offset(group, "t")[1] for group in groups] == [10, 10, 9, 15], "what was set back is on the disk before anybody writes"
+
+
+@pytest.mark.parametrize("steps", range(0, 60, 3))
+def test_a_start_that_is_cut_short_sets_offsets_back_at_the_next(steps: int) -> None:
+    b = PitfallBroker()
+    b.topic("t")
+    b.produce("t", (b"kept",))
+    b.commit("first", "t", 0)
+    b.sync("")
+    b.produce("t", (b"read and lost",))
+    assert b.commit("g", "t", 2) == b.commit("h", "t", 2, leader_epoch=0) == 0
+    b.sync("__consumer_offsets")
+    b.disk.lose_power()
+    b.disk.crash_in(steps)
+    try:
+        b.open()
+    except Crash:
+        b.disk.crash_in(-1)
+        b.lose_power()
+    b.disk.crash_in(-1)
+    assert b.group_offset("g", "t") == b.group_offset("h", "t") == (0, 1)
+
+
+def test_a_clean_stop_or_a_kill_sets_nothing_back() -> None:
+    b = PitfallBroker()
+    b.topic("t")
+    b.produce("t", (b"0",))
+    assert b.commit("g", "t", 1, leader_epoch=0) == b.commit("numbers", "t", 77) == 0
+    for again in (b.kill, b.stop, b.kill):
+        again()
+        assert (b.group_offset("g", "t"), b.group_offset("numbers", "t")) == ((0, 1), (0, 77))
 
 
 def test_a_partition_that_clients_know_and_whose_log_is_gone_does_not_begin_at_0() -> None:

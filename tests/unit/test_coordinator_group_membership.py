@@ -632,6 +632,29 @@ def test_a_generation_that_was_never_assigned_is_begun_again_after_a_restart():
     assert joined(member.join())[0] == 2
 
 
+def test_after_a_power_loss_members_join_again():
+    """They may have read further than the logs: whoever joins asks for the group's offsets."""
+    host = GroupHost()
+    leader, follower = pair(host)
+    host.lose_power({})
+    assert described(host) == ("Empty", "", {})
+    assert leader.heartbeat() == follower.heartbeat() == Code.UNKNOWN_MEMBER_ID
+    assert leader.commit({"t": {0: 15}}) == {("t", 0): Code.UNKNOWN_MEMBER_ID}
+    assert synced(leader.sync({leader.id: b"all"})) == Code.UNKNOWN_MEMBER_ID
+    assert refused(leader.join()) == (Code.UNKNOWN_MEMBER_ID, leader.id)
+    again = GroupMember(host)
+    assert joined(again.join())[0] == 4, "the generation after the one without members"
+
+
+def test_after_a_power_loss_a_static_member_joins_again():
+    host = GroupHost()
+    leader, follower = static_pair(host)
+    host.lose_power({})
+    assert host.heartbeat("g", 2, follower, "follower") == Code.UNKNOWN_MEMBER_ID
+    assert host.heartbeat("g", 2, leader, "leader") == Code.UNKNOWN_MEMBER_ID
+    assert host.join(instance="leader").error_code == Code.NONE
+
+
 def test_a_group_that_became_empty_counts_on_after_a_restart():
     host = GroupHost()
     member = alone(host)

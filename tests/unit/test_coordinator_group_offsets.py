@@ -46,6 +46,59 @@ def test_leader_epochs_are_kept_from_version_6_on(commit_version, told):
     assert answer.topics[0].partitions[0].committed_leader_epoch == told
 
 
+def epoch_of(host, group="g", partition=0):
+    Topic = messages.OffsetFetchRequest.OffsetFetchRequestTopic
+    answer = host.call("OffsetFetch", 7, group_id=group, topics=[Topic(name="t", partition_indexes=[partition])])
+    return answer.topics[0].partitions[0].committed_leader_epoch
+
+
+@pytest.mark.parametrize("lost_power", [False, True])
+def test_an_offset_beyond_the_end_of_its_log_is_set_back_to_it(lost_power):
+    host = GroupHost()
+    host.commit("g", {"t": {0: 15, 1: 9, 2: 15}}, leader_epoch=3)
+    host.commit("h", {"t": {0: 10}}, leader_epoch=3)
+    host.restart()
+    ends = {("t", 0): 12, ("t", 1): 9}  # of the third nobody knows: it is off line
+    host.find_logs_cut(ends, {("t", 0, 3): (2, 10), ("t", 1, 3): (3, 4)}, lost_power=lost_power)
+    assert host.fetch("g", {"t": [0, 1, 2]}) == {("t", 0): (10, ""), ("t", 1): (9, ""), ("t", 2): (15, "")}
+    assert [epoch_of(host, partition=partition) for partition in (0, 1, 2)] == [2, 3, 3], "10 is the end of the epoch 2"
+    assert host.fetch("h", {"t": [0]}) == {("t", 0): (10, "")}
+    host.restart()
+    assert host.fetch("g", {"t": [0, 1, 2]}) == {("t", 0): (10, ""), ("t", 1): (9, ""), ("t", 2): (15, "")}
+
+
+def test_where_nothing_is_known_of_the_epoch_it_is_set_back_to_the_end_of_the_log():
+    host = GroupHost()
+    host.commit("g", {"t": {0: 15}}, leader_epoch=7)
+    host.lose_power({("t", 0): 12})
+    assert host.fetch("g", {"t": [0]}) == {("t", 0): (12, "")}
+    assert epoch_of(host) == -1
+
+
+def test_a_number_that_is_no_place_in_the_log_stays():
+    host = GroupHost()
+    host.commit("ledger", {"t": {0: 15}}, metadata="batch 15")
+    host.commit("plain", {"t": {0: 15}})
+    host.restart()
+    host.find_logs_cut({("t", 0): 12}, {}, lost_power=False)
+    assert host.fetch("plain", {"t": [0]}) == {("t", 0): (15, "")}, "nothing says that the log was longer"
+    host.lose_power({("t", 0): 12})
+    assert host.fetch("ledger", {"t": [0]}) == {("t", 0): (15, "batch 15")}
+    assert host.fetch("plain", {"t": [0]}) == {("t", 0): (12, "")}
+
+
+def test_an_offset_that_is_set_back_keeps_what_else_was_committed_with_it():
+    host = GroupHost()
+    host.commit("g", {"t": {0: 15}}, leader_epoch=0, metadata="m")
+    host.commit("old", {"t": {0: 15}}, version=4, retention_ms=5_000)
+    host.pass_time(1_000)
+    host.lose_power({("t", 0): 12}, {("t", 0, 0): (0, 12)})
+    assert host.fetch("g", {"t": [0]}) == {("t", 0): (12, "m")}
+    assert host.fetch("old", {"t": [0]}) == {("t", 0): (12, "")}
+    host.pass_time(700_000)
+    assert host.fetch("old", {"t": [0]}) == {("t", 0): NOTHING}, "it expires as it would have"
+
+
 def test_commits_without_members():
     host = GroupHost()
     host.commit("g", {"t": {0: 9}})
