@@ -156,6 +156,19 @@ class Client:
 
         return self._retrying(ask, "listing topics")
 
+    def renewed(self, topic_ids: Mapping[str, str]) -> list[str]:
+        """Which of the topics have another id than this, as far as Metadata told ids.
+
+        Where one has, brokers are asked again for a while: one may lag behind, and tell of the former.
+        """
+        begun = time.monotonic()
+        while True:
+            renewed = [topic for topic, topic_id in sorted(topic_ids.items()) if self.topic_ids.get(topic, topic_id) != topic_id]
+            if not renewed or (time.monotonic() - begun) * 1000 >= UNKNOWN_TOPIC_PATIENCE_MS:
+                return renewed
+            time.sleep(self.options.retry_backoff_ms / 1000)
+            self.partitions_of(renewed, missing_ok=True)
+
     def _metadata(self, topics: list[str] | None, *, missing_ok: bool = False, create: bool = False) -> list[Any]:
         answer = metadata(self._connections, topics, create=create)
         for topic in answer.topics:

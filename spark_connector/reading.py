@@ -33,6 +33,7 @@ COLUMNS: dict[str, pa.DataType] = {
 
 
 DELETED = "records were deleted or the topic was made anew"
+NOT_THE_SAME = "records of the topic that was deleted are lost as far as they were not read"
 NEVER_THERE = "the topic was made anew, or offsets were given that are not there yet"
 
 
@@ -53,6 +54,7 @@ def read_range(
     fail_on_data_loss: bool,
     open_transactions: OpenTransactions = OpenTransactions(),  # noqa: B008 (frozen)
     decoder: str = AUTO,
+    topic_id: str = "",
 ) -> Iterator[pa.RecordBatch]:
     """The records of the range, in order; of aborted transactions none where read_committed.
 
@@ -60,10 +62,14 @@ def read_range(
     left is finished when the reader is past it.
     Takes:  columns, names from COLUMNS in the order in which they are to come; open_transactions, what to do where the range goes on beyond
             one. Who plans a range sees to it that it does not; but the last stable offset can be lower after a broker lost power; decoder,
-            the option's value.
+            the option's value; topic_id, under which the range was planned: nothing is read of a topic that has another id.
     Raises: DataLossError; OpenTransactionError; ClientError; OptionError; DamageError.
     """
     schema = pa.schema([pa.field(name, COLUMNS[name]) for name in columns])
+    if topic_id and _is_renewed(client, wanted, topic_id):
+        what = f"{made_again(wanted.topic)}, and offsets of the former are in the range"
+        _lost(what, wanted, wanted.start_offset, wanted.end_offset, fail_on_data_loss, NOT_THE_SAME)
+        return
     try:
         for fetched, selection, position in _selections(client, wanted, read_committed, fail_on_data_loss, open_transactions):
             parts = decode(
@@ -83,6 +89,17 @@ def read_range(
             f"{wanted.name} cannot be read, for the range [{wanted.start_offset}, {wanted.end_offset}): {error}; "
             "what is before and behind it can be, with startingOffsets and endingOffsets"
         ) from error
+
+
+def made_again(topic: str) -> str:
+    """What is told of a topic that has another id than before."""
+    return f"topic {topic!r} was deleted and made again, since it has another id"
+
+
+def _is_renewed(client: Client, wanted: OffsetRange, topic_id: str) -> bool:
+    """Costs no request of its own: the first fetch would ask who leads the partition."""
+    client.partitions_of([wanted.topic], missing_ok=True)
+    return bool(client.renewed({wanted.topic: topic_id}))
 
 
 def _selections(

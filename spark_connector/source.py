@@ -102,11 +102,11 @@ class BarnabasSource(DataSource):  # type: ignore[misc]
 
 
 class RangePartition(InputPartition):  # type: ignore[misc]
-    """One task's work."""
+    """One task's work. topic_id: under which it was planned, empty where that is not known."""
 
-    def __init__(self, wanted: OffsetRange | None) -> None:
+    def __init__(self, wanted: OffsetRange | None, topic_id: str = "") -> None:
         super().__init__(wanted)
-        self.wanted = wanted
+        self.wanted, self.topic_id = wanted, topic_id
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
@@ -204,9 +204,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             self._planner.freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        topic_ids = topic_ids_of_json(end)
         with plainly(*TOLD):
-            ranges = self._planner.ranges(offsets_of_json(start), offsets_of_json(end), topic_ids=topic_ids_of_json(end))
-        return [RangePartition(each) for each in ranges] or [RangePartition(None)]
+            ranges = self._planner.ranges(offsets_of_json(start), offsets_of_json(end), topic_ids=topic_ids)
+        return [RangePartition(each, topic_ids.get(each.topic, "")) for each in ranges] or [RangePartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition, self.options, self.columns)
@@ -252,6 +253,7 @@ def read_partition(partition: InputPartition, options: SourceOptions, columns: t
             fail_on_data_loss=options.fail_on_data_loss,
             open_transactions=options.open_transactions,
             decoder=options.decoder,
+            topic_id=partition.topic_id,
         )
 
 

@@ -7,8 +7,9 @@ The start of a query's first batch is not written to the checkpoint, only its en
 the first batch ends there too and has nothing of it: what comes later belongs to the second batch, also if the query stops in between.
 
 A topic that was deleted and made again has another id. Offsets carry the ids that they were read
-under, so a query notices that under another id they mean nothing. Brokers that give no ids, and
-offsets without (those of Spark's own Kafka source), change nothing.
+under, so a query notices that under another id they mean nothing: ids are asked for after the ends of
+each batch that has something of a topic, and again by the tasks that read it. Brokers that give no
+ids, and offsets without (those of Spark's own Kafka source), change nothing.
 """
 
 from __future__ import annotations
@@ -18,19 +19,12 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from barnabas.spark_connector.client import Client, ClientError, UnknownTopicError
-from barnabas.spark_connector.connection import UNKNOWN_TOPIC_PATIENCE_MS
 from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetRange, Offsets, PartitionName, divide, share_of_limit
 from barnabas.spark_connector.options import SourceOptions
 from barnabas.spark_connector.patterns import takes
 from barnabas.spark_connector.planning import partitions_to_read, resolve, wait_for_open_transactions
-from barnabas.spark_connector.reading import DELETED, DataLossError, not_read
+from barnabas.spark_connector.reading import DELETED, NOT_THE_SAME, DataLossError, made_again, not_read
 from barnabas.spark_connector.waiting import logger
-
-NOT_THE_SAME = "records of the topic that was deleted are lost as far as they were not read"
-
-
-def _made_again(topic: str) -> str:
-    return f"topic {topic!r} was deleted and made again, since it has another id"
 
 
 class StreamPlanner:
@@ -86,6 +80,7 @@ class StreamPlanner:
                 `start`, and failOnDataLoss is true; ClientError.
         """
         newest = dict(self._available(start) if self._target is None else self._aimed_at(start, self._target))
+        self._look_at_ids(start, newest)
         self._newest = dict(newest)
         renewed = self._tell_of_renewed(start, {**self._seen_ids, **topic_ids})
         self._seen_ids = dict(self.topic_ids)
@@ -135,7 +130,7 @@ class StreamPlanner:
                 self._lost(f"{name} is gone, and {where} of it is in a batch that is run again", f"{name} {where}")
             for topic in self._renewed({name.topic for name in replayed}, topic_ids):
                 names = [name for name in replayed if name.topic == topic]
-                told = f"{_made_again(topic)}, and offsets of the former are in a batch that is run again"
+                told = f"{made_again(topic)}, and offsets of the former are in a batch that is run again"
                 self._lost(told, ", ".join(f"{name} [{start.get(name, 0)}, {replayed.pop(name)})" for name in names), NOT_THE_SAME)
                 gone += names
             if options.read_committed:
@@ -213,22 +208,24 @@ class StreamPlanner:
         return sorted(set(names) - set(existing))
 
     def _renewed(self, topics: Iterable[str], topic_ids: Mapping[str, str]) -> list[str]:
-        """Which topics have another id by now. Brokers are asked again for a while: one may lag behind, and tell of the former."""
-        begun = time.monotonic()
-        wanted = {topic: topic_ids[topic] for topic in sorted(topics) if topic in topic_ids}
-        while True:
-            renewed = [topic for topic, topic_id in wanted.items() if self.topic_ids.get(topic, topic_id) != topic_id]
-            if not renewed or (time.monotonic() - begun) * 1000 >= UNKNOWN_TOPIC_PATIENCE_MS:
-                return renewed
-            time.sleep(self._options.client.retry_backoff_ms / 1000)
-            self._client.partitions_of(renewed, missing_ok=True)
+        """Which topics have another id by now."""
+        return self._client.renewed({topic: topic_ids[topic] for topic in topics if topic in topic_ids})
+
+    def _look_at_ids(self, start: Offsets, newest: Offsets) -> None:
+        """Ask for the ids of topics that have something new.
+
+        After their ends: those of a topic that was made again would be taken for the former's.
+        """
+        topics = {name.topic for name, offset in newest.items() if start.get(name, 0) not in (0, offset)}
+        if topics and self.topic_ids:
+            self._client.partitions_of(topics, missing_ok=True)
 
     def _tell_of_renewed(self, start: Offsets, topic_ids: Mapping[str, str]) -> list[str]:
         """Topics of which something was read, and that were made again since."""
         renewed = self._renewed({name.topic for name, offset in start.items() if offset}, topic_ids)
         for topic in renewed:
             stands = ", ".join(f"{name} at {start[name]}" for name in sorted(start) if name.topic == topic)
-            self._lost(f"{_made_again(topic)}: the query stands in the former ({stands})", why=NOT_THE_SAME)
+            self._lost(f"{made_again(topic)}: the query stands in the former ({stands})", why=NOT_THE_SAME)
             logger.warning("barnabas: topic %r is read from its beginning", topic)
         return renewed
 

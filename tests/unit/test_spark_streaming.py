@@ -502,9 +502,8 @@ FIRST_ID, SECOND_ID = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
 
 
 @pytest.fixture
-def renewed(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> FakeBroker:
+def renewed(broker: FakeBroker) -> FakeBroker:
     """A topic that was made again, and is longer by now than it ever was."""
-    monkeypatch.setattr("spark_connector.streaming.UNKNOWN_TOPIC_PATIENCE_MS", 20)
     broker.topic_ids["t"] = SECOND
     return broker
 
@@ -555,6 +554,33 @@ def test_a_topic_that_is_made_again_under_a_query_whose_checkpoint_has_no_ids(
     clock.now += 31
     with pytest.raises(DataLossError, match="was deleted and made again"):
         plans.latest({T0: 100, T1: 10})
+
+
+def test_a_topic_that_is_made_again_between_two_triggers(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+    """No request fails, the log is longer than it was, and topics are not looked for at every trigger."""
+    broker.topic_ids["t"] = FIRST
+    stream = planner(startingOffsets="earliest")
+    end = stream.latest(stream.initial(), topic_ids={"t": FIRST_ID})
+    broker.logs["t", 0] = FakeLog(end_offset=130)
+    broker.topic_ids["t"] = SECOND
+    with pytest.raises(DataLossError, match=r"made again.*the query stands in the former \(t-0 at 100, t-1 at 10\)"):
+        stream.latest(end, topic_ids={"t": FIRST_ID})
+
+
+def test_a_topic_that_is_made_again_before_its_range_is_read(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+    broker.logs["t", 0] = FakeLog([bytes(encode_batch([NewRecord(None, b"new", 1)], base_offset=0))])
+    broker.topic_ids["t"] = SECOND
+    options = parse_source_options({"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "t"}, streaming=True)
+
+    def read(topic_id: str, *, fail: bool = True) -> int:
+        with Client(options.client) as client:
+            parts = read_range(client, OffsetRange("t", 0, 0, 1), ["value"], read_committed=True, fail_on_data_loss=fail, topic_id=topic_id)
+            return sum(part.num_rows for part in parts)
+
+    with pytest.raises(DataLossError, match=r"topic 't' was deleted and made again.*in the range \[0, 1\)"):
+        read(FIRST_ID)
+    assert read(FIRST_ID, fail=False) == 0 and "offsets [0, 1) of t-0 are not read" in caplog.text
+    assert read(SECOND_ID) == read("") == 1
 
 
 @pytest.mark.parametrize("topic_ids", [{}, {"t": SECOND_ID}, {"u": FIRST_ID}])
