@@ -16,9 +16,12 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from barnabas.version import __version__
+
+if TYPE_CHECKING:
+    from barnabas.broker.log_output import LogOutput
 
 logger = logging.getLogger("barnabas")
 
@@ -74,6 +77,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit code: 0, 1 after one line that says what is wrong, or 130 for a Ctrl-C before it listens."""
+    _fill_standard_descriptors()
     options = parser().parse_args(arguments)
     logging.basicConfig(
         level=logging.WARNING if getattr(options, "quiet", False) else logging.INFO,
@@ -89,6 +93,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _fill_standard_descriptors() -> None:
+    """Have something at descriptors 0 to 2: whatever is opened next takes the lowest that is free.
+
+    A process may be started with standard input, output or error closed (`2>&-`, some supervisors). Then the metadata journal had number 2,
+    and what a library or the cleaner's process says on standard error would have been written into it.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
 
 
 def _print_settings(text: str) -> int:
@@ -203,6 +218,7 @@ def _serve(broker: Any, sock: socket.socket, began: float, *, quiet: bool) -> in
         loop = asyncio.get_running_loop()
         server = Server(broker, sock, loop)
         asked_to_end = asyncio.Event()
+        log_output = _log_in_a_thread()
         _on_signals(lambda: loop.call_soon_threadsafe(asked_to_end.set))
         _announce(server, broker, began, quiet=quiet)
         async with anyio.create_task_group() as group:
@@ -218,19 +234,33 @@ def _serve(broker: Any, sock: socket.socket, began: float, *, quiet: bool) -> in
             group.start_soon(wait_for_signal)
             group.start_soon(wait_for_failure)
         server.close()
-        if not server.failed:
-            return 0
-        error = server.failure.result()
-        logger.critical("stopping: %s", _explain(error, broker), exc_info=None if isinstance(error, OSError) else error)
-        if isinstance(error, OSError) and may_have_lost_pages(error):
-            broker.logs.note_failure()
-        return 1
+        if server.failed:
+            error = server.failure.result()
+            logger.critical("stopping: %s", _explain(error, broker), exc_info=None if isinstance(error, OSError) else error)
+            if isinstance(error, OSError) and may_have_lost_pages(error):
+                broker.logs.note_failure()
+        log_output.finish()
+        return 1 if server.failed else 0
 
     try:
         return anyio.run(run, backend="asyncio")
     finally:
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # the interpreter takes its handlers away before it is gone
+
+
+def _log_in_a_thread() -> LogOutput:
+    """Put what writes log lines in a thread in the place of what writes them at once."""
+    from barnabas.broker.log_output import LogOutput
+
+    output = LogOutput(2)
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        if type(handler) is logging.StreamHandler and handler.stream is sys.stderr:
+            output.setFormatter(handler.formatter)
+            root.removeHandler(handler)
+    root.addHandler(output)
+    return output
 
 
 def _on_signals(do: Callable[[], object]) -> None:
@@ -262,14 +292,19 @@ def _announce(server: Any, broker: Any, began: float, *, quiet: bool) -> None:
     took_ms = (time.perf_counter() - began) * 1000
     shown = DEFAULT_HOST if host in ("0.0.0.0", "::") else host
     address = f"{shown}:{port}"
-    print(
+    text = (
         f"barnabas {__version__} listens on {host}:{port} (ready after {took_ms:.0f} ms, process {os.getpid()})\n"
         f"  data:     {os.path.abspath(broker.config.data_dir)}\n"
         f"  produce:  echo hello | kcat -b {address} -t greetings -P\n"
         f"  consume:  kcat -b {address} -t greetings -C -e\n"
-        f"  stop:     Ctrl-C",
-        flush=True,
+        f"  stop:     Ctrl-C"
     )
+    try:
+        print(text, flush=True)
+    except OSError as error:  # a full disk, or a reader that is gone: no reason to end
+        logger.warning("listening on %s:%d; standard output cannot be written: %s", host, port, error.strerror or error)
+        with open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), 1)  # the interpreter writes what is left there at its end, and would fail again
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -163,6 +164,70 @@ def test_more_signals_do_no_harm(tmp_path: Path) -> None:
         assert broker.stop() == process.returncode == 0, "".join(broker.output)
         assert "Traceback" not in "".join(broker.output)
         assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def started(data: Path, output: int, *, shell: str = "") -> tuple[subprocess.Popen[bytes], int]:
+    """The daemon as a supervisor starts it, and its port; shell: redirections."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = f"exec {sys.executable} -P -m barnabas.broker.main start --port {port} --data-dir {data} {shell}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(["sh", "-c", command], stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
+    wait_until_ready(f"127.0.0.1:{port}")
+    return process, port
+
+
+def ended(process: subprocess.Popen[bytes]) -> int:
+    process.send_signal(signal.SIGTERM)
+    try:
+        return process.wait(PATIENCE_S)
+    finally:
+        process.kill()
+
+
+def test_a_log_that_nobody_reads_holds_nobody_up(tmp_path: Path) -> None:
+    """A terminal with Ctrl-S, a log collector that hangs: its pipe is full after 64 KB."""
+    reading, writing = os.pipe()
+    process, port = started(tmp_path, writing)
+    try:
+        os.close(writing)
+        for _ in range(1500):
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                client.sendall(b"\xff\xff\xff\xfb")  # a size that none is: a line in the log
+        topic = create_topic(f"127.0.0.1:{port}", "heard")
+        send_all(f"127.0.0.1:{port}", topic, [b"v"])
+        assert values_of(f"127.0.0.1:{port}", topic) == [b"v"]
+        assert ended(process) == 0
+        assert (tmp_path / ".kafka_cleanshutdown").exists()
+        assert len(os.read(reading, 1 << 20)) > 60_000, "the pipe was full"
+    finally:
+        process.kill()
+        os.close(reading)
+
+
+def test_no_data_file_takes_the_place_of_a_closed_standard_error(tmp_path: Path) -> None:
+    process, port = started(tmp_path, subprocess.DEVNULL, shell="<&- >&- 2>&-")
+    try:
+        create_topic(f"127.0.0.1:{port}", "some")
+        assert [os.readlink(f"/proc/{process.pid}/fd/{number}") for number in range(3)] == ["/dev/null"] * 3
+    finally:
+        assert ended(process) == 0
+
+
+def test_a_standard_output_that_cannot_be_written_is_no_reason_to_end(tmp_path: Path) -> None:
+    process, _ = started(tmp_path, subprocess.DEVNULL, shell=">/dev/full")
+    assert ended(process) == 0
+
+
+def test_a_data_directory_that_vanished_is_told_in_one_line(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        create_topic(broker.bootstrap_servers, "some")
+        shutil.rmtree(tmp_path / "data")
+        assert broker.stop() == 1
+        output = "".join(broker.output)
+        assert "Traceback" not in output
+        assert f"the data directory {tmp_path / 'data'} failed: No such file or directory" in output
 
 
 def test_it_takes_little_memory(tmp_path: Path) -> None:

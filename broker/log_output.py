@@ -1,0 +1,62 @@
+"""The broker's log lines on their way out: written by a thread, so that the event loop never waits for who reads them.
+
+A pipe whose reader is stopped or hangs (a terminal with Ctrl-S, a stuck log collector) takes no more after 64 KB, and a write to it does not
+come back. Lines wait then, up to MOST_WAITING; later ones are dropped, and counted in a line of their own when there is room again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+
+MOST_WAITING = 10_000
+PARTING_S = 1.0  # how long the end of the process waits for lines to be taken
+
+
+class LogOutput(logging.Handler):
+    """Formats where it is called and writes elsewhere. Nobody else writes to the descriptor meanwhile."""
+
+    def __init__(self, descriptor: int, *, most_waiting: int = MOST_WAITING) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self._lines: queue.Queue[bytes | None] = queue.Queue(most_waiting)
+        self._dropped = 0
+        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+        self._thread.start()
+
+    def createLock(self) -> None:
+        """None: a queue needs no lock, and one that is held could keep the end of the process waiting."""
+        self.lock = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = (self.format(record) + "\n").encode(errors="backslashreplace")
+        except Exception:
+            self.handleError(record)
+            return
+        try:
+            if self._dropped:
+                self._lines.put_nowait(b"%d lines of the log were dropped here, since nobody took them\n" % self._dropped)
+                self._dropped = 0
+            self._lines.put_nowait(line)
+        except queue.Full:
+            self._dropped += 1
+
+    def finish(self, timeout_s: float = PARTING_S) -> bool:
+        """Wait until all lines are out; False where nobody takes them. Nothing is to be logged after it."""
+        try:
+            self._lines.put(None, timeout=timeout_s)
+        except queue.Full:
+            return False
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while (line := self._lines.get()) is not None:
+            try:
+                while line:
+                    line = line[os.write(self._descriptor, line) :]
+            except OSError:
+                pass  # nobody is there to be told of it

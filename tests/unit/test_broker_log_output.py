@@ -1,0 +1,63 @@
+"""Log lines that nobody takes keep nobody waiting."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+
+import pytest
+
+from barnabas.broker.log_output import LogOutput
+
+
+def said(output: LogOutput, text: str) -> None:
+    output.emit(logging.LogRecord("barnabas", logging.INFO, "", 0, text, None, None))
+
+
+def test_lines_come_out_in_order_and_all_of_them_before_the_end() -> None:
+    reading, writing = os.pipe()
+    output = LogOutput(writing)
+    for number in range(100):
+        said(output, f"line {number}")
+    assert output.finish()
+    os.close(writing)
+    with open(reading, encoding="utf-8") as pipe:
+        assert pipe.read().splitlines() == [f"line {number}" for number in range(100)]
+
+
+def test_a_full_pipe_holds_nobody_up_and_what_is_dropped_is_counted() -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    filling = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            filling += os.write(writing, b"x" * 512)
+    os.set_blocking(writing, True)
+    output = LogOutput(writing, most_waiting=10)
+    for number in range(100):
+        said(output, f"line {number}")
+    with open(reading, "rb") as pipe:
+        pipe.read(filling)
+        first = [pipe.readline() for _ in range(10)]  # one or two more are on their way
+        said(output, "the last")
+        assert output.finish(30)
+        os.close(writing)
+        *_, dropped, last = [*first, *pipe.read().splitlines(keepends=True)]
+    assert first == [b"line %d\n" % number for number in range(10)]
+    assert last == b"the last\n"
+    assert re.fullmatch(rb"\d\d lines of the log were dropped here, since nobody took them\n", dropped)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_reader_that_is_gone_or_a_full_disk_is_passed_over(closed: bool) -> None:
+    if closed:
+        reading, writing = os.pipe()
+        os.close(reading)
+    else:
+        writing = os.open("/dev/full", os.O_WRONLY)
+    output = LogOutput(writing)
+    said(output, "nobody hears it")
+    assert output.finish(30)
+    os.close(writing)
