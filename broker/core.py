@@ -635,6 +635,7 @@ class Broker:
 
     def delete_topics(self, names: Sequence[str], now_ms: int) -> Slices:
         """Remove topics, their logs and the offsets that groups committed on them. From the first slice on nobody finds them."""
+        self.host.flush_completions()
         topic_ids = self.metadata.delete_topics(names)
         for name in names:
             self._leader_epochs.pop(name, None)

@@ -244,6 +244,8 @@ class ShardHost:
 
         def complete(then_ms: int) -> None:
             self.run_transactions(txns.on_markers_written(*identity, then_ms), then_ms)
+            if len(logs) < len(effect.partitions) or any(self._broker.partition(log.topic, log.partition) is not log for log in logs):
+                self.flush_completions()
             for call in self._completing.pop(effect.transactional_id, ()):
                 self.when_complete(effect.transactional_id, call, then_ms)  # one of them may have ended the next transaction
 
@@ -254,6 +256,18 @@ class ShardHost:
             self._broker.flushes.wait(logs, complete, now_ms)
         else:
             complete(now_ms)
+
+    def flush_completions(self) -> None:
+        """Have it on the disk, here and now, which transactions are completed: topics go that some of them wrote to.
+
+        A decision that a power loss brings back is carried out again. On another topic of the same
+        name nothing would tell that what is open there is of a later transaction: the marker went
+        with the topic.
+        """
+        if self.flushes_transactions:  # else what is open is aborted after a power loss, whatever was decided
+            for log in self._broker.partitions_of(TRANSACTIONS_TOPIC):
+                if log is not None:
+                    log.flush()
 
     def _keep_for_offline(self, effect: WriteMarkers) -> None:
         """Before the transaction is complete: note the decision for those of its partitions that are off line."""

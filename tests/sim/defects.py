@@ -7,6 +7,7 @@ scenario towards where the mistake shows.
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -26,14 +27,14 @@ from barnabas.coordinator.txn_shard import TxnShard
 from barnabas.coordinator.txn_state import TransactionMetadata, TransactionState
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.wall_clock import WallClock
-from barnabas.storage import clean_plan, cleaner, log_manager, recovery
+from barnabas.storage import clean_plan, cleaner, flush_journal, log_manager, recovery
 from barnabas.storage import log as log_module
 from barnabas.storage.checkpoints import CLEAN_SHUTDOWN_NAME, LOG_START_NAME, RECOVERY_POINT_NAME, encode_offsets
 from barnabas.storage.flush_journal import FlushJournal, Redo
 from barnabas.storage.log import Isolation, Log
 from barnabas.storage.log_manager import LogManager
 from barnabas.storage.producer_state import ProducerEntry, ProducerStateManager
-from sim.disk import SimDisk, SimFile
+from sim.disk import Refusal, SimDisk, SimFile
 from sim.network import Weather
 from sim.scenario import DURABILITY, Scenario
 
@@ -182,6 +183,33 @@ def _with_retention_and_power(scenario: Scenario) -> None:
     scenario.topic_configs["plain"] |= {"segment.bytes": "400", "retention.bytes": "0"}
     scenario.properties |= {"log.initial.task.delay.ms": "200", "log.retention.check.interval.ms": "500"}
     scenario.idempotent_producers, scenario.rounds = 2, 6
+
+
+def _with_refused_rolls(scenario: Scenario) -> None:
+    """No room for new segments, again and again, in a log that retention keeps short."""
+    scenario.topics = {"plain": 1}
+    scenario.topic_configs = {"plain": {"segment.bytes": "400", "retention.bytes": "3000", "file.delete.delay.ms": "0"}}
+    scenario.properties |= {"log.initial.task.delay.ms": "200", "log.retention.check.interval.ms": "500"}
+    scenario.flushed_topics, scenario.compacted_topics, scenario.growing, scenario.remade_topic = [], [], [], ""
+    scenario.idempotent_producers, scenario.applications, scenario.workers, scenario.consumers, scenario.rounds = 2, 0, 0, 0, 30
+    scenario.readers = [([("plain", 0)], False)]
+    scenario.fault_count, scenario.chaos_ms = 0, 6000
+    scenario.refusals = tuple(Refusal(frozenset({"inode"}), errno.EDQUOT) for _ in range(8))
+
+
+def _with_outages(scenario: Scenario) -> None:
+    """Partitions that go off line and return, amid transactions over them."""
+    scenario.topics, scenario.flushed_topics, scenario.compacted_topics, scenario.consumers = {"tx": 2}, [], [], 0
+    scenario.topic_configs, scenario.growing, scenario.remade_topic, scenario.idempotent_producers = {"tx": {}}, [], "", 0
+    scenario.readers = [(scenario.partitions_of("tx"), True)]
+    scenario.workers, scenario.applications, scenario.rounds, scenario.pausing, scenario.zombies = 0, 3, 20, 0.0, 0.0
+    scenario.fault_count, scenario.power_share, scenario.crash_at_start, scenario.chaos_ms = 0, 0.0, 0.0, 9000
+    scenario.outages, scenario.fault_gap_ms, scenario.transaction_timeout_ms = 6, (50, 600), 20_000
+
+
+def _with_damaged_journals(scenario: Scenario) -> None:
+    _with_power_on_transactions(scenario)
+    scenario.journal_damage, scenario.fault_count = 1.0, 8
 
 
 def _with_deaths(scenario: Scenario) -> None:
@@ -708,6 +736,39 @@ def copies_are_believed() -> Iterator[None]:
         return ""
 
     with changed(LogManager, "_is_same_run", LogManager._is_same_boot), changed(Redo, "lacking", lacking):
+        yield
+
+
+@defect("a roll that finds no room counts the active segment all the same", "crashed", "lost", "deleted", tweak=_with_refused_rolls)
+def failed_rolls_count() -> Iterator[None]:
+    roll = Log._roll
+
+    def roll_and_count(self: Log, now_ms: int) -> None:
+        try:
+            roll(self, now_ms)
+        except OSError:
+            self._closed_bytes += self.active.size
+            raise
+
+    with changed(Log, "_roll", roll_and_count):
+        yield
+
+
+@defect("a decision does not keep for a partition that is off line", "torn", "lost", "aborted-read", tweak=_with_outages)
+def decisions_do_not_keep() -> Iterator[None]:
+    def keep(self: ShardHost, effect: Any) -> None:
+        pass
+
+    with changed(ShardHost, "_keep_for_offline", keep):
+        yield
+
+
+@defect("a damaged frame ends the flush journal, whatever comes behind it", "torn", "lost", "offsets", tweak=_with_damaged_journals)
+def damaged_frames_end_the_journal() -> Iterator[None]:
+    def knows(data: bytes, position: int) -> int:
+        return -1
+
+    with changed(flush_journal, "_frame_that_knows", knows):
         yield
 
 

@@ -345,6 +345,11 @@ class SimDisk:
             raise IsADirectoryError(path)
         return SimFile(self, path, node)
 
+    def is_durable(self, path: str) -> bool:
+        """Whether a power loss keeps the file's name, in a directory whose own name it keeps."""
+        parent, name = self._parent(path)
+        return parent.durable.get(name) is parent.entries.get(name) and not parent.pending
+
     def exists(self, path: str) -> bool:
         return self._find(path) is not None
 

@@ -7,6 +7,7 @@ then the core is told. Compaction jobs are done between two events. So a crash m
 from __future__ import annotations
 
 import random
+import struct
 import uuid
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from barnabas.broker.outbox import FlushJob, Work
 from barnabas.storage.checkpoints import MANIFEST_NAME
 from barnabas.storage.cleaner import CleanJob, CleanResult, clean
 from barnabas.storage.log import Slice
+from barnabas.storage.log_manager import LogDirectoryError
 from barnabas.storage.segment import CorruptLog
 from sim.disk import Crash, Inode, SimDisk
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 DATA_DIR = "/data"
 UPTIME_MS = 1_000_000
+_FRAME = struct.Struct(">4sIQQI")  # storage/flush_journal.py
+_IN_A_FRAME = _FRAME.size
 
 
 class SeededIds:
@@ -52,7 +56,10 @@ class _Session:
 
 
 class Node:
-    """One machine: its disk, and the broker while it runs. generation: counts the broker's processes."""
+    """One machine: its disk, and the broker while it runs. generation: counts the broker's processes.
+
+    was_restored: the last start ended with a word on a damaged file, which was restored.
+    """
 
     def __init__(self, world: World, properties: dict[str, str]) -> None:
         self.world = world
@@ -64,6 +71,8 @@ class Node:
         self.generation = 0
         self.cleanings = 0
         self.damages: list[tuple[Inode, bytes]] = []
+        self._damaged_frame: Inode | None = None
+        self.was_restored = False
         self._sessions: dict[int, _Session] = {}
         self._zero_ms = 0
         self._timer_ms = -1
@@ -80,6 +89,7 @@ class Node:
         """Open the data directory. False: the process died over it."""
         assert self.broker is None
         self.generation += 1
+        self.was_restored = False
         self._zero_ms = self.world.loop.now_ms - self.generation * UPTIME_MS
         try:
             self.broker = open_broker(
@@ -94,10 +104,18 @@ class Node:
         except Crash:
             self.kill()
             return False
+        except LogDirectoryError as error:
+            if self._damaged_frame is None or "flush journal is damaged" not in str(error):
+                raise
+            self._restore_frame()
+            self.was_restored = True
+            self.kill()
+            return False
         except OSError as error:
             self.world.note_failure(error)
             self.kill()
             return False
+        self._damaged_frame = None
         self.world.trace("started", self.generation, "", 0, b"")
         return True
 
@@ -106,10 +124,30 @@ class Node:
         self._gone()
         self.disk.kill()
 
-    def lose_power(self) -> None:
+    def lose_power(self, *, damages_journal: bool = False) -> None:
+        """damages_journal: a frame of a flush journal is not what was written, besides. An operator restores it when a start says so."""
         self.restore()  # what no checkpoint tells to be durable is cut off after a power loss, if it is damaged
+        self._restore_frame()
+        frame = self._durable_frame() if damages_journal and self.is_up else None
         self._gone()
         self.disk.lose_power()
+        if frame is not None:
+            frame.data[_IN_A_FRAME] ^= 1
+            self._damaged_frame = frame
+
+    def _durable_frame(self) -> Inode | None:
+        """A flush journal whose first frame was on the disk before its second was written, which is there, too."""
+        for path, inode in self.disk.files():
+            if path.startswith(f"{DATA_DIR}/barnabas-flush-") and inode.before_cut is None:
+                second = _end_of_frame(inode.data, 0)
+                if second and (end := _end_of_frame(inode.data, second)) and end <= inode.synced and self.disk.is_durable(path):
+                    return inode
+        return None
+
+    def _restore_frame(self) -> None:
+        if self._damaged_frame is not None:
+            self._damaged_frame.data[_IN_A_FRAME] ^= 1
+            self._damaged_frame = None
 
     def note_failure(self) -> None:
         """As the daemon does it when the disk was what ended it."""
@@ -333,6 +371,14 @@ class Node:
     def _cleaned(self, generation: int, job: CleanJob, result: CleanResult | None, error: str) -> None:
         if generation == self.generation and self.broker is not None:
             self._guarded(self.broker.on_cleaned, job, result, error, self.now_ms())
+
+
+def _end_of_frame(data: bytearray, position: int) -> int:
+    """Where the frame of a flush journal ends that begins there; 0 where no whole one does."""
+    if len(data) < position + _FRAME.size:
+        return 0
+    end: int = position + _FRAME.size + _FRAME.unpack_from(data, position)[-1]
+    return end if end <= len(data) else 0
 
 
 def _joined(pieces: Any) -> bytes:

@@ -43,7 +43,8 @@ class Scenario:
     is set, and where that is CLOCK_STANDS it stands until the next; peace does not put it right.
     refusals: what the disk refuses, one after the other, each for a while. outages: how often the
     file of a partition is damaged while the broker is down, and restored at a later start.
-    full_journal_bytes: how large a flush journal may become.
+    full_journal_bytes: how large a flush journal may become. journal_damage: the chance that a power
+    loss comes with damage in the midst of a flush journal.
     """
 
     topics: dict[str, int] = field(default_factory=lambda: {"plain": 1, "tx": 2})
@@ -85,6 +86,7 @@ class Scenario:
     refusals: tuple[Refusal, ...] = ()
     outages: int = 0
     full_journal_bytes: int = FULL_JOURNAL_BYTES
+    journal_damage: float = 0.0
 
     @property
     def idempotent_partitions(self) -> list[Partition]:
@@ -163,6 +165,8 @@ class Scenario:
             self.outages = rng.randint(1, 2)
         if rng.random() < 0.3:
             self._draw_orders_of_writes(rng)
+        if self.power_share and rng.random() < 0.3:
+            self.journal_damage = 0.5
 
     def _draw_refusals(self, rng: random.Random) -> None:
         """Mostly of what there is room for again soon; seldom of a disk that fails, after which much may be gone."""

@@ -112,7 +112,13 @@ def test_what_only_some_schedules_have_leaves_the_others_as_they_are() -> None:
         plain = Scenario.drawn(random.Random(seed), is_plain=True)
         return bool(
             drawn.remade_topic or drawn.growing or drawn.is_static or drawn.leaving or drawn.bumps_epochs or not drawn.commits_are_durable
-        ) or (drawn.refusals, drawn.outages, drawn.properties, drawn.topic_configs) != ((), 0, plain.properties, plain.topic_configs)
+        ) or (drawn.refusals, drawn.outages, drawn.journal_damage, drawn.properties, drawn.topic_configs) != (
+            (),
+            0,
+            0.0,
+            plain.properties,
+            plain.topic_configs,
+        )
 
     same = [seed for seed in range(200) if not has_more(seed)]
     assert 15 < len(same) < 150

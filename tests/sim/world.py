@@ -195,7 +195,7 @@ class World:
 
     def lose_power(self) -> None:
         self.trace("power", 0, "", 0, b"")
-        self.node.lose_power()
+        self.node.lose_power(damages_journal=bool(self.scenario.journal_damage) and self.rng.random() < self.scenario.journal_damage)
         self._is_powerless = True
         self.history.power_losses.append(self.loop.now_ms)
         self._watermarks = {key: (start, 0, 0) for key, (start, _, _) in self._watermarks.items()}
@@ -215,7 +215,7 @@ class World:
             self._notice_power_loss()
             self.observe()
         else:
-            if not is_armed and self.node.disk.refusal is None:
+            if not is_armed and self.node.disk.refusal is None and not self.node.was_restored:
                 self.history.incident("crashed", "the broker does not start, although nothing disturbs it")
             if self.rng.random() < self.scenario.power_share:
                 self.lose_power()
@@ -524,7 +524,8 @@ class World:
             self.lose_power()
         else:
             self.node.stop()
-        self.node.start()
+        if not self.node.start() and self.node.was_restored:
+            self.node.start()
         self.observe()
 
     def _look_at_the_end(self) -> None:

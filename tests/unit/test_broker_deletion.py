@@ -120,6 +120,7 @@ def test_one_that_is_cut_short_needs_no_settling_of_what_a_flush_journal_holds_o
                 p.send("t", partition, b"old")
             assert p.end(True) == 0
         assert [name for name in b.disk.list("/data") if name.startswith("barnabas-flush-")]
+        b.broker.host.flush_completions()  # the steps are those of the deletion itself
         b.disk.crash_in(steps)
         with pytest.raises(Crash):
             delete(b)
@@ -128,3 +129,33 @@ def test_one_that_is_cut_short_needs_no_settling_of_what_a_flush_journal_holds_o
         b.tick(100)
         b.topic("t", PARTITIONS)
         assert b.read("t", 2) == []
+
+
+@pytest.mark.parametrize("journal", ["0", "2"])
+@pytest.mark.parametrize("way", ["before", "meanwhile", "before a kill"])
+def test_a_decision_is_not_carried_out_on_the_next_topic_of_the_name(way: str, journal: str) -> None:
+    """The worst power loss brings the decision back and takes its completion; what is open is of the next transaction."""
+    b = PitfallBroker(barnabas_flush_journal_logs=journal)
+    b.topic("t", flush_messages="1")
+    p = Producer(b, "txn")
+    p.send("t", 0, b"of the first")
+    if way == "before":
+        assert p.end(True) == 0
+    else:
+        b.hold_flushes()
+        p.start_end(True)
+        while p.ended() is None:
+            assert b.flush_one()
+        if way == "before a kill":
+            b.broker.metadata.delete_topics(["t"])
+            b.kill()
+            p.connection = b.connect()
+        b.release_flushes()
+    if way != "before a kill":
+        delete(b)
+    b.topic("t", flush_messages="1")
+    assert p.add("t", 0) == 0
+    assert p.produce("t", 0, b"of the second") == 0
+    b.lose_power()
+    assert b.read("t") == [b"of the second"], "it was flushed"
+    assert b.read("t", committed=True) == []
