@@ -24,7 +24,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.opening import open_broker
-from barnabas.protocol import messages
+from barnabas.protocol.framing import Response, decode_response, encode_request
+from barnabas.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.storage.log import Slice
 
@@ -91,7 +97,7 @@ class Bench:
         self._offset = 0
         self._session = NEW_SESSION
         self._topic_id = self.broker.create_topic(TOPIC, partitions, {}, now_ms=NOW_MS).topic_id
-        answer = self._answer_to(init_producer_id(), 0, PRODUCER)
+        answer = self._answer_to(InitProducerIdResponse, init_producer_id(), 0, PRODUCER)
         self._transactional_producer_id = answer.producer_id
 
     def run(self, rounds: int) -> None:
@@ -134,15 +140,19 @@ class Bench:
         self._time_out(READER)
 
     def _fetch_in_session(self) -> None:
-        answer = self._answer_to(self._asking(self.partitions, self._offset, NEW_SESSION, max_wait_ms=0), FETCH_VERSION, SESSION_READER)
+        answer = self._answer_to(
+            FetchResponse, self._asking(self.partitions, self._offset, NEW_SESSION, max_wait_ms=0), FETCH_VERSION, SESSION_READER
+        )
         session_id = answer.session_id
         before = self._offset - RECORDS - 1
         self._time(SESSION_FETCH, [framed(self._asking(self.partitions, before, (session_id, 1)), FETCH_VERSION)], SESSION_READER)
-        self._answer_to(self._asking(self.partitions, self._offset, (session_id, 2), max_wait_ms=0), FETCH_VERSION, SESSION_READER)
+        self._answer_to(
+            FetchResponse, self._asking(self.partitions, self._offset, (session_id, 2), max_wait_ms=0), FETCH_VERSION, SESSION_READER
+        )
         self._time(SESSION_IDLE, [framed(self._asking(0, 0, (session_id, 3)), FETCH_VERSION)], SESSION_READER)
         self._time_out(SESSION_READER)
 
-    def _asking(self, partitions: int, offset: int, session: tuple[int, int], *, max_wait_ms: int = 500) -> Any:
+    def _asking(self, partitions: int, offset: int, session: tuple[int, int], *, max_wait_ms: int = 500) -> FetchRequest:
         return fetch(self._topic_id, partitions, offset, session, max_wait_ms)
 
     def _next_sequence(self, producer_id: int) -> int:
@@ -173,12 +183,11 @@ class Bench:
         self.broker.outbox.sends.clear()
         assert not self.broker.sessions[connection].in_flight, "a fetch still waits"
 
-    def _answer_to(self, request: Any, version: int, connection: int) -> Any:
+    def _answer_to(self, response_class: type[Response], request: Message, version: int, connection: int) -> Response:
         self.broker.on_frame(connection, framed(request, version), NOW_MS)
         ((_, pieces),), self.broker.outbox.sends = self.broker.outbox.sends, []
         answer = b"".join(piece.file.pread(piece.size, piece.position) if type(piece) is Slice else piece for piece in pieces)
-        response_class = getattr(messages, type(request).__name__.replace("Request", "Response"))
-        return messages.decoder(response_class, version)(memoryview(answer[9 if version == FETCH_VERSION else 8 :]), 0)[0]
+        return decode_response(response_class, answer[4:], version)[1]
 
     def close(self) -> None:
         self.broker.close_logs(NOW_MS)
@@ -187,13 +196,12 @@ class Bench:
 # --- requests ---------------------------------------------------------------------------------------------------------------------------
 
 
-def framed(request: Any, version: int) -> memoryview:
+def framed(request: Message, version: int) -> memoryview:
     """What `Broker.on_frame` takes."""
-    request.with_header(correlation_id=1, client_id="rdkafka")
-    return memoryview(bytearray(request.encode(version=version, header=True, framed=False)))
+    return memoryview(encode_request(request, version, 1, "rdkafka"))[4:]
 
 
-def produce(indexes: Iterable[int], producer_id: int, sequence: int, transactional_id: str | None) -> Any:
+def produce(indexes: Iterable[int], producer_id: int, sequence: int, transactional_id: str | None) -> ProduceRequest:
     """One batch to each partition."""
     batch = encode_batch(
         [NewRecord(None, VALUE, NOW_MS + number) for number in range(RECORDS)],
@@ -202,35 +210,27 @@ def produce(indexes: Iterable[int], producer_id: int, sequence: int, transaction
         base_sequence=sequence,
         transactional=transactional_id is not None,
     )
-    topic_class = messages.ProduceRequest.TopicProduceData
-    rows = [topic_class.PartitionProduceData(index=index, records=bytes(batch)) for index in indexes]
-    data = [topic_class(name=TOPIC, partition_data=rows)]
-    return messages.ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=30_000, topic_data=data)
+    data = [TopicProduceData(TOPIC, partition_data=[PartitionProduceData(index, batch) for index in indexes])]
+    return ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=30_000, topic_data=data)
 
 
-def fetch(topic_id: uuid.UUID, partitions: int, offset: int, session: tuple[int, int], max_wait_ms: int) -> Any:
+def fetch(topic_id: uuid.UUID, partitions: int, offset: int, session: tuple[int, int], max_wait_ms: int) -> FetchRequest:
     """The first so many partitions from that offset, what is committed."""
-    topic_class = messages.FetchRequest.FetchTopic
-    rows = [
-        topic_class.FetchPartition(
-            partition=index, current_leader_epoch=-1, fetch_offset=offset, log_start_offset=-1, partition_max_bytes=1 << 20
-        )
-        for index in range(partitions)
-    ]
-    topics = [topic_class(topic_id=topic_id, partitions=rows)] if rows else []
-    return messages.FetchRequest(
+    rows = [FetchPartition(index, fetch_offset=offset, partition_max_bytes=1 << 20) for index in range(partitions)]
+    topics = [FetchTopic(topic_id=topic_id, partitions=rows)] if rows else []
+    return FetchRequest(
         replica_id=-1, max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=MAX_BYTES, isolation_level=1, session_id=session[0],
         session_epoch=session[1], topics=topics, forgotten_topics_data=[], rack_id="",
     )  # fmt: skip
 
 
-def init_producer_id() -> Any:
-    return messages.InitProducerIdRequest(transactional_id=TRANSACTIONAL_ID, transaction_timeout_ms=60_000)
+def init_producer_id() -> InitProducerIdRequest:
+    return InitProducerIdRequest(transactional_id=TRANSACTIONAL_ID, transaction_timeout_ms=60_000)
 
 
-def add_partitions(producer_id: int, indexes: Iterable[int]) -> Any:
-    topic = messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=TOPIC, partitions=list(indexes))
-    return messages.AddPartitionsToTxnRequest(
+def add_partitions(producer_id: int, indexes: Iterable[int]) -> AddPartitionsToTxnRequest:
+    topic = AddPartitionsToTxnTopic(TOPIC, list(indexes))
+    return AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=TRANSACTIONAL_ID,
         v3_and_below_producer_id=producer_id,
         v3_and_below_producer_epoch=0,
@@ -238,8 +238,8 @@ def add_partitions(producer_id: int, indexes: Iterable[int]) -> Any:
     )
 
 
-def end_transaction(producer_id: int) -> Any:
-    return messages.EndTxnRequest(transactional_id=TRANSACTIONAL_ID, producer_id=producer_id, producer_epoch=0, committed=True)
+def end_transaction(producer_id: int) -> EndTxnRequest:
+    return EndTxnRequest(transactional_id=TRANSACTIONAL_ID, producer_id=producer_id, producer_epoch=0, committed=True)
 
 
 # --- the command ------------------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ import socket
 import struct
 
 from barnabas import BrokerProcess
-from barnabas.protocol import messages
+from barnabas.protocol.framing import encode_request
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.records import NewRecord, encode_batch
 from bench.common import Row, create_topic, metered
 
@@ -32,18 +33,9 @@ def run(scale: float = 1.0) -> list[Row]:
 
 def one_by_one(broker: BrokerProcess, topic: str, count: int) -> None:
     """Send `count` requests with at most five unanswered."""
-    request_class = messages.ProduceRequest
-    topic_class = request_class.TopicProduceData
-    batch = bytes(encode_batch([NewRecord(None, b"x" * 100, 1_700_000_000_000)]))
-    request = request_class(
-        transactional_id=None,
-        acks=-1,
-        timeout_ms=10_000,
-        topic_data=[topic_class(name=topic, partition_data=[topic_class.PartitionProduceData(index=0, records=batch)])],
-    )
-    request.API_VERSION = 9
-    request.with_header(correlation_id=1, client_id="bench")
-    frame = bytes(request.encode(version=9, header=True, framed=True))
+    batch = encode_batch([NewRecord(None, b"x" * 100, 1_700_000_000_000)])
+    data = TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])
+    frame = encode_request(ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[data]), 9, 1, "bench")
     with socket.create_connection(("127.0.0.1", broker.port)) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         stream = sock.makefile("rb")

@@ -8,11 +8,13 @@ import struct
 import tempfile
 import threading
 import time
-from typing import Any
 
 from barnabas import BrokerProcess
-from barnabas.protocol import messages
-from barnabas.protocol.framing import SHARED_BYTES
+from barnabas.protocol.framing import SHARED_BYTES, encode_request
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from bench.common import rss_mb
 
 PING = struct.pack(">hhih", 18, 0, 1, -1)
@@ -30,12 +32,15 @@ class Client:
     def ask(self, frame: bytes) -> bytes:
         """The answer's frame."""
         self._socket.sendall(struct.pack(">i", len(frame)) + frame)
+        return self._answer()
+
+    def call(self, request: Message, version: int) -> bytes:
+        self._socket.sendall(encode_request(request, version, 1, "bench"))
+        return self._answer()
+
+    def _answer(self) -> bytes:
         (size,) = struct.unpack(">i", self._stream.read(4))
         return self._stream.read(size)
-
-    def call(self, request: Any, version: int) -> bytes:
-        request.with_header(correlation_id=1, client_id="bench")
-        return self.ask(bytes(request.encode(version=version, header=True, framed=False)))
 
     def close(self) -> None:
         self._stream.close()
@@ -63,7 +68,7 @@ class Pinger(threading.Thread):
         self._client.close()
 
 
-def _measure(port: int, what: str, client: Client, request: Any, version: int) -> None:
+def _measure(port: int, what: str, client: Client, request: Message, version: int) -> None:
     pinger = Pinger(port)
     pinger.start()
     began = time.perf_counter()
@@ -73,19 +78,16 @@ def _measure(port: int, what: str, client: Client, request: Any, version: int) -
     print(f"{what:50} {took_s:7.2f} s, another client waited {pinger.longest_s * 1000:8.1f} ms at most", flush=True)
 
 
-def _creation(names: list[str], partitions: int) -> Any:
-    topic = messages.CreateTopicsRequest.CreatableTopic
-    topics = [topic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[]) for name in names]
-    return messages.CreateTopicsRequest(topics=topics, timeout_ms=60_000, validate_only=False)
+def _creation(names: list[str], partitions: int) -> CreateTopicsRequest:
+    return CreateTopicsRequest([CreatableTopic(name, partitions, replication_factor=1) for name in names])
 
 
-def _deletion(names: list[str]) -> Any:
-    return messages.DeleteTopicsRequest(topic_names=names, timeout_ms=60_000)
+def _deletion(names: list[str]) -> DeleteTopicsRequest:
+    return DeleteTopicsRequest(topic_names=names, timeout_ms=60_000)
 
 
-def _query(names: list[str]) -> Any:
-    topic = messages.MetadataRequest.MetadataRequestTopic
-    return messages.MetadataRequest(topics=[topic(name=name) for name in names], allow_auto_topic_creation=True)
+def _query(names: list[str]) -> MetadataRequest:
+    return MetadataRequest([MetadataRequestTopic(name=name) for name in names])
 
 
 def _one_by_one(client: Client, count: int) -> None:

@@ -7,10 +7,15 @@ import struct
 import subprocess
 import sys
 import time
-from typing import Any
 
 from barnabas import BrokerProcess
-from barnabas.protocol import messages
+from barnabas.protocol.framing import encode_request
+from barnabas.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.records import NewRecord, encode_batch
 from bench.common import Row, create_topic, metered
 
@@ -51,22 +56,19 @@ def transact_plainly(port: int, count: int) -> list[float]:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         stream = sock.makefile("rb")
 
-        def call(request: Any, version: int) -> bytes:
-            request.API_VERSION = version
-            request.with_header(correlation_id=1, client_id="bench")
-            sock.sendall(bytes(request.encode(version=version, header=True, framed=True)))
+        def call(request: Message, version: int) -> bytes:
+            sock.sendall(encode_request(request, version, 1, "bench"))
             (size,) = struct.unpack(">i", stream.read(4))
             return stream.read(size)
 
-        call(messages.FindCoordinatorRequest(key="plain", key_type=1), 2)
-        answer = call(messages.InitProducerIdRequest(transactional_id="plain", transaction_timeout_ms=60_000), 0)
+        call(FindCoordinatorRequest(key="plain", key_type=1), 2)
+        answer = call(InitProducerIdRequest(transactional_id="plain", transaction_timeout_ms=60_000), 0)
         producer_id, producer_epoch = struct.unpack(">qh", answer[-10:])
-        topic_class = messages.ProduceRequest.TopicProduceData
         for sequence in range(count):
             began = time.perf_counter()
-            added = messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name="bench", partitions=[0])
+            added = AddPartitionsToTxnTopic("bench", [0])
             call(
-                messages.AddPartitionsToTxnRequest(
+                AddPartitionsToTxnRequest(
                     v3_and_below_transactional_id="plain",
                     v3_and_below_producer_id=producer_id,
                     v3_and_below_producer_epoch=producer_epoch,
@@ -81,10 +83,10 @@ def transact_plainly(port: int, count: int) -> list[float]:
                 base_sequence=sequence,
                 transactional=True,
             )
-            data = topic_class(name="bench", partition_data=[topic_class.PartitionProduceData(index=0, records=bytes(batch))])
-            call(messages.ProduceRequest(transactional_id="plain", acks=-1, timeout_ms=1000, topic_data=[data]), 7)
+            data = TopicProduceData("bench", partition_data=[PartitionProduceData(0, batch)])
+            call(ProduceRequest(transactional_id="plain", acks=-1, timeout_ms=1000, topic_data=[data]), 7)
             answer = call(
-                messages.EndTxnRequest(transactional_id="plain", producer_id=producer_id, producer_epoch=producer_epoch, committed=True),
+                EndTxnRequest(transactional_id="plain", producer_id=producer_id, producer_epoch=producer_epoch, committed=True),
                 1,
             )
             assert answer[-2:] == b"\0\0", f"the commit was answered with {answer!r}"

@@ -9,7 +9,6 @@ A request's way: `on_frame` -> table look-up and decode -> handler -> response, 
 
 from __future__ import annotations
 
-import importlib
 import logging
 import struct
 import uuid
@@ -19,23 +18,25 @@ from typing import Any
 from barnabas.broker.compaction import Compaction
 from barnabas.broker.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, topic_log_config
 from barnabas.broker.disk_room import DiskRoom
+from barnabas.broker.dispatch import ROUTES, Prepared, Route
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.flush_queue import FlushQueue
 from barnabas.broker.kafka_metadata import KafkaMetadata, read_kafka_metadata, usable_configs
 from barnabas.broker.metadata import ClusterMetadata, Topic
-from barnabas.broker.outbox import NO_RESPONSE, PARKED, Context, Encoded, FlushJob, Ids, Outbox, Session, Work
+from barnabas.broker.outbox import PARKED, Answer, Context, Encoded, FlushJob, Ids, NoResponse, Outbox, Parked, Session, Work
 from barnabas.broker.purgatory import Purgatory, WaitingFetch
 from barnabas.broker.shard_host import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, ShardHost
 from barnabas.broker.slices import LOGS_DELETED_AT_ONCE, LOGS_MADE_AT_ONCE, SlicedWork, Slices, run_through
 from barnabas.coordinator.classic_group import GroupSettings
 from barnabas.coordinator.group_shard import GroupShard
 from barnabas.coordinator.producer_ids import ProducerIdAllocator
-from barnabas.coordinator.shard import RequestContext, partition_for
+from barnabas.coordinator.shard import partition_for
 from barnabas.coordinator.txn_shard import TxnSettings, TxnShard
-from barnabas.protocol import messages
 from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, Api
 from barnabas.protocol.errors import Code, ProtocolViolation
 from barnabas.protocol.framing import RequestHeader, read_request_header, response_has_tagged_header
+from barnabas.protocol.hot_responses import Piece
+from barnabas.protocol.messages.message import Message
 from barnabas.protocol.records import Record, decode_marker, records_of
 from barnabas.storage.checkpoints import NO_TOPIC_ID
 from barnabas.storage.cleaner import CleanJob, CleanResult
@@ -47,13 +48,12 @@ from barnabas.storage.segment import CorruptLog
 
 logger = logging.getLogger("barnabas.broker")
 
-PRODUCE, FETCH = 0, 1
-ADDS_TO_TRANSACTION = (24, 25)  # AddPartitionsToTxn, AddOffsetsToTxn
 PRODUCER_ID_BLOCK = 1000
 DECODED_AT_ONCE_BYTES = 128 * 1024  # takes 20 ms where it is all small elements
 LAST_LIKELY_PRODUCER_ID = 1 << 62
-Handler = Callable[["Broker", Any, Context], Any]
 _FRAME = struct.Struct(">ii")
+_FRAME_TAGGED = _FRAME.size + 1  # no tagged fields
+PRODUCE = 0
 
 
 class Broker:
@@ -92,8 +92,7 @@ class Broker:
         self._flush_due: dict[Log, int] = {}
         self._next_flush_ms: int | None = None
         self._next_ticket = 1
-        self._handlers: dict[int, Handler] = {}
-        self._decoders: dict[tuple[int, int], messages.Decoder] = {}
+        self._routes: dict[int, Route] = {}
         self._producer_ids = ProducerIdAllocator(
             block_size=PRODUCER_ID_BLOCK, persist=metadata.set_next_producer_id, next_id=metadata.next_producer_id
         )
@@ -307,48 +306,47 @@ class Broker:
             if api is None:
                 self._refuse(session, header)
                 return
+            read = self._routes.get(api.key) or self._load_route(api)
             if len(frame) > DECODED_AT_ONCE_BYTES and api.key != PRODUCE:
-                self._decode_elsewhere(session, ticket, api, header, frame)
+                self._decode_elsewhere(session, ticket, api, header, frame, read)
                 return
-            request = self._decode(api, header, frame)
+            request = read(frame, header.body_start, header.api_version)
         except ProtocolViolation as error:
             self.close(connection_id, str(error))
             return
         self._handle(session, ticket, api, header, request, now_ms)
 
-    def _handle(self, session: Session, ticket: int, api: Api, header: RequestHeader, request: Any, now_ms: int) -> None:
+    def _handle(self, session: Session, ticket: int, api: Api, header: RequestHeader, request: Prepared, now_ms: int) -> None:
         connection_id = session.connection_id
         context = Context(
             connection_id, ticket, api.key, header.api_version, header.correlation_id, header.client_id, session.client_host,
             now_ms, session.local_host, session.local_port,
         )  # fmt: skip
         try:
-            handler = self._handlers.get(api.key) or self._load_handler(api)
-            response = handler(self, request, context)
+            response = request(self, context)
         except ProtocolViolation as error:
             self.close(connection_id, str(error))
             return
-        if response is PARKED:
+        if isinstance(response, Parked):
             return
-        if response is NO_RESPONSE:
+        if isinstance(response, NoResponse):
             self._answer(connection_id, ())
-        elif type(response) is Encoded:
+        elif isinstance(response, Encoded):
             self._answer(connection_id, response.pieces)
         else:
             self._answer(connection_id, self._encode(api, context, response))
 
-    def _decode_elsewhere(self, session: Session, ticket: int, api: Api, header: RequestHeader, frame: memoryview) -> None:
+    def _decode_elsewhere(self, session: Session, ticket: int, api: Api, header: RequestHeader, frame: memoryview, read: Route) -> None:
         """Have the worker decode what may hold hundreds of thousands of elements; it is handled afterwards."""
         body = memoryview(bytes(frame))
-        self._load_decoder(api, header.api_version)
 
-        def run() -> Any:
+        def run() -> Prepared | ProtocolViolation:
             try:
-                return self._decode(api, header, body)
+                return read(body, header.body_start, header.api_version)
             except ProtocolViolation as error:
                 return error
 
-        def done(request: Any, now_ms: int) -> None:
+        def done(request: Prepared | ProtocolViolation, now_ms: int) -> None:
             if self.sessions.get(session.connection_id) is not session:
                 return
             if isinstance(request, ProtocolViolation):
@@ -447,7 +445,7 @@ class Broker:
 
     # --- answers -------------------------------------------------------------------------------------------------------------------------
 
-    def reply(self, ticket: int, response: Any) -> None:
+    def reply(self, ticket: int, response: Message | Encoded) -> None:
         """Answer a request by its ticket: one that is parked, or (from within its handler) the one under way."""
         context = self._parked.pop(ticket, None)
         if context is None:
@@ -455,7 +453,7 @@ class Broker:
         session = self.sessions[context.connection_id]
         session.parked_ticket = -1
         self._waiting_fetches.pop(ticket, None)
-        if type(response) is Encoded:
+        if isinstance(response, Encoded):
             self._answer(context.connection_id, response.pieces)
         else:
             self._answer(context.connection_id, self._encode(BY_KEY[context.api_key], context, response))
@@ -464,8 +462,9 @@ class Broker:
         """Make `reply` possible for the request under way, before its handler returns PARKED."""
         self._park(context, self.sessions[context.connection_id])
 
-    def answer_in_slices(self, context: Context, work: Slices) -> Any:
+    def answer_in_slices(self, context: Context, work: Slices) -> Answer:
         """What the work gives; PARKED where others have their turn before its end."""
+        answer: Answer
         is_done, answer = self.work.begin(context.ticket, work, context.now_ms)
         if is_done:
             return answer
@@ -486,7 +485,7 @@ class Broker:
         self._parked[context.ticket] = context
         session.parked_ticket = context.ticket
 
-    def _answer(self, connection_id: int, pieces: Any) -> None:
+    def _answer(self, connection_id: int, pieces: Sequence[Piece]) -> None:
         self.sessions[connection_id].in_flight = False
         self.outbox.sends.append((connection_id, pieces))
 
@@ -503,81 +502,16 @@ class Broker:
         spoken = f"; versions {known.min_version} to {known.max_version} are spoken" if known else ""
         raise ProtocolViolation(f"{what} is not spoken here{spoken}")
 
-    def _decode(self, api: Api, header: RequestHeader, frame: memoryview) -> Any:
-        decode = self._decoders.get((api.key, header.api_version)) or self._load_decoder(api, header.api_version)
-        if api.key == PRODUCE:
-            try:
-                request, end = decode(frame, header.body_start)
-            except (struct.error, IndexError, ValueError, TypeError) as error:
-                raise ProtocolViolation(f"the body of a {api.name} request cannot be read: {error}") from error
-            if end > len(frame):
-                raise ProtocolViolation(f"the body of a {api.name} request is cut off")
-            return request
-        size = len(frame) - header.body_start
-        body = b"".join((frame[header.body_start :], b"\0"))  # the byte more shows whether the decoder read past the end
-        try:
-            request, end = decode(memoryview(body), 0)
-        except (struct.error, IndexError, ValueError, TypeError, AttributeError, AssertionError) as error:
-            raise ProtocolViolation(f"the body of a {api.name} request cannot be read: {error}") from error
-        if end > size:
-            raise ProtocolViolation(f"the body of a {api.name} request is cut off")
-        return request
+    def _load_route(self, api: Api) -> Route:
+        loaded = self._routes[api.key] = ROUTES[api.key]()
+        return loaded
 
-    def _encode(self, api: Api, context: Context, response: Any) -> Any:
-        body = response.encode(version=context.api_version)
-        if response_has_tagged_header(api, context.api_version):
-            head = _FRAME.pack(5 + len(body), context.correlation_id) + b"\0"
-        else:
-            head = _FRAME.pack(4 + len(body), context.correlation_id)
-        return (head + body,)
-
-    def _load_decoder(self, api: Api, version: int) -> messages.Decoder:
-        decode = messages.decoder(messages.message_class(api.family, api.name + "Request"), version)
-        self._decoders[api.key, version] = decode
-        return decode
-
-    def _load_handler(self, api: Api) -> Handler:
-        module, function = api.handler.split(":")
-        handler: Handler
-        if module == "group":
-            handler = self._coordinator_handler(getattr(self.groups, function), self.host.run_groups)
-        elif module == "txn":
-            handler = self._transaction_handler(getattr(self.txns, function))
-        else:
-            handler = getattr(importlib.import_module(f"barnabas.broker.handlers.{module}"), function)
-        self._handlers[api.key] = handler
-        return handler
-
-    @staticmethod
-    def _coordinator_handler(decide: Any, run: Any) -> Handler:
-        """A request that a coordinator answers by itself: parked first, since the answer comes out of its Result."""
-
-        def handle(broker: Broker, request: Any, context: Context) -> Any:
-            broker.park(context)
-            shard_context = RequestContext(context.ticket, context.api_version, context.client_id, context.client_host)
-            run(decide(request, shard_context, context.now_ms), context.now_ms)
-            return PARKED
-
-        return handle
-
-    @staticmethod
-    def _transaction_handler(decide: Any) -> Handler:
-        """The same, where a request waits while the last transaction of its transactional id is completed."""
-
-        def handle(broker: Broker, request: Any, context: Context) -> Any:
-            transactional_id = _transactional_id(request)
-            if transactional_id is not None and context.api_key in ADDS_TO_TRANSACTION:
-                broker.host.check_connection(transactional_id, _producer(request), context.connection_id, adds=True)
-            broker.park(context)
-            shard_context = RequestContext(context.ticket, context.api_version, context.client_id, context.client_host)
-
-            def run(now_ms: int) -> None:
-                broker.host.run_transactions(decide(request, shard_context, now_ms), now_ms)
-
-            broker.host.when_complete(transactional_id, run, context.now_ms)
-            return PARKED
-
-        return handle
+    def _encode(self, api: Api, context: Context, response: Message) -> tuple[bytearray]:
+        is_tagged = response_has_tagged_header(api, context.api_version)
+        out = bytearray(_FRAME_TAGGED if is_tagged else _FRAME.size)
+        response.write(out, context.api_version)
+        _FRAME.pack_into(out, 0, len(out) - 4, context.correlation_id)
+        return (out,)
 
     # --- topics and logs -----------------------------------------------------------------------------------------------------------------
 
@@ -804,19 +738,6 @@ class Broker:
 
 def _internal_log_is_damaged(topic: str, index: int, error: CorruptLog) -> LogDirectoryError:
     return LogDirectoryError(f"{topic}-{index} is damaged, and without it groups or transactions would be forgotten: {error}")
-
-
-def _transactional_id(request: Any) -> str | None:
-    """Of any request of the transaction protocol; None where it names none, or several."""
-    transactional_id: str | None = getattr(request, "transactional_id", None) or getattr(request, "v3_and_below_transactional_id", None)
-    return transactional_id
-
-
-def _producer(request: Any) -> tuple[int, int]:
-    """Who an AddPartitionsToTxn or AddOffsetsToTxn says it is from: (producer id, epoch)."""
-    if hasattr(request, "v3_and_below_producer_id"):
-        return request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
-    return request.producer_id, request.producer_epoch
 
 
 def _transaction_settings(config: BrokerConfig) -> TxnSettings:

@@ -9,10 +9,13 @@ two minutes; else the new client gets no session and fetches in full.
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING
 
 from barnabas.broker.outbox import Ids
 from barnabas.protocol.errors import Code, KafkaError
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest
 
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 MAX_EPOCH = 2**31 - 1
@@ -31,7 +34,7 @@ class FetchTarget:
         "partition_max_bytes", "topic",
     )  # fmt: skip
 
-    def __init__(self, topic: TopicKey, asked: Any) -> None:
+    def __init__(self, topic: TopicKey, asked: FetchPartition) -> None:
         self.topic = topic
         self.index: int = asked.partition
         self.high_watermark = self.log_start_offset = -1
@@ -40,7 +43,7 @@ class FetchTarget:
         self.current_leader_epoch: int = asked.current_leader_epoch
         self.last_fetched_epoch: int = asked.last_fetched_epoch
 
-    def update(self, asked: Any) -> None:
+    def update(self, asked: FetchPartition) -> None:
         """What the client asks for now."""
         self.fetch_offset = asked.fetch_offset
         self.partition_max_bytes = asked.partition_max_bytes
@@ -98,7 +101,7 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def plan(self, request: Any, *, uses_topic_ids: bool, now_ms: int) -> Planned:
+    def plan(self, request: FetchRequest, *, uses_topic_ids: bool, now_ms: int) -> Planned:
         """What to read for the request.
 
         Raises: KafkaError FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
@@ -146,13 +149,13 @@ class FetchSessions:
         return session
 
 
-def _targets_of(request: Any, *, uses_topic_ids: bool) -> Targets:
+def _targets_of(request: FetchRequest, *, uses_topic_ids: bool) -> Targets:
     targets: Targets = {}
     _take_up(targets, request, uses_topic_ids=uses_topic_ids)
     return targets
 
 
-def _take_up(targets: Targets, request: Any, *, uses_topic_ids: bool) -> None:
+def _take_up(targets: Targets, request: FetchRequest, *, uses_topic_ids: bool) -> None:
     for topic in request.topics or ():
         key = _topic_key(topic.topic_id) if uses_topic_ids else topic.topic
         name = _name_of(key)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from barnabas.protocol.hot_responses import Piece
+from barnabas.protocol.messages.message import Message
 from barnabas.storage.cleaner import CleanJob
 from barnabas.storage.disk import Syncable
 from barnabas.storage.log import FlushToken
@@ -116,6 +117,9 @@ class Encoded(NamedTuple):
 
     pieces: Sequence[Piece]
 
+
+Answer = Message | Encoded | Parked | NoResponse
+"""What a handler returns."""
 
 PARKED = Parked()
 NO_RESPONSE = NoResponse()

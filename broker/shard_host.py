@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.broker.flush_queue import Decision
+from barnabas.broker.outbox import Context
 from barnabas.broker.owed_markers import OwedMarker, OwedMarkers
 from barnabas.coordinator.shard import Reply, RequestContext, Result, WriteMarkers
 from barnabas.coordinator.txn_records import producer_id_of
@@ -31,6 +32,8 @@ from barnabas.storage.log import AppendOrigin
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
+    from barnabas.coordinator.txn_state import TransactionMetadata
+    from barnabas.protocol.messages.end_txn import EndTxnRequest
     from barnabas.storage.log import Log
 
 logger = logging.getLogger("barnabas.transactions")
@@ -50,6 +53,11 @@ class _Found(NamedTuple):
         end = self.ends.get((log.topic, log.partition))
         first_offset = log.first_offset_of_transaction(self.effect.producer_id)
         return end is not None and first_offset is not None and end.topic_id == topic_id and first_offset < end.offset
+
+
+def coordinator_context(context: Context) -> RequestContext:
+    """Who asks, as a coordinator sees it."""
+    return RequestContext(context.ticket, context.api_version, context.client_id, context.client_host)
 
 
 class ShardHost:
@@ -150,13 +158,13 @@ class ShardHost:
         if adds and connection_id > latest:
             self._adding_connections[key] = (producer, connection_id)
 
-    def end_transaction(self, request: Any, context: RequestContext, connection_id: int, now_ms: int) -> None:
+    def end_transaction(self, request: EndTxnRequest, context: RequestContext, connection_id: int, now_ms: int) -> None:
         """EndTxn: a commit is decided only when the transaction's data are on the disk, or come there with the decision."""
         self.when_complete(
             request.transactional_id, lambda then_ms: self._end_transaction(request, context, connection_id, then_ms), now_ms
         )
 
-    def _end_transaction(self, request: Any, context: RequestContext, connection_id: int, now_ms: int) -> None:
+    def _end_transaction(self, request: EndTxnRequest, context: RequestContext, connection_id: int, now_ms: int) -> None:
         broker = self._broker
         if self._is_given_up(request, connection_id):
             return
@@ -166,10 +174,11 @@ class ShardHost:
             return
         broker.txns.put_off_timeout(request.transactional_id, now_ms)
         asked_for = broker.txns.metadata(request.transactional_id)
+        assert asked_for is not None, "a transaction that is not there has partitions"
         logs = [log for log in (broker.partition(topic, index) for topic, index in partitions) if log is not None]
         broker.flushes.commit(logs, lambda then_ms: self._decide(request, context, connection_id, asked_for, then_ms), now_ms)
 
-    def _is_given_up(self, request: Any, connection_id: int) -> bool:
+    def _is_given_up(self, request: EndTxnRequest, connection_id: int) -> bool:
         """Whether the producer has gone on over a later connection while the request waited; it is closed then."""
         try:
             self.check_connection(request.transactional_id, (request.producer_id, request.producer_epoch), connection_id, adds=False)
@@ -178,7 +187,9 @@ class ShardHost:
             return True
         return False
 
-    def _decide(self, request: Any, context: RequestContext, connection_id: int, asked_for: Any, now_ms: int) -> Decision | None:
+    def _decide(
+        self, request: EndTxnRequest, context: RequestContext, connection_id: int, asked_for: TransactionMetadata, now_ms: int
+    ) -> Decision | None:
         """The decision on an EndTxn(commit); None where there is none to make any more.
 
         From here on nothing else is decided on this transactional id until the markers are written.

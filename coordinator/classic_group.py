@@ -20,14 +20,20 @@ import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.coordinator.group_records import StoredGroup, StoredMember, group_record
 from barnabas.coordinator.shard import Reply, Result
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code
-from barnabas.protocol.messages import lazy_message
+from barnabas.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from barnabas.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from barnabas.protocol.messages.sync_group import SyncGroupResponse
 from barnabas.protocol.wall_clock import WallClock
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.heartbeat import HeartbeatRequest
+    from barnabas.protocol.messages.sync_group import SyncGroupRequest
 
 TimerKey = tuple[str, str, str]
 SESSION, JOIN, SYNC, RETENTION = "session", "join", "sync", "retention"
@@ -39,10 +45,6 @@ NO_GENERATION = -1
 FIRST_VERSION_WITH_KNOWN_MEMBER_ID = 4
 FIRST_VERSION_WITH_NULLABLE_PROTOCOL = 7
 FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
-
-_JoinGroupResponse: Any = lazy_message("consumer", "JoinGroupResponse")
-_SyncGroupResponse: Any = lazy_message("consumer", "SyncGroupResponse")
-_DescribedGroup: Any = lazy_message("admin", "DescribeGroupsResponse.DescribedGroup")
 
 
 class State(Enum):
@@ -271,11 +273,10 @@ class ClassicGroup:
             return Code.NONE
         return Code.NON_EMPTY_GROUP
 
-    def described(self) -> Any:
+    def described(self) -> DescribedGroup:
         """As DescribeGroups tells of it; assignments of a former generation stay in sight until there are new ones."""
-        Described = _DescribedGroup.DescribedGroupMember
         chosen = self.protocol_name if self.state is State.STABLE else None
-        return _DescribedGroup(
+        return DescribedGroup(
             error_code=Code.NONE,
             error_message=None,
             group_id=self.group_id,
@@ -283,7 +284,7 @@ class ClassicGroup:
             protocol_type=self.protocol_type or "",
             protocol_data=chosen or "",
             members=[
-                Described(
+                DescribedGroupMember(
                     member_id=member.member_id,
                     group_instance_id=member.group_instance_id,
                     client_id=member.client_id,
@@ -293,7 +294,6 @@ class ClassicGroup:
                 )
                 for member in self.members.values()
             ],
-            authorized_operations=None,
         )
 
     def stored(self, assignments: dict[str, bytes] | None = None) -> StoredGroup:
@@ -586,7 +586,7 @@ class ClassicGroup:
 
     # --- syncing ----------------------------------------------------------------------------------------------
 
-    def on_sync(self, request: Any, waiting: Waiting, result: Result, now_ms: int) -> None:
+    def on_sync(self, request: SyncGroupRequest, waiting: Waiting, result: Result, now_ms: int) -> None:
         """Answer with the assignment, or park until the leader has assigned.
 
         After: the leader's assignments are in the Result as the group's record, and the group is Stable.
@@ -606,7 +606,7 @@ class ClassicGroup:
         self._syncing[member.member_id] = waiting
         if member.member_id != self.leader_id:
             return
-        assignments = {one.member_id: bytes(one.assignment) for one in request.assignments}
+        assignments = {one.member_id: one.assignment for one in request.assignments}
         if self._record_bytes(assignments) > self._settings.max_record_bytes:
             for member_id in list(self._syncing):  # as Apache Kafka answers where the group's record is refused by its log
                 self._end_sync_wait(member_id, Code.UNKNOWN_SERVER_ERROR, result)
@@ -619,7 +619,7 @@ class ClassicGroup:
         record = group_record(self.group_id, self.stored(assignments))
         return BATCH_BYTES + len(record.key) + len(record.value or b"")
 
-    def _check_sync(self, request: Any) -> Code:
+    def _check_sync(self, request: SyncGroupRequest) -> Code:
         code = self.check_member(request.member_id, request.group_instance_id)
         if code is not Code.NONE:
             return code
@@ -658,7 +658,7 @@ class ClassicGroup:
 
     # --- staying and leaving ----------------------------------------------------------------------------------
 
-    def on_heartbeat(self, request: Any, now_ms: int) -> Code:
+    def on_heartbeat(self, request: HeartbeatRequest, now_ms: int) -> Code:
         code = self.check_member(request.member_id, request.group_instance_id)
         if code is not Code.NONE:
             return code
@@ -781,17 +781,15 @@ class ClassicGroup:
         """Tell a member of the generation; the leader alone is told of the others."""
         told_members = []
         if with_members and member.member_id == self.leader_id:
-            Told = _JoinGroupResponse.JoinGroupResponseMember
             told_members = [
-                Told(
+                JoinGroupResponseMember(
                     member_id=one.member_id,
                     group_instance_id=one.group_instance_id,
                     metadata=one.protocols.get(self.protocol_name or "", b""),
                 )
                 for one in self.members.values()
             ]
-        response = _JoinGroupResponse(
-            throttle_time_ms=0,
+        response = JoinGroupResponse(
             error_code=Code.NONE,
             generation_id=self.generation,
             protocol_type=self.protocol_type,
@@ -808,10 +806,9 @@ class ClassicGroup:
         result.replies.append(Reply(waiting.ticket, response))
 
 
-def refused_join(code: Code, member_id: str, api_version: int) -> Any:
+def refused_join(code: Code, member_id: str, api_version: int) -> JoinGroupResponse:
     """A JoinGroup answer with an error; the protocol's name may be null from version 7 on."""
-    return _JoinGroupResponse(
-        throttle_time_ms=0,
+    return JoinGroupResponse(
         error_code=code,
         generation_id=NO_GENERATION,
         protocol_type=None,
@@ -829,10 +826,11 @@ def _stored_bytes(member_id: str, join: Join) -> int:
     return ids + max(map(len, join.protocols.values()), default=0)
 
 
-def sync_response(code: Code, protocol_type: str | None = None, protocol_name: str | None = None, assignment: bytes = b"") -> Any:
+def sync_response(
+    code: Code, protocol_type: str | None = None, protocol_name: str | None = None, assignment: bytes = b""
+) -> SyncGroupResponse:
     """A SyncGroup answer; of a refusal by default."""
-    return _SyncGroupResponse(
-        throttle_time_ms=0,
+    return SyncGroupResponse(
         error_code=code,
         protocol_type=protocol_type,
         protocol_name=protocol_name,

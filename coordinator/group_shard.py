@@ -11,9 +11,9 @@ A Result names the group's partition even where it holds no record, so that its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.coordinator.classic_group import (
     DEAD,
@@ -53,28 +53,71 @@ from barnabas.coordinator.offsets import (
 from barnabas.coordinator.shard import CoordinatorRecord, EpochEnd, LogEnd, PartitionExists, Reply, RequestContext, Result, partition_for
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code
-from barnabas.protocol.messages import lazy_message
+from barnabas.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
+from barnabas.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
+from barnabas.protocol.messages.heartbeat import HeartbeatResponse
+from barnabas.protocol.messages.leave_group import LeaveGroupResponse, MemberResponse
+from barnabas.protocol.messages.list_groups import ListedGroup, ListGroupsResponse
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from barnabas.protocol.messages.offset_delete import OffsetDeleteResponse, OffsetDeleteResponsePartition, OffsetDeleteResponseTopic
+from barnabas.protocol.messages.offset_fetch import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from barnabas.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 from barnabas.protocol.wall_clock import WallClock
 
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
+    from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
+    from barnabas.protocol.messages.heartbeat import HeartbeatRequest
+    from barnabas.protocol.messages.join_group import JoinGroupRequest
+    from barnabas.protocol.messages.leave_group import LeaveGroupRequest
+    from barnabas.protocol.messages.list_groups import ListGroupsRequest
+    from barnabas.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+    from barnabas.protocol.messages.offset_delete import OffsetDeleteRequest
+    from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchRequestTopics
+    from barnabas.protocol.messages.sync_group import SyncGroupRequest
+    from barnabas.protocol.messages.txn_offset_commit import (
+        TxnOffsetCommitRequest,
+        TxnOffsetCommitRequestPartition,
+        TxnOffsetCommitRequestTopic,
+    )
+
 CLASSIC_TYPE = "classic"
-GROUP_OPERATIONS = frozenset({3, 6, 8})  # READ, DELETE, DESCRIBE: all that there is to do with a group
+GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8  # AclOperation READ, DELETE, DESCRIBE: all that there is to do with a group
 RECORDS_PER_BATCH = 1_000
 FIRST_FETCH_VERSION_WITH_GROUPS = 8
 FIRST_DESCRIBE_VERSION_WITH_ERRORS = 6
 FIRST_SYNC_VERSION_WITH_PROTOCOL = 5
 LAST_LEAVE_VERSION_WITH_ONE_MEMBER = 2
 
-_DeleteGroupsResponse: Any = lazy_message("admin", "DeleteGroupsResponse")
-_DescribeGroupsResponse: Any = lazy_message("admin", "DescribeGroupsResponse")
-_HeartbeatResponse: Any = lazy_message("consumer", "HeartbeatResponse")
-_LeaveGroupResponse: Any = lazy_message("consumer", "LeaveGroupResponse")
-_ListGroupsResponse: Any = lazy_message("admin", "ListGroupsResponse")
-_OffsetCommitResponse: Any = lazy_message("consumer", "OffsetCommitResponse")
-_OffsetDeleteResponse: Any = lazy_message("consumer", "OffsetDeleteResponse")
-_OffsetFetchResponse: Any = lazy_message("consumer", "OffsetFetchResponse")
-_TxnOffsetCommitResponse: Any = lazy_message("producer", "TxnOffsetCommitResponse")
 
 PartitionCodes = dict[str, dict[int, Code]]
+AskedOffset = tuple[str, "OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition"]  # with its topic
+
+
+class FetchedOffset(NamedTuple):
+    """A partition's part of the answer to OffsetFetch, by whichever name its version has for that."""
+
+    partition_index: int
+    committed_offset: int
+    committed_leader_epoch: int
+    metadata: str
+    error_code: Code
 
 
 class Group:
@@ -331,7 +374,7 @@ class GroupShard:
 
     # --- membership -------------------------------------------------------------------------------------------
 
-    def on_join_group(self, request: Any, context: RequestContext, now_ms: int) -> Result:
+    def on_join_group(self, request: JoinGroupRequest, context: RequestContext, now_ms: int) -> Result:
         """Join, or be told why not. The answer may come in the Result of a later event.
 
         Source: KIP-394, KIP-345.
@@ -353,12 +396,12 @@ class GroupShard:
             request.session_timeout_ms,
             request.rebalance_timeout_ms if context.api_version >= 1 else request.session_timeout_ms,
             request.protocol_type,
-            {protocol.name: bytes(protocol.metadata) for protocol in request.protocols},
+            {protocol.name: protocol.metadata for protocol in request.protocols},
         )
         group.classic.on_join(join, result, now_ms)
         return result
 
-    def _check_join(self, request: Any) -> Code:
+    def _check_join(self, request: JoinGroupRequest) -> Code:
         if not request.group_id:
             return Code.INVALID_GROUP_ID
         if not self._settings.min_session_timeout_ms <= request.session_timeout_ms <= self._settings.max_session_timeout_ms:
@@ -372,7 +415,7 @@ class GroupShard:
             return Code.UNKNOWN_MEMBER_ID
         return Code.NONE if request.protocol_type and request.protocols else Code.INCONSISTENT_GROUP_PROTOCOL
 
-    def on_sync_group(self, request: Any, context: RequestContext, now_ms: int) -> Result:
+    def on_sync_group(self, request: SyncGroupRequest, context: RequestContext, now_ms: int) -> Result:
         """Give the leader's assignments, and get one's own. The answer may come in the Result of a later event."""
         result = self._result(request.group_id)
         group = self._groups.get(request.group_id)
@@ -387,7 +430,7 @@ class GroupShard:
             group.classic.on_sync(request, Waiting(context.ticket, context.api_version), result, now_ms)
         return result
 
-    def on_heartbeat(self, request: Any, context: RequestContext, now_ms: int) -> Result:
+    def on_heartbeat(self, request: HeartbeatRequest, context: RequestContext, now_ms: int) -> Result:
         group = self._groups.get(request.group_id)
         if not request.group_id:
             code = Code.INVALID_GROUP_ID
@@ -395,9 +438,9 @@ class GroupShard:
             code = Code.UNKNOWN_MEMBER_ID
         else:
             code = group.classic.on_heartbeat(request, now_ms)
-        return self._answered(request.group_id, context, _HeartbeatResponse(throttle_time_ms=0, error_code=code))
+        return self._answered(request.group_id, context, HeartbeatResponse(error_code=code))
 
-    def on_leave_group(self, request: Any, context: RequestContext, now_ms: int) -> Result:
+    def on_leave_group(self, request: LeaveGroupRequest, context: RequestContext, now_ms: int) -> Result:
         """Members leave, or an administrator removes them by the names of their instances. Up to version 2 there is one member."""
         result = self._result(request.group_id)
         has_one = context.api_version <= LAST_LEAVE_VERSION_WITH_ONE_MEMBER
@@ -409,21 +452,20 @@ class GroupShard:
             code, leaving = Code.INVALID_GROUP_ID, []
         elif request.group_id in self._groups:
             codes = self._groups[request.group_id].classic.on_leave(leaving, result, now_ms)
-        Told = _LeaveGroupResponse.MemberResponse
-        response = _LeaveGroupResponse(
-            throttle_time_ms=0,
-            error_code=codes[0] if has_one and code is Code.NONE else code,
-            members=[
-                Told(member_id=member_id, group_instance_id=group_instance_id, error_code=member_code)
-                for (member_id, group_instance_id), member_code in zip(leaving, codes, strict=False)
-            ],
-        )
+        members = [
+            MemberResponse(member_id, group_instance_id, member_code)
+            for (member_id, group_instance_id), member_code in zip(leaving, codes, strict=False)
+        ]
+        if has_one:
+            response = LeaveGroupResponse(error_code=codes[0] if code is Code.NONE else code)
+        else:
+            response = LeaveGroupResponse(error_code=code, members=members)
         result.replies.append(Reply(context.ticket, response))
         return result
 
     # --- offsets ----------------------------------------------------------------------------------------------
 
-    def on_offset_commit(self, request: Any, context: RequestContext, now_ms: int) -> Result:
+    def on_offset_commit(self, request: OffsetCommitRequest, context: RequestContext, now_ms: int) -> Result:
         """Commit offsets. Unknown partitions and metadata that are too long are refused one by one, the rest stands or falls together."""
         result = self._result(request.group_id)
         generation = request.generation_id_or_member_epoch
@@ -440,10 +482,10 @@ class GroupShard:
                 self._watch_retention_soon(group, now_ms)
             else:
                 _set_all(codes, offsets, code)
-        result.replies.append(Reply(context.ticket, _commit_response(_OffsetCommitResponse, "OffsetCommit", codes)))
+        result.replies.append(Reply(context.ticket, _commit_response(codes)))
         return result
 
-    def on_txn_offset_commit(self, request: Any, context: RequestContext, now_ms: int) -> Result:
+    def on_txn_offset_commit(self, request: TxnOffsetCommitRequest, context: RequestContext, now_ms: int) -> Result:
         """Stage offsets until the producer's transaction ends. That it holds the group is verified before, by the host.
 
         Source: KIP-447: beside the producer's epoch, the member and its generation fence a zombie.
@@ -461,14 +503,15 @@ class GroupShard:
                 self._watch_retention_soon(self._group_at(result.partition, request.group_id), now_ms)
             else:
                 _set_all(codes, offsets, code)
-        response = _commit_response(_TxnOffsetCommitResponse, "TxnOffsetCommit", codes)
-        result.replies.append(Reply(context.ticket, response))
+        result.replies.append(Reply(context.ticket, _txn_commit_response(codes)))
         return result
 
-    def _existing(self, topics: Iterable[Any]) -> tuple[PartitionCodes, list[tuple[str, Any]]]:
+    def _existing(
+        self, topics: Sequence[OffsetCommitRequestTopic] | Sequence[TxnOffsetCommitRequestTopic]
+    ) -> tuple[PartitionCodes, list[AskedOffset]]:
         """A code for each partition, and those (with their topic) that exist."""
         codes: PartitionCodes = {}
-        existing = []
+        existing: list[AskedOffset] = []
         for topic in topics:
             of_topic = codes.setdefault(topic.name, {})
             for asked in topic.partitions:
@@ -480,7 +523,7 @@ class GroupShard:
         return codes, existing
 
     def _offset_records(
-        self, group_id: str, offsets: Iterable[tuple[str, Any]], codes: PartitionCodes, wall_ms: int, expire_ms: int
+        self, group_id: str, offsets: Iterable[AskedOffset], codes: PartitionCodes, wall_ms: int, expire_ms: int
     ) -> list[CoordinatorRecord]:
         """The records of those offsets whose metadata is not too long; the code of others is set."""
         records = []
@@ -493,7 +536,7 @@ class GroupShard:
             records.append(offset_record(group_id, topic, asked.partition_index, committed))
         return records
 
-    def _check_commit(self, request: Any, generation: int, *, transactional: bool) -> Code:
+    def _check_commit(self, request: OffsetCommitRequest | TxnOffsetCommitRequest, generation: int, *, transactional: bool) -> Code:
         group = self._groups.get(request.group_id)
         if group is not None:
             return group.classic.check_commit(request.member_id, request.group_instance_id, generation, transactional=transactional)
@@ -502,25 +545,28 @@ class GroupShard:
         # in every version: consumers join again after it, and know nothing to do about GROUP_ID_NOT_FOUND
         return Code.ILLEGAL_GENERATION
 
-    def on_offset_fetch(self, request: Any, context: RequestContext, now_ms: int) -> Result:
+    def on_offset_fetch(self, request: OffsetFetchRequest, context: RequestContext, now_ms: int) -> Result:
         """Committed offsets. With require_stable, a partition for which a transaction has staged one is UNSTABLE_OFFSET_COMMIT."""
         if context.api_version < FIRST_FETCH_VERSION_WITH_GROUPS:
-            topics = self._fetched(request.group_id, request.topics, request.require_stable, _FETCH_TOPIC, _FETCH_PARTITION)
-            response = _OffsetFetchResponse(throttle_time_ms=0, error_code=Code.NONE, topics=topics)
-            return self._answered(request.group_id, context, response)
-        groups = [
-            _OffsetFetchResponse.OffsetFetchResponseGroup(
-                group_id=asked.group_id,
-                error_code=Code.NONE,
-                topics=self._fetched(asked.group_id, asked.topics, request.require_stable, _FETCH_GROUP_TOPIC, _FETCH_GROUP_PARTITION),
-            )
-            for asked in request.groups
-        ]
+            topics = [
+                OffsetFetchResponseTopic(topic, [OffsetFetchResponsePartition(*row) for row in rows])
+                for topic, rows in self._fetched(request.group_id, request.topics, request.require_stable)
+            ]
+            return self._answered(request.group_id, context, OffsetFetchResponse(topics=topics))
+        groups = []
+        for asked in request.groups:
+            of_group = [
+                OffsetFetchResponseTopics(topic, partitions=[OffsetFetchResponsePartitions(*row) for row in rows])
+                for topic, rows in self._fetched(asked.group_id, asked.topics, request.require_stable)
+            ]
+            groups.append(OffsetFetchResponseGroup(asked.group_id, of_group))
         first = request.groups[0].group_id if groups else ""
-        return self._answered(first, context, _OffsetFetchResponse(throttle_time_ms=0, groups=groups))
+        return self._answered(first, context, OffsetFetchResponse(groups=groups))
 
-    def _fetched(self, group_id: str, topics: list[Any] | None, require_stable: bool, topic_class: Any, partition_class: Any) -> list[Any]:
-        """The answer for some partitions of a group, or for all that have an offset; in the classes of its version."""
+    def _fetched(
+        self, group_id: str, topics: Sequence[OffsetFetchRequestTopic] | Sequence[OffsetFetchRequestTopics] | None, require_stable: bool
+    ) -> Iterator[tuple[str, list[FetchedOffset]]]:
+        """(topic, rows) for some partitions of a group, or for all that have an offset."""
         group = self._groups.get(group_id)
         offsets = group.offsets if group is not None else GroupOffsets()
         if topics is None:
@@ -530,15 +576,10 @@ class GroupShard:
             wanted: list[tuple[str, list[int]]] = list(by_topic.items())
         else:
             wanted = [(topic.name, topic.partition_indexes) for topic in topics]
-        return [
-            topic_class(
-                name=topic,
-                partitions=[_fetched_partition(partition_class, offsets, (topic, partition), require_stable) for partition in partitions],
-            )
-            for topic, partitions in wanted
-        ]
+        for topic, partitions in wanted:
+            yield topic, [_fetched_offset(offsets, (topic, partition), require_stable) for partition in partitions]
 
-    def on_offset_delete(self, request: Any, context: RequestContext, now_ms: int) -> Result:
+    def on_offset_delete(self, request: OffsetDeleteRequest, context: RequestContext, now_ms: int) -> Result:
         """Delete offsets of topics that no member reads, with what open transactions have staged for them.
 
         An Empty group goes with the last of its offsets; one that a transaction has staged offsets for
@@ -559,13 +600,11 @@ class GroupShard:
             codes, known = {}, []
         if known:
             self._delete_offsets(self._groups[request.group_id], known, codes, result)
-        Topic = _OffsetDeleteResponse.OffsetDeleteResponseTopic
-        Partition = Topic.OffsetDeleteResponsePartition
         topics = [
-            Topic(name=name, partitions=[Partition(partition_index=index, error_code=one) for index, one in of_topic.items()])
+            OffsetDeleteResponseTopic(name, [OffsetDeleteResponsePartition(index, one) for index, one in of_topic.items()])
             for name, of_topic in codes.items()
         ]
-        result.replies.append(Reply(context.ticket, _OffsetDeleteResponse(error_code=code, throttle_time_ms=0, topics=topics)))
+        result.replies.append(Reply(context.ticket, OffsetDeleteResponse(error_code=code, topics=topics)))
         return result
 
     def _delete_offsets(self, group: Group, partitions: Iterable[TopicPartition], codes: PartitionCodes, result: Result) -> None:
@@ -601,12 +640,12 @@ class GroupShard:
 
     # --- looking in, and deleting -----------------------------------------------------------------------------
 
-    def on_list_groups(self, request: Any, context: RequestContext, now_ms: int) -> Result:
+    def on_list_groups(self, request: ListGroupsRequest, context: RequestContext, now_ms: int) -> Result:
         """All groups, or those in one of the states and of one of the types asked for, in whatever case these are written."""
         states = [state.lower() for state in request.states_filter or ()]
         types = [kind.lower() for kind in request.types_filter or ()]
         listed = [
-            _ListGroupsResponse.ListedGroup(
+            ListedGroup(
                 group_id=group.group_id,
                 protocol_type=group.classic.protocol_type or "",
                 group_state=group.classic.state.value,
@@ -615,44 +654,39 @@ class GroupShard:
             for group in self._groups.values()
             if (not states or group.classic.state.value.lower() in states) and (not types or CLASSIC_TYPE in types)
         ]
-        response = _ListGroupsResponse(throttle_time_ms=0, error_code=Code.NONE, groups=listed)
+        response = ListGroupsResponse(groups=listed)
         return Result(replies=[Reply(context.ticket, response)])
 
-    def on_describe_groups(self, request: Any, context: RequestContext, now_ms: int) -> Result:
+    def on_describe_groups(self, request: DescribeGroupsRequest, context: RequestContext, now_ms: int) -> Result:
         """State, members and assignments; a group that there is not is Dead, and from version 6 on an error (KIP-1043)."""
         described = [self._described(group_id, context.api_version) for group_id in request.groups]
         if request.include_authorized_operations:
             for one in described:
-                one.authorized_operations = set(GROUP_OPERATIONS)
-        return Result(replies=[Reply(context.ticket, _DescribeGroupsResponse(throttle_time_ms=0, groups=described))])
+                one.authorized_operations = GROUP_OPERATIONS
+        return Result(replies=[Reply(context.ticket, DescribeGroupsResponse(groups=described))])
 
-    def _described(self, group_id: str, api_version: int) -> Any:
+    def _described(self, group_id: str, api_version: int) -> DescribedGroup:
         group = self._groups.get(group_id)
         if group is not None:
             return group.classic.described()
         tells = api_version >= FIRST_DESCRIBE_VERSION_WITH_ERRORS
-        return _DescribeGroupsResponse.DescribedGroup(
+        return DescribedGroup(
             error_code=Code.GROUP_ID_NOT_FOUND if tells else Code.NONE,
             error_message=f"Group {group_id} not found." if tells else None,
             group_id=group_id,
             group_state=DEAD,
             protocol_type="",
             protocol_data="",
-            members=[],
-            authorized_operations=None,
         )
 
-    def on_delete_groups(self, request: Any, context: RequestContext, now_ms: int) -> Result:
+    def on_delete_groups(self, request: DeleteGroupsRequest, context: RequestContext, now_ms: int) -> Result:
         """Delete groups without members, with all their offsets. Each is told of once."""
         results = _Results()
         codes: dict[str, Code] = {}
         for group_id in request.groups_names:
             if group_id not in codes:
                 codes[group_id] = self._delete_group(group_id, results)
-        Deleted = _DeleteGroupsResponse.DeletableGroupResult
-        response = _DeleteGroupsResponse(
-            throttle_time_ms=0, results=[Deleted(group_id=group_id, error_code=code) for group_id, code in codes.items()]
-        )
+        response = DeleteGroupsResponse(results=[DeletableGroupResult(group_id, code) for group_id, code in codes.items()])
         return results.joined(Reply(context.ticket, response))
 
     def _delete_group(self, group_id: str, results: _Results) -> Code:
@@ -670,7 +704,7 @@ class GroupShard:
     def _result(self, group_id: str) -> Result:
         return Result(partition=partition_for(group_id, self._partition_count))
 
-    def _answered(self, group_id: str, context: RequestContext, response: Any) -> Result:
+    def _answered(self, group_id: str, context: RequestContext, response: Message) -> Result:
         result = self._result(group_id)
         result.replies.append(Reply(context.ticket, response))
         return result
@@ -708,46 +742,34 @@ class _Results:
         return kept[0]
 
 
-_FETCH_TOPIC: Any = lazy_message("consumer", "OffsetFetchResponse.OffsetFetchResponseTopic")
-_FETCH_PARTITION: Any = lazy_message("consumer", "OffsetFetchResponse.OffsetFetchResponseTopic.OffsetFetchResponsePartition")
-_FETCH_GROUP_TOPIC: Any = lazy_message("consumer", "OffsetFetchResponse.OffsetFetchResponseGroup.OffsetFetchResponseTopics")
-_FETCH_GROUP_PARTITION: Any = lazy_message(
-    "consumer", "OffsetFetchResponse.OffsetFetchResponseGroup.OffsetFetchResponseTopics.OffsetFetchResponsePartitions"
-)
-
-
-def _fetched_partition(partition_class: Any, offsets: GroupOffsets, partition: TopicPartition, require_stable: bool) -> Any:
+def _fetched_offset(offsets: GroupOffsets, partition: TopicPartition, require_stable: bool) -> FetchedOffset:
     unstable = require_stable and offsets.is_staged(partition)
     committed = None if unstable else offsets.committed.get(partition)
-    return partition_class(
-        partition_index=partition[1],
-        committed_offset=-1 if committed is None else committed.offset,
-        committed_leader_epoch=-1 if committed is None else committed.leader_epoch,
-        metadata="" if committed is None else committed.metadata,
-        error_code=Code.UNSTABLE_OFFSET_COMMIT if unstable else Code.NONE,
-    )
+    if committed is None:
+        return FetchedOffset(partition[1], -1, -1, "", Code.UNSTABLE_OFFSET_COMMIT if unstable else Code.NONE)
+    return FetchedOffset(partition[1], committed.offset, committed.leader_epoch, committed.metadata, Code.NONE)
 
 
 def _committed_since(committed: CommittedOffset) -> int:
     return committed.since_ms
 
 
-def _set_all(codes: PartitionCodes, offsets: Iterable[tuple[str, Any]], code: Code) -> None:
+def _set_all(codes: PartitionCodes, offsets: Iterable[AskedOffset], code: Code) -> None:
     for topic, asked in offsets:
         codes[topic][asked.partition_index] = code
 
 
-def _commit_response(response_class: Any, name: str, codes: PartitionCodes) -> Any:
-    """Of OffsetCommit or TxnOffsetCommit: the same shape under two names."""
-    Topic = getattr(response_class, f"{name}ResponseTopic")
-    Partition = getattr(Topic, f"{name}ResponsePartition")
-    return response_class(
-        throttle_time_ms=0,
-        topics=[
-            Topic(
-                name=topic,
-                partitions=[Partition(partition_index=index, error_code=code) for index, code in of_topic.items()],
-            )
-            for topic, of_topic in codes.items()
-        ],
-    )
+def _commit_response(codes: PartitionCodes) -> OffsetCommitResponse:
+    topics = [
+        OffsetCommitResponseTopic(topic, partitions=[OffsetCommitResponsePartition(*one) for one in of_topic.items()])
+        for topic, of_topic in codes.items()
+    ]
+    return OffsetCommitResponse(topics=topics)
+
+
+def _txn_commit_response(codes: PartitionCodes) -> TxnOffsetCommitResponse:
+    topics = [
+        TxnOffsetCommitResponseTopic(topic, [TxnOffsetCommitResponsePartition(*one) for one in of_topic.items()])
+        for topic, of_topic in codes.items()
+    ]
+    return TxnOffsetCommitResponse(topics=topics)

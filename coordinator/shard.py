@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from barnabas.protocol.messages.message import Message
 
 PartitionExists = Callable[[str, int], bool]
 LogEnd = Callable[[str, int], int | None]  # (topic, partition): the offset after its last record; None where that cannot be said
@@ -33,10 +35,10 @@ class RequestContext(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The answer to the request with that ticket: a `kafka.protocol` response message without version."""
+    """The answer to the request with that ticket: which is not encoded yet."""
 
     ticket: int
-    response: Any
+    response: Message
 
 
 class WriteMarkers(NamedTuple):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.coordinator.shard import CoordinatorRecord, PartitionExists, Reply, RequestContext, Result, WriteMarkers, partition_for
 from barnabas.coordinator.timers import Timers
@@ -36,23 +36,31 @@ from barnabas.coordinator.txn_state import (
     is_epoch_exhausted,
 )
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.protocol.messages import lazy_message
+from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+)
+from barnabas.protocol.messages.describe_transactions import DescribeTransactionsResponse, TopicData
+from barnabas.protocol.messages.describe_transactions import TransactionState as DescribedTransaction
+from barnabas.protocol.messages.end_txn import EndTxnResponse
+from barnabas.protocol.messages.init_producer_id import InitProducerIdResponse
+from barnabas.protocol.messages.list_transactions import ListTransactionsResponse
+from barnabas.protocol.messages.list_transactions import TransactionState as ListedTransaction
+from barnabas.protocol.messages.message import Message
 from barnabas.protocol.wall_clock import WallClock
 
-OFFSETS_TOPIC = "__consumer_offsets"
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+    from barnabas.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+    from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
+    from barnabas.protocol.messages.end_txn import EndTxnRequest
+    from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+    from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 
-AddOffsetsToTxnResponse = lazy_message("producer", "AddOffsetsToTxnResponse")
-AddPartitionsToTxnResponse = lazy_message("producer", "AddPartitionsToTxnResponse")
-DescribeTransactionsResponse = lazy_message("admin", "DescribeTransactionsResponse")
-EndTxnResponse = lazy_message("producer", "EndTxnResponse")
-InitProducerIdResponse = lazy_message("producer", "InitProducerIdResponse")
-ListTransactionsResponse = lazy_message("admin", "ListTransactionsResponse")
-_TransactionResult = lazy_message("producer", "AddPartitionsToTxnResponse.AddPartitionsToTxnResult")
-_TopicResult = lazy_message("producer", "AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult")
-_PartitionResult = lazy_message("producer", "AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult.AddPartitionsToTxnPartitionResult")
-_DescribedTransaction = lazy_message("admin", "DescribeTransactionsResponse.TransactionState")
-_DescribedTopic = lazy_message("admin", "DescribeTransactionsResponse.TransactionState.TopicData")
-_ListedTransaction = lazy_message("admin", "ListTransactionsResponse.TransactionState")
+OFFSETS_TOPIC = "__consumer_offsets"
 
 # the version from which a request knows PRODUCER_FENCED; before it, the answer is INVALID_PRODUCER_EPOCH
 _INIT_KNOWS_FENCED, _ADD_KNOWS_FENCED, _END_KNOWS_FENCED = 4, 2, 2
@@ -212,7 +220,7 @@ class TxnShard:
 
     # InitProducerId
 
-    def on_init_producer_id(self, request: Any, context: RequestContext, now_ms: int) -> Result:
+    def on_init_producer_id(self, request: InitProducerIdRequest, context: RequestContext, now_ms: int) -> Result:
         """A producer's first request, or its wish for the next epoch (KIP-360).
 
         Gives:  an Empty record and its answer; where a transaction is open, its abort, and the answer when that is complete.
@@ -233,7 +241,7 @@ class TxnShard:
             self._check_may_init(found, asked_by)
         except KafkaError as error:
             code = _for_version(error.code, context, _INIT_KNOWS_FENCED)
-            return _answered(context, InitProducerIdResponse(throttle_time_ms=0, error_code=code, producer_id=-1, producer_epoch=-1))
+            return _answered(context, InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1))
         waiting = _WaitingInit(context.ticket, asked_by, request.transaction_timeout_ms)
         if found.state is TransactionState.ONGOING:
             return self._end(found.fenced(asked_by, self._wall.at(now_ms)), waiting)
@@ -262,7 +270,9 @@ class TxnShard:
         """Whether it is decided, and not completed; also where the record of the decision is under way."""
         return found.state in PREPARED or found.transactional_id in self._waiting
 
-    def _next_session(self, found: TransactionMetadata, init: _WaitingInit, now_ms: int) -> tuple[TransactionMetadata, Any]:
+    def _next_session(
+        self, found: TransactionMetadata, init: _WaitingInit, now_ms: int
+    ) -> tuple[TransactionMetadata, InitProducerIdResponse]:
         """Who the producer is from now on, and the answer that says so. `found` is at rest.
 
         A retry is answered as before. Not so where the last wish led to an abort (and a crash kept it from its answer): the epoch that
@@ -280,7 +290,7 @@ class TxnShard:
 
     # AddPartitionsToTxn, AddOffsetsToTxn
 
-    def on_add_partitions_to_txn(self, request: Any, context: RequestContext, now_ms: int) -> Result:
+    def on_add_partitions_to_txn(self, request: AddPartitionsToTxnRequest, context: RequestContext, now_ms: int) -> Result:
         """Partitions that the producer is about to write to; from version 4 on for many transactions, which it may also only ask about.
 
         Gives:  an Ongoing record and the answer; no record where all of them are there already.
@@ -298,10 +308,10 @@ class TxnShard:
             context,
             now_ms,
         )
-        reply = Reply(context.ticket, AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=results))
+        reply = Reply(context.ticket, AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results))
         return self._result_for(request.v3_and_below_transactional_id, [] if added is None else [added], [reply])
 
-    def _add_in_batch(self, request: Any, context: RequestContext, now_ms: int) -> Result:
+    def _add_in_batch(self, request: AddPartitionsToTxnRequest, context: RequestContext, now_ms: int) -> Result:
         """The answer leaves with the last result, when the records of all are there."""
         decided: dict[str, TransactionMetadata] = {}
         results = []
@@ -315,8 +325,8 @@ class TxnShard:
                 added, topics = self._add(found, name, producer, asked.topics, context, now_ms)
                 if added is not None:
                     decided[name] = added
-            results.append(_TransactionResult(transactional_id=name, topic_results=topics))
-        response = AddPartitionsToTxnResponse(throttle_time_ms=0, error_code=Code.NONE, results_by_transaction=results)
+            results.append(AddPartitionsToTxnResult(transactional_id=name, topic_results=topics))
+        response = AddPartitionsToTxnResponse(error_code=Code.NONE, results_by_transaction=results)
         return self._results(decided.values(), [], [Reply(context.ticket, response)])
 
     def _add(
@@ -324,10 +334,10 @@ class TxnShard:
         found: TransactionMetadata | None,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
-        topics: Iterable[Any],
+        topics: Iterable[AddPartitionsToTxnTopic],
         context: RequestContext,
         now_ms: int,
-    ) -> tuple[TransactionMetadata | None, list[Any]]:
+    ) -> tuple[TransactionMetadata | None, list[AddPartitionsToTxnTopicResult]]:
         """What becomes of `found` (None: nothing new), and the result of each partition."""
         unknown = self._unknown_partitions(topics)
         if unknown:
@@ -338,7 +348,7 @@ class TxnShard:
             return None, _results_by_topic(topics, {}, _for_version(error.code, context, _ADD_KNOWS_FENCED))
         return added, _results_by_topic(topics, {}, Code.NONE)
 
-    def _unknown_partitions(self, topics: Iterable[Any]) -> dict[TopicPartition, Code]:
+    def _unknown_partitions(self, topics: Iterable[AddPartitionsToTxnTopic]) -> dict[TopicPartition, Code]:
         return {pair: Code.UNKNOWN_TOPIC_OR_PARTITION for pair in _pairs(topics) if not self._partition_exists(*pair)}
 
     def _with_partitions(
@@ -357,7 +367,7 @@ class TxnShard:
             return None
         return found.with_partitions(pairs, self._wall.at(now_ms))
 
-    def on_add_offsets_to_txn(self, request: Any, context: RequestContext, now_ms: int) -> Result:
+    def on_add_offsets_to_txn(self, request: AddOffsetsToTxnRequest, context: RequestContext, now_ms: int) -> Result:
         """The partition of __consumer_offsets that keeps the group, added like any other (and not looked up: the group is kept there).
 
         Errors: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
@@ -370,7 +380,7 @@ class TxnShard:
             added = self._with_partitions(found, request.transactional_id, producer, [pair], now_ms)
         except KafkaError as error:
             code = _for_version(error.code, context, _ADD_KNOWS_FENCED)
-        reply = Reply(context.ticket, AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=code))
+        reply = Reply(context.ticket, AddOffsetsToTxnResponse(error_code=code))
         return self._result_for(request.transactional_id, [] if added is None else [added], [reply])
 
     # verification (KIP-890, first part)
@@ -406,9 +416,9 @@ class TxnShard:
         found: TransactionMetadata | None,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
-        topics: Iterable[Any],
+        topics: Iterable[AddPartitionsToTxnTopic],
         context: RequestContext,
-    ) -> list[Any]:
+    ) -> list[AddPartitionsToTxnTopicResult]:
         """The result of each partition of a request that only asks."""
         try:
             found = _current(found, transactional_id, producer)
@@ -429,13 +439,13 @@ class TxnShard:
 
     # EndTxn and markers
 
-    def on_end_txn(self, request: Any, context: RequestContext, now_ms: int) -> Result:
+    def on_end_txn(self, request: EndTxnRequest, context: RequestContext, now_ms: int) -> Result:
         """Commit or abort.
 
         Gives:  a Prepare record, then the markers; the answer when they are written and the Complete record is.
         Errors: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
         """
-        commit = bool(request.committed)
+        commit = request.committed
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         try:
             found = _current(self._transactions.get(request.transactional_id), request.transactional_id, producer)
@@ -535,16 +545,16 @@ class TxnShard:
 
     # looking in (KIP-664)
 
-    def on_describe_transactions(self, request: Any, context: RequestContext, now_ms: int) -> Result:
+    def on_describe_transactions(self, request: DescribeTransactionsRequest, context: RequestContext, now_ms: int) -> Result:
         """Errors: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND, for each id by itself."""
         states = [self._described(transactional_id) for transactional_id in request.transactional_ids]
-        return _answered(context, DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states))
+        return _answered(context, DescribeTransactionsResponse(transaction_states=states))
 
-    def _described(self, transactional_id: str) -> Any:
+    def _described(self, transactional_id: str) -> DescribedTransaction:
         found = self._transactions.get(transactional_id)
         if found is None:
             code = Code.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else Code.INVALID_REQUEST
-            return _DescribedTransaction(
+            return DescribedTransaction(
                 error_code=code,
                 transactional_id=transactional_id,
                 transaction_state="",
@@ -557,7 +567,7 @@ class TxnShard:
         topics: dict[str, list[int]] = {}
         for topic, partition in found.partitions:
             topics.setdefault(topic, []).append(partition)
-        return _DescribedTransaction(
+        return DescribedTransaction(
             error_code=Code.NONE,
             transactional_id=transactional_id,
             transaction_state=found.state.value,
@@ -565,10 +575,10 @@ class TxnShard:
             transaction_start_time_ms=found.start_ms,
             producer_id=found.producer_id,
             producer_epoch=found.producer_epoch,
-            topics=[_DescribedTopic(topic=topic, partitions=indexes) for topic, indexes in topics.items()],
+            topics=[TopicData(topic=topic, partitions=indexes) for topic, indexes in topics.items()],
         )
 
-    def on_list_transactions(self, request: Any, context: RequestContext, now_ms: int) -> Result:
+    def on_list_transactions(self, request: ListTransactionsRequest, context: RequestContext, now_ms: int) -> Result:
         """Those that pass all filters: states, producer ids, and from version 1 on how long they have been open (KIP-994)."""
         states = [STATE_BY_NAME[name] for name in request.state_filters if name in STATE_BY_NAME]
         longer_than_ms = request.duration_filter if context.api_version >= 1 else -1
@@ -581,11 +591,10 @@ class TxnShard:
             return longer_than_ms < 0 or self._wall.at(now_ms) - found.start_ms > longer_than_ms
 
         response = ListTransactionsResponse(
-            throttle_time_ms=0,
             error_code=Code.NONE,
             unknown_state_filters=[name for name in request.state_filters if name not in STATE_BY_NAME],
             transaction_states=[
-                _ListedTransaction(transactional_id=name, producer_id=found.producer_id, transaction_state=found.state.value)
+                ListedTransaction(transactional_id=name, producer_id=found.producer_id, transaction_state=found.state.value)
                 for name, found in self._transactions.items()
                 if is_wanted(found)
             ],
@@ -628,7 +637,7 @@ class TxnShard:
         return chain[0]
 
 
-def _asked_by(request: Any) -> ProducerIdAndEpoch:
+def _asked_by(request: InitProducerIdRequest) -> ProducerIdAndEpoch:
     """Who the producer says it is; NOBODY from one that is new. Raises: KafkaError INVALID_REQUEST where only one of the two is named."""
     asked_by = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     if (asked_by.producer_id == NO_PRODUCER_ID) != (asked_by.producer_epoch == NO_PRODUCER_EPOCH):
@@ -686,34 +695,37 @@ def _durable(result: Result) -> Result:
     return result
 
 
-def _answered(context: RequestContext, response: Any) -> Result:
+def _answered(context: RequestContext, response: Message) -> Result:
     return Result(replies=[Reply(context.ticket, response)])
 
 
-def _initialised(producer: ProducerIdAndEpoch) -> Any:
+def _initialised(producer: ProducerIdAndEpoch) -> InitProducerIdResponse:
     return InitProducerIdResponse(
-        throttle_time_ms=0,
         error_code=Code.NONE,
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,
     )
 
 
-def _ended(code: Code) -> Any:
-    return EndTxnResponse(throttle_time_ms=0, error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
+def _ended(code: Code) -> EndTxnResponse:
+    return EndTxnResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
 
 
-def _pairs(topics: Iterable[Any]) -> list[TopicPartition]:
+def _pairs(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
     return [(topic.name, partition) for topic in topics for partition in topic.partitions]
 
 
-def _results_by_topic(topics: Iterable[Any], codes: Mapping[TopicPartition, Code], otherwise: Code) -> list[Any]:
+def _results_by_topic(
+    topics: Iterable[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, Code], otherwise: Code
+) -> list[AddPartitionsToTxnTopicResult]:
     """The code of each partition asked for, in the order of the request."""
     return [
-        _TopicResult(
+        AddPartitionsToTxnTopicResult(
             name=topic.name,
             results_by_partition=[
-                _PartitionResult(partition_index=partition, partition_error_code=codes.get((topic.name, partition), otherwise))
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=partition, partition_error_code=codes.get((topic.name, partition), otherwise)
+                )
                 for partition in topic.partitions
             ],
         )

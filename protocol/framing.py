@@ -12,10 +12,14 @@ read it (KIP-511). Source: the protocol guide; KIP-482 (flexible versions).
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, Api
 from barnabas.protocol.errors import ProtocolViolation
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.primitives import skip_tags
+
+Response = TypeVar("Response", bound=Message)
 
 SIZE = struct.Struct(">i")
 API_KEY = struct.Struct(">h")
@@ -265,3 +269,31 @@ def _uvarint(frame: memoryview, position: int) -> tuple[int, int]:
 def response_has_tagged_header(api: Api, api_version: int) -> bool:
     """Whether a response's header is v1."""
     return api_version >= api.flexible_from and api.key != API_VERSIONS
+
+
+# --- the client's side ---------------------------------------------------------------------------
+
+
+def encode_request(request: Message, version: int, correlation_id: int, client_id: str | None) -> bytearray:
+    """The whole frame of a request, its size included."""
+    name = b"" if client_id is None else client_id.encode()
+    out = bytearray(SIZE.size)
+    out += HEADER.pack(request.API_KEY, version, correlation_id)
+    out += CLIENT_ID_SIZE.pack(-1 if client_id is None else len(name)) + name
+    if version >= request.FLEXIBLE_FROM:
+        out.append(0)  # no tagged fields
+    request.write(out, version)
+    SIZE.pack_into(out, 0, len(out) - SIZE.size)
+    return out
+
+
+def decode_response(response_class: type[Response], frame: memoryview | bytes, version: int) -> tuple[int, Response]:
+    """(correlation id, message) of a response's frame without its size.
+
+    Raises: MalformedMessageError, IndexError or struct.error where it cannot be read.
+    """
+    (correlation_id,) = SIZE.unpack_from(frame)
+    at = SIZE.size
+    if version >= response_class.FLEXIBLE_FROM and response_class.API_KEY != API_VERSIONS:
+        at = skip_tags(frame, at)
+    return correlation_id, response_class.read(frame, at, version)[0]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from barnabas.broker.outbox import Context
-from barnabas.protocol import messages
-from barnabas.protocol.api_table import API_VERSIONS, APIS, BY_KEY
+from barnabas.protocol.api_table import API_VERSIONS, APIS, BY_KEY, Api
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
@@ -17,27 +18,21 @@ SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 SOFTWARE_SINCE = 3
 
 
-def on_api_versions(broker: Broker, request: Any, context: Context) -> Any:
+def on_api_versions(broker: Broker, request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
     """The rows of protocol/api_table.py. INVALID_REQUEST where the client's software name or version has other letters than KIP-511 allows."""
     if context.api_version >= SOFTWARE_SINCE:
-        name, version = request.client_software_name or "", request.client_software_version or ""
+        name, version = request.client_software_name, request.client_software_version
         if not (SOFTWARE.fullmatch(name) and SOFTWARE.fullmatch(version)):
             return _response(Code.INVALID_REQUEST, ())
         broker.sessions[context.connection_id].client_software = f"{name} {version}"
     return _response(Code.NONE, APIS)
 
 
-def unsupported_version_response() -> Any:
+def unsupported_version_response() -> ApiVersionsResponse:
     """To a version of ApiVersions that is not spoken: error 35 and the versions of ApiVersions itself, to be sent in the form of version 0."""
     return _response(Code.UNSUPPORTED_VERSION, (BY_KEY[API_VERSIONS],))
 
 
-def _response(code: Code, apis: Any) -> Any:
-    response_class = messages.message_class("metadata", "ApiVersionsResponse")
-    row = response_class.ApiVersion
-    keys = [row(api_key=api.key, min_version=api.told_min_version, max_version=api.max_version) for api in apis]
-    return response_class(
-        error_code=int(code),
-        api_keys=keys,
-        throttle_time_ms=0,
-    )
+def _response(code: Code, apis: Iterable[Api]) -> ApiVersionsResponse:
+    keys = [ApiVersion(api.key, api.told_min_version, api.max_version) for api in apis]
+    return ApiVersionsResponse(error_code=code, api_keys=keys)

@@ -3,12 +3,35 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from barnabas.broker.outbox import Context
 from barnabas.broker.topic_names import check_topic_name
-from barnabas.protocol import messages
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from barnabas.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
+from barnabas.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from barnabas.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from barnabas.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
@@ -18,16 +41,16 @@ NO_ID = uuid.UUID(int=0)
 BROKERS, CONTROLLERS = 1, 2
 PREFERRED, UNCLEAN = 0, 1
 MOST_PARTITIONS_IN_ANSWER = 2000
-CLUSTER_OPERATIONS = frozenset({5, 7, 8, 9, 10, 11, 12})  # AclOperation: create, alter, describe, cluster action, configs, idempotent write
+CLUSTER_OPERATIONS_BITS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))  # AclOperation: create to idempotent write
+OPERATIONS_NOT_ASKED = -(2**31)
 TOPIC_OPERATIONS_BITS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))  # read to describe, describe and alter configs
 
 
 # --- DescribeCluster ----------------------------------------------------------------------------------------------------------------------
 
 
-def on_describe_cluster(broker: Broker, request: Any, context: Context) -> Any:
+def on_describe_cluster(broker: Broker, request: DescribeClusterRequest, context: Context) -> DescribeClusterResponse:
     """This broker. Errors: MISMATCHED_ENDPOINT_TYPE for controllers, which have no address; UNSUPPORTED_ENDPOINT_TYPE for other kinds."""
-    response_class = messages.message_class("admin", "DescribeClusterResponse")
     endpoint_type = request.endpoint_type if context.api_version >= 1 else BROKERS
     code, message = Code.NONE, None
     if endpoint_type == CONTROLLERS:
@@ -35,30 +58,27 @@ def on_describe_cluster(broker: Broker, request: Any, context: Context) -> Any:
     elif endpoint_type != BROKERS:
         code, message = Code.UNSUPPORTED_ENDPOINT_TYPE, f"The endpoint type {endpoint_type} is unknown: ask for brokers (endpoint type 1)."
     host, port = broker.advertised(context)
-    row_class = response_class.DescribeClusterBroker
-    row = row_class(broker_id=broker.node_id, host=host, port=port, rack=broker.config["broker.rack"], is_fenced=False)
-    return response_class(
-        throttle_time_ms=0,
-        error_code=int(code),
+    row = DescribeClusterBroker(broker.node_id, host, port, broker.config["broker.rack"])
+    tells_operations = request.include_cluster_authorized_operations and code is Code.NONE
+    return DescribeClusterResponse(
+        error_code=code,
         error_message=message,
         endpoint_type=endpoint_type,
         cluster_id=broker.logs.cluster_id or "",
         controller_id=broker.node_id if code is Code.NONE else -1,
         brokers=[row] if code is Code.NONE else [],
-        authorized_operations=CLUSTER_OPERATIONS if request.include_cluster_authorized_operations and code is Code.NONE else None,
+        cluster_authorized_operations=CLUSTER_OPERATIONS_BITS if tells_operations else OPERATIONS_NOT_ASKED,
     )
 
 
 # --- ElectLeaders, reassignments ----------------------------------------------------------------------------------------------------------
 
 
-def on_elect_leaders(broker: Broker, request: Any, context: Context) -> Any:
+def on_elect_leaders(broker: Broker, request: ElectLeadersRequest, context: Context) -> ElectLeadersResponse:
     """Every partition has its only leader already.
 
     Errors, by partition: ELECTION_NOT_NEEDED, UNKNOWN_TOPIC_OR_PARTITION. INVALID_REQUEST for an unknown kind of election.
     """
-    response_class = messages.message_class("admin", "ElectLeadersResponse")
-    topic_class = response_class.ReplicaElectionResult
     kind = request.election_type if context.api_version >= 1 else PREFERRED
     known_kind = kind in (PREFERRED, UNCLEAN)
     topics = []
@@ -71,19 +91,19 @@ def on_elect_leaders(broker: Broker, request: Any, context: Context) -> Any:
                 code, message = Code.ELECTION_NOT_NEEDED, f"Broker {broker.node_id} leads partition {index} of '{asked.topic}' already."
             else:
                 code, message = Code.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {index} of a topic '{asked.topic}'."
-            rows.append(topic_class.PartitionResult(partition_id=index, error_code=int(code), error_message=message))
-        topics.append(topic_class(topic=asked.topic, partition_result=rows))
+            rows.append(PartitionResult(index, code, message))
+        topics.append(ReplicaElectionResult(asked.topic, rows))
     code = Code.NONE if known_kind else Code.INVALID_REQUEST
-    return response_class(throttle_time_ms=0, error_code=int(code), replica_election_results=topics)
+    return ElectLeadersResponse(error_code=code, replica_election_results=topics)
 
 
-def on_alter_partition_reassignments(broker: Broker, request: Any, context: Context) -> Any:
+def on_alter_partition_reassignments(
+    broker: Broker, request: AlterPartitionReassignmentsRequest, context: Context
+) -> AlterPartitionReassignmentsResponse:
     """A partition can be moved to where it is, and there is no move to cancel.
 
     Errors, by partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS.
     """
-    response_class = messages.message_class("admin", "AlterPartitionReassignmentsResponse")
-    topic_class = response_class.ReassignableTopicResponse
     topics = []
     for asked in request.topics:
         rows = []
@@ -93,15 +113,9 @@ def on_alter_partition_reassignments(broker: Broker, request: Any, context: Cont
                 _check_move(broker, asked.name, partition.partition_index, partition.replicas)
             except KafkaError as error:
                 code, message = error.code, error.message
-            rows.append(
-                topic_class.ReassignablePartitionResponse(
-                    partition_index=partition.partition_index, error_code=int(code), error_message=message
-                )
-            )
-        topics.append(topic_class(name=asked.name, partitions=rows))
-    return response_class(
-        throttle_time_ms=0, allow_replication_factor_change=True, error_code=int(Code.NONE), error_message=None, responses=topics
-    )
+            rows.append(ReassignablePartitionResponse(partition.partition_index, code, message))
+        topics.append(ReassignableTopicResponse(asked.name, rows))
+    return AlterPartitionReassignmentsResponse(error_message=None, responses=topics)
 
 
 def _check_move(broker: Broker, name: str, index: int, replicas: list[int] | None) -> None:
@@ -116,10 +130,11 @@ def _check_move(broker: Broker, name: str, index: int, replicas: list[int] | Non
         )
 
 
-def on_list_partition_reassignments(broker: Broker, request: Any, context: Context) -> Any:
+def on_list_partition_reassignments(
+    broker: Broker, request: ListPartitionReassignmentsRequest, context: Context
+) -> ListPartitionReassignmentsResponse:
     """No partition is ever on its way."""
-    response_class = messages.message_class("admin", "ListPartitionReassignmentsResponse")
-    return response_class(throttle_time_ms=0, error_code=int(Code.NONE), error_message=None, topics=[])
+    return ListPartitionReassignmentsResponse(error_message=None)
 
 
 def _partition_exists(broker: Broker, name: str, index: int) -> bool:
@@ -129,42 +144,43 @@ def _partition_exists(broker: Broker, name: str, index: int) -> bool:
 # --- DescribeTopicPartitions --------------------------------------------------------------------------------------------------------------
 
 
-def on_describe_topic_partitions(broker: Broker, request: Any, context: Context) -> Any:
+def on_describe_topic_partitions(
+    broker: Broker, request: DescribeTopicPartitionsRequest, context: Context
+) -> DescribeTopicPartitionsResponse:
     """Topics in the order of their names, so many partitions at a time, and a cursor that says where to go on (KIP-966).
 
     No topics asked for: all. Errors, by topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION; INVALID_REQUEST for all where the
     cursor is at none of the topics asked for, or below partition 0.
     """
-    response_class = messages.message_class("admin", "DescribeTopicPartitionsResponse")
     cursor = request.cursor
     asked = {topic.name for topic in request.topics}
     if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
-        refused = [_topic_row(response_class, name, None, Code.INVALID_REQUEST, []) for name in sorted(asked)]
-        return response_class(throttle_time_ms=0, topics=refused, next_cursor=None)
+        refused = [_topic_row(name, None, Code.INVALID_REQUEST, []) for name in sorted(asked)]
+        return DescribeTopicPartitionsResponse(topics=refused)
     names = sorted(asked or broker.metadata.topics)
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
     left = max(1, min(request.response_partition_limit, MOST_PARTITIONS_IN_ANSWER))
-    topics: list[Any] = []
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
     next_cursor = None
     for name in names:
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         topic = broker.metadata.topic(name)
         if left == 0:
-            next_cursor = response_class.Cursor(topic_name=name, partition_index=first)
+            next_cursor = Cursor(name, first)
             break
         if topic is None:
-            topics.append(_topic_row(response_class, name, None, _why_missing(name), []))
+            topics.append(_topic_row(name, None, _why_missing(name), []))
             continue
         partition_count = len(broker.partitions_of(name))
         end = min(partition_count, first + left)
-        rows = [_partition_row(broker, response_class, name, index) for index in range(first, end)]
-        topics.append(_topic_row(response_class, name, topic, Code.NONE, rows))
+        rows = [_partition_row(broker, name, index) for index in range(first, end)]
+        topics.append(_topic_row(name, topic, Code.NONE, rows))
         left -= len(rows)
         if end < partition_count:
-            next_cursor = response_class.Cursor(topic_name=name, partition_index=end)
+            next_cursor = Cursor(name, end)
             break
-    return response_class(throttle_time_ms=0, topics=topics, next_cursor=next_cursor)
+    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=next_cursor)
 
 
 def _why_missing(name: str) -> Code:
@@ -175,9 +191,11 @@ def _why_missing(name: str) -> Code:
     return Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _topic_row(response_class: Any, name: str, topic: Topic | None, code: Code, rows: list[Any]) -> Any:
-    return response_class.DescribeTopicPartitionsResponseTopic(
-        error_code=int(code),
+def _topic_row(
+    name: str, topic: Topic | None, code: Code, rows: list[DescribeTopicPartitionsResponsePartition]
+) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=code,
         name=name,
         topic_id=NO_ID if topic is None else topic.topic_id,
         is_internal=topic is not None and topic.internal,
@@ -186,11 +204,11 @@ def _topic_row(response_class: Any, name: str, topic: Topic | None, code: Code, 
     )
 
 
-def _partition_row(broker: Broker, response_class: Any, name: str, index: int) -> Any:
+def _partition_row(broker: Broker, name: str, index: int) -> DescribeTopicPartitionsResponsePartition:
     nodes = [broker.node_id]
     online = broker.partition(name, index) is not None
-    return response_class.DescribeTopicPartitionsResponseTopic.DescribeTopicPartitionsResponsePartition(
-        error_code=int(Code.NONE if online else Code.LEADER_NOT_AVAILABLE),
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=Code.NONE if online else Code.LEADER_NOT_AVAILABLE,
         partition_index=index,
         leader_id=broker.node_id if online else -1,
         leader_epoch=broker.leader_epochs(name)[index],

@@ -11,9 +11,9 @@ CLIENT_METRICS 16    any         a subscription (KIP-714)                      i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from barnabas.broker import loggers
 from barnabas.broker.client_metrics import check_client_metrics
@@ -37,8 +37,21 @@ from barnabas.broker.config_entries import (
 )
 from barnabas.broker.outbox import Context
 from barnabas.broker.topic_names import check_topic_name
-from barnabas.protocol import messages
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages import alter_configs as plain
+from barnabas.protocol.messages import incremental_alter_configs as incremental
+from barnabas.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from barnabas.protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
@@ -60,34 +73,24 @@ class Operation(IntEnum):
 # --- DescribeConfigs ----------------------------------------------------------------------------------------------------------------------
 
 
-def on_describe_configs(broker: Broker, request: Any, context: Context) -> Any:
+def on_describe_configs(broker: Broker, request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
     """Settings with their values and where these come from: those named; all for no names, and for null.
 
     Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION; INVALID_REQUEST for another broker or another kind of resource.
     """
-    response_class = messages.message_class("admin", "DescribeConfigsResponse")
-    result_class = response_class.DescribeConfigsResult
     results = []
     for asked in request.resources:
         code, message = Code.NONE, None
-        rows: list[Any] = []
+        rows: list[DescribeConfigsResourceResult] = []
         try:
             wanted = set(asked.configuration_keys or ())
             for entry in _entries(broker, asked.resource_type, asked.resource_name):
                 if not wanted or entry.setting.name in wanted:
-                    rows.append(_described(result_class.DescribeConfigsResourceResult, entry, request, asked.resource_type))
+                    rows.append(_described(entry, request, asked.resource_type))
         except KafkaError as error:
             code, message = error.code, error.message
-        results.append(
-            result_class(
-                error_code=int(code),
-                error_message=message,
-                resource_type=asked.resource_type,
-                resource_name=asked.resource_name,
-                configs=rows,
-            )
-        )
-    return response_class(throttle_time_ms=0, results=results)
+        results.append(DescribeConfigsResult(code, message, asked.resource_type, asked.resource_name, rows))
+    return DescribeConfigsResponse(results=results)
 
 
 def _entries(broker: Broker, resource_type: int, name: str) -> list[ConfigEntry]:
@@ -106,18 +109,17 @@ def _entries(broker: Broker, resource_type: int, name: str) -> list[ConfigEntry]
     return broker_entries(broker.config)
 
 
-def _described(row_class: Any, entry: ConfigEntry, request: Any, resource_type: int) -> Any:
+def _described(entry: ConfigEntry, request: DescribeConfigsRequest, resource_type: int) -> DescribeConfigsResourceResult:
     setting = entry.setting
-    synonym_class = row_class.DescribeConfigsSynonym
     synonyms = entry.synonyms if request.include_synonyms else ()
-    return row_class(
+    return DescribeConfigsResourceResult(
         name=setting.name,
         value=entry.value,
         read_only=resource_type == BROKER and not setting.dynamic,
-        config_source=int(entry.source),
+        config_source=entry.source,
         is_default=False,  # as Apache Kafka answers since it tells of sources
         is_sensitive=entry.is_sensitive,
-        synonyms=[synonym_class(name=synonym.name, value=synonym.value, source=int(synonym.source)) for synonym in synonyms],
+        synonyms=[DescribeConfigsSynonym(synonym.name, synonym.value, synonym.source) for synonym in synonyms],
         config_type=setting.kind.number,
         documentation=setting.doc if request.include_documentation else None,
     )
@@ -150,14 +152,13 @@ def _check_subscription_name(name: str) -> None:
         raise KafkaError(Code.INVALID_REQUEST, "A subscription of client metrics needs a name: give one.")
 
 
-def on_list_client_metrics_resources(broker: Broker, request: Any, context: Context) -> Any:
+def on_list_client_metrics_resources(broker: Broker, request: ListConfigResourcesRequest, context: Context) -> ListConfigResourcesResponse:
     """The names of all subscriptions of clients' metrics.
 
-    Version 0 is ListClientMetricsResources; kafka-python has it by the name that version 1 gave it.
+    Version 0 is ListClientMetricsResources; the schema has the name that version 1 gave it.
     """
-    response_class = messages.message_class("admin", "ListConfigResourcesResponse")
-    resources = [response_class.ConfigResource(resource_name=name, resource_type=CLIENT_METRICS) for name in broker.metadata.client_metrics]
-    return response_class(throttle_time_ms=0, error_code=int(Code.NONE), config_resources=resources)
+    resources = [ConfigResource(name, CLIENT_METRICS) for name in broker.metadata.client_metrics]
+    return ListConfigResourcesResponse(config_resources=resources)
 
 
 # --- changing -----------------------------------------------------------------------------------------------------------------------------
@@ -186,32 +187,47 @@ class _Changing(NamedTuple):
     now_ms: int
 
 
-Change = Callable[[_Changing, Any], None]
+Resource = TypeVar("Resource", plain.AlterConfigsResource, incremental.AlterConfigsResource)
+AlterableConfig = plain.AlterableConfig | incremental.AlterableConfig
 
 
-def on_alter_configs(broker: Broker, request: Any, context: Context) -> Any:
+class _Outcome(NamedTuple):
+    """What a resource's part of the answer says."""
+
+    error_code: Code
+    error_message: str | None
+    resource_type: int
+    resource_name: str
+
+
+def on_alter_configs(broker: Broker, request: plain.AlterConfigsRequest, context: Context) -> plain.AlterConfigsResponse:
     """Replace all that is set on a resource: what is not named falls back to its default. Errors: as IncrementalAlterConfigs."""
-    return _alter(broker, request, context, messages.message_class("admin", "AlterConfigsResponse"), _replace)
+    outcomes = _alter(_Changing(broker, request.validate_only, context.now_ms), request.resources, _replace)
+    return plain.AlterConfigsResponse(responses=[plain.AlterConfigsResourceResponse(*one) for one in outcomes])
 
 
-def on_incremental_alter_configs(broker: Broker, request: Any, context: Context) -> Any:
+def on_incremental_alter_configs(
+    broker: Broker, request: incremental.IncrementalAlterConfigsRequest, context: Context
+) -> incremental.IncrementalAlterConfigsResponse:
     """Set, delete, append to or subtract from settings of a resource: all changes of one, or none.
 
     Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG; INVALID_REQUEST for a resource or a key given twice, a null
     value, another broker or kind, whatever a broker may not be told at run time, and what may not be
     done with a logger; UNKNOWN_SERVER_ERROR for an unknown operation.
     """
-    return _alter(broker, request, context, messages.message_class("admin", "IncrementalAlterConfigsResponse"), _change)
+    outcomes = _alter(_Changing(broker, request.validate_only, context.now_ms), request.resources, _change)
+    rows = [incremental.AlterConfigsResourceResponse(*one) for one in outcomes]
+    return incremental.IncrementalAlterConfigsResponse(responses=rows)
 
 
-def _alter(broker: Broker, request: Any, context: Context, response_class: Any, change: Change) -> Any:
-    changing = _Changing(broker, request.validate_only, context.now_ms)
+def _alter(changing: _Changing, resources: Sequence[Resource], change: Callable[[_Changing, Resource], None]) -> list[_Outcome]:
+    """Change each resource; what is wrong with one does not spoil the others."""
     counts: dict[tuple[int, str], int] = {}
-    for asked in request.resources:
+    for asked in resources:
         key = (asked.resource_type, asked.resource_name)
         counts[key] = counts.get(key, 0) + 1
     rows = []
-    for asked in request.resources:
+    for asked in resources:
         code, message = Code.NONE, None
         key = (asked.resource_type, asked.resource_name)
         try:
@@ -223,15 +239,11 @@ def _alter(broker: Broker, request: Any, context: Context, response_class: Any, 
             change(changing, asked)
         except KafkaError as error:
             code, message = error.code, error.message
-        rows.append(
-            response_class.AlterConfigsResourceResponse(
-                error_code=int(code), error_message=message, resource_type=asked.resource_type, resource_name=asked.resource_name
-            )
-        )
-    return response_class(throttle_time_ms=0, responses=rows)
+        rows.append(_Outcome(code, message, *key))
+    return rows
 
 
-def _check_keys(asked: Any) -> None:
+def _check_keys(asked: plain.AlterConfigsResource | incremental.AlterConfigsResource) -> None:
     seen: set[str] = set()
     for config in asked.configs:
         if config.name in seen:
@@ -239,16 +251,16 @@ def _check_keys(asked: Any) -> None:
         seen.add(config.name)
 
 
-def _replace(changing: _Changing, asked: Any) -> None:
-    _store(changing, _target(changing, asked), {config.name: _value(config) for config in asked.configs})
+def _replace(changing: _Changing, asked: plain.AlterConfigsResource) -> None:
+    _store(changing, _target(changing, asked.resource_type, asked.resource_name), {config.name: _value(config) for config in asked.configs})
 
 
-def _change(changing: _Changing, asked: Any) -> None:
+def _change(changing: _Changing, asked: incremental.AlterConfigsResource) -> None:
     if asked.resource_type == BROKER_LOGGER:
         _check_broker_name(changing.broker, asked.resource_name)
         _change_levels(asked.configs, validate_only=changing.validate_only)
         return
-    target = _target(changing, asked)
+    target = _target(changing, asked.resource_type, asked.resource_name)
     _store(changing, target, _changed(target, asked))
 
 
@@ -258,14 +270,14 @@ def _store(changing: _Changing, target: _Target, configs: dict[str, str]) -> Non
         target.store(configs)
 
 
-def _change_levels(configs: Iterable[Any], *, validate_only: bool) -> None:
+def _change_levels(configs: Iterable[incremental.AlterableConfig], *, validate_only: bool) -> None:
     """All levels of one request, or none."""
     levels = {config.name: _level(config) for config in configs}
     for name, level in {} if validate_only else levels.items():
         loggers.set_level(name, level)
 
 
-def _level(config: Any) -> str | None:
+def _level(config: incremental.AlterableConfig) -> str | None:
     """The level that is to be set; None: that of the logger above it."""
     if config.config_operation not in (Operation.SET, Operation.DELETE):
         raise KafkaError(Code.INVALID_REQUEST, f"The level of {config.name} can be set (0) or deleted (1), nothing else.")
@@ -281,7 +293,7 @@ def _level(config: Any) -> str | None:
     return level
 
 
-def _changed(target: _Target, asked: Any) -> dict[str, str]:
+def _changed(target: _Target, asked: incremental.AlterConfigsResource) -> dict[str, str]:
     configs = dict(target.configs)
     for config in asked.configs:
         if config.config_operation == Operation.SET:
@@ -298,14 +310,13 @@ def _changed(target: _Target, asked: Any) -> dict[str, str]:
     return configs
 
 
-def _value(config: Any) -> str:
+def _value(config: AlterableConfig) -> str:
     if config.value is None:
         raise KafkaError(Code.INVALID_REQUEST, f"The setting {config.name} has no value: give one, or delete the setting.")
-    value: str = config.value
-    return value
+    return config.value
 
 
-def _changed_list(target: _Target, config: Any) -> str:
+def _changed_list(target: _Target, config: incremental.AlterableConfig) -> str:
     """What a list is after members were appended to it or subtracted from it: from its default if it was not set."""
     setting = target.settings.get(config.name)
     if setting is None or setting.kind is not Kind.LIST:
@@ -319,9 +330,9 @@ def _changed_list(target: _Target, config: Any) -> str:
     return ",".join(members)
 
 
-def _target(changing: _Changing, asked: Any) -> _Target:
-    broker, name = changing.broker, asked.resource_name
-    if asked.resource_type == TOPIC:
+def _target(changing: _Changing, resource_type: int, name: str) -> _Target:
+    broker = changing.broker
+    if resource_type == TOPIC:
         topic = _topic(broker, name)
         return _Target(
             TOPIC_SETTINGS,
@@ -331,7 +342,7 @@ def _target(changing: _Changing, asked: Any) -> _Target:
             _check_topic_configs,
             lambda configs: broker.set_topic_configs(name, configs, changing.now_ms),
         )
-    if asked.resource_type == CLIENT_METRICS:
+    if resource_type == CLIENT_METRICS:
         _check_subscription_name(name)
         return _Target(
             {},  # as with Apache Kafka its lists are set whole
@@ -341,7 +352,7 @@ def _target(changing: _Changing, asked: Any) -> _Target:
             check_client_metrics,
             lambda configs: broker.metadata.set_client_metrics(name, configs),
         )
-    _check_resource_type(asked.resource_type)
+    _check_resource_type(resource_type)
     if name == EVERY_BROKER:
         return _Target(
             ALL_BROKER_SETTINGS,

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from barnabas.broker.outbox import Context
 from barnabas.broker.shard_host import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from barnabas.protocol import messages
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
@@ -15,14 +20,12 @@ if TYPE_CHECKING:
 HIGH_WATERMARK = -1
 
 
-def on_delete_records(broker: Broker, request: Any, context: Context) -> Any:
+def on_delete_records(broker: Broker, request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
     """Raise each log's start to the offset asked for (-1: its end); an offset below the start changes nothing.
 
     Errors: UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION for internal topics; POLICY_VIOLATION where cleanup.policy has no delete;
     OFFSET_OUT_OF_RANGE beyond the end or below -1.
     """
-    response_class = messages.message_class("admin", "DeleteRecordsResponse")
-    topic_class = response_class.DeleteRecordsTopicResult
     topics = []
     for topic in request.topics:
         rows = []
@@ -32,13 +35,9 @@ def on_delete_records(broker: Broker, request: Any, context: Context) -> Any:
                 low_watermark = _delete(broker, topic.name, asked.partition_index, asked.offset, context.now_ms)
             except KafkaError as error:
                 code = error.code
-            rows.append(
-                topic_class.DeleteRecordsPartitionResult(
-                    partition_index=asked.partition_index, low_watermark=low_watermark, error_code=int(code)
-                )
-            )
-        topics.append(topic_class(name=topic.name, partitions=rows))
-    return response_class(throttle_time_ms=0, topics=topics)
+            rows.append(DeleteRecordsPartitionResult(asked.partition_index, low_watermark, code))
+        topics.append(DeleteRecordsTopicResult(topic.name, rows))
+    return DeleteRecordsResponse(topics=topics)
 
 
 def _delete(broker: Broker, name: str, index: int, offset: int, now_ms: int) -> int:

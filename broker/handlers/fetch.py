@@ -6,10 +6,11 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.fetch_sessions import FetchSession, FetchTarget, Planned, TopicKey
-from barnabas.broker.outbox import PARKED, Context, Encoded
+from barnabas.broker.outbox import PARKED, Answer, Context, Encoded
 from barnabas.broker.purgatory import WaitingFetch
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.hot_responses import FETCH_TOPIC_IDS, FetchedPartition, Piece, encode_fetch
+from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.storage.log import NO_LEADER_EPOCH, Isolation
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class _Fetch:
         "_targets", "logs",
     )  # fmt: skip
 
-    def __init__(self, broker: Broker, request: Any, context: Context, plan: Planned) -> None:
+    def __init__(self, broker: Broker, request: FetchRequest, context: Context, plan: Planned) -> None:
         self._broker, self._context, self._plan = broker, context, plan
         self._isolation = Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
         self._max_bytes = min(request.max_bytes, broker.config["fetch.max.bytes"])
@@ -201,7 +202,7 @@ def _divergence(log: Log, target: FetchTarget) -> tuple[int, int] | None:
     return None
 
 
-def on_fetch(broker: Broker, request: Any, context: Context) -> Any:
+def on_fetch(broker: Broker, request: FetchRequest, context: Context) -> Answer:
     """Read each partition from its offset, up to max_bytes in all (but at least one batch), waiting max_wait_ms for min_bytes.
 
     Errors: in the whole answer those of fetch sessions (KIP-227); in a partition's OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION,

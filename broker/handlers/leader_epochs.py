@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from barnabas.broker.outbox import Context
-from barnabas.protocol import messages
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
 
 
-def on_offset_for_leader_epoch(broker: Broker, request: Any, context: Context) -> Any:
+def on_offset_for_leader_epoch(broker: Broker, request: OffsetForLeaderEpochRequest, context: Context) -> OffsetForLeaderEpochResponse:
     """Where each leader epoch asked for ends. Errors: UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH."""
-    response_class = messages.message_class("consumer", "OffsetForLeaderEpochResponse")
-    topic_class = response_class.OffsetForLeaderTopicResult
     topics = []
     for topic in request.topics:
         rows = []
@@ -30,10 +33,6 @@ def on_offset_for_leader_epoch(broker: Broker, request: Any, context: Context) -
                 leader_epoch, end_offset = log.end_offset_for_epoch(asked.leader_epoch)
             except KafkaError as error:
                 code = error.code
-            rows.append(
-                topic_class.EpochEndOffset(
-                    error_code=int(code), partition=asked.partition, leader_epoch=leader_epoch, end_offset=end_offset
-                )
-            )
-        topics.append(topic_class(topic=topic.topic, partitions=rows))
-    return response_class(throttle_time_ms=0, topics=topics)
+            rows.append(EpochEndOffset(code, asked.partition, leader_epoch, end_offset))
+        topics.append(OffsetForLeaderTopicResult(topic.topic, rows))
+    return OffsetForLeaderEpochResponse(topics=topics)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from barnabas.broker.outbox import Context
-from barnabas.protocol import messages
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.storage.log import Isolation
+from barnabas.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from barnabas.storage.log import NO_LEADER_EPOCH, Isolation
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
@@ -16,10 +21,10 @@ if TYPE_CHECKING:
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 KNOWN_SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 NOT_FOUND = (-1, -1, -1)
-ISOLATION_SINCE = 2
+ISOLATION_SINCE, LEADER_EPOCH_SINCE = 2, 4
 
 
-def on_list_offsets(broker: Broker, request: Any, context: Context) -> Any:
+def on_list_offsets(broker: Broker, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
     """One offset per partition asked for.
 
     Timestamps: -1 latest (the last stable offset for isolation level 1), -2 earliest, -3 that of the highest timestamp (7+), -4 earliest
@@ -28,9 +33,6 @@ def on_list_offsets(broker: Broker, request: Any, context: Context) -> Any:
     INVALID_REQUEST for a partition named twice, UNKNOWN_SERVER_ERROR, as Apache Kafka has it, for an
     isolation level that does not exist.
     """
-    response_class = messages.message_class("consumer", "ListOffsetsResponse")
-    topic_class = response_class.ListOffsetsTopicResponse
-    partition_class = topic_class.ListOffsetsPartitionResponse
     counts: dict[tuple[str, int], int] = {}
     for topic in request.topics:
         for partition in topic.partitions:
@@ -55,26 +57,19 @@ def on_list_offsets(broker: Broker, request: Any, context: Context) -> Any:
             except KafkaError as error:
                 code = error.code
             timestamp, offset, leader_epoch = found
-            rows.append(
-                partition_class(
-                    partition_index=asked.partition_index,
-                    error_code=int(code),
-                    old_style_offsets=[],
-                    timestamp=timestamp,
-                    offset=offset,
-                    leader_epoch=leader_epoch,
-                )
-            )
-        topics.append(topic_class(name=topic.name, partitions=rows))
-    return response_class(throttle_time_ms=0, topics=topics)
+            if context.api_version < LEADER_EPOCH_SINCE:
+                leader_epoch = NO_LEADER_EPOCH
+            rows.append(ListOffsetsPartitionResponse(asked.partition_index, code, timestamp, offset, leader_epoch))
+        topics.append(ListOffsetsTopicResponse(topic.name, rows))
+    return ListOffsetsResponse(topics=topics)
 
 
-def _is_committed(request: Any, version: int) -> bool:
+def _is_committed(request: ListOffsetsRequest, version: int) -> bool:
     """Whether the last stable offset bounds what is told."""
     level = request.isolation_level if version >= ISOLATION_SINCE else Isolation.READ_UNCOMMITTED
     if level not in tuple(Isolation):
         raise KafkaError(Code.UNKNOWN_SERVER_ERROR, f"there is no isolation level {level}")
-    return bool(level == Isolation.READ_COMMITTED)
+    return level == Isolation.READ_COMMITTED
 
 
 def _look_up(log: Log, timestamp: int, *, committed: bool) -> tuple[int, int, int]:

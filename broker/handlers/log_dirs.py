@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import posixpath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from barnabas.broker.outbox import Context
-from barnabas.protocol import messages
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
-    from barnabas.storage.log import Log
 
 
-def on_describe_log_dirs(broker: Broker, request: Any, context: Context) -> Any:
+def on_describe_log_dirs(broker: Broker, request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirsResponse:
     """The one log directory, with those of the partitions asked for that it holds (null: all)."""
-    response_class = messages.message_class("admin", "DescribeLogDirsResponse")
-    result_class = response_class.DescribeLogDirsResult
-    topic_class = result_class.DescribeLogDirsTopic
     if request.topics is None:
         wanted = {name: broker.partitions_of(name) for name in broker.metadata.topics}
     else:
@@ -27,19 +29,14 @@ def on_describe_log_dirs(broker: Broker, request: Any, context: Context) -> Any:
         }
     topics = []
     for name, logs in wanted.items():
-        partitions = [_row(topic_class.DescribeLogDirsPartition, log) for log in logs if log is not None]
+        partitions = [DescribeLogDirsPartition(log.partition, log.size_bytes) for log in logs if log is not None]
         if partitions:
-            topics.append(topic_class(name=name, partitions=partitions))
-    directory = result_class(
-        error_code=int(Code.NONE),
+            topics.append(DescribeLogDirsTopic(name, partitions))
+    directory = DescribeLogDirsResult(
+        error_code=Code.NONE,
         log_dir=posixpath.abspath(broker.logs.data_dir),
         topics=topics,
         total_bytes=broker.logs.disk.total_bytes(broker.logs.data_dir),
         usable_bytes=broker.logs.disk.free_bytes(broker.logs.data_dir),
-        is_cordoned=False,
     )
-    return response_class(throttle_time_ms=0, error_code=int(Code.NONE), results=[directory])
-
-
-def _row(row_class: Any, log: Log) -> Any:
-    return row_class(partition_index=log.partition, partition_size=log.size_bytes, offset_lag=0, is_future_key=False)
+    return DescribeLogDirsResponse(error_code=Code.NONE, results=[directory])

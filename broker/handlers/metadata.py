@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from barnabas.broker.metadata import INTERNAL_TOPICS, Topic
-from barnabas.broker.outbox import Context, Encoded
+from barnabas.broker.outbox import Answer, Context, Encoded
 from barnabas.broker.slices import MOST_PARTITIONS_AT_ONCE, Slices
 from barnabas.broker.topic_names import TakenNames, check_topic_name
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.metadata_response import OPERATIONS_NOT_ASKED, MetadataTopic, encode_metadata
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))  # create to idempotent write
 
 
-def on_metadata(broker: Broker, request: Any, context: Context) -> Any:
+def on_metadata(broker: Broker, request: MetadataRequest, context: Context) -> Answer:
     """This broker, and the topics asked for by name or (version 12) by id; null, or in version 0 an empty list: all.
 
     A topic that is missing is made where auto.create.topics.enable and the request allow it; as with Apache Kafka this answer still says
@@ -38,7 +39,7 @@ def on_metadata(broker: Broker, request: Any, context: Context) -> Any:
     return _encoded(broker, request, context, {})
 
 
-def _missing_names(broker: Broker, request: Any, context: Context) -> list[str]:
+def _missing_names(broker: Broker, request: MetadataRequest, context: Context) -> list[str]:
     """The names asked for of which there is no topic, where that is a reason to make them."""
     may_create = context.api_version < LEAVE_ASKED_SINCE or request.allow_auto_topic_creation
     if not request.topics or not may_create or not broker.config["auto.create.topics.enable"] or _names_ids_too_soon(request, context):
@@ -46,7 +47,7 @@ def _missing_names(broker: Broker, request: Any, context: Context) -> list[str]:
     return [name for name, topic_id in _once(request.topics) if topic_id is None and broker.metadata.topic(name) is None]
 
 
-def _make_missing(broker: Broker, request: Any, context: Context, names: list[str]) -> Slices:
+def _make_missing(broker: Broker, request: MetadataRequest, context: Context, names: list[str]) -> Slices:
     """Make the topics that may be made, then answer."""
     now_ms = yield
     codes: dict[str, Code] = {}
@@ -78,7 +79,7 @@ def _make_missing(broker: Broker, request: Any, context: Context, names: list[st
     return _encoded(broker, request, context, codes)
 
 
-def _encoded(broker: Broker, request: Any, context: Context, codes: Mapping[str, Code]) -> Encoded:
+def _encoded(broker: Broker, request: MetadataRequest, context: Context, codes: Mapping[str, Code]) -> Encoded:
     """Takes: codes, of the topics that were missing when they were asked for."""
     host, port = broker.advertised(context)
     frame = encode_metadata(
@@ -96,11 +97,11 @@ def _encoded(broker: Broker, request: Any, context: Context, codes: Mapping[str,
     return Encoded((frame,))
 
 
-def _names_ids_too_soon(request: Any, context: Context) -> bool:
-    return context.api_version < ASKED_BY_ID_SINCE and any(wanted.name is None or wanted.topic_id for wanted in request.topics)
+def _names_ids_too_soon(request: MetadataRequest, context: Context) -> bool:
+    return context.api_version < ASKED_BY_ID_SINCE and any(wanted.name is None or wanted.topic_id for wanted in request.topics or ())
 
 
-def _topics(broker: Broker, request: Any, context: Context, codes: Mapping[str, Code]) -> list[MetadataTopic]:
+def _topics(broker: Broker, request: MetadataRequest, context: Context, codes: Mapping[str, Code]) -> list[MetadataTopic]:
     asked = request.topics
     if asked is None or (not asked and context.api_version < NONE_MEANS_NONE_SINCE):
         return [_found(broker, topic) for topic in broker.metadata.topics.values()]
@@ -120,7 +121,7 @@ def _topics(broker: Broker, request: Any, context: Context, codes: Mapping[str, 
     return rows
 
 
-def _once(asked: Iterable[Any]) -> Iterable[tuple[str, uuid.UUID | None]]:
+def _once(asked: Iterable[MetadataRequestTopic]) -> Iterable[tuple[str, uuid.UUID | None]]:
     """Each name and each id once, in order. Where both are given the id counts."""
     return dict.fromkeys(("", wanted.topic_id) if wanted.topic_id else (wanted.name or "", None) for wanted in asked)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barnabas.broker.outbox import NO_RESPONSE, PARKED, Context, Encoded, Work
+from barnabas.broker.outbox import NO_RESPONSE, PARKED, Answer, Context, Encoded, Work
 from barnabas.broker.shard_host import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.hot_responses import ProducedPartition, encode_produce
+from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.records import HEADER_SIZE, TRANSACTIONAL
 from barnabas.storage.disk import is_want_of_room
 from barnabas.storage.log_config import NEVER_MS
@@ -43,7 +44,7 @@ class _Produce:
 
     __slots__ = ("answers", "appended", "context", "failed", "pending", "request", "unflushed")
 
-    def __init__(self, request: Any, context: Context) -> None:
+    def __init__(self, request: ProduceRequest, context: Context) -> None:
         self.request, self.context = request, context
         self.answers: Answers = []
         self.appended: list[Log] = []
@@ -52,7 +53,7 @@ class _Produce:
         self.failed = False
 
 
-def on_produce(broker: Broker, request: Any, context: Context) -> Any:
+def on_produce(broker: Broker, request: ProduceRequest, context: Context) -> Answer:
     """Append each partition's batch; one partition's error does not spoil its neighbours.
 
     acks 0: no answer, and an error closes the connection, since the client would not learn of it otherwise; acks 1 and -1: answered when the
@@ -66,9 +67,9 @@ def on_produce(broker: Broker, request: Any, context: Context) -> Any:
     """
     refused = _refusal_of_all(request)
     produce = _Produce(request, context)
-    for topic in request.topic_data or ():
+    for topic in request.topic_data:
         row: list[ProducedPartition] = []
-        for partition in topic.partition_data or ():
+        for partition in topic.partition_data:
             if refused is None:
                 answer = _append(broker, produce, row, topic.name, partition.index, partition.records)
             else:
@@ -144,12 +145,12 @@ def _encoded(produce: _Produce) -> Encoded:
     return Encoded((encode_produce(produce.context.correlation_id, produce.context.api_version, produce.answers),))
 
 
-def _refusal_of_all(request: Any) -> Code | None:
+def _refusal_of_all(request: ProduceRequest) -> Code | None:
     if request.acks not in (-1, 0, 1):
         return Code.INVALID_REQUIRED_ACKS
     if request.transactional_id is None:
-        for topic in request.topic_data or ():
-            for partition in topic.partition_data or ():
+        for topic in request.topic_data:
+            for partition in topic.partition_data:
                 records = partition.records
                 if records is not None and len(records) >= HEADER_SIZE and _ATTRIBUTES.unpack_from(records, 21)[0] & TRANSACTIONAL:
                     return Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -180,7 +181,9 @@ def _append(
     if len(records) >= HEADER_SIZE:
         attributes = _ATTRIBUTES.unpack_from(records, 21)[0]
         if attributes & TRANSACTIONAL:
-            code = _verify(broker, produce.request.transactional_id, log, records)
+            transactional_id = produce.request.transactional_id
+            assert transactional_id is not None, "a transactional batch came further than _refusal_of_all"
+            code = _verify(broker, transactional_id, log, records)
             if code:
                 return ProducedPartition(index, code)
         if attributes & 7 == 4 and context.api_version < ZSTD_SINCE:

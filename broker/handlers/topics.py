@@ -4,20 +4,36 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from barnabas.broker.config import ConfigError, validate_topic_configs
 from barnabas.broker.config_entries import topic_entries
 from barnabas.broker.metadata import INTERNAL_TOPICS, Topic
-from barnabas.broker.outbox import Context, Encoded
+from barnabas.broker.outbox import Answer, Context, Encoded
 from barnabas.broker.slices import MOST_PARTITIONS_AT_ONCE, Slices
 from barnabas.broker.topic_names import CLUSTER_METADATA, TakenNames, check_topic_name
-from barnabas.protocol import messages
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from barnabas.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from barnabas.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
+
+Key = TypeVar("Key", bound=Hashable)
 
 UNSET = -1
 NO_ID = uuid.UUID(int=0)
@@ -31,7 +47,7 @@ DELETION_DISABLED_SINCE = 3
 # --- CreateTopics -------------------------------------------------------------------------------------------------------------------------
 
 
-def on_create_topics(broker: Broker, request: Any, context: Context) -> Any:
+def on_create_topics(broker: Broker, request: CreateTopicsRequest, context: Context) -> Answer:
     """Make topics, or only say whether they could be made. What is wrong with one does not spoil the others.
 
     Errors: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR,
@@ -41,15 +57,13 @@ def on_create_topics(broker: Broker, request: Any, context: Context) -> Any:
     return broker.answer_in_slices(context, _create_topics(broker, request, context))
 
 
-def _create_topics(broker: Broker, request: Any, context: Context) -> Slices:
+def _create_topics(broker: Broker, request: CreateTopicsRequest, context: Context) -> Slices:
     now_ms = yield
-    response_class = messages.message_class("admin", "CreateTopicsResponse")
-    topic_class = response_class.CreatableTopicResult
     counts = _counts(asked.name for asked in request.topics)
     total = sum(_requested_count(broker, asked) for asked in request.topics)
     taken = TakenNames(broker.metadata.topics)
-    config_rows: dict[tuple[tuple[str, str], ...], list[Any]] = {}
-    rows: list[Any] = []
+    config_rows: dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]] = {}
+    rows: list[CreatableTopicResult] = []
     wanted: list[Topic] = []
     for asked in {asked.name: asked for asked in request.topics}.values():
         if rows and len(rows) % CHECKED_AT_ONCE == 0:
@@ -68,12 +82,12 @@ def _create_topics(broker: Broker, request: Any, context: Context) -> Slices:
                 wanted.append(topic)
             key = tuple(topic.configs.items())
             if key not in config_rows:
-                config_rows[key] = _config_rows(broker, topic.configs, topic_class.CreatableTopicConfigs)
+                config_rows[key] = _config_rows(broker, topic.configs)
             rows.append(
-                topic_class(
+                CreatableTopicResult(
                     name=topic.name,
                     topic_id=NO_ID if request.validate_only else topic.topic_id,
-                    error_code=int(Code.NONE),
+                    error_code=Code.NONE,
                     error_message=None,
                     num_partitions=topic.partition_count,
                     replication_factor=1,
@@ -82,10 +96,10 @@ def _create_topics(broker: Broker, request: Any, context: Context) -> Slices:
             )
         except KafkaError as error:
             rows.append(
-                topic_class(
+                CreatableTopicResult(
                     name=asked.name,
                     topic_id=NO_ID,
-                    error_code=int(error.code),
+                    error_code=error.code,
                     error_message=error.message,
                     num_partitions=UNSET,
                     replication_factor=UNSET,
@@ -95,11 +109,11 @@ def _create_topics(broker: Broker, request: Any, context: Context) -> Slices:
     if wanted:
         yield from broker.create_topics(wanted, now_ms)
     if len(rows) <= CHECKED_AT_ONCE:
-        return response_class(throttle_time_ms=0, topics=rows)
-    return (yield from _encoded_in_slices(response_class, rows, context))
+        return CreateTopicsResponse(topics=rows)
+    return (yield from _encoded_in_slices(rows, context))
 
 
-def _encoded_in_slices(response_class: Any, rows: list[Any], context: Context) -> Slices:
+def _encoded_in_slices(rows: list[CreatableTopicResult], context: Context) -> Slices:
     """A long answer: the settings of thousands of topics take seconds to encode.
 
     from version 2 on: int32 throttle_time_ms | int32 count, from version 5 on uvarint count + 1 | rows | from version 5 on: uvarint 0
@@ -111,7 +125,7 @@ def _encoded_in_slices(response_class: Any, rows: list[Any], context: Context) -
     for first in range(0, len(rows), CHECKED_AT_ONCE):
         yield
         some = rows[first : first + CHECKED_AT_ONCE]
-        part = response_class(throttle_time_ms=0, topics=some).encode(version=version)
+        part = CreateTopicsResponse(topics=some).encode(version)
         parts.append(part[start + len(_count(len(some), is_flexible)) : len(part) - is_flexible])
     body = b"".join([bytes(start), _count(len(rows), is_flexible), *parts, bytes(is_flexible)])
     head = struct.pack(">ii", 4 + is_flexible + len(body), context.correlation_id) + bytes(is_flexible)
@@ -130,7 +144,7 @@ def _count(count: int, is_flexible: bool) -> bytes:
     return bytes(out)
 
 
-def _checked_topic(broker: Broker, asked: Any, taken: TakenNames) -> Topic:
+def _checked_topic(broker: Broker, asked: CreatableTopic, taken: TakenNames) -> Topic:
     """The topic as it will be. Raises KafkaError where there can be no such topic."""
     if broker.metadata.topic(asked.name) is not None:
         raise KafkaError(Code.TOPIC_ALREADY_EXISTS, f"The topic '{asked.name}' exists already.")
@@ -147,29 +161,29 @@ def _checked_topic(broker: Broker, asked: Any, taken: TakenNames) -> Topic:
     return Topic(asked.name, broker.ids.uuid(), _checked_partition_count(broker, asked), configs)
 
 
-def _config_rows(broker: Broker, configs: Mapping[str, str], config_class: Any) -> list[Any]:
+def _config_rows(broker: Broker, configs: Mapping[str, str]) -> list[CreatableTopicConfigs]:
     return [
-        config_class(
+        CreatableTopicConfigs(
             name=entry.setting.name,
             value=configs.get(entry.setting.name, entry.value),  # a topic's own are shown as they were given
             read_only=False,
-            config_source=int(entry.source),
+            config_source=entry.source,
             is_sensitive=entry.is_sensitive,
         )
         for entry in topic_entries(broker.config, configs)
     ]
 
 
-def _checked_configs(asked: Any) -> dict[str, str]:
+def _checked_configs(asked: CreatableTopic) -> dict[str, str]:
     configs = {config.name: config.value for config in asked.configs}
     try:
         validate_topic_configs(configs)
     except ConfigError as error:
         raise KafkaError(Code.INVALID_CONFIG, str(error)) from error
-    return configs
+    return {name: value for name, value in configs.items() if value is not None}
 
 
-def _requested_count(broker: Broker, asked: Any) -> int:
+def _requested_count(broker: Broker, asked: CreatableTopic) -> int:
     """How many partitions a topic would have, whether valid or not."""
     if asked.assignments:
         return len(asked.assignments)
@@ -177,7 +191,7 @@ def _requested_count(broker: Broker, asked: Any) -> int:
     return count
 
 
-def _checked_partition_count(broker: Broker, asked: Any) -> int:
+def _checked_partition_count(broker: Broker, asked: CreatableTopic) -> int:
     if asked.assignments:
         if asked.num_partitions != UNSET or asked.replication_factor != UNSET:
             raise KafkaError(
@@ -197,7 +211,7 @@ def _checked_partition_count(broker: Broker, asked: Any) -> int:
     return _requested_count(broker, asked)
 
 
-def _check_assignments(broker: Broker, assignments: Sequence[Any]) -> None:
+def _check_assignments(broker: Broker, assignments: Sequence[CreatableReplicaAssignment]) -> None:
     indexes = sorted(assignment.partition_index for assignment in assignments)
     for assignment in assignments:
         _check_replicas(broker, assignment.partition_index, assignment.broker_ids)
@@ -219,7 +233,7 @@ def _check_replicas(broker: Broker, index: int, broker_ids: Sequence[int]) -> No
 # --- DeleteTopics -------------------------------------------------------------------------------------------------------------------------
 
 
-def on_delete_topics(broker: Broker, request: Any, context: Context) -> Any:
+def on_delete_topics(broker: Broker, request: DeleteTopicsRequest, context: Context) -> Answer:
     """Remove topics, named by name or (version 6 on) by id.
 
     Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; TOPIC_DELETION_DISABLED where delete.topic.enable is false; INVALID_REQUEST for
@@ -228,17 +242,16 @@ def on_delete_topics(broker: Broker, request: Any, context: Context) -> Any:
     return broker.answer_in_slices(context, _delete_topics(broker, request, context))
 
 
-def _delete_topics(broker: Broker, request: Any, context: Context) -> Slices:
+def _delete_topics(broker: Broker, request: DeleteTopicsRequest, context: Context) -> Slices:
     now_ms = yield
-    response_class = messages.message_class("admin", "DeleteTopicsResponse")
     if context.api_version >= BY_ID_SINCE:
-        wanted = [(state.name, state.topic_id or NO_ID) for state in request.topics]
+        wanted: list[tuple[str | None, uuid.UUID]] = [(state.name, state.topic_id or NO_ID) for state in request.topics]
     else:
         wanted = [(name, NO_ID) for name in request.topic_names]
     keys = [_existing_id(broker, name, topic_id) or (name, topic_id) for name, topic_id in wanted]
     counts = _counts(keys)
     rows = []
-    answered: set[Any] = set()
+    answered: set[Hashable] = set()
     gone: list[str] = []
     for key, (name, topic_id) in zip(keys, wanted, strict=True):
         code, message = Code.NONE, None
@@ -257,10 +270,10 @@ def _delete_topics(broker: Broker, request: Any, context: Context) -> Slices:
             gone.append(name)
         except KafkaError as error:
             code, message = error.code, error.message
-        rows.append(response_class.DeletableTopicResult(name=name, topic_id=topic_id, error_code=int(code), error_message=message))
+        rows.append(DeletableTopicResult(name, topic_id, code, message))
     if gone:
         yield from broker.delete_topics(gone, now_ms)
-    return response_class(throttle_time_ms=0, responses=rows)
+    return DeleteTopicsResponse(responses=rows)
 
 
 def _existing_id(broker: Broker, name: str | None, topic_id: uuid.UUID) -> uuid.UUID | None:
@@ -298,7 +311,7 @@ def _refuse_internal(name: str, what: str) -> None:
 # --- CreatePartitions ---------------------------------------------------------------------------------------------------------------------
 
 
-def on_create_partitions(broker: Broker, request: Any, context: Context) -> Any:
+def on_create_partitions(broker: Broker, request: CreatePartitionsRequest, context: Context) -> Answer:
     """Let topics grow, or only say whether they could.
 
     Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS (no growth), INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST for a topic named twice,
@@ -307,9 +320,8 @@ def on_create_partitions(broker: Broker, request: Any, context: Context) -> Any:
     return broker.answer_in_slices(context, _create_partitions(broker, request))
 
 
-def _create_partitions(broker: Broker, request: Any) -> Slices:
+def _create_partitions(broker: Broker, request: CreatePartitionsRequest) -> Slices:
     now_ms = yield
-    response_class = messages.message_class("admin", "CreatePartitionsResponse")
     counts = _counts(asked.name for asked in request.topics)
     total = sum(_added_count(broker, asked) for asked in request.topics)
     wanted: dict[str, int] = {}
@@ -324,19 +336,19 @@ def _create_partitions(broker: Broker, request: Any) -> Slices:
                 wanted[asked.name] = asked.count
         except KafkaError as error:
             code, message = error.code, error.message
-        rows.append(response_class.CreatePartitionsTopicResult(name=asked.name, error_code=int(code), error_message=message))
+        rows.append(CreatePartitionsTopicResult(asked.name, code, message))
     if wanted:
         yield from broker.add_partitions(wanted, now_ms)
-    return response_class(throttle_time_ms=0, results=rows)
+    return CreatePartitionsResponse(results=rows)
 
 
-def _added_count(broker: Broker, asked: Any) -> int:
+def _added_count(broker: Broker, asked: CreatePartitionsTopic) -> int:
     """How many partitions a topic would get, whether valid or not."""
     topic = broker.metadata.topic(asked.name)
     return 0 if topic is None else max(0, asked.count - topic.partition_count)
 
 
-def _check_growth(broker: Broker, asked: Any, total: int) -> None:
+def _check_growth(broker: Broker, asked: CreatePartitionsTopic, total: int) -> None:
     topic = broker.metadata.topic(asked.name)
     if topic is None:
         raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{asked.name}'.")
@@ -362,8 +374,8 @@ def _check_growth(broker: Broker, asked: Any, total: int) -> None:
             _check_replicas(broker, index, assignment.broker_ids)
 
 
-def _counts(keys: Any) -> dict[Any, int]:
-    counts: dict[Any, int] = {}
+def _counts(keys: Iterable[Key]) -> dict[Key, int]:
+    counts: dict[Key, int] = {}
     for key in keys:
         counts[key] = counts.get(key, 0) + 1
     return counts

@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from barnabas.broker.outbox import PARKED, Context
-from barnabas.broker.shard_host import OFFSETS_TOPIC
-from barnabas.coordinator.shard import RequestContext, partition_for
+from barnabas.broker.outbox import PARKED, Context, Parked
+from barnabas.broker.shard_host import OFFSETS_TOPIC, coordinator_context
+from barnabas.coordinator.shard import partition_for
 from barnabas.coordinator.txn_state import MAX_PRODUCER_EPOCH
-from barnabas.protocol import messages
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from barnabas.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
+    from barnabas.storage.log import ActiveProducer
 
 
-def _shard_context(context: Context) -> RequestContext:
-    return RequestContext(context.ticket, context.api_version, context.client_id, context.client_host)
-
-
-def on_end_txn(broker: Broker, request: Any, context: Context) -> Any:
+def on_end_txn(broker: Broker, request: EndTxnRequest, context: Context) -> Parked:
     """Commit or abort. A commit is answered when its decision is durable, and all markers are written before anything else is heard.
 
     Errors: those of `TxnShard.on_end_txn`. A connection that the producer has given up since is closed.
@@ -27,11 +45,11 @@ def on_end_txn(broker: Broker, request: Any, context: Context) -> Any:
     producer = (request.producer_id, request.producer_epoch)
     broker.host.check_connection(request.transactional_id, producer, context.connection_id, adds=False)
     broker.park(context)
-    broker.host.end_transaction(request, _shard_context(context), context.connection_id, context.now_ms)
+    broker.host.end_transaction(request, coordinator_context(context), context.connection_id, context.now_ms)
     return PARKED
 
 
-def on_txn_offset_commit(broker: Broker, request: Any, context: Context) -> Any:
+def on_txn_offset_commit(broker: Broker, request: TxnOffsetCommitRequest, context: Context) -> TxnOffsetCommitResponse | Parked:
     """Offsets that wait for the transaction's marker (KIP-98; fenced by the group, KIP-447).
 
     The first of a transaction is checked against the transaction coordinator, as a first batch is (KIP-890). After it an epoch to come is
@@ -53,48 +71,38 @@ def on_txn_offset_commit(broker: Broker, request: Any, context: Context) -> Any:
     if code is not Code.NONE:
         return _offset_commit_refused(request, code)
     broker.park(context)
-    broker.host.run_groups(broker.groups.on_txn_offset_commit(request, _shard_context(context), context.now_ms), context.now_ms)
+    broker.host.run_groups(broker.groups.on_txn_offset_commit(request, coordinator_context(context), context.now_ms), context.now_ms)
     return PARKED
 
 
-def _offset_commit_refused(request: Any, code: Code) -> Any:
-    response_class = messages.message_class("producer", "TxnOffsetCommitResponse")
-    topic_class = response_class.TxnOffsetCommitResponseTopic
-    partition_class = topic_class.TxnOffsetCommitResponsePartition
+def _offset_commit_refused(request: TxnOffsetCommitRequest, code: Code) -> TxnOffsetCommitResponse:
     topics = [
-        topic_class(
-            name=topic.name,
-            partitions=[partition_class(partition_index=p.partition_index, error_code=int(code)) for p in topic.partitions],
-        )
+        TxnOffsetCommitResponseTopic(topic.name, [TxnOffsetCommitResponsePartition(p.partition_index, code) for p in topic.partitions])
         for topic in request.topics
     ]
-    return response_class(throttle_time_ms=0, topics=topics)
+    return TxnOffsetCommitResponse(topics=topics)
 
 
-def on_write_txn_markers(broker: Broker, request: Any, context: Context) -> Any:
+def on_write_txn_markers(broker: Broker, request: WriteTxnMarkersRequest, context: Context) -> WriteTxnMarkersResponse:
     """Markers written by an operator (KIP-664): what ends a transaction that its coordinator does not know.
 
     Errors, per partition: UNKNOWN_TOPIC_OR_PARTITION; TRANSACTION_COORDINATOR_FENCED; UNKNOWN_SERVER_ERROR for a negative producer
     id or epoch, as Kafka has it; INVALID_PRODUCER_EPOCH.
     """
-    response_class = messages.message_class("producer", "WriteTxnMarkersResponse")
-    marker_class = response_class.WritableTxnMarkerResult
-    topic_class = marker_class.WritableTxnMarkerTopicResult
-    partition_class = topic_class.WritableTxnMarkerPartitionResult
     markers = []
     for marker in request.markers:
         topics = []
         for topic in marker.topics:
             rows = [
-                partition_class(partition_index=index, error_code=int(_write_marker(broker, marker, topic.name, index, context.now_ms)))
+                WritableTxnMarkerPartitionResult(index, _write_marker(broker, marker, topic.name, index, context.now_ms))
                 for index in topic.partition_indexes
             ]
-            topics.append(topic_class(name=topic.name, partitions=rows))
-        markers.append(marker_class(producer_id=marker.producer_id, topics=topics))
-    return response_class(markers=markers)
+            topics.append(WritableTxnMarkerTopicResult(topic.name, rows))
+        markers.append(WritableTxnMarkerResult(marker.producer_id, topics))
+    return WriteTxnMarkersResponse(markers)
 
 
-def _write_marker(broker: Broker, marker: Any, name: str, index: int, now_ms: int) -> Code:
+def _write_marker(broker: Broker, marker: WritableTxnMarker, name: str, index: int, now_ms: int) -> Code:
     if marker.producer_epoch < 0 or marker.producer_id < 0:
         return Code.UNKNOWN_SERVER_ERROR
     log = broker.partition(name, index)
@@ -117,30 +125,26 @@ def _write_marker(broker: Broker, marker: Any, name: str, index: int, now_ms: in
     return Code.NONE
 
 
-def on_describe_producers(broker: Broker, request: Any, context: Context) -> Any:
+def on_describe_producers(broker: Broker, request: DescribeProducersRequest, context: Context) -> DescribeProducersResponse:
     """The producers that a partition remembers (KIP-664). UNKNOWN_TOPIC_OR_PARTITION."""
-    response_class = messages.message_class("admin", "DescribeProducersResponse")
-    topic_class = response_class.TopicResponse
-    partition_class = topic_class.PartitionResponse
     topics = []
     for topic in request.topics:
         rows = []
         for index in topic.partition_indexes:
             log = broker.partition(topic.name, index)
             code = broker.missing_code(topic.name, index) if log is None else Code.NONE
-            producers = [] if log is None else [partition_class.ProducerState(**vars_of(p)) for p in log.active_producers()]
-            rows.append(partition_class(partition_index=index, error_code=int(code), error_message=None, active_producers=producers))
-        topics.append(topic_class(name=topic.name, partitions=rows))
-    return response_class(throttle_time_ms=0, topics=topics)
+            producers = [] if log is None else [_producer_state(producer) for producer in log.active_producers()]
+            rows.append(PartitionResponse(index, code, active_producers=producers))
+        topics.append(TopicResponse(topic.name, rows))
+    return DescribeProducersResponse(topics=topics)
 
 
-def vars_of(producer: Any) -> dict[str, int]:
-    """A `storage.log.ActiveProducer` as the response's fields."""
-    return {
-        "producer_id": producer.producer_id,
-        "producer_epoch": producer.producer_epoch,
-        "last_sequence": producer.last_sequence,
-        "last_timestamp": producer.last_timestamp,
-        "coordinator_epoch": producer.coordinator_epoch,
-        "current_txn_start_offset": producer.current_txn_start_offset,
-    }
+def _producer_state(producer: ActiveProducer) -> ProducerState:
+    return ProducerState(
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        last_sequence=producer.last_sequence,
+        last_timestamp=producer.last_timestamp,
+        coordinator_epoch=producer.coordinator_epoch,
+        current_txn_start_offset=producer.current_txn_start_offset,
+    )

@@ -29,10 +29,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make protocol", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a module is not as the schemas have it")
     only_check = parser.parse_args(arguments).check
+    first_versions = {api.name: api.min_version for api in APIS}
     modules = {f"{module_name(name)}.py": name for name in sorted([api.name for api in APIS] + list(ALSO))}
     differing = [path.name for path in TARGET.glob("*.py") if path.name not in modules and path.name not in WRITTEN_BY_HAND]
     for file_name, api_name in modules.items():
-        text = formatted(module_text(api_name, structs_of(api_name)))
+        text = formatted(module_text(api_name, structs_of(api_name, first_versions.get(api_name))))
         path = TARGET / file_name
         if path.exists() and path.read_text() == text:
             continue

@@ -13,6 +13,7 @@ _BYTES = {"b": 1, "h": 2, "H": 2, "i": 4, "q": 8, "d": 8, "?": 1}
 _CONSTANTS = {"b": "INT8", "h": "INT16", "H": "UINT16", "i": "INT32", "q": "INT64", "d": "FLOAT64", "?": "BOOL"}
 _PYTHON = {"bool": "bool", "float64": "float", "string": "str", "bytes": "bytes", "records": "Buffer", "uuid": "uuid.UUID"}
 NEVER = "False"
+NO_VERSION = 1 << 15
 _INDENT = " " * 8
 _COLUMNS = 100
 
@@ -65,11 +66,13 @@ def _class(struct: Struct, constants: dict[str, str]) -> str:
     lines = [f"class {struct.name}(Message):", *_docstring(struct), ""]
     slots = ", ".join(f'"{one.name}"' for one in fields)
     lines.append(f"    __slots__ = ({slots}{',' if len(fields) == 1 else ''})")
+    flexible = struct.flexible.within(struct.valid)
     if struct.api_key is not None:
         lines += [
             f"    API_KEY: ClassVar[int] = {struct.api_key}",
             f"    FIRST_VERSION: ClassVar[int] = {struct.valid.first}",
             f"    LAST_VERSION: ClassVar[int] = {struct.valid.last}",
+            f"    FLEXIBLE_FROM: ClassVar[int] = {flexible.first if flexible else NO_VERSION}",
         ]
     lines += ["", *_init(struct), "", *_read(struct, constants), "", *_write(struct, constants)]
     return "\n".join(lines)

@@ -86,24 +86,28 @@ def load(name: str) -> dict[str, Any]:
     return schema
 
 
-def structs_of(api_name: str) -> list[Struct]:
+def structs_of(api_name: str, first_version: int | None = None) -> list[Struct]:
     """The classes of an API's request and response: parts before what they are part of.
 
+    first_version: the first that is spoken, where the schemas of Apache Kafka 4 leave out a version
+    of 3.9. They still say what stands in it.
     Two parts of one name that are not the same get the name of their message before their own.
     """
     found: dict[str, tuple[Any, Struct]] = {}
     for message in (f"{api_name}Request", f"{api_name}Response"):
         schema = load(message)
-        _Collector(schema, message, found).collect()
+        _Collector(schema, message, found, first_version).collect()
     return [struct for _, struct in found.values()]
 
 
 class _Collector:
     """The structs of one message, into the table of all that its module has."""
 
-    def __init__(self, schema: dict[str, Any], message: str, found: dict[str, tuple[Any, Struct]]) -> None:
+    def __init__(self, schema: dict[str, Any], message: str, found: dict[str, tuple[Any, Struct]], first_version: int | None) -> None:
         self._schema, self._message, self._found = schema, message, found
         self._valid = Versions.parse(schema["validVersions"])
+        if first_version is not None:
+            self._valid = Versions(min(self._valid.first, first_version), self._valid.last)
         self._flexible = Versions.parse(schema["flexibleVersions"])
         self._common = {part["name"]: part for part in schema.get("commonStructs", ())}
 

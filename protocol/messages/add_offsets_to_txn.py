@@ -28,6 +28,7 @@ class AddOffsetsToTxnRequest(Message):
     API_KEY: ClassVar[int] = 25
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 4
+    FLEXIBLE_FROM: ClassVar[int] = 3
 
     def __init__(self, transactional_id: str = "", producer_id: int = 0, producer_epoch: int = 0, group_id: str = "") -> None:
         self.transactional_id = transactional_id
@@ -67,6 +68,7 @@ class AddOffsetsToTxnResponse(Message):
     API_KEY: ClassVar[int] = 25
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 4
+    FLEXIBLE_FROM: ClassVar[int] = 3
 
     def __init__(self, throttle_time_ms: int = 0, error_code: int = 0) -> None:
         self.throttle_time_ms = throttle_time_ms

@@ -145,6 +145,7 @@ class AddPartitionsToTxnRequest(Message):
     API_KEY: ClassVar[int] = 24
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 5
+    FLEXIBLE_FROM: ClassVar[int] = 3
 
     def __init__(
         self,
@@ -314,6 +315,7 @@ class AddPartitionsToTxnResponse(Message):
     API_KEY: ClassVar[int] = 24
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 5
+    FLEXIBLE_FROM: ClassVar[int] = 3
 
     def __init__(
         self,

@@ -102,6 +102,7 @@ class AlterConfigsRequest(Message):
     API_KEY: ClassVar[int] = 33
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 2
+    FLEXIBLE_FROM: ClassVar[int] = 2
 
     def __init__(self, resources: list[AlterConfigsResource] | None = None, validate_only: bool = False) -> None:
         self.resources: list[AlterConfigsResource] = [] if resources is None else resources
@@ -177,6 +178,7 @@ class AlterConfigsResponse(Message):
     API_KEY: ClassVar[int] = 33
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 2
+    FLEXIBLE_FROM: ClassVar[int] = 2
 
     def __init__(self, throttle_time_ms: int = 0, responses: list[AlterConfigsResourceResponse] | None = None) -> None:
         self.throttle_time_ms = throttle_time_ms

@@ -96,6 +96,7 @@ class AlterPartitionReassignmentsRequest(Message):
     API_KEY: ClassVar[int] = 45
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 1
+    FLEXIBLE_FROM: ClassVar[int] = 0
 
     def __init__(
         self, timeout_ms: int = 60000, allow_replication_factor_change: bool = True, topics: list[ReassignableTopic] | None = None
@@ -197,6 +198,7 @@ class AlterPartitionReassignmentsResponse(Message):
     API_KEY: ClassVar[int] = 45
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 1
+    FLEXIBLE_FROM: ClassVar[int] = 0
 
     def __init__(
         self,

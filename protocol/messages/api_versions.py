@@ -38,6 +38,7 @@ class ApiVersionsRequest(Message):
     API_KEY: ClassVar[int] = 18
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 4
+    FLEXIBLE_FROM: ClassVar[int] = 3
 
     def __init__(self, client_software_name: str = "", client_software_version: str = "") -> None:
         self.client_software_name = client_software_name
@@ -217,6 +218,7 @@ class ApiVersionsResponse(Message):
     API_KEY: ClassVar[int] = 18
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 4
+    FLEXIBLE_FROM: ClassVar[int] = 3
 
     def __init__(
         self,

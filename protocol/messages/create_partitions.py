@@ -103,6 +103,7 @@ class CreatePartitionsRequest(Message):
     API_KEY: ClassVar[int] = 37
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 3
+    FLEXIBLE_FROM: ClassVar[int] = 2
 
     def __init__(self, topics: list[CreatePartitionsTopic] | None = None, timeout_ms: int = 0, validate_only: bool = False) -> None:
         self.topics: list[CreatePartitionsTopic] = [] if topics is None else topics
@@ -174,6 +175,7 @@ class CreatePartitionsResponse(Message):
     API_KEY: ClassVar[int] = 37
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 3
+    FLEXIBLE_FROM: ClassVar[int] = 2
 
     def __init__(self, throttle_time_ms: int = 0, results: list[CreatePartitionsTopicResult] | None = None) -> None:
         self.throttle_time_ms = throttle_time_ms

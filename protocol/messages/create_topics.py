@@ -163,6 +163,7 @@ class CreateTopicsRequest(Message):
     API_KEY: ClassVar[int] = 19
     FIRST_VERSION: ClassVar[int] = 2
     LAST_VERSION: ClassVar[int] = 7
+    FLEXIBLE_FROM: ClassVar[int] = 5
 
     def __init__(self, topics: list[CreatableTopic] | None = None, timeout_ms: int = 60000, validate_only: bool = False) -> None:
         self.topics: list[CreatableTopic] = [] if topics is None else topics
@@ -341,6 +342,7 @@ class CreateTopicsResponse(Message):
     API_KEY: ClassVar[int] = 19
     FIRST_VERSION: ClassVar[int] = 2
     LAST_VERSION: ClassVar[int] = 7
+    FLEXIBLE_FROM: ClassVar[int] = 5
 
     def __init__(self, throttle_time_ms: int = 0, topics: list[CreatableTopicResult] | None = None) -> None:
         self.throttle_time_ms = throttle_time_ms

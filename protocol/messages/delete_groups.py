@@ -34,6 +34,7 @@ class DeleteGroupsRequest(Message):
     API_KEY: ClassVar[int] = 42
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 2
+    FLEXIBLE_FROM: ClassVar[int] = 2
 
     def __init__(self, groups_names: list[str] | None = None) -> None:
         self.groups_names: list[str] = [] if groups_names is None else groups_names
@@ -96,6 +97,7 @@ class DeleteGroupsResponse(Message):
     API_KEY: ClassVar[int] = 42
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 2
+    FLEXIBLE_FROM: ClassVar[int] = 2
 
     def __init__(self, throttle_time_ms: int = 0, results: list[DeletableGroupResult] | None = None) -> None:
         self.throttle_time_ms = throttle_time_ms

@@ -87,6 +87,7 @@ class DeleteRecordsRequest(Message):
     API_KEY: ClassVar[int] = 21
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 2
+    FLEXIBLE_FROM: ClassVar[int] = 2
 
     def __init__(self, topics: list[DeleteRecordsTopic] | None = None, timeout_ms: int = 0) -> None:
         self.topics: list[DeleteRecordsTopic] = [] if topics is None else topics
@@ -183,6 +184,7 @@ class DeleteRecordsResponse(Message):
     API_KEY: ClassVar[int] = 21
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 2
+    FLEXIBLE_FROM: ClassVar[int] = 2
 
     def __init__(self, throttle_time_ms: int = 0, topics: list[DeleteRecordsTopicResult] | None = None) -> None:
         self.throttle_time_ms = throttle_time_ms

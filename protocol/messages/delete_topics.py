@@ -79,6 +79,7 @@ class DeleteTopicsRequest(Message):
     API_KEY: ClassVar[int] = 20
     FIRST_VERSION: ClassVar[int] = 1
     LAST_VERSION: ClassVar[int] = 6
+    FLEXIBLE_FROM: ClassVar[int] = 4
 
     def __init__(self, topics: list[DeleteTopicState] | None = None, topic_names: list[str] | None = None, timeout_ms: int = 0) -> None:
         self.topics: list[DeleteTopicState] = [] if topics is None else topics
@@ -176,6 +177,7 @@ class DeleteTopicsResponse(Message):
     API_KEY: ClassVar[int] = 20
     FIRST_VERSION: ClassVar[int] = 1
     LAST_VERSION: ClassVar[int] = 6
+    FLEXIBLE_FROM: ClassVar[int] = 4
 
     def __init__(self, throttle_time_ms: int = 0, responses: list[DeletableTopicResult] | None = None) -> None:
         self.throttle_time_ms = throttle_time_ms

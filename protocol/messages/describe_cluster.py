@@ -39,6 +39,7 @@ class DescribeClusterRequest(Message):
     API_KEY: ClassVar[int] = 60
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 2
+    FLEXIBLE_FROM: ClassVar[int] = 0
 
     def __init__(
         self, include_cluster_authorized_operations: bool = False, endpoint_type: int = 1, include_fenced_brokers: bool = False
@@ -152,6 +153,7 @@ class DescribeClusterResponse(Message):
     API_KEY: ClassVar[int] = 60
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 2
+    FLEXIBLE_FROM: ClassVar[int] = 0
 
     def __init__(
         self,

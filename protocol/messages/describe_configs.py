@@ -1,4 +1,4 @@
-"""DescribeConfigs, API key 32: versions 1 to 4, flexible from 4.
+"""DescribeConfigs, API key 32: versions 0 to 4, flexible from 4.
 
 Made by `make protocol` from Apache Kafka's schemas, as kafka-python ships them; not to be edited.
 """
@@ -24,7 +24,6 @@ from barnabas.protocol.primitives import (
 )
 
 _BOOL = struct.Struct(">?")
-_BOOL_INT8_BOOL = struct.Struct(">?b?")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT8 = struct.Struct(">b")
@@ -69,15 +68,16 @@ class DescribeConfigsRequest(Message):
     """The request.
 
     resources: The resources whose configurations we want to describe.
-    include_synonyms: True if we should include all synonyms.
+    include_synonyms (from version 1): True if we should include all synonyms.
     include_documentation (from version 3): True if we should include configuration
         documentation.
     """
 
     __slots__ = ("include_documentation", "include_synonyms", "resources")
     API_KEY: ClassVar[int] = 32
-    FIRST_VERSION: ClassVar[int] = 1
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 4
+    FLEXIBLE_FROM: ClassVar[int] = 4
 
     def __init__(
         self, resources: list[DescribeConfigsResource] | None = None, include_synonyms: bool = False, include_documentation: bool = False
@@ -90,8 +90,10 @@ class DescribeConfigsRequest(Message):
     def read(cls, data: Buffer, at: int, version: int) -> tuple[DescribeConfigsRequest, int]:
         compact = version >= 4
         resources, at = read_structs(data, at, compact, DescribeConfigsResource.read, version)
-        (include_synonyms,) = _BOOL.unpack_from(data, at)
-        at += 1
+        include_synonyms = False
+        if version >= 1:
+            (include_synonyms,) = _BOOL.unpack_from(data, at)
+            at += 1
         include_documentation = False
         if version >= 3:
             (include_documentation,) = _BOOL.unpack_from(data, at)
@@ -103,7 +105,10 @@ class DescribeConfigsRequest(Message):
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 4
         write_structs(out, self.resources, compact, version)
-        out += _BOOL.pack(self.include_synonyms)
+        if version >= 1:
+            out += _BOOL.pack(self.include_synonyms)
+        elif self.include_synonyms:
+            refuse_value("include_synonyms", version)
         if version >= 3:
             out += _BOOL.pack(self.include_documentation)
         elif self.include_documentation:
@@ -115,9 +120,9 @@ class DescribeConfigsRequest(Message):
 class DescribeConfigsSynonym(Message):
     """The synonyms for this configuration key.
 
-    name: The synonym name.
-    value: The synonym value.
-    source: The synonym source.
+    name (from version 1): The synonym name.
+    value (from version 1): The synonym value.
+    source (from version 1): The synonym source.
     """
 
     __slots__ = ("name", "source", "value")
@@ -130,19 +135,30 @@ class DescribeConfigsSynonym(Message):
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[DescribeConfigsSynonym, int]:
         compact = version >= 4
-        name, at = read_string(data, at, compact)
-        value, at = read_nullable_string(data, at, compact)
-        (source,) = _INT8.unpack_from(data, at)
-        at += 1
+        name = ""
+        value: str | None = ""
+        source = 0
+        if version >= 1:
+            name, at = read_string(data, at, compact)
+            value, at = read_nullable_string(data, at, compact)
+            (source,) = _INT8.unpack_from(data, at)
+            at += 1
         if compact:
             at = skip_tags(data, at)
         return cls(name, value, source), at
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 4
-        write_string(out, self.name, compact)
-        write_nullable_string(out, self.value, compact)
-        out += _INT8.pack(self.source)
+        if version >= 1:
+            write_string(out, self.name, compact)
+            write_nullable_string(out, self.value, compact)
+            out += _INT8.pack(self.source)
+        elif self.name != "":
+            refuse_value("name", version)
+        elif self.value != "":
+            refuse_value("value", version)
+        elif self.source != 0:
+            refuse_value("source", version)
         if compact:
             out.append(0)
 
@@ -153,15 +169,16 @@ class DescribeConfigsResourceResult(Message):
     name: The configuration name.
     value: The configuration value.
     read_only: True if the configuration is read-only.
-    config_source: The configuration source.
+    config_source (from version 1): The configuration source.
+    is_default (version 0): True if the configuration is not set.
     is_sensitive: True if this configuration is sensitive.
-    synonyms: The synonyms for this configuration key.
+    synonyms (from version 1): The synonyms for this configuration key.
     config_type (from version 3): The configuration data type. Type can be one of the following
         values - BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD.
     documentation (from version 3): The configuration documentation.
     """
 
-    __slots__ = ("config_source", "config_type", "documentation", "is_sensitive", "name", "read_only", "synonyms", "value")
+    __slots__ = ("config_source", "config_type", "documentation", "is_default", "is_sensitive", "name", "read_only", "synonyms", "value")
 
     def __init__(
         self,
@@ -169,6 +186,7 @@ class DescribeConfigsResourceResult(Message):
         value: str | None = "",
         read_only: bool = False,
         config_source: int = -1,
+        is_default: bool = False,
         is_sensitive: bool = False,
         synonyms: list[DescribeConfigsSynonym] | None = None,
         config_type: int = 0,
@@ -178,6 +196,7 @@ class DescribeConfigsResourceResult(Message):
         self.value = value
         self.read_only = read_only
         self.config_source = config_source
+        self.is_default = is_default
         self.is_sensitive = is_sensitive
         self.synonyms: list[DescribeConfigsSynonym] = [] if synonyms is None else synonyms
         self.config_type = config_type
@@ -188,9 +207,21 @@ class DescribeConfigsResourceResult(Message):
         compact = version >= 4
         name, at = read_string(data, at, compact)
         value, at = read_nullable_string(data, at, compact)
-        read_only, config_source, is_sensitive = _BOOL_INT8_BOOL.unpack_from(data, at)
-        at += 3
-        synonyms, at = read_structs(data, at, compact, DescribeConfigsSynonym.read, version)
+        (read_only,) = _BOOL.unpack_from(data, at)
+        at += 1
+        config_source = -1
+        if version >= 1:
+            (config_source,) = _INT8.unpack_from(data, at)
+            at += 1
+        is_default = False
+        if version <= 0:
+            (is_default,) = _BOOL.unpack_from(data, at)
+            at += 1
+        (is_sensitive,) = _BOOL.unpack_from(data, at)
+        at += 1
+        synonyms: list[DescribeConfigsSynonym] = []
+        if version >= 1:
+            synonyms, at = read_structs(data, at, compact, DescribeConfigsSynonym.read, version)
         config_type = 0
         documentation: str | None = ""
         if version >= 3:
@@ -199,14 +230,22 @@ class DescribeConfigsResourceResult(Message):
             documentation, at = read_nullable_string(data, at, compact)
         if compact:
             at = skip_tags(data, at)
-        return cls(name, value, read_only, config_source, is_sensitive, synonyms, config_type, documentation), at
+        return cls(name, value, read_only, config_source, is_default, is_sensitive, synonyms, config_type, documentation), at
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 4
         write_string(out, self.name, compact)
         write_nullable_string(out, self.value, compact)
-        out += _BOOL_INT8_BOOL.pack(self.read_only, self.config_source, self.is_sensitive)
-        write_structs(out, self.synonyms, compact, version)
+        out += _BOOL.pack(self.read_only)
+        if version >= 1:
+            out += _INT8.pack(self.config_source)
+        if version <= 0:
+            out += _BOOL.pack(self.is_default)
+        elif self.is_default:
+            refuse_value("is_default", version)
+        out += _BOOL.pack(self.is_sensitive)
+        if version >= 1:
+            write_structs(out, self.synonyms, compact, version)
         if version >= 3:
             out += _INT8.pack(self.config_type)
             write_nullable_string(out, self.documentation, compact)
@@ -277,8 +316,9 @@ class DescribeConfigsResponse(Message):
 
     __slots__ = ("results", "throttle_time_ms")
     API_KEY: ClassVar[int] = 32
-    FIRST_VERSION: ClassVar[int] = 1
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 4
+    FLEXIBLE_FROM: ClassVar[int] = 4
 
     def __init__(self, throttle_time_ms: int = 0, results: list[DescribeConfigsResult] | None = None) -> None:
         self.throttle_time_ms = throttle_time_ms

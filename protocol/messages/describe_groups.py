@@ -41,6 +41,7 @@ class DescribeGroupsRequest(Message):
     API_KEY: ClassVar[int] = 15
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 6
+    FLEXIBLE_FROM: ClassVar[int] = 5
 
     def __init__(self, groups: list[str] | None = None, include_authorized_operations: bool = False) -> None:
         self.groups: list[str] = [] if groups is None else groups
@@ -225,6 +226,7 @@ class DescribeGroupsResponse(Message):
     API_KEY: ClassVar[int] = 15
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 6
+    FLEXIBLE_FROM: ClassVar[int] = 5
 
     def __init__(self, throttle_time_ms: int = 0, groups: list[DescribedGroup] | None = None) -> None:
         self.throttle_time_ms = throttle_time_ms

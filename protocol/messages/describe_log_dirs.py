@@ -69,6 +69,7 @@ class DescribeLogDirsRequest(Message):
     API_KEY: ClassVar[int] = 35
     FIRST_VERSION: ClassVar[int] = 1
     LAST_VERSION: ClassVar[int] = 5
+    FLEXIBLE_FROM: ClassVar[int] = 2
 
     def __init__(self, topics: list[DescribableLogDirTopic] | None = NOTHING) -> None:
         self.topics: list[DescribableLogDirTopic] | None = [] if topics is NOTHING else topics
@@ -230,6 +231,7 @@ class DescribeLogDirsResponse(Message):
     API_KEY: ClassVar[int] = 35
     FIRST_VERSION: ClassVar[int] = 1
     LAST_VERSION: ClassVar[int] = 5
+    FLEXIBLE_FROM: ClassVar[int] = 2
 
     def __init__(self, throttle_time_ms: int = 0, error_code: int = 0, results: list[DescribeLogDirsResult] | None = None) -> None:
         self.throttle_time_ms = throttle_time_ms

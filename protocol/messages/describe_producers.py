@@ -63,6 +63,7 @@ class DescribeProducersRequest(Message):
     API_KEY: ClassVar[int] = 61
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
 
     def __init__(self, topics: list[TopicRequest] | None = None) -> None:
         self.topics: list[TopicRequest] = [] if topics is None else topics
@@ -206,6 +207,7 @@ class DescribeProducersResponse(Message):
     API_KEY: ClassVar[int] = 61
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
 
     def __init__(self, throttle_time_ms: int = 0, topics: list[TopicResponse] | None = None) -> None:
         self.throttle_time_ms = throttle_time_ms

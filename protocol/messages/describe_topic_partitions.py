@@ -96,6 +96,7 @@ class DescribeTopicPartitionsRequest(Message):
     API_KEY: ClassVar[int] = 75
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
 
     def __init__(
         self, topics: list[TopicRequest] | None = None, response_partition_limit: int = 2000, cursor: Cursor | None = None
@@ -267,6 +268,7 @@ class DescribeTopicPartitionsResponse(Message):
     API_KEY: ClassVar[int] = 75
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
 
     def __init__(
         self, throttle_time_ms: int = 0, topics: list[DescribeTopicPartitionsResponseTopic] | None = None, next_cursor: Cursor | None = None

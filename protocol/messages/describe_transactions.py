@@ -38,6 +38,7 @@ class DescribeTransactionsRequest(Message):
     API_KEY: ClassVar[int] = 65
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
 
     def __init__(self, transactional_ids: list[str] | None = None) -> None:
         self.transactional_ids: list[str] = [] if transactional_ids is None else transactional_ids
@@ -170,6 +171,7 @@ class DescribeTransactionsResponse(Message):
     API_KEY: ClassVar[int] = 65
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
 
     def __init__(self, throttle_time_ms: int = 0, transaction_states: list[TransactionState] | None = None) -> None:
         self.throttle_time_ms = throttle_time_ms

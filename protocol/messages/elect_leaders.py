@@ -75,6 +75,7 @@ class ElectLeadersRequest(Message):
     API_KEY: ClassVar[int] = 43
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 2
+    FLEXIBLE_FROM: ClassVar[int] = 2
 
     def __init__(self, election_type: int = 0, topic_partitions: list[TopicPartitions] | None = NOTHING, timeout_ms: int = 60000) -> None:
         self.election_type = election_type
@@ -185,6 +186,7 @@ class ElectLeadersResponse(Message):
     API_KEY: ClassVar[int] = 43
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 2
+    FLEXIBLE_FROM: ClassVar[int] = 2
 
     def __init__(
         self, throttle_time_ms: int = 0, error_code: int = 0, replica_election_results: list[ReplicaElectionResult] | None = None

@@ -29,6 +29,7 @@ class EndTxnRequest(Message):
     API_KEY: ClassVar[int] = 26
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 5
+    FLEXIBLE_FROM: ClassVar[int] = 3
 
     def __init__(self, transactional_id: str = "", producer_id: int = 0, producer_epoch: int = 0, committed: bool = False) -> None:
         self.transactional_id = transactional_id
@@ -68,6 +69,7 @@ class EndTxnResponse(Message):
     API_KEY: ClassVar[int] = 26
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 5
+    FLEXIBLE_FROM: ClassVar[int] = 3
 
     def __init__(self, throttle_time_ms: int = 0, error_code: int = 0, producer_id: int = -1, producer_epoch: int = -1) -> None:
         self.throttle_time_ms = throttle_time_ms

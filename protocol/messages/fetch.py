@@ -322,6 +322,7 @@ class FetchRequest(Message):
     API_KEY: ClassVar[int] = 1
     FIRST_VERSION: ClassVar[int] = 4
     LAST_VERSION: ClassVar[int] = 18
+    FLEXIBLE_FROM: ClassVar[int] = 12
 
     def __init__(
         self,
@@ -805,6 +806,7 @@ class FetchResponse(Message):
     API_KEY: ClassVar[int] = 1
     FIRST_VERSION: ClassVar[int] = 4
     LAST_VERSION: ClassVar[int] = 18
+    FLEXIBLE_FROM: ClassVar[int] = 12
 
     def __init__(
         self,

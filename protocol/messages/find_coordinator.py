@@ -41,6 +41,7 @@ class FindCoordinatorRequest(Message):
     API_KEY: ClassVar[int] = 10
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 6
+    FLEXIBLE_FROM: ClassVar[int] = 3
 
     def __init__(self, key: str = "", key_type: int = 0, coordinator_keys: list[str] | None = None) -> None:
         self.key = key
@@ -165,6 +166,7 @@ class FindCoordinatorResponse(Message):
     API_KEY: ClassVar[int] = 10
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 6
+    FLEXIBLE_FROM: ClassVar[int] = 3
 
     def __init__(
         self,

@@ -37,6 +37,7 @@ class HeartbeatRequest(Message):
     API_KEY: ClassVar[int] = 12
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 4
+    FLEXIBLE_FROM: ClassVar[int] = 4
 
     def __init__(self, group_id: str = "", generation_id: int = 0, member_id: str = "", group_instance_id: str | None = None) -> None:
         self.group_id = group_id
@@ -83,6 +84,7 @@ class HeartbeatResponse(Message):
     API_KEY: ClassVar[int] = 12
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 4
+    FLEXIBLE_FROM: ClassVar[int] = 4
 
     def __init__(self, throttle_time_ms: int = 0, error_code: int = 0) -> None:
         self.throttle_time_ms = throttle_time_ms

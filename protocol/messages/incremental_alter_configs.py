@@ -107,6 +107,7 @@ class IncrementalAlterConfigsRequest(Message):
     API_KEY: ClassVar[int] = 44
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 1
+    FLEXIBLE_FROM: ClassVar[int] = 1
 
     def __init__(self, resources: list[AlterConfigsResource] | None = None, validate_only: bool = False) -> None:
         self.resources: list[AlterConfigsResource] = [] if resources is None else resources
@@ -182,6 +183,7 @@ class IncrementalAlterConfigsResponse(Message):
     API_KEY: ClassVar[int] = 44
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 1
+    FLEXIBLE_FROM: ClassVar[int] = 1
 
     def __init__(self, throttle_time_ms: int = 0, responses: list[AlterConfigsResourceResponse] | None = None) -> None:
         self.throttle_time_ms = throttle_time_ms

@@ -38,6 +38,7 @@ class InitProducerIdRequest(Message):
     API_KEY: ClassVar[int] = 22
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 6
+    FLEXIBLE_FROM: ClassVar[int] = 2
 
     def __init__(
         self,
@@ -113,6 +114,7 @@ class InitProducerIdResponse(Message):
     API_KEY: ClassVar[int] = 22
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 6
+    FLEXIBLE_FROM: ClassVar[int] = 2
 
     def __init__(
         self,

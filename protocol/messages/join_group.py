@@ -89,6 +89,7 @@ class JoinGroupRequest(Message):
     API_KEY: ClassVar[int] = 11
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 9
+    FLEXIBLE_FROM: ClassVar[int] = 6
 
     def __init__(
         self,
@@ -219,6 +220,7 @@ class JoinGroupResponse(Message):
     API_KEY: ClassVar[int] = 11
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 9
+    FLEXIBLE_FROM: ClassVar[int] = 6
 
     def __init__(
         self,

@@ -82,6 +82,7 @@ class LeaveGroupRequest(Message):
     API_KEY: ClassVar[int] = 13
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 5
+    FLEXIBLE_FROM: ClassVar[int] = 4
 
     def __init__(self, group_id: str = "", member_id: str = "", members: list[MemberIdentity] | None = None) -> None:
         self.group_id = group_id
@@ -176,6 +177,7 @@ class LeaveGroupResponse(Message):
     API_KEY: ClassVar[int] = 13
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 5
+    FLEXIBLE_FROM: ClassVar[int] = 4
 
     def __init__(self, throttle_time_ms: int = 0, error_code: int = 0, members: list[MemberResponse] | None = None) -> None:
         self.throttle_time_ms = throttle_time_ms

@@ -36,6 +36,7 @@ class ListConfigResourcesRequest(Message):
     API_KEY: ClassVar[int] = 74
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 1
+    FLEXIBLE_FROM: ClassVar[int] = 0
 
     def __init__(self, resource_types: list[int] | None = None) -> None:
         self.resource_types: list[int] = [] if resource_types is None else resource_types
@@ -99,6 +100,7 @@ class ListConfigResourcesResponse(Message):
     API_KEY: ClassVar[int] = 74
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 1
+    FLEXIBLE_FROM: ClassVar[int] = 0
 
     def __init__(self, throttle_time_ms: int = 0, error_code: int = 0, config_resources: list[ConfigResource] | None = None) -> None:
         self.throttle_time_ms = throttle_time_ms

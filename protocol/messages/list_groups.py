@@ -38,6 +38,7 @@ class ListGroupsRequest(Message):
     API_KEY: ClassVar[int] = 16
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 5
+    FLEXIBLE_FROM: ClassVar[int] = 3
 
     def __init__(self, states_filter: list[str] | None = None, types_filter: list[str] | None = None) -> None:
         self.states_filter: list[str] = [] if states_filter is None else states_filter
@@ -127,6 +128,7 @@ class ListGroupsResponse(Message):
     API_KEY: ClassVar[int] = 16
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 5
+    FLEXIBLE_FROM: ClassVar[int] = 3
 
     def __init__(self, throttle_time_ms: int = 0, error_code: int = 0, groups: list[ListedGroup] | None = None) -> None:
         self.throttle_time_ms = throttle_time_ms

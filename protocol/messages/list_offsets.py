@@ -108,6 +108,7 @@ class ListOffsetsRequest(Message):
     API_KEY: ClassVar[int] = 2
     FIRST_VERSION: ClassVar[int] = 1
     LAST_VERSION: ClassVar[int] = 11
+    FLEXIBLE_FROM: ClassVar[int] = 6
 
     def __init__(
         self, replica_id: int = 0, isolation_level: int = 0, topics: list[ListOffsetsTopic] | None = None, timeout_ms: int = 0
@@ -236,6 +237,7 @@ class ListOffsetsResponse(Message):
     API_KEY: ClassVar[int] = 2
     FIRST_VERSION: ClassVar[int] = 1
     LAST_VERSION: ClassVar[int] = 11
+    FLEXIBLE_FROM: ClassVar[int] = 6
 
     def __init__(self, throttle_time_ms: int = 0, topics: list[ListOffsetsTopicResponse] | None = None) -> None:
         self.throttle_time_ms = throttle_time_ms

@@ -65,6 +65,7 @@ class ListPartitionReassignmentsRequest(Message):
     API_KEY: ClassVar[int] = 46
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
 
     def __init__(self, timeout_ms: int = 60000, topics: list[ListPartitionReassignmentsTopics] | None = None) -> None:
         self.timeout_ms = timeout_ms
@@ -165,6 +166,7 @@ class ListPartitionReassignmentsResponse(Message):
     API_KEY: ClassVar[int] = 46
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
 
     def __init__(
         self,

@@ -50,6 +50,7 @@ class ListTransactionsRequest(Message):
     API_KEY: ClassVar[int] = 66
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 2
+    FLEXIBLE_FROM: ClassVar[int] = 0
 
     def __init__(
         self,
@@ -137,6 +138,7 @@ class ListTransactionsResponse(Message):
     API_KEY: ClassVar[int] = 66
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 2
+    FLEXIBLE_FROM: ClassVar[int] = 0
 
     def __init__(
         self,

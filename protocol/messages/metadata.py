@@ -88,6 +88,7 @@ class MetadataRequest(Message):
     API_KEY: ClassVar[int] = 3
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 13
+    FLEXIBLE_FROM: ClassVar[int] = 9
 
     def __init__(
         self,
@@ -344,6 +345,7 @@ class MetadataResponse(Message):
     API_KEY: ClassVar[int] = 3
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 13
+    FLEXIBLE_FROM: ClassVar[int] = 9
 
     def __init__(
         self,

@@ -132,6 +132,7 @@ class OffsetCommitRequest(Message):
     API_KEY: ClassVar[int] = 8
     FIRST_VERSION: ClassVar[int] = 2
     LAST_VERSION: ClassVar[int] = 10
+    FLEXIBLE_FROM: ClassVar[int] = 8
 
     def __init__(
         self,
@@ -267,6 +268,7 @@ class OffsetCommitResponse(Message):
     API_KEY: ClassVar[int] = 8
     FIRST_VERSION: ClassVar[int] = 2
     LAST_VERSION: ClassVar[int] = 10
+    FLEXIBLE_FROM: ClassVar[int] = 8
 
     def __init__(self, throttle_time_ms: int = 0, topics: list[OffsetCommitResponseTopic] | None = None) -> None:
         self.throttle_time_ms = throttle_time_ms

@@ -72,6 +72,7 @@ class OffsetDeleteRequest(Message):
     API_KEY: ClassVar[int] = 47
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 32768
 
     def __init__(self, group_id: str = "", topics: list[OffsetDeleteRequestTopic] | None = None) -> None:
         self.group_id = group_id
@@ -148,6 +149,7 @@ class OffsetDeleteResponse(Message):
     API_KEY: ClassVar[int] = 47
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 32768
 
     def __init__(self, error_code: int = 0, throttle_time_ms: int = 0, topics: list[OffsetDeleteResponseTopic] | None = None) -> None:
         self.error_code = error_code

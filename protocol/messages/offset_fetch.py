@@ -197,6 +197,7 @@ class OffsetFetchRequest(Message):
     API_KEY: ClassVar[int] = 9
     FIRST_VERSION: ClassVar[int] = 1
     LAST_VERSION: ClassVar[int] = 10
+    FLEXIBLE_FROM: ClassVar[int] = 6
 
     def __init__(
         self,
@@ -530,6 +531,7 @@ class OffsetFetchResponse(Message):
     API_KEY: ClassVar[int] = 9
     FIRST_VERSION: ClassVar[int] = 1
     LAST_VERSION: ClassVar[int] = 10
+    FLEXIBLE_FROM: ClassVar[int] = 6
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch, API key 23: versions 2 to 4, flexible from 4.
+"""OffsetForLeaderEpoch, API key 23: versions 0 to 4, flexible from 4.
 
 Made by `make protocol` from Apache Kafka's schemas, as kafka-python ships them; not to be edited.
 """
@@ -11,19 +11,19 @@ from typing import ClassVar
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import Buffer, read_string, read_structs, skip_tags, write_string, write_structs
 
-_INT16_INT32_2_TIMES_INT64 = struct.Struct(">hiiq")
+_INT16_INT32 = struct.Struct(">hi")
 _INT32 = struct.Struct(">i")
-_INT32_3_TIMES = struct.Struct(">iii")
+_INT64 = struct.Struct(">q")
 
 
 class OffsetForLeaderPartition(Message):
     """Each partition to get offsets for.
 
     partition: The partition index.
-    current_leader_epoch: An epoch used to fence consumers/replicas with old metadata. If the
-        epoch provided by the client is larger than the current epoch known to the broker, then
-        the UNKNOWN_LEADER_EPOCH error code will be returned. If the provided epoch is smaller,
-        then the FENCED_LEADER_EPOCH error code will be returned.
+    current_leader_epoch (from version 2): An epoch used to fence consumers/replicas with old
+        metadata. If the epoch provided by the client is larger than the current epoch known to
+        the broker, then the UNKNOWN_LEADER_EPOCH error code will be returned. If the provided
+        epoch is smaller, then the FENCED_LEADER_EPOCH error code will be returned.
     leader_epoch: The epoch to look up an offset for.
     """
 
@@ -37,15 +37,24 @@ class OffsetForLeaderPartition(Message):
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[OffsetForLeaderPartition, int]:
         compact = version >= 4
-        partition, current_leader_epoch, leader_epoch = _INT32_3_TIMES.unpack_from(data, at)
-        at += 12
+        (partition,) = _INT32.unpack_from(data, at)
+        at += 4
+        current_leader_epoch = -1
+        if version >= 2:
+            (current_leader_epoch,) = _INT32.unpack_from(data, at)
+            at += 4
+        (leader_epoch,) = _INT32.unpack_from(data, at)
+        at += 4
         if compact:
             at = skip_tags(data, at)
         return cls(partition, current_leader_epoch, leader_epoch), at
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 4
-        out += _INT32_3_TIMES.pack(self.partition, self.current_leader_epoch, self.leader_epoch)
+        out += _INT32.pack(self.partition)
+        if version >= 2:
+            out += _INT32.pack(self.current_leader_epoch)
+        out += _INT32.pack(self.leader_epoch)
         if compact:
             out.append(0)
 
@@ -90,8 +99,9 @@ class OffsetForLeaderEpochRequest(Message):
 
     __slots__ = ("replica_id", "topics")
     API_KEY: ClassVar[int] = 23
-    FIRST_VERSION: ClassVar[int] = 2
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 4
+    FLEXIBLE_FROM: ClassVar[int] = 4
 
     def __init__(self, replica_id: int = -2, topics: list[OffsetForLeaderTopic] | None = None) -> None:
         self.replica_id = replica_id
@@ -123,7 +133,7 @@ class EpochEndOffset(Message):
 
     error_code: The error code 0, or if there was no error.
     partition: The partition index.
-    leader_epoch: The leader epoch of the partition.
+    leader_epoch (from version 1): The leader epoch of the partition.
     end_offset: The end offset of the epoch.
     """
 
@@ -138,15 +148,24 @@ class EpochEndOffset(Message):
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[EpochEndOffset, int]:
         compact = version >= 4
-        error_code, partition, leader_epoch, end_offset = _INT16_INT32_2_TIMES_INT64.unpack_from(data, at)
-        at += 18
+        error_code, partition = _INT16_INT32.unpack_from(data, at)
+        at += 6
+        leader_epoch = -1
+        if version >= 1:
+            (leader_epoch,) = _INT32.unpack_from(data, at)
+            at += 4
+        (end_offset,) = _INT64.unpack_from(data, at)
+        at += 8
         if compact:
             at = skip_tags(data, at)
         return cls(error_code, partition, leader_epoch, end_offset), at
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 4
-        out += _INT16_INT32_2_TIMES_INT64.pack(self.error_code, self.partition, self.leader_epoch, self.end_offset)
+        out += _INT16_INT32.pack(self.error_code, self.partition)
+        if version >= 1:
+            out += _INT32.pack(self.leader_epoch)
+        out += _INT64.pack(self.end_offset)
         if compact:
             out.append(0)
 
@@ -184,15 +203,16 @@ class OffsetForLeaderTopicResult(Message):
 class OffsetForLeaderEpochResponse(Message):
     """The response.
 
-    throttle_time_ms: The duration in milliseconds for which the request was throttled due to a
-        quota violation, or zero if the request did not violate any quota.
+    throttle_time_ms (from version 2): The duration in milliseconds for which the request was
+        throttled due to a quota violation, or zero if the request did not violate any quota.
     topics: Each topic we fetched offsets for.
     """
 
     __slots__ = ("throttle_time_ms", "topics")
     API_KEY: ClassVar[int] = 23
-    FIRST_VERSION: ClassVar[int] = 2
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 4
+    FLEXIBLE_FROM: ClassVar[int] = 4
 
     def __init__(self, throttle_time_ms: int = 0, topics: list[OffsetForLeaderTopicResult] | None = None) -> None:
         self.throttle_time_ms = throttle_time_ms
@@ -201,8 +221,10 @@ class OffsetForLeaderEpochResponse(Message):
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[OffsetForLeaderEpochResponse, int]:
         compact = version >= 4
-        (throttle_time_ms,) = _INT32.unpack_from(data, at)
-        at += 4
+        throttle_time_ms = 0
+        if version >= 2:
+            (throttle_time_ms,) = _INT32.unpack_from(data, at)
+            at += 4
         topics, at = read_structs(data, at, compact, OffsetForLeaderTopicResult.read, version)
         if compact:
             at = skip_tags(data, at)
@@ -210,7 +232,8 @@ class OffsetForLeaderEpochResponse(Message):
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 4
-        out += _INT32.pack(self.throttle_time_ms)
+        if version >= 2:
+            out += _INT32.pack(self.throttle_time_ms)
         write_structs(out, self.topics, compact, version)
         if compact:
             out.append(0)

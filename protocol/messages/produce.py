@@ -121,6 +121,7 @@ class ProduceRequest(Message):
     API_KEY: ClassVar[int] = 0
     FIRST_VERSION: ClassVar[int] = 3
     LAST_VERSION: ClassVar[int] = 13
+    FLEXIBLE_FROM: ClassVar[int] = 9
 
     def __init__(
         self, transactional_id: str | None = None, acks: int = 0, timeout_ms: int = 0, topic_data: list[TopicProduceData] | None = None
@@ -428,6 +429,7 @@ class ProduceResponse(Message):
     API_KEY: ClassVar[int] = 0
     FIRST_VERSION: ClassVar[int] = 3
     LAST_VERSION: ClassVar[int] = 13
+    FLEXIBLE_FROM: ClassVar[int] = 9
 
     def __init__(
         self,

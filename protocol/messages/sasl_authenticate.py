@@ -25,6 +25,7 @@ class SaslAuthenticateRequest(Message):
     API_KEY: ClassVar[int] = 36
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 2
+    FLEXIBLE_FROM: ClassVar[int] = 2
 
     def __init__(self, auth_bytes: bytes = b"") -> None:
         self.auth_bytes = auth_bytes
@@ -58,6 +59,7 @@ class SaslAuthenticateResponse(Message):
     API_KEY: ClassVar[int] = 36
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 2
+    FLEXIBLE_FROM: ClassVar[int] = 2
 
     def __init__(self, error_code: int = 0, error_message: str | None = "", auth_bytes: bytes = b"", session_lifetime_ms: int = 0) -> None:
         self.error_code = error_code

@@ -24,6 +24,7 @@ class SaslHandshakeRequest(Message):
     API_KEY: ClassVar[int] = 17
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 1
+    FLEXIBLE_FROM: ClassVar[int] = 32768
 
     def __init__(self, mechanism: str = "") -> None:
         self.mechanism = mechanism
@@ -48,6 +49,7 @@ class SaslHandshakeResponse(Message):
     API_KEY: ClassVar[int] = 17
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 1
+    FLEXIBLE_FROM: ClassVar[int] = 32768
 
     def __init__(self, error_code: int = 0, mechanisms: list[str] | None = None) -> None:
         self.error_code = error_code

@@ -74,6 +74,7 @@ class SyncGroupRequest(Message):
     API_KEY: ClassVar[int] = 14
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 5
+    FLEXIBLE_FROM: ClassVar[int] = 4
 
     def __init__(
         self,
@@ -145,6 +146,7 @@ class SyncGroupResponse(Message):
     API_KEY: ClassVar[int] = 14
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 5
+    FLEXIBLE_FROM: ClassVar[int] = 4
 
     def __init__(
         self,

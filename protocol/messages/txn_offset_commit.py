@@ -127,6 +127,7 @@ class TxnOffsetCommitRequest(Message):
     API_KEY: ClassVar[int] = 28
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 5
+    FLEXIBLE_FROM: ClassVar[int] = 3
 
     def __init__(
         self,
@@ -259,6 +260,7 @@ class TxnOffsetCommitResponse(Message):
     API_KEY: ClassVar[int] = 28
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 5
+    FLEXIBLE_FROM: ClassVar[int] = 3
 
     def __init__(self, throttle_time_ms: int = 0, topics: list[TxnOffsetCommitResponseTopic] | None = None) -> None:
         self.throttle_time_ms = throttle_time_ms

@@ -118,6 +118,7 @@ class WriteTxnMarkersRequest(Message):
     API_KEY: ClassVar[int] = 27
     FIRST_VERSION: ClassVar[int] = 1
     LAST_VERSION: ClassVar[int] = 2
+    FLEXIBLE_FROM: ClassVar[int] = 1
 
     def __init__(self, markers: list[WritableTxnMarker] | None = None) -> None:
         self.markers: list[WritableTxnMarker] = [] if markers is None else markers
@@ -221,6 +222,7 @@ class WriteTxnMarkersResponse(Message):
     API_KEY: ClassVar[int] = 27
     FIRST_VERSION: ClassVar[int] = 1
     LAST_VERSION: ClassVar[int] = 2
+    FLEXIBLE_FROM: ClassVar[int] = 1
 
     def __init__(self, markers: list[WritableTxnMarkerResult] | None = None) -> None:
         self.markers: list[WritableTxnMarkerResult] = [] if markers is None else markers

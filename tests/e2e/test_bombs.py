@@ -6,8 +6,9 @@ import socket
 import struct
 from collections.abc import Callable
 
+from helpers import kafka_messages as messages
+
 from barnabas import BrokerProcess
-from barnabas.protocol import messages
 from barnabas.protocol.errors import Code
 from barnabas.protocol.records import NewRecord, encode_batch
 from bench.common import create_topic
@@ -27,7 +28,7 @@ def answer(sock: socket.socket) -> int:
     """The error code of the only partition."""
     size = struct.unpack(">i", _exactly(sock, 4))[0]
     body = memoryview(_exactly(sock, size))[4:]
-    response, _ = messages.decoder(messages.message_class("producer", "ProduceResponse"), 8)(body, 0)
+    response, _ = messages.decoder(messages.message_class("ProduceResponse"), 8)(body, 0)
     code: int = response.responses[0].partition_responses[0].error_code
     return code
 

@@ -174,9 +174,9 @@ def test_offsets_in_an_open_transaction_stay_out_of_sight_and_come_with_its_comm
 
 
 def _offset_fetch_topic(name: str) -> object:
-    from barnabas.protocol import messages
+    from helpers import kafka_messages as messages
 
-    return messages.message_class("consumer", "OffsetFetchRequest").OffsetFetchRequestTopic(name=name, partition_indexes=[0])
+    return messages.message_class("OffsetFetchRequest").OffsetFetchRequestTopic(name=name, partition_indexes=[0])
 
 
 @both_ways

@@ -14,13 +14,13 @@ from typing import Any
 
 import confluent_kafka
 import pytest
+from helpers import kafka_messages as messages
 from helpers.e2e_clients import PATIENCE_S, committed_offset, consumer, producer, transact, wait_until_ready
 from helpers.e2e_rows import READERS, Row, rows_by_confluent
 from helpers.e2e_wire import Wire
 from sim import wire
 
 from barnabas import BrokerProcess
-from barnabas.protocol import messages
 from barnabas.protocol.errors import Code
 
 pytestmark = pytest.mark.e2e
@@ -85,7 +85,7 @@ def test_every_answer_has_the_epoch_after_kafkas(broker: BrokerProcess) -> None:
     with Wire(broker.port) as connection:
         epoch = leader_epoch_in_metadata(connection, "plain")
         assert epoch == KAFKAS_LATEST_EPOCH + 1
-        request = messages.message_class("consumer", "OffsetForLeaderEpochRequest")
+        request = messages.message_class("OffsetForLeaderEpochRequest")
         topic = request.OffsetForLeaderTopic
 
         def end_of(asked: int, current: int = epoch) -> tuple[int, int, int]:

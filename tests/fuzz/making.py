@@ -7,7 +7,8 @@ import uuid
 from random import Random
 from typing import Any, NamedTuple
 
-from barnabas.protocol import messages
+from helpers import kafka_messages as messages
+
 from barnabas.protocol.api_table import Api
 from barnabas.protocol.records import CRC_START, NewRecord, computed_crc, encode_batch
 from fuzz.reading import BOUNDS, NUMBERS
@@ -84,7 +85,7 @@ class Maker:
         self._session = random.choice(self.knowledge.fetch_sessions)
         flexible = version >= api.flexible_from
         head = struct.pack(">hhih", api.key, version, correlation_id, 4) + b"fuzz"
-        form = messages.message_class(api.family, api.name + "Request")._struct
+        form = messages.message_class(api.name + "Request")._struct
         return head + (b"\0" if flexible else b"") + self._fields(form, version, flexible, api.name)
 
     # --- by kind -----------------------------------------------------------------------------------------------------

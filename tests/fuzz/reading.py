@@ -11,7 +11,8 @@ import uuid
 from enum import Enum
 from typing import Any, NamedTuple
 
-from barnabas.protocol import messages
+from helpers import kafka_messages as messages
+
 from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, Api
 
 PRODUCE = 0
@@ -150,7 +151,7 @@ def read(frame: bytes) -> Reading:
             if key == API_VERSIONS:
                 return Reading(Verdict.OTHER_VERSION, api, version, correlation_id)
             return Reading(Verdict.NOT_UNDERSTOOD, why=f"{api.name} {version}")
-        form = messages.message_class(api.family, api.name + "Request")._struct
+        form = messages.message_class(api.name + "Request")._struct
         values = reader.fields(form, version, version >= api.flexible_from)
     except NotUnderstood as error:
         return Reading(Verdict.EITHER if reader.unsure else Verdict.NOT_UNDERSTOOD, why=str(error))

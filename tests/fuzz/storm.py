@@ -15,13 +15,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from helpers import kafka_messages as messages
 from helpers.admin_host import HOST, NOW_MS, PORT, CountedIds
 from helpers.scratch import SamePlaceDisk
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.core import Broker
 from barnabas.broker.opening import open_broker
-from barnabas.protocol import messages
 from barnabas.protocol.api_table import APIS, BY_KEY
 from barnabas.protocol.framing import response_has_tagged_header
 from barnabas.protocol.hot_responses import Piece
@@ -246,7 +246,7 @@ class Storm:
         assert correlation_id == asked.correlation_id
         version = 0 if asked.verdict is Verdict.OTHER_VERSION else asked.version
         start = 9 if response_has_tagged_header(asked.api, version) else 8
-        response_class = messages.message_class(asked.api.family, asked.api.name + "Response")
+        response_class = messages.message_class(asked.api.name + "Response")
         response, end = messages.decoder(response_class, version)(memoryview(answer[start:]), 0)
         assert end == len(answer) - start, f"the answer to {asked.api.name} {version} is longer than what it says"
         if getattr(response, "error_code", 0) == 0 and b"\xff\xff" not in answer[:14]:

@@ -11,10 +11,10 @@ from typing import Any
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.core import Broker
 from barnabas.broker.opening import open_broker
-from barnabas.protocol import messages
 from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.framing import response_has_tagged_header
 from barnabas.storage.disk import Disk
+from helpers import kafka_messages as messages
 
 NOW_MS = 1_700_000_000_000
 NODE_ID = 7
@@ -70,7 +70,7 @@ class AdminHost:
         api = BY_KEY[request.API_KEY]
         start = 9 if response_has_tagged_header(api, version) else 8
         body = answer[start:]
-        response_class = messages.message_class(api.family, api.name + "Response")
+        response_class = messages.message_class(api.name + "Response")
         response, end = messages.decoder(response_class, version)(memoryview(body), 0)
         assert end == len(body), "the answer is longer than what it says"
         return response

@@ -9,11 +9,11 @@ from typing import Any
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.opening import open_broker
 from barnabas.broker.outbox import FlushJob, Work
-from barnabas.protocol import messages
 from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.framing import response_has_tagged_header
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.storage.log import Slice
+from helpers import kafka_messages as messages
 from helpers.admin_host import HOST, NOW_MS, PORT, CountedIds
 
 SETTINGS = {"node.id": "1", "offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
@@ -83,7 +83,7 @@ class CoreHost:
             return None
         assert struct.unpack_from(">ii", answer) == (len(answer) - 4, correlation_id)
         start = 9 if response_has_tagged_header(api, version) else 8
-        response, end = messages.decoder(messages.message_class(api.family, api.name + "Response"), version)(memoryview(answer[start:]), 0)
+        response, end = messages.decoder(messages.message_class(api.name + "Response"), version)(memoryview(answer[start:]), 0)
         assert end == len(answer) - start
         return response
 

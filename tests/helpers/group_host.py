@@ -13,8 +13,8 @@ from typing import Any
 from barnabas.coordinator.classic_group import GroupSettings
 from barnabas.coordinator.group_shard import GroupShard
 from barnabas.coordinator.shard import RequestContext, Result, partition_for
-from barnabas.protocol import messages
 from barnabas.protocol.wall_clock import WallClock
+from helpers import kafka_messages as messages
 
 TOPICS = {"t": 3, "u": 1, "v": 1}
 EVENTS = {

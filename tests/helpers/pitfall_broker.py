@@ -26,11 +26,11 @@ from barnabas.broker.core import Broker
 from barnabas.broker.opening import open_broker
 from barnabas.coordinator.shard import CoordinatorRecord, Result, partition_for
 from barnabas.coordinator.txn_records import encode_key, encode_value
-from barnabas.protocol import messages
 from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.framing import response_has_tagged_header
 from barnabas.protocol.records import NewRecord, batches_in, decode_marker, encode_batch, records_of
 from barnabas.storage.log import Slice
+from helpers import kafka_messages as messages
 from helpers.admin_host import NOW_MS, CountedIds, creatable
 
 DATA_DIR = "/data"
@@ -231,7 +231,7 @@ class PitfallBroker:
             assert (size, got) == (len(data) - 4, correlation)
             api = BY_KEY[request.API_KEY]
             body = memoryview(data)[9 if response_has_tagged_header(api, version) else 8 :]
-            decode = messages.decoder(messages.message_class(api.family, api.name + "Response"), version)
+            decode = messages.decoder(messages.message_class(api.name + "Response"), version)
             self._answers[connection], end = decode(body, 0)
             assert end == len(body), "the answer is longer than what it says"
 

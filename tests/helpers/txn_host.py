@@ -12,8 +12,8 @@ from typing import Any
 from barnabas.coordinator.producer_ids import ProducerIdAllocator
 from barnabas.coordinator.shard import RequestContext, Result, WriteMarkers, partition_for
 from barnabas.coordinator.txn_shard import TxnSettings, TxnShard
-from barnabas.protocol import messages
 from barnabas.protocol.wall_clock import WallClock
+from helpers import kafka_messages as messages
 
 TOPICS = {"t": 3, "u": 1}
 EVENTS: dict[str, tuple[str, str]] = {

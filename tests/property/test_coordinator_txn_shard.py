@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from helpers import kafka_messages as messages
 from helpers.txn_host import TxnHost
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
@@ -17,7 +18,6 @@ from barnabas.coordinator.shard import partition_for
 from barnabas.coordinator.txn_records import decode_key, decode_value, encode_key, encode_value
 from barnabas.coordinator.txn_shard import OFFSETS_TOPIC, TxnSettings
 from barnabas.coordinator.txn_state import TransactionMetadata, TransactionState
-from barnabas.protocol import messages
 
 TXNS = ("one", "two", "three")
 PARTITIONS = (("t", 0), ("t", 1), ("t", 2), ("u", 0))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import struct
 
 import pytest
+from helpers import kafka_messages as messages
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.protocol import messages
 from barnabas.protocol.api_table import APIS, Api
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.framing import KEPT_BYTES, SCARCE_BYTES, SHARED_BYTES, SMALL_BYTES, FrameBuffer, ReceiveMemory, read_request_header
@@ -165,7 +165,7 @@ def test_other_protocols_are_named(first: bytes, hint: str) -> None:
 @given(st.sampled_from(APIS), st.data(), st.integers(-(2**31), 2**31 - 1), st.none() | st.text(max_size=30))
 def test_headers_are_read_as_they_are_written(api: Api, data: st.DataObject, correlation_id: int, client_id: str | None) -> None:
     version = data.draw(st.integers(api.min_version, api.max_version))
-    request_class = messages.message_class(api.family, api.name + "Request")
+    request_class = messages.message_class(api.name + "Request")
     request = request_class(version=version)
     request.with_header(correlation_id=correlation_id, client_id=client_id)
     assert request_class.flexible_version_q(version) == (version >= api.flexible_from)

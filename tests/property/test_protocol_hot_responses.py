@@ -6,10 +6,10 @@ import struct
 import uuid
 from typing import Any
 
+from helpers import kafka_messages as messages
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.protocol import messages
 from barnabas.protocol.hot_responses import FetchedPartition, ProducedPartition, encode_fetch, encode_produce
 
 int16 = st.integers(-1, 2**15 - 1)

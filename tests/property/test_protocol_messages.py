@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from helpers import kafka_messages
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from kafka.protocol.schemas.fields.codecs import BitField
@@ -29,8 +30,8 @@ SETS_OF_KAFKA_PYTHON = {
     "Metadata": ("cluster_authorized_operations", "topic_authorized_operations"),
 }
 NO_ID = uuid.UUID(int=0)
-FAMILIES = {api.name: api.family for api in APIS} | {"SaslHandshake": "sasl", "SaslAuthenticate": "sasl"}
-STRUCTS = {name: {struct.name: struct for struct in structs_of(name)} for name in FAMILIES}
+FIRST_VERSIONS = {api.name: api.min_version for api in APIS} | {"SaslHandshake": None, "SaslAuthenticate": None}
+STRUCTS = {name: {struct.name: struct for struct in structs_of(name, first)} for name, first in FIRST_VERSIONS.items()}
 
 
 def module_of(api: str) -> Any:
@@ -38,7 +39,7 @@ def module_of(api: str) -> Any:
 
 
 def theirs(api: str, message: str) -> Any:
-    return getattr(importlib.import_module(f"kafka.protocol.{FAMILIES[api]}"), message)
+    return kafka_messages.message_class(message)
 
 
 MESSAGES = [(api, struct.name) for api, structs in STRUCTS.items() for struct in structs.values() if struct.api_key is not None]

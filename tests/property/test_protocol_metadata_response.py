@@ -6,10 +6,10 @@ import struct
 import uuid
 from typing import Any
 
+from helpers import kafka_messages as messages
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.protocol import messages
 from barnabas.protocol.errors import Code
 from barnabas.protocol.metadata_response import OPERATIONS_NOT_ASKED, MetadataTopic, encode_metadata
 

@@ -11,7 +11,8 @@ import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from barnabas.protocol import messages
+from helpers import kafka_messages as messages
+
 from barnabas.protocol.api_table import APIS, BY_KEY
 from barnabas.protocol.framing import response_has_tagged_header
 

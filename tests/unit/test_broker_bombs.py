@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import kafka_messages as messages
 from helpers.admin_host import NOW_MS
 from helpers.core_host import CoreHost, error_of, fetch, produce
 
-from barnabas.protocol import messages
 from barnabas.protocol.errors import Code
 from barnabas.protocol.records import NewRecord, encode_batch
 
@@ -109,15 +109,15 @@ def test_settings_that_changed_meanwhile_hold(host: CoreHost) -> None:
 def test_a_transaction_that_ended_meanwhile_does_not_get_the_batch(host: CoreHost) -> None:
     """KAFKA-14884: checked while the transaction was open, appended after its marker, a batch would belong to nobody's transaction."""
     one, other = host.connect(1), host.connect(2)
-    init = messages.message_class("producer", "InitProducerIdRequest")(
+    init = messages.message_class("InitProducerIdRequest")(
         transactional_id="x", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
     )
     host.ask(other, init, 4)
     while host.flushes:
         host.flush()
     producer = host.answers[other][-1]
-    topic_class = messages.message_class("producer", "AddPartitionsToTxnRequest").AddPartitionsToTxnTopic
-    add = messages.message_class("producer", "AddPartitionsToTxnRequest")(
+    topic_class = messages.message_class("AddPartitionsToTxnRequest").AddPartitionsToTxnTopic
+    add = messages.message_class("AddPartitionsToTxnRequest")(
         v3_and_below_transactional_id="x",
         v3_and_below_producer_id=producer.producer_id,
         v3_and_below_producer_epoch=producer.producer_epoch,
@@ -126,7 +126,7 @@ def test_a_transaction_that_ended_meanwhile_does_not_get_the_batch(host: CoreHos
     host.ask(other, add, 3)
     batch = large(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, base_sequence=0, transactional=True)
     host.ask(one, asking(batch, transactional_id="x"), 9)
-    end = messages.message_class("producer", "EndTxnRequest")(
+    end = messages.message_class("EndTxnRequest")(
         transactional_id="x", producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, committed=True
     )
     host.ask(other, end, 3)

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import kafka_messages as messages
 from helpers.admin_host import CountedIds
 from helpers.core_host import CoreHost, error_of, fetch, produce
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.flush_queue import LONGEST_OWED_MS
 from barnabas.broker.opening import open_broker
-from barnabas.protocol import messages
 from barnabas.protocol.errors import Code
 from barnabas.protocol.records import batches_in, decode_marker
 from barnabas.storage.log import Log

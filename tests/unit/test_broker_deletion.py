@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from helpers import kafka_messages as messages
 from helpers.pitfall_broker import PitfallBroker, Producer
 from sim.disk import Crash
-
-from barnabas.protocol import messages
 
 PARTITIONS = 3
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import kafka_messages as messages
 from helpers.core_host import CoreHost, fetch, produce
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from barnabas.broker.fetch_sessions import FetchTarget
 from barnabas.broker.handlers.fetch import _Fetch, _is_idle
-from barnabas.protocol import messages
 
 PARTITIONS = 20
 COMMITTED = 1

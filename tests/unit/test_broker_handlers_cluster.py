@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import kafka_messages as messages
 from helpers.admin_host import HOST, NODE_ID, NOW_MS, PORT, AdminHost, creatable
 
-from barnabas.protocol import messages
 from barnabas.protocol.errors import Code
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.storage.log import AppendOrigin

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import kafka_messages as messages
 from helpers.admin_host import NODE_ID, AdminHost, creatable
 
 from barnabas.broker.config import BROKER_SETTINGS, KEPT_SETTINGS, TOPIC_SETTINGS
-from barnabas.protocol import messages
 from barnabas.protocol.errors import Code
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16

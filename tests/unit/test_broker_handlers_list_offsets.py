@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from helpers import kafka_messages as messages
 from helpers.admin_host import AdminHost, creatable
 
-from barnabas.protocol import messages
 from barnabas.protocol.errors import Code
 
 LATEST, MAX_TIMESTAMP = -1, -3

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import kafka_messages as messages
 from helpers.admin_host import HOST, NODE_ID, PORT, AdminHost, creatable
 
-from barnabas.protocol import messages
 from barnabas.protocol.errors import Code
 
 NO_ID = uuid.UUID(int=0)  # decoded as None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from helpers import kafka_messages as messages
 from helpers.core_host import CoreHost
 
-from barnabas.protocol import messages
 from barnabas.protocol.errors import Code
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from helpers import kafka_messages as messages
 from helpers.pitfall_broker import PitfallBroker, Producer
 from sim.disk import Crash
 
 from barnabas.broker.slices import run_through
-from barnabas.protocol import messages
 from barnabas.protocol.errors import Code
 from barnabas.protocol.records import decode_marker
 
@@ -23,7 +23,7 @@ def told_epochs(b: PitfallBroker, topic: str) -> list[int]:
     request = messages.MetadataRequest
     asked = request(topics=[request.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
     found = [row.leader_epoch for row in b.call(asked, 12).topics[0].partitions]
-    request = messages.message_class("admin", "DescribeTopicPartitionsRequest")
+    request = messages.message_class("DescribeTopicPartitionsRequest")
     described = b.call(request(topics=[request.TopicRequest(name=topic)], response_partition_limit=100, cursor=None), 0)
     assert [row.leader_epoch for row in described.topics[0].partitions] == found
     return found
@@ -31,7 +31,7 @@ def told_epochs(b: PitfallBroker, topic: str) -> list[int]:
 
 def end_of_epoch(b: PitfallBroker, topic: str, epoch: int, *, current: int = -1) -> tuple[int, int, int]:
     """OffsetForLeaderEpoch of partition 0: (code, epoch, end offset)."""
-    request = messages.message_class("consumer", "OffsetForLeaderEpochRequest")
+    request = messages.message_class("OffsetForLeaderEpochRequest")
     partition = request.OffsetForLeaderTopic.OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
     asked = request(replica_id=-1, topics=[request.OffsetForLeaderTopic(topic=topic, partitions=[partition])])
     row = b.call(asked, 4).topics[0].partitions[0]
@@ -48,7 +48,7 @@ def listed(b: PitfallBroker, topic: str, timestamp: int, *, current: int = -1) -
 
 
 def fetch_code(b: PitfallBroker, topic: str, current: int, *, offset: int = 0) -> int:
-    request = messages.message_class("consumer", "FetchRequest")
+    request = messages.message_class("FetchRequest")
     partition = request.FetchTopic.FetchPartition(
         partition=0, current_leader_epoch=current, fetch_offset=offset, log_start_offset=-1, partition_max_bytes=1 << 20
     )
@@ -154,7 +154,7 @@ def test_a_reader_learns_where_the_log_was_cut() -> None:
 
 def fetch_diverging(b: PitfallBroker, topic: str, last_fetched_epoch: int, offset: int) -> tuple[int, int] | None:
     """Fetch 12 of partition 0: where the reader's log parts from this one, None where it does not."""
-    request = messages.message_class("consumer", "FetchRequest")
+    request = messages.message_class("FetchRequest")
     partition = request.FetchTopic.FetchPartition(
         partition=0, current_leader_epoch=-1, fetch_offset=offset, last_fetched_epoch=last_fetched_epoch, log_start_offset=-1,
         partition_max_bytes=1 << 20,

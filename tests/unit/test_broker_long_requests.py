@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import kafka_messages as messages
 from helpers.core_host import CoreHost
 
 from barnabas.broker.core import DECODED_AT_ONCE_BYTES
-from barnabas.protocol import messages
 
 PING_VERSION = METADATA_VERSION = 4
 
@@ -65,11 +65,10 @@ def test_the_answer_to_a_long_request_of_a_client_that_has_gone_is_dropped(host:
 
 
 def test_an_error_of_ours_in_a_long_request_ends_its_connection_alone(host: CoreHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    host.ask(host.connect(1), asking(COUNT), METADATA_VERSION)
-
     def fail(*_: Any) -> Any:
         raise KeyError("ours")
 
-    monkeypatch.setitem(host.broker._handlers, 3, fail)
+    monkeypatch.setitem(host.broker._routes, 3, lambda *_: fail)
+    host.ask(host.connect(1), asking(COUNT), METADATA_VERSION)
     host.finish_work()
     assert "please report it" in host.closed[1]

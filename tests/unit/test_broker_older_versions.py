@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from helpers import kafka_messages as messages
 from helpers.pitfall_broker import PitfallBroker, Producer
-
-from barnabas.protocol import messages
 
 UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING = 3, 47, 48, 49
 

@@ -7,13 +7,13 @@ import uuid
 from typing import Any
 
 import pytest
+from helpers import kafka_messages as messages
 from helpers.admin_host import creatable
 from helpers.pitfall_broker import PitfallBroker, Producer
 from sim.disk import Crash
 
 from barnabas.broker.handlers import topics as handlers
 from barnabas.broker.slices import LOGS_DELETED_AT_ONCE, LOGS_MADE_AT_ONCE, MOST_PARTITIONS_AT_ONCE
-from barnabas.protocol import messages
 from barnabas.protocol.errors import Code
 
 MOST_TICKS = 2000

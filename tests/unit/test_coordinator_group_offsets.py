@@ -1,12 +1,12 @@
 """Committed offsets: commits and fetches by version, transactions, deletion and retention; and looking into groups."""
 
 import pytest
+from helpers import kafka_messages as messages
 from helpers.group_host import CLIENT_HOST, PARKED, GroupHost, GroupMember, alone, pair, subscription
 
 from barnabas.coordinator.classic_group import GroupSettings
 from barnabas.coordinator.group_shard import RECORDS_PER_BATCH
 from barnabas.coordinator.shard import RequestContext, partition_for
-from barnabas.protocol import messages
 from barnabas.protocol.errors import Code
 
 DAY_MS = 24 * 3_600_000

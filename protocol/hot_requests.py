@@ -1,0 +1,162 @@
+"""The requests Produce and Fetch, read by hand.
+
+They are the two on the hot path. A client that follows a thousand partitions sends as many rows with
+each Fetch, and all rows of one version are of one size, where none has tagged fields: they are unpacked
+together. Both give what the generated readers give, and what is unusual is left to those (a property
+test holds them to that).
+
+One partition of a Fetch, by version:
+
+    4      int32 partition, int64 fetch_offset, int32 partition_max_bytes
+    5-8    int32 partition, int64 fetch_offset, int64 log_start_offset, int32 partition_max_bytes
+    9-11   int32 partition, int32 current_leader_epoch, int64 fetch_offset, int64 log_start_offset,
+           int32 partition_max_bytes
+    12-    int32 partition, int32 current_leader_epoch, int64 fetch_offset, int32 last_fetched_epoch,
+           int64 log_start_offset, int32 partition_max_bytes, tagged fields (one byte, 0: none)
+"""
+
+from __future__ import annotations
+
+import struct
+
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.primitives import (
+    Buffer,
+    MalformedMessageError,
+    read_nullable_string,
+    read_string,
+    read_structs,
+    read_uuid,
+    read_uvarint,
+    skip_tags,
+)
+
+FETCH_FLEXIBLE, FETCH_SESSIONS, FETCH_TOPIC_IDS, PRODUCE_FLEXIBLE = 12, 7, 13, 9
+
+_INT32 = struct.Struct(">i")
+_TWO_INT32 = struct.Struct(">ii")
+_LIMITS = struct.Struct(">iiib")
+_ACKS = struct.Struct(">hi")
+_ROW_4 = struct.Struct(">iqi")
+_ROW_5 = struct.Struct(">iqqi")
+_ROW_9 = struct.Struct(">iiqqi")
+_ROW_12 = struct.Struct(">iiqiqix")
+
+
+def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
+    """As `FetchRequest.read`."""
+    data = bytes(data)  # of which a number is read quicker than of a view; nothing in a Fetch is large
+    start = at
+    compact = version >= FETCH_FLEXIBLE
+    replica_id = -1
+    if version <= 14:
+        (replica_id,) = _INT32.unpack_from(data, at)
+        at += 4
+    max_wait_ms, min_bytes, max_bytes, isolation_level = _LIMITS.unpack_from(data, at)
+    at += 13
+    session_id, session_epoch = 0, -1
+    if version >= FETCH_SESSIONS:
+        session_id, session_epoch = _TWO_INT32.unpack_from(data, at)
+        at += 8
+    count, at = _read_count(data, at, compact)
+    topics = []
+    for _ in range(count):
+        topic, topic_id = "", None
+        if version < FETCH_TOPIC_IDS:
+            topic, at = read_string(data, at, compact)
+        else:
+            topic_id, at = read_uuid(data, at)
+        row_count, at = _read_count(data, at, compact)
+        partitions, at = _read_rows(data, at, version, row_count)
+        if partitions is None:
+            return FetchRequest.read(data, start, version)
+        if compact:
+            at = skip_tags(data, at)
+        topics.append(FetchTopic(topic, topic_id, partitions))
+    forgotten: list[ForgottenTopic] = []
+    if version >= FETCH_SESSIONS:
+        forgotten, at = read_structs(data, at, compact, ForgottenTopic.read, version)
+    rack_id = ""
+    if version >= 11:
+        rack_id, at = read_string(data, at, compact)
+    if compact:
+        if data[at]:
+            return FetchRequest.read(data, start, version)
+        at += 1
+    request = FetchRequest(
+        None, replica_id, None, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, topics, forgotten, rack_id
+    )
+    return request, at
+
+
+def _read_rows(data: bytes, at: int, version: int, count: int) -> tuple[list[FetchPartition] | None, int]:
+    """The partitions of a topic; None where one has tagged fields."""
+    form = _ROW_12 if version >= 12 else _ROW_9 if version >= 9 else _ROW_5 if version >= 5 else _ROW_4
+    end = at + count * form.size
+    if end > len(data):
+        return None, at
+    rows = form.iter_unpack(data[at:end])
+    if version >= 12:
+        if any(data[at + form.size - 1 : end : form.size]):
+            return None, at
+        return [FetchPartition(*row) for row in rows], end
+    if version >= 9:
+        return [FetchPartition(index, epoch, offset, -1, log_start, size) for index, epoch, offset, log_start, size in rows], end
+    if version >= 5:
+        return [FetchPartition(index, -1, offset, -1, log_start, size) for index, offset, log_start, size in rows], end
+    return [FetchPartition(index, -1, offset, -1, -1, size) for index, offset, size in rows], end
+
+
+def read_produce(data: Buffer, at: int, version: int) -> tuple[ProduceRequest, int]:
+    """As `ProduceRequest.read`: of a memoryview the records are views, and nothing else is."""
+    compact = version >= PRODUCE_FLEXIBLE
+    if compact and data[at] == 0:
+        transactional_id, at = None, at + 1
+    else:
+        transactional_id, at = read_nullable_string(data, at, compact)
+    acks, timeout_ms = _ACKS.unpack_from(data, at)
+    count, at = _read_count(data, at + 6, compact)
+    topics = []
+    for _ in range(count):
+        name, at = read_string(data, at, compact)
+        partition_count, at = _read_count(data, at, compact)
+        partitions = []
+        for _ in range(partition_count):
+            if compact:
+                (index,) = _INT32.unpack_from(data, at)
+                size, at = read_uvarint(data, at + 4)
+                size -= 1
+            else:
+                index, size = _TWO_INT32.unpack_from(data, at)
+                at += 8
+            records: Buffer | None = None
+            if size >= 0:
+                end = at + size
+                if end > len(data):
+                    raise MalformedMessageError("the bytes end before the message does")
+                records, at = data[at:end], end
+            if compact:
+                at = at + 1 if data[at] == 0 else skip_tags(data, at)
+            partitions.append(PartitionProduceData(index, records))
+        if compact:
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
+        topics.append(TopicProduceData(name, None, partitions))
+    if compact:
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics), at
+
+
+def _read_count(data: Buffer, at: int, compact: bool) -> tuple[int, int]:
+    """Of an array that may not be null."""
+    if compact:
+        count, at = read_uvarint(data, at)
+        count -= 1
+    else:
+        (count,) = _INT32.unpack_from(data, at)
+        at += 4
+    if count < 0:
+        raise MalformedMessageError("null stands where it may not")
+    if count > len(data) - at:
+        raise MalformedMessageError("the bytes end before the message does")
+    return count, at

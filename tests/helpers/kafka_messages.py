@@ -1,0 +1,38 @@
+"""kafka-python's message classes: the second opinion that tests ask beside our own messages.
+
+They are named as attributes: `kafka_messages.FetchResponse`. kafka-python's nested classes hang from
+the class of the message: `kafka_messages.FetchRequest.FetchTopic`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+Decoder = Callable[[Any, int], tuple[Any, int]]
+FAMILIES = ("metadata", "producer", "consumer", "admin", "sasl")
+
+
+def message_class(name: str) -> Any:
+    """The class of that name, whichever of kafka-python's modules has it."""
+    for family in FAMILIES:
+        module = importlib.import_module(f"kafka.protocol.{family}")
+        if hasattr(module, name):
+            return getattr(module, name)
+    raise AttributeError(f"kafka-python has no message {name}")
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    return message_class(name)
+
+
+def decoder(message_class: Any, version: int) -> Decoder:
+    """f(buffer, position) -> (message, position after it), as kafka-python's own `decode` does it."""
+    is_flexible = message_class.flexible_version_q(version)
+    decode: Decoder = message_class._struct.compiled_decode_from(
+        version, compact=is_flexible, tagged=is_flexible, data_class=message_class[None]
+    )
+    return decode

@@ -1,0 +1,123 @@
+"""Produce and Fetch as they are read by hand, against the generated readers."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.protocol.hot_requests import read_fetch, read_produce
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.primitives import Buffer, MalformedMessageError
+
+REFUSALS = (MalformedMessageError, IndexError, struct.error)
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=5) | st.just("n" * 200)
+INT32, INT64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
+Read = Callable[[Buffer, int, int], tuple[Message, int]]
+
+
+@st.composite
+def fetches(draw: st.DrawFn) -> tuple[FetchRequest, int]:
+    version = draw(st.integers(4, 17))
+
+    def since(first: int, values: st.SearchStrategy[Any], otherwise: Any) -> Any:
+        return draw(values) if version >= first else otherwise
+
+    def partition() -> FetchPartition:
+        return FetchPartition(
+            draw(INT32), since(9, INT32, -1), draw(INT64), since(12, INT32, -1), since(5, INT64, -1), draw(INT32),
+            replica_directory_id=since(17, st.none() | st.uuids(), None),
+        )  # fmt: skip
+
+    def place() -> dict[str, Any]:
+        return {"topic": draw(NAMES)} if version < 13 else {"topic_id": draw(st.none() | st.uuids())}
+
+    def topic() -> FetchTopic:
+        return FetchTopic(**place(), partitions=[partition() for _ in range(draw(st.integers(0, 4)))])
+
+    def forgotten() -> ForgottenTopic:
+        return ForgottenTopic(**place(), partitions=draw(st.lists(INT32, max_size=3)))
+
+    request = FetchRequest(
+        cluster_id=since(12, st.none() | NAMES, None),
+        replica_id=draw(INT32) if version < 15 else -1,
+        replica_state=ReplicaState(*draw(st.tuples(INT32, INT64))) if version >= 15 and draw(st.booleans()) else None,
+        max_wait_ms=draw(INT32), min_bytes=draw(INT32), max_bytes=draw(INT32), isolation_level=draw(st.integers(-128, 127)),
+        session_id=since(7, INT32, 0), session_epoch=since(7, INT32, -1),
+        topics=[topic() for _ in range(draw(st.integers(0, 3)))],
+        forgotten_topics_data=[forgotten() for _ in range(draw(st.integers(0, 2)))] if version >= 7 else [],
+        rack_id=since(11, NAMES, ""),
+    )  # fmt: skip
+    return request, version
+
+
+@st.composite
+def produces(draw: st.DrawFn) -> tuple[ProduceRequest, int]:
+    partition = st.builds(PartitionProduceData, INT32, st.none() | st.binary(max_size=200))
+    topic = st.builds(TopicProduceData, NAMES, st.none(), st.lists(partition, max_size=4))
+    request = st.builds(ProduceRequest, st.none() | NAMES, st.integers(-(2**15), 2**15 - 1), INT32, st.lists(topic, max_size=3))
+    return draw(request), draw(st.integers(3, 11))
+
+
+def outcome(read: Read, data: Buffer, at: int, version: int) -> tuple[Message, int] | None:
+    """What was read; None where it was refused."""
+    try:
+        return read(data, at, version)
+    except REFUSALS:
+        return None
+
+
+def check(by_hand: Read, generated: Read, encoded: bytes, version: int, noise: list[tuple[int, int]]) -> None:
+    """Both read the same of it; of whatever it is when it is cut off, and with other bytes at some places."""
+    for end in range(len(encoded)):
+        assert outcome(by_hand, memoryview(encoded)[:end], 0, version) is None
+    data = bytearray(encoded + b"more")
+    for place, value in noise:
+        data[place % len(data)] = value
+        assert outcome(by_hand, memoryview(data), 0, version) == outcome(generated, memoryview(data), 0, version)
+
+
+NOISE = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=8)
+
+
+@given(fetches(), NOISE)
+def test_a_fetch(drawn: tuple[FetchRequest, int], noise: list[tuple[int, int]]) -> None:
+    request, version = drawn
+    encoded = request.encode(version)
+    assert read_fetch(memoryview(b"head" + encoded), 4, version) == (request, 4 + len(encoded))
+    check(read_fetch, FetchRequest.read, encoded, version, noise)
+
+
+@given(produces(), NOISE)
+def test_a_produce(drawn: tuple[ProduceRequest, int], noise: list[tuple[int, int]]) -> None:
+    request, version = drawn
+    encoded = request.encode(version)
+    assert read_produce(memoryview(b"head" + encoded), 4, version) == (request, 4 + len(encoded))
+    check(read_produce, ProduceRequest.read, encoded, version, noise)
+
+
+@pytest.mark.parametrize("version", range(3, 12))
+def test_records_are_where_they_were_received(version: int) -> None:
+    """A batch is patched in place and appended from there: nothing is copied."""
+    request = ProduceRequest(topic_data=[TopicProduceData("t", partition_data=[PartitionProduceData(0, b"batch")])])
+    frame = bytearray(request.encode(version))
+    read, _ = read_produce(memoryview(frame), 0, version)
+    records = read.topic_data[0].partition_data[0].records
+    assert isinstance(records, memoryview)
+    records[:5] = b"other"
+    assert b"other" in frame
+
+
+@pytest.mark.parametrize("version", range(4, 18))
+def test_a_fetch_keeps_nothing_of_what_was_received(version: int) -> None:
+    request = FetchRequest(topics=[FetchTopic("t" if version < 13 else "", partitions=[FetchPartition(1)])])
+    frame = bytearray(request.encode(version))
+    read, _ = read_fetch(memoryview(frame), 0, version)
+    frame[:] = b"\xff" * len(frame)
+    assert read == request
