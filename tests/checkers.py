@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 Partition = tuple[str, int]
 NEVER_MS = 1 << 62
@@ -39,6 +39,9 @@ KINDS = {
     "stuck": "something did not come to its end although nothing was in its way",
     "deleted": "what was deleted, a topic's records or a log's first ones, is shown again",
     "member": "a member that its group has replaced, left behind or let go was let on",
+    "told": "what one client was told does not hold for another that asked later",
+    "early": "a member was put out, or a transaction aborted, before its time was up",
+    "taken": "the broker took what no client may give or ask for",
     "refused": "a client was refused what it had a right to",
     "crashed": "the broker failed by itself",
 }
@@ -104,7 +107,7 @@ class Life:
 class Write:
     """One record. rank: its place among all that its session sent. durable: an OK survives a power loss too.
 
-    sent_ms: when what was answered had been sent; is_resent: it was sent before that too, and may arrive at any time.
+    sent_ms: when what was answered had been sent; is_resent: it was sent before that too, and may arrive at any time. made_ms: its timestamp.
     """
 
     value: bytes
@@ -119,6 +122,7 @@ class Write:
     answered_ms: int | None = None
     sent_ms: int = 0
     is_resent: bool = False
+    made_ms: int = 0
 
     def ok(self, offset: int, now_ms: int = 0, *, sent_ms: int = 0, is_resent: bool = False) -> None:
         self.outcome, self.offset, self.answered_ms = Outcome.OK, offset, now_ms
@@ -149,6 +153,41 @@ class Watermarks(NamedTuple):
     last_stable_offset: int
     log_start_offset: int
     read_ms: int
+    asked_ms: int = -1
+
+
+class ToldProducer(NamedTuple):
+    """What DescribeProducers said of one producer in one partition."""
+
+    partition: Partition
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    txn_start_offset: int
+    asked_ms: int
+    told_ms: int
+
+
+class ToldTransaction(NamedTuple):
+    """What DescribeTransactions said of one transactional id."""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    asked_ms: int
+    told_ms: int
+
+
+class ToldOffset(NamedTuple):
+    """What OffsetFetch of stable offsets said of a group. is_durable: it was committed in transactions."""
+
+    group: str
+    partition: Partition
+    offset: int
+    is_durable: bool
+    asked_ms: int
+    told_ms: int
 
 
 class Span(NamedTuple):
@@ -211,7 +250,10 @@ class History:
     lives: those of each topic that was deleted; who drives the clients notes reads and watermarks of such a topic only where all of the
     request fell into one of them: see `life_at`. consumed: what groups that commit by OffsetCommit were given, as (group, partition, life,
     offset), commits_asked: what they committed of at all, and final_positions: where they stand at the end; unsure_groups: a commit of theirs
-    may have come to a later life than it was meant for, since topics go by their names there.
+    may have come to a later life than it was meant for, since topics go by their names there. told_*: what else was said, see `check_told`.
+    flushed: topics with flush.messages=1 from their beginning; kept_topics: those in which retention finds nothing to delete, as far as the
+    clients know; deletions_asked: below which offset somebody asked DeleteRecords to delete, answered or not. retention_ms: of topics from
+    which only what is older goes by itself, at the end, which is at `end_ms`.
     """
 
     writes: list[Write] = field(default_factory=list)
@@ -233,6 +275,14 @@ class History:
     commits_asked: set[tuple[str, Partition, int]] = field(default_factory=set)
     final_positions: dict[tuple[str, Partition], int] = field(default_factory=dict)
     unsure_groups: set[str] = field(default_factory=set)
+    told_producers: list[ToldProducer] = field(default_factory=list)
+    told_transactions: list[ToldTransaction] = field(default_factory=list)
+    told_offsets: list[ToldOffset] = field(default_factory=list)
+    flushed: frozenset[str] = frozenset()
+    kept_topics: frozenset[str] = frozenset()
+    deletions_asked: dict[Partition, int] = field(default_factory=dict)
+    retention_ms: dict[str, int] = field(default_factory=dict)
+    end_ms: int = 0
 
     # --- filling in ----------------------------------------------------------------------------------------------------------------------
 
@@ -532,6 +582,112 @@ def check_watermarks(history: History, index: _Index) -> Iterator[Finding]:
         last[key] = seen
 
 
+def check_told(history: History, index: _Index) -> Iterator[Finding]:
+    """What one client was told holds for every client that asks later, and at the end, over all restarts.
+
+    Of a log: its three offsets do not go back; over a power loss its high watermark may, but not in a topic that is flushed with
+    each record. Of a producer in a partition: its epoch, and its last sequence in it. Of a transactional id: its producer's epoch.
+    Of a group: its stable offset; with a power loss that of transactions alone, since the others go back to where their log ends.
+    """
+    for name in ("log_start_offset", "last_stable_offset", "high_watermark"):
+        rows = []
+        for seen in history.watermarks:
+            topic = seen.partition[0]
+            life = history.life_at(topic, seen.asked_ms, seen.read_ms) if history.lives else 0
+            if seen.asked_ms >= 0 and life is not None:
+                epoch = 0 if name == "high_watermark" and topic in history.flushed else history.power_epoch(seen.read_ms)
+                if epoch == 0 or history.power_epoch(seen.asked_ms) == history.power_epoch(seen.read_ms):
+                    rows.append(_Told((seen.partition, epoch, life), getattr(seen, name), seen.asked_ms, seen.read_ms))
+        for partition, final in history.final.items():
+            epoch = 0 if name == "high_watermark" and partition[0] in history.flushed else len(history.power_losses)
+            rows.append(_Told((partition, epoch, history.last_life(partition[0])), getattr(final, name), NEVER_MS, NEVER_MS))
+        for before, after in _gone_back(rows):
+            yield Finding("told", f"{_log(after.key[0])}: {name} was told as {before.value} at {before.told_ms}, and is {after.value}")
+    producers = [
+        _Told(
+            (
+                told.partition,
+                told.producer_id,
+                history.power_epoch(told.told_ms),
+                history.life_at(told.partition[0], told.asked_ms, told.told_ms),
+            ),
+            (told.producer_epoch, told.last_sequence),
+            told.asked_ms,
+            told.told_ms,
+        )
+        for told in history.told_producers
+        if history.power_epoch(told.asked_ms) == history.power_epoch(told.told_ms)
+    ]
+    for before, after in _gone_back(producers):
+        if after.key[3] is not None:
+            yield Finding("told", f"{_log(after.key[0])}: producer {after.key[1]} was told at {before.value}, and is at {after.value}")
+    ids = [
+        _Told(
+            (told.transactional_id, told.producer_id, history.power_epoch(told.told_ms)), told.producer_epoch, told.asked_ms, told.told_ms
+        )
+        for told in history.told_transactions
+    ]
+    for before, after in _gone_back(ids):
+        yield Finding("told", f"{after.key[0]} was told to have the epoch {before.value}, and has {after.value}")
+    offsets = [
+        _Told(
+            (told.group, told.partition),
+            told.offset,
+            told.asked_ms,
+            told.told_ms,
+        )
+        for told in history.told_offsets
+        if told.group not in history.unsure_groups and told.partition[0] not in history.lives
+        if not history.power_losses or (told.is_durable and history.commits_are_durable)
+    ]
+    for before, after in _gone_back(offsets):
+        yield Finding("told", f"{after.key[0]} was told to stand at {before.value} of {_log(after.key[1])}, and stands at {after.value}")
+
+
+class _Told(NamedTuple):
+    """A value that does not go down for one key: `told_ms` is before `asked_ms` of whoever asks later."""
+
+    key: Any
+    value: Any
+    asked_ms: int
+    told_ms: int
+
+
+def _gone_back(rows: list[_Told]) -> Iterator[tuple[_Told, _Told]]:
+    """For each row that is lower than one told before it was asked for: that one and this."""
+    by_key: dict[Any, list[_Told]] = {}
+    for row in rows:
+        by_key.setdefault(row.key, []).append(row)
+    for of_key in by_key.values():
+        by_told = sorted(of_key, key=lambda row: row.told_ms)
+        highest: _Told | None = None
+        at = 0
+        for row in sorted(of_key, key=lambda row: row.asked_ms):
+            while by_told[at].told_ms < row.asked_ms:
+                if highest is None or by_told[at].value > highest.value:
+                    highest = by_told[at]
+                at += 1
+            if highest is not None and row.value < highest.value:
+                yield highest, row
+                break
+
+
+def check_kept(history: History, index: _Index) -> Iterator[Finding]:
+    """A log begins where DeleteRecords let it begin, where no retention is; else with nothing gone that is still to be kept."""
+    for write in history.writes:
+        partition, final = write.partition, history.final.get(write.partition)
+        retention_ms = history.retention_ms.get(partition[0])
+        if retention_ms is None or final is None or write.outcome is not Outcome.OK or not index.is_of_now(write):
+            continue
+        asked = history.deletions_asked.get(partition, 0)
+        if asked <= write.offset < final.log_start_offset and write.made_ms > history.end_ms - retention_ms and not history.power_losses:
+            yield Finding("lost", f"{_name(write)} at {write.offset} is deleted before it was {retention_ms} ms old")
+    for partition, final in history.final.items():
+        asked = history.deletions_asked.get(partition, 0)
+        if partition[0] in history.kept_topics and final.log_start_offset > asked:
+            yield Finding("lost", f"{_log(partition)} begins at {final.log_start_offset}, and was to be deleted below {asked} at most")
+
+
 def check_offsets(history: History, index: _Index) -> Iterator[Finding]:
     """Exactly what lies below a group's committed offset was made into output, each record once; of what lies behind it, nothing."""
     if history.power_losses and not history.commits_are_durable:
@@ -752,6 +908,8 @@ CHECKERS = (
     check_seen_is_kept,
     check_skipped,
     check_watermarks,
+    check_told,
+    check_kept,
     check_offsets,
     check_consumed,
     check_compacted,

@@ -25,6 +25,8 @@ class Administrator(Client):
         """Move the start of a log, once."""
         topic = wire.messages.DeleteRecordsRequest.DeleteRecordsTopic
         rows = [topic(name=partition[0], partitions=[topic.DeleteRecordsPartition(partition_index=partition[1], offset=offset)])]
+        asked = self.world.history.deletions_asked
+        asked[partition] = max(asked.get(partition, 0), offset)
         answer = yield from self.ask(wire.request("DeleteRecords", 2, topics=rows, timeout_ms=1000))
         self.hang_up()
         if answer is not LOST and answer.topics[0].partitions[0].error_code == 0:

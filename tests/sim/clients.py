@@ -52,12 +52,14 @@ def name_of(code: int) -> str:
 class Client:
     """One client with one connection.
 
-    lost: how many requests it never had an answer to. ends_after: with one more power loss than so many, the client is gone.
+    lost: how many requests it never had an answer to. forgives: that the broker hangs up on it, since it asked for that.
+    ends_after: with one more power loss than so many, the client is gone.
     """
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name, self.rng = world, name, world.rng
         self.link: Link | None = None
+        self.forgives = False
         self.lost = 0
         self.ends_after: int | None = None
 
@@ -69,6 +71,8 @@ class Client:
             self.link = self.world.try_connect()
             if self.link is None:
                 yield self.rng.randint(20, 120)
+            else:
+                self.link.forgives = self.forgives
         return self.link
 
     def ask(self, call: wire.Call, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Asking:

@@ -8,9 +8,10 @@ from checkers import NEVER_MS, Commit, Partition
 
 from barnabas.protocol.errors import Code
 from sim import wire
-from sim.clients import Asking, Refused
+from sim.clients import Asking, Fenced, Refused
 from sim.group import MOVED_ON, Worker
 from sim.network import LOST
+from sim.readers import EARLIEST, Reader
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -20,10 +21,22 @@ class Consumer(Worker):
     """One instance. It knows of which life of the topic its positions are, and asks for the group's offsets anew in the next."""
 
     def __init__(
-        self, world: World, name: str, group: str, inputs: list[Partition], *, instance_id: str | None = None, leaving: float = 0.0
+        self,
+        world: World,
+        name: str,
+        group: str,
+        inputs: list[Partition],
+        *,
+        topic: str = "",
+        instance_id: str | None = None,
+        leaving: float = 0.0,
+        dying: float = 0.0,
+        session_timeout_ms: int = 0,
     ) -> None:
         super().__init__(world, name, "", group, inputs, [], 0, instance_id=instance_id, leaving=leaving)
-        self.topic = world.scenario.remade_topic
+        self.topic = topic or world.scenario.remade_topic
+        self.dying = dying
+        self.session_timeout_ms = session_timeout_ms or self.session_timeout_ms
         self.topics = [self.topic]
         self.share: list[Partition] = []
         self.life: int | None = None
@@ -53,8 +66,8 @@ class Consumer(Worker):
         return self.world.history.life_at(self.topic, asked_ms, self.world.loop.now_ms)
 
     def _is_another_life(self) -> bool:
-        lives = self.world.history.lives[self.topic]
-        return self.life != (len(lives) - 1 if lives[-1].asked_ms == NEVER_MS else None)
+        lives = self.world.history.lives.get(self.topic)
+        return lives is not None and self.life != (len(lives) - 1 if lives[-1].asked_ms == NEVER_MS else None)
 
     def work(self) -> Asking:
         """Until the group moves on, or an answer is lost."""
@@ -63,6 +76,10 @@ class Consumer(Worker):
                 return
             if 0 <= self.leads_for != len(self.inputs) or self.wants_to_leave(0.15):
                 return
+            if self.dying and not self.world.is_draining and self.rng.random() < self.dying:
+                if self.rng.random() < 0.5:
+                    raise Fenced  # the process dies, and tells nobody
+                yield self.rng.randint(self.session_timeout_ms // 2, 2 * self.session_timeout_ms)
             if self.share and (self.life is None or self._is_another_life()):
                 yield self.rng.randint(5, 60)
                 yield from self.fetch_offsets(self.share)
@@ -78,20 +95,23 @@ class Consumer(Worker):
                 return
             if self._life_since(asked_ms) != self.life:
                 continue
-            has_moved = self._take(answer)
+            has_moved, gone = self._take(answer)
+            for partition in gone:
+                yield from self._begin_anew(partition)
             self.is_idle = not has_moved
             if not has_moved:
                 yield self.rng.randint(50, 300)
             elif not (yield from self.commit()):
                 return
 
-    def _take(self, answer: wire.FetchAnswer) -> bool:
-        """Whether there was anything. Raises: Refused."""
+    def _take(self, answer: wire.FetchAnswer) -> tuple[bool, list[Partition]]:
+        """Whether there was anything, and the partitions of which the group's offset is out of range. Raises: Refused."""
         has_moved = False
+        gone: list[Partition] = []
         for found in answer.partitions:
             partition = (found.topic, found.partition)
             if found.error_code == Code.OFFSET_OUT_OF_RANGE:
-                self._begin_anew(partition)
+                gone.append(partition)
                 continue
             if found.error_code == Code.KAFKA_STORAGE_ERROR:
                 continue
@@ -102,14 +122,23 @@ class Consumer(Worker):
             self.world.history.consumed.update((self.group, partition, self.life, offset) for offset, _ in rows)
             has_moved = has_moved or position > self.positions[partition]
             self.positions[partition] = position
-        return has_moved
+        return has_moved, gone
 
-    def _begin_anew(self, partition: Partition) -> None:
-        """The group's offset is out of range. That is a finding where neither a power loss nor a commit of another life explains it."""
+    def _begin_anew(self, partition: Partition) -> Asking:
+        """The group's offset is out of range: on from the log's start, as auto.offset.reset=earliest has it.
+
+        That is a finding where nothing was deleted, and neither a power loss nor a commit of another life explains it.
+        """
         history = self.world.history
-        if not self.world.may_forget and self.group not in history.unsure_groups:
-            history.incident("offsets", f"{self.name}: {self.group} stands at {self.positions[partition]} of {partition}, out of its range")
-        self.positions[partition] = 0
+        probe = Reader(self.world, self.name, [partition], committed_only=True)
+        start = yield from probe.offset_at(partition, EARLIEST)
+        probe.hang_up()
+        position = self.positions.get(partition)
+        if start is None or position is None:
+            return
+        if position >= start and not self.world.may_forget and self.group not in history.unsure_groups:
+            history.incident("offsets", f"{self.name}: {self.group} stands at {position} of {partition}, out of its range")
+        self.positions[partition] = start
 
     def commit(self) -> Asking:
         """OffsetCommit of where it stands. False: the answer is lost, or the group has moved on."""
@@ -143,6 +172,7 @@ class Consumer(Worker):
         code = max(partition.error_code for partition in answer.topics[0].partitions)
         if code in MOVED_ON:
             self._stop_if_replaced(code)
+            self._was_put_out(code)
             if code == Code.UNKNOWN_MEMBER_ID:
                 self.member_id = ""
             return False

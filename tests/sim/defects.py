@@ -18,6 +18,7 @@ from barnabas.broker.handlers import fetch as fetch_handler
 from barnabas.broker.handlers import produce as produce_handler
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.shard_host import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, ShardHost
+from barnabas.coordinator import txn_shard
 from barnabas.coordinator.classic_group import ClassicGroup
 from barnabas.coordinator.group_shard import GroupShard
 from barnabas.coordinator.offsets import GroupOffsets
@@ -27,7 +28,7 @@ from barnabas.coordinator.txn_shard import TxnShard
 from barnabas.coordinator.txn_state import TransactionMetadata, TransactionState
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.wall_clock import WallClock
-from barnabas.storage import clean_plan, cleaner, flush_journal, log_manager, recovery
+from barnabas.storage import clean_plan, cleaner, flush_journal, log_manager, recovery, retention, validate
 from barnabas.storage import log as log_module
 from barnabas.storage.checkpoints import CLEAN_SHUTDOWN_NAME, LOG_START_NAME, RECOVERY_POINT_NAME, encode_offsets
 from barnabas.storage.flush_journal import FlushJournal, Redo
@@ -36,7 +37,8 @@ from barnabas.storage.log_manager import LogManager
 from barnabas.storage.producer_state import ProducerEntry, ProducerStateManager
 from sim.disk import Refusal, SimDisk, SimFile
 from sim.network import Weather
-from sim.scenario import DURABILITY, Scenario
+from sim.node import Node
+from sim.scenario import DURABILITY, Group, Scenario
 
 Tweak = Callable[[Scenario], None]
 
@@ -79,6 +81,7 @@ def _with_power_and_survivors(scenario: Scenario) -> None:
 
 def _with_compaction(scenario: Scenario) -> None:
     scenario.topics = {"kv": 1}
+    scenario.groups, scenario.meddlers = (), 0
     scenario.compacted_topics = ["kv"]
     scenario.topic_configs = {"kv": {"segment.bytes": "400", "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}}
     scenario.properties["log.cleaner.backoff.ms"] = "50"
@@ -119,6 +122,7 @@ def _with_flushed_records_and_power(scenario: Scenario) -> None:
     """Nothing but records whose flush was answered, in logs that share a journal."""
     _with_power(scenario)
     scenario.topics = {"plain": 4}
+    scenario.groups = ()
     scenario.topic_configs = {"plain": {"flush.messages": "1"}}
     scenario.flushed_topics, scenario.compacted_topics, scenario.growing, scenario.remade_topic = ["plain"], [], [], ""
     scenario.idempotent_producers, scenario.applications, scenario.workers, scenario.consumers, scenario.rounds = 4, 0, 0, 0, 24
@@ -252,6 +256,7 @@ def _with_remakes(scenario: Scenario) -> None:
     """A topic that is deleted and made again, and little beside it."""
     _with_kills(scenario)
     scenario.topics = {"gone": 1}
+    scenario.groups, scenario.meddlers = (), 0
     scenario.topic_configs = {"gone": {"file.delete.delay.ms": "60000"}}
     scenario.flushed_topics, scenario.compacted_topics, scenario.growing = [], [], []
     scenario.remade_topic, scenario.remakes, scenario.consumers = "gone", 2, 1
@@ -289,6 +294,65 @@ def _with_static_members_and_rebalances(scenario: Scenario) -> None:
 def _with_departures(scenario: Scenario) -> None:
     _with_group(scenario)
     scenario.leaving = 0.6
+
+
+def _with_meddlers(scenario: Scenario) -> None:
+    scenario.meddlers, scenario.applications = 2, 2
+    scenario.properties["barnabas.decompressed.max.bytes"] = "1200000"
+    scenario.topic_configs = {topic: {"segment.bytes": "4000000"} for topic in scenario.topics}
+    scenario.compacted_topics, scenario.flushed_topics = [], []
+
+
+def _with_stops(scenario: Scenario) -> None:
+    _with_group(scenario)
+    scenario.stops_ms, scenario.fault_count, scenario.weather = (1400, 1400, 1400), 0, Weather(delay_ms=3)
+    scenario.chaos_ms, scenario.transaction_timeout_ms = 6000, 800
+
+
+def _with_groups(scenario: Scenario) -> None:
+    scenario.groups = (Group("group 0", "plain", 2, 2500, 0.05, 0.0, False), Group("group 1", "plain", 2, 300, 0.15, 0.0, False))
+    scenario.chaos_ms, scenario.fault_count = 6000, 1
+
+
+def _with_a_clock_put_forward(scenario: Scenario) -> None:
+    _with_group(scenario)
+    scenario.clock_steps_ms, scenario.fault_count, scenario.weather = (120_000,), 0, Weather(delay_ms=3)
+    scenario.chaos_ms = 3000
+
+
+def _with_large_batches(scenario: Scenario) -> None:
+    _with_lost_answers(scenario)
+    scenario.weather = Weather(delay_ms=5, cut=0.2)
+    scenario.padding, scenario.applications, scenario.idempotent_producers, scenario.workers = 0.8, 2, 0, 0
+    scenario.transaction_timeout_ms, scenario.pausing, scenario.fault_count = 3000, 0.0, 0
+    scenario.topic_configs = {topic: {"segment.bytes": "4000000"} for topic in scenario.topics}
+    scenario.compacted_topics, scenario.flushed_topics = [], []
+
+
+def _with_expiry(scenario: Scenario) -> None:
+    scenario._draw_expiry()
+    scenario.properties["producer.id.expiration.ms"] = "1500"
+    scenario.transaction_timeout_ms, scenario.pausing, scenario.applications, scenario.fault_count = 4000, 1.0, 2, 0
+    scenario.zombies, scenario.workers, scenario.idempotent_producers = 0.0, 0, 0
+
+
+def _with_retention(scenario: Scenario) -> None:
+    for topic in ("plain", "tx"):
+        scenario.topic_configs[topic] = {"segment.bytes": "400", "retention.ms": "1500", "file.delete.delay.ms": "0"}
+    scenario.properties |= {"log.initial.task.delay.ms": "200", "log.retention.check.interval.ms": "200"}
+    scenario.fault_count, scenario.last_restart, scenario.rounds, scenario.flushed_topics = 0, "none", 8, []
+
+
+def _with_an_auditor(scenario: Scenario) -> None:
+    _with_kills(scenario)
+    scenario.is_audited, scenario.applications = True, 2
+
+
+def _with_power_on_flushed_topics(scenario: Scenario) -> None:
+    _with_power(scenario)
+    scenario.topic_configs["plain"] = {"flush.messages": "1"}
+    scenario.flushed_topics, scenario.readers = ["plain"], [([("plain", 0)], False), ([("plain", 0)], True)]
+    scenario.idempotent_producers, scenario.rounds = 2, 6
 
 
 def _with_lost_answers(scenario: Scenario) -> None:
@@ -1193,4 +1257,172 @@ def records_begin_in_the_future() -> Iterator[None]:
         return timestamp_ms - self._ahead_ms
 
     with changed(WallClock, "since_ms", since_ms):
+        yield
+
+
+@defect("sessions and transactions end early when the wall clock is put forward", "early", tweak=_with_a_clock_put_forward)
+def deadlines_jump_with_the_wall_clock() -> Iterator[None]:
+    with deadlines_follow_the_wall_clock():
+        yield
+
+
+@defect("after a stop of the process deadlines are judged before the sockets are heard", "early", tweak=_with_stops)
+def judged_before_heard() -> Iterator[None]:
+    with changed(Node, "hears_first", False):
+        yield
+
+
+@defect("a member's session is as long as the shortest there may be", "early", tweak=_with_groups)
+def sessions_are_cut_short() -> Iterator[None]:
+    def restart_session(self: ClassicGroup, member: Any, now_ms: int) -> None:
+        self._timers.schedule(self._session_key(member.member_id), now_ms + 100)
+
+    with changed(ClassicGroup, "_restart_session", restart_session):
+        yield
+
+
+@defect("a partition forgets an idle producer with its transaction open", "stuck", "aborted-read", "lost", tweak=_with_expiry)
+def open_producers_expire() -> Iterator[None]:
+    def expire(self: ProducerStateManager, now_ms: int, expiration_ms: int) -> int:
+        gone = [row for row, entry in self.producers.items() if now_ms - entry.seen_ms >= expiration_ms]
+        for producer_id in gone:
+            del self.producers[producer_id]
+            self.open_txns.pop(producer_id, None)
+        return len(gone)
+
+    with changed(ProducerStateManager, "expire", expire):
+        yield
+
+
+@defect("retention goes by the first record of a segment, as if it were the last", "lost", tweak=_with_retention)
+def retention_is_early() -> Iterator[None]:
+    beyond_time = retention._beyond_time
+
+    def early(log: Log, wall_ms: int) -> int:
+        return beyond_time(log, wall_ms + 600)
+
+    with changed(retention, "_beyond_time", early):
+        yield
+
+
+# --- what clients claim --------------------------------------------------------------------------------------------------------------------
+
+
+@defect("the highest timestamp that a header claims is believed", "crashed", "lost", tweak=_with_meddlers)
+def claimed_times_are_believed() -> Iterator[None]:
+    youngest = validate._youngest
+
+    def claimed(body: Any, start: int, count: int, base_timestamp: int) -> int:
+        real = youngest(body, start, count, base_timestamp)
+        return int(validate._TIME.unpack_from(body, 35)[0]) if start else real
+
+    with changed(validate, "_youngest", claimed):
+        yield
+
+
+@defect("the records of a batch are not looked at", "taken", tweak=_with_meddlers)
+def bodies_are_believed() -> Iterator[None]:
+    def youngest(body: Any, start: int, count: int, base_timestamp: int) -> int:
+        return base_timestamp
+
+    with changed(validate, "_youngest", youngest):
+        yield
+
+
+@defect("control batches of clients are taken", "taken", tweak=_with_meddlers)
+def control_batches_are_taken() -> Iterator[None]:
+    with changed(validate, "CONTROL", 0):
+        yield
+
+
+@defect("attributes that nobody has defined are written as they come", "crashed", tweak=_with_meddlers)
+def attributes_are_kept() -> Iterator[None]:
+    with changed(validate, "_KNOWN_ATTRIBUTES", 0x7FFF):
+        yield
+
+
+@defect("a batch may become as large as it likes", "taken", tweak=_with_meddlers)
+def bombs_go_off() -> Iterator[None]:
+    def decompressed(codec: int, data: Any, rules: Any, *, at_once: bool) -> Any:
+        return validate.decompress_to_memory(codec, data, 1 << 30)
+
+    with changed(validate, "_decompressed", decompressed):
+        yield
+
+
+@defect("a batch for a partition that was not added to its transaction is taken", "taken", "unwritten", tweak=_with_meddlers)
+def anybody_may_write() -> Iterator[None]:
+    def verify(broker: Any, transactional_id: str, log: Log, records: Any) -> Code:
+        return Code.NONE
+
+    with changed(produce_handler, "_verify", verify):
+        yield
+
+
+@defect("a producer's epoch may be one of the future", "taken", "crashed", tweak=_with_meddlers)
+def epochs_of_the_future_pass() -> Iterator[None]:
+    def current(found: TransactionMetadata | None, transactional_id: str, producer: Any) -> TransactionMetadata:
+        if found is None or found.producer_id != producer.producer_id:
+            raise KafkaError(Code.INVALID_PRODUCER_ID_MAPPING)
+        if found.producer_epoch > producer.producer_epoch:
+            raise KafkaError(Code.PRODUCER_FENCED)
+        return found
+
+    with changed(txn_shard, "_current", current):
+        yield
+
+
+@defect(
+    "a batch that was checked elsewhere is appended without asking whether its transaction goes on",
+    "stuck",
+    "aborted-read",
+    "torn",
+    "order",
+    "precommitted-read",
+    tweak=_with_large_batches,
+)
+def late_batches_are_not_verified() -> Iterator[None]:
+    append, verify = produce_handler._append, produce_handler._verify
+    is_late: list[bool] = []
+
+    def append_late(*args: Any) -> Any:
+        is_late.append(len(args) > 6)
+        try:
+            return append(*args)
+        finally:
+            is_late.pop()
+
+    def verify_early(*args: Any) -> Code:
+        return Code.NONE if is_late[-1] else verify(*args)
+
+    with changed(produce_handler, "_append", append_late), changed(produce_handler, "_verify", verify_early):
+        yield
+
+
+# --- what clients are told -----------------------------------------------------------------------------------------------------------------
+
+
+@defect(
+    "readers of a topic with flush.messages=1 are shown what is not on the disk", "told", "watermark", tweak=_with_power_on_flushed_topics
+)
+def shown_before_the_flush() -> Iterator[None]:
+    set_config = Log.config.fset
+    assert set_config is not None
+
+    def shows_at_once(self: Log, config: Any) -> None:
+        set_config(self, config)
+        self._waits_for_disk = False
+
+    with changed(Log, "config", Log.config.setter(shows_at_once)):
+        yield
+
+
+@defect("DescribeProducers tells of transactions that are over", "stuck", tweak=_with_an_auditor)
+def ended_transactions_are_told_as_open() -> Iterator[None]:
+    active_producers = Log.active_producers
+
+    def all_open(self: Log) -> Any:
+        return [row._replace(current_txn_start_offset=self.log_start_offset) for row in active_producers(self)]
+
+    with changed(Log, "active_producers", all_open):
         yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from checkers import Access, Ending, Partition, Source
+from checkers import Access, Ending, Partition, Source, ToldOffset
 
 from barnabas.protocol.errors import Code
 from sim import wire
@@ -16,8 +16,9 @@ from sim.producers import Producer, TransactionalProducer
 if TYPE_CHECKING:
     from sim.world import World
 
+DURABLE_GROUPS = frozenset({"group"})
 MOVED_ON = frozenset({Code.ILLEGAL_GENERATION, Code.UNKNOWN_MEMBER_ID, Code.REBALANCE_IN_PROGRESS, Code.FENCED_INSTANCE_ID})
-SESSION_TIMEOUT_MS, REBALANCE_TIMEOUT_MS = 1500, 2500
+REBALANCE_TIMEOUT_MS = 2500
 STATIC_JOIN_VERSION, STATIC_SYNC_VERSION = 9, 5
 
 
@@ -51,6 +52,8 @@ class Worker(TransactionalProducer):
         self.member_id, self.generation = "", -1
         self.leads_for = -1
         self.topics = ["in"]
+        self.session_timeout_ms = world.scenario.session_timeout_ms
+        self.heard_ms, self.heard_after = -1, 0
         self.positions: dict[Partition, int] = {}
         self.is_idle = False
         self.stalls = 0
@@ -88,7 +91,7 @@ class Worker(TransactionalProducer):
             "JoinGroup",
             5 if self.instance_id is None else STATIC_JOIN_VERSION,
             group_id=self.group,
-            session_timeout_ms=SESSION_TIMEOUT_MS,
+            session_timeout_ms=self.session_timeout_ms,
             rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
             member_id=self.member_id,
             group_instance_id=self.instance_id,
@@ -104,6 +107,7 @@ class Worker(TransactionalProducer):
                 self.member_id = answer.member_id
             elif answer.error_code in MOVED_ON:
                 self._stop_if_replaced(answer.error_code)
+                self._was_put_out(answer.error_code)
                 self.member_id = ""
             else:
                 raise Refused(f"{self.name}: JoinGroup", answer.error_code)
@@ -130,10 +134,12 @@ class Worker(TransactionalProducer):
             if answer.error_code not in MOVED_ON:
                 raise Refused(f"{self.name}: SyncGroup", answer.error_code)
             self._stop_if_replaced(answer.error_code)
+            self._was_put_out(answer.error_code)
             if answer.error_code == Code.UNKNOWN_MEMBER_ID:
                 self.member_id = ""
             return False
         self._was_let_on(asked_ms)
+        self._was_heard(asked_ms)
         numbers = [int(number) for number in bytes(answer.assignment).decode().split(",") if number]
         mine = [self.inputs[number] for number in numbers if number < len(self.inputs)]
         return (yield from self.fetch_offsets(mine))
@@ -156,6 +162,27 @@ class Worker(TransactionalProducer):
             Access(self.group, self.member_id, self.instance_id, self.generation, asked_ms, self.world.loop.now_ms, is_leave)
         )
 
+    def _was_heard(self, asked_ms: int) -> None:
+        """A heartbeat or SyncGroup was answered: from when it was sent the broker has no right to put the member out for a session's time."""
+        self.heard_ms, self.heard_after = asked_ms, len(self.world.history.power_losses)
+
+    def _was_put_out(self, code: int) -> None:
+        """An answer says that the group does not know this member. A finding where its session cannot be over.
+
+        While the process stood still nobody was judged whose request lay in the socket when it went on.
+        """
+        world = self.world
+        heard_ms, self.heard_ms = self.heard_ms, -1
+        if code != Code.UNKNOWN_MEMBER_ID or heard_ms < 0 or self.heard_after != len(world.history.power_losses):
+            return
+        now_ms = world.loop.now_ms
+        arrived_ms = self.link.last_arrival_ms if self.link is not None else now_ms
+        silent_ms = now_ms - heard_ms - world.node.stood_still_ms(heard_ms, now_ms, arrived_ms=arrived_ms)
+        if silent_ms < self.session_timeout_ms:
+            world.history.incident(
+                "early", f"{self.name}: {self.group} put {self.member_id} out after {silent_ms} of {self.session_timeout_ms} ms"
+            )
+
     def wants_to_leave(self, share: float) -> bool:
         return self.leaving > 0 and bool(self.member_id) and not self.world.is_draining and self.rng.random() < share * self.leaving
 
@@ -174,6 +201,7 @@ class Worker(TransactionalProducer):
             self._stop_if_replaced(code)
             if code not in (0, Code.UNKNOWN_MEMBER_ID):
                 raise Refused(f"{self.name}: LeaveGroup", code)
+            self.heard_ms = -1
             if code == 0:
                 self._was_let_on(asked_ms, is_leave=True)
                 yield 1
@@ -217,10 +245,12 @@ class Worker(TransactionalProducer):
         if answer.error_code and answer.error_code not in MOVED_ON:
             raise Refused(f"{self.name}: Heartbeat", answer.error_code)
         self._stop_if_replaced(answer.error_code)
+        self._was_put_out(answer.error_code)
         if answer.error_code == Code.UNKNOWN_MEMBER_ID:
             self.member_id = ""
         if answer.error_code == 0:
             self._was_let_on(asked_ms)
+            self._was_heard(asked_ms)
         return answer.error_code == 0
 
     # --- the work ------------------------------------------------------------------------------------------------------------------------
@@ -287,10 +317,10 @@ class Worker(TransactionalProducer):
             if stall:
                 self.stalls -= 1
             if stall == "before":
-                yield rng.randint(SESSION_TIMEOUT_MS, 2 * SESSION_TIMEOUT_MS)
+                yield rng.randint(self.session_timeout_ms, 2 * self.session_timeout_ms)
             commit = resolved and (yield from self.send_offsets(moved)) and rng.random() < 0.9
             if stall == "after":
-                yield rng.randint(SESSION_TIMEOUT_MS, 2 * SESSION_TIMEOUT_MS)
+                yield rng.randint(self.session_timeout_ms, 2 * self.session_timeout_ms)
             yield from self.end(transaction, commit=commit)
             if not resolved:
                 yield from self.init(bump=True, timeout_ms=self.timeout_ms)
@@ -342,6 +372,7 @@ class Worker(TransactionalProducer):
             self._was_let_on(asked_ms)
         if code in MOVED_ON:
             self._stop_if_replaced(code)
+            self._was_put_out(code)
             self.world.trace("offsets refused", 0, f"{self.name} {name_of(code)}", 0, b"")
             if code == Code.UNKNOWN_MEMBER_ID:
                 self.member_id = ""
@@ -367,7 +398,17 @@ def committed_offsets(client: Producer, group: str, partitions: list[Partition])
     def code_of(answer: Any) -> int:
         return int(answer.error_code or max(p.error_code for t in answer.topics for p in t.partitions))
 
+    asked_ms = client.world.loop.now_ms
+    lost_before = client.lost
     answer = yield from client.insist(call, code_of)
     if code_of(answer):
         raise Refused(f"{client.name}: OffsetFetch", code_of(answer))
+    history, now_ms = client.world.history, client.world.loop.now_ms
+    if client.lost > lost_before:
+        asked_ms = -1
+    for t in answer.topics:
+        for p in t.partitions:
+            history.told_offsets.append(
+                ToldOffset(group, (t.name, p.partition_index), p.committed_offset, group in DURABLE_GROUPS, asked_ms, now_ms)
+            )
     return {(t.name, p.partition_index): p.committed_offset for t in answer.topics for p in t.partitions}

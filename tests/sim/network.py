@@ -50,7 +50,8 @@ class Link:
     def __init__(self, world: World, link_id: int) -> None:
         self.world, self.link_id = world, link_id
         self.generation = world.node.generation
-        self.is_open = True
+        self.is_open, self.forgives = True, False
+        self.last_arrival_ms = 0
         self._correlation_id = 0
         self._waiting: dict[int, tuple[Future, wire.Call]] = {}
         self._last_out_ms = self._last_in_ms = 0
@@ -67,7 +68,10 @@ class Link:
             return future
         self._correlation_id += 1
         correlation_id = self._correlation_id
-        self._waiting[correlation_id] = (future, call)
+        if call.is_answered:
+            self._waiting[correlation_id] = (future, call)
+        else:
+            world.loop.later(0, future.resolve, None)
         weather = world.weather
         arrives_ms = max(self._last_out_ms, world.loop.now_ms + rng.randint(0, weather.delay_ms))
         chance = rng.random()
@@ -102,6 +106,7 @@ class Link:
 
     def _arrive(self, frame: bytes) -> None:
         if self.is_open or self._drains:
+            self.last_arrival_ms = self.world.loop.now_ms
             self.world.node.on_frame(self.link_id, self.generation, frame)
 
     def _time_out(self, correlation_id: int) -> None:

@@ -58,8 +58,11 @@ class _Session:
 class Node:
     """One machine: its disk, and the broker while it runs. generation: counts the broker's processes.
 
-    was_restored: the last start ended with a word on a damaged file, which was restored.
+    was_restored: the last start ended with a word on a damaged file, which was restored. stops: when a process
+    stood still.
     """
+
+    hears_first = True
 
     def __init__(self, world: World, properties: dict[str, str]) -> None:
         self.world = world
@@ -69,7 +72,7 @@ class Node:
         self.disk.fsync_dir("/")
         self.broker: Broker | None = None
         self.generation = 0
-        self.cleanings = 0
+        self.cleanings = self.works = 0
         self.damages: list[tuple[Inode, bytes]] = []
         self._damaged_frame: Inode | None = None
         self.was_restored = False
@@ -78,6 +81,9 @@ class Node:
         self._timer_ms = -1
         self._carrying_out = False
         self._pumping: set[int] = set()
+        self.stops: list[tuple[int, int]] = []
+        self._is_stopped = False
+        self._held: list[tuple[Any, tuple[Any, ...]]] = []
 
     @property
     def is_up(self) -> bool:
@@ -198,6 +204,9 @@ class Node:
         self.generation += 1
 
     def _hang_up_all(self) -> None:
+        if self._is_stopped:
+            self.stops.pop()  # it does not go on
+        self._is_stopped, self._held = False, []
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             if session.link is not None:
@@ -216,14 +225,53 @@ class Node:
         self.broker.wall.feed(self._steady_ms(), self.world.wall_ms())
         return self._steady_ms()
 
+    # --- a process that is stopped for a while -------------------------------------------------------------------------------------------
+
+    def stand_still(self, for_ms: int) -> None:
+        """SIGSTOP, and SIGCONT so much later. What comes to the sockets meanwhile lies there, and no thread gets on with its work."""
+        if self.broker is None or self._is_stopped:
+            return
+        self._is_stopped = True
+        self.stops.append((self.world.loop.now_ms, self.world.loop.now_ms + for_ms))
+        self.world.loop.later(for_ms, self._go_on, self.generation)
+
+    def stood_still_ms(self, from_ms: int, to_ms: int, *, arrived_ms: int) -> int:
+        """How much of a time the process stood still, of those stops at whose end a request lay there that came at `arrived_ms`."""
+        return sum(max(0, min(end_ms, to_ms) - max(began_ms, from_ms)) for began_ms, end_ms in self.stops if arrived_ms < end_ms)
+
+    def _go_on(self, generation: int) -> None:
+        """As the daemon's `_hear_first`: all that lies there is heard before any deadline is judged."""
+        if generation != self.generation or self.broker is None:
+            return
+        self._is_stopped = False
+        held, self._held = self._held, []
+        if not self.hears_first:
+            self._guarded(self.broker.on_tick, self.now_ms())
+        for call, arguments in held:
+            if generation == self.generation:
+                call(*arguments)
+        if self.broker is not None and generation == self.generation:
+            self._guarded(self.broker.on_tick, self.now_ms())
+
+    def _is_held(self, generation: int, call: Any, *arguments: Any) -> bool:
+        """Whether the process stands still: then this comes when it goes on."""
+        if self._is_stopped and generation == self.generation:
+            self._held.append((call, arguments))
+            return True
+        return False
+
     # --- input ---------------------------------------------------------------------------------------------------------------------------
 
     def connect(self, link: Link) -> None:
         assert self.broker is not None
+        if self._is_held(self.generation, self.connect, link):
+            return
         self._sessions[link.link_id] = _Session(link)
         self.broker.on_connected(link.link_id, "10.0.0.7", "10.0.0.1", 9092)
 
     def on_frame(self, link_id: int, generation: int, frame: bytes) -> None:
+        if self._is_held(generation, self.on_frame, link_id, generation, frame):
+            return
         session = self._sessions.get(link_id)
         if session is None or generation != self.generation:
             return
@@ -231,6 +279,8 @@ class Node:
         self._pump(link_id)
 
     def on_hang_up(self, link_id: int, generation: int) -> None:
+        if self._is_held(generation, self.on_hang_up, link_id, generation):
+            return
         if generation == self.generation and self.broker is not None and self._sessions.pop(link_id, None) is not None:
             self._guarded(self.broker.on_closed, link_id)
 
@@ -250,6 +300,8 @@ class Node:
     def _on_timer(self, generation: int, when_ms: int) -> None:
         if generation == self.generation and self._timer_ms == when_ms and self.broker is not None:
             self._timer_ms = -1
+            if self._is_stopped:
+                return  # it is late, and comes after all that lies there
             self._guarded(self.broker.on_tick, self.now_ms())
 
     def _guarded(self, event: Any, *arguments: Any) -> None:
@@ -302,6 +354,8 @@ class Node:
             self.world.loop.later(0, self._pump_if, self.generation, connection_id)
 
     def _pump_if(self, generation: int, connection_id: int) -> None:
+        if self._is_held(generation, self._pump_if, generation, connection_id):
+            return
         if generation == self.generation and self.broker is not None:
             self._pump(connection_id)
 
@@ -309,7 +363,8 @@ class Node:
         session = self._sessions.pop(connection_id, None)
         if session is None or self.broker is None:
             return
-        self.world.on_broker_closes(reason)
+        if session.link is None or not session.link.forgives:
+            self.world.on_broker_closes(reason)
         self.broker.on_closed(connection_id)
         if session.link is not None:
             session.link.broken()
@@ -336,6 +391,8 @@ class Node:
         loop.later(last_ms + rng.randint(0, 2), self._flushed, self.generation, job)
 
     def _sync(self, generation: int, file: Any) -> None:
+        if self._is_held(generation, self._sync, generation, file):
+            return
         if generation == self.generation:
             try:
                 file.fsync()
@@ -343,19 +400,30 @@ class Node:
                 self.world.on_crash()
 
     def _flushed(self, generation: int, job: FlushJob) -> None:
+        if self._is_held(generation, self._flushed, generation, job):
+            return
         if generation == self.generation and self.broker is not None:
             self._guarded(self.broker.on_flushed, job, self.now_ms())
 
     def _work(self, generation: int, work: Work) -> None:
-        """What the daemon's worker does; the core hears of it later."""
+        """What the daemon's worker does; the core hears of it later, when much may have changed."""
+        if self._is_held(generation, self._work, generation, work):
+            return
+        if generation == self.generation:
+            self.works += 1
+            self.world.loop.later(self.world.rng.randint(0, 40), self._worked, generation, work, work.run())
+
+    def _worked(self, generation: int, work: Work, result: Any) -> None:
+        if self._is_held(generation, self._worked, generation, work, result):
+            return
         if generation == self.generation and self.broker is not None:
-            self._guarded(self.broker.on_worked, work, work.run(), None, self.now_ms())
+            self._guarded(self.broker.on_worked, work, result, None, self.now_ms())
 
     # --- compaction ----------------------------------------------------------------------------------------------------------------------
 
     def _clean(self, generation: int, job: CleanJob) -> None:
         """What the daemon's cleaner process does. Its end comes to the core's ears later, or never, if the broker is gone by then."""
-        if generation != self.generation:
+        if self._is_held(generation, self._clean, generation, job) or generation != self.generation:
             return
         result, error = None, ""
         try:
@@ -369,6 +437,8 @@ class Node:
         self.world.loop.later(self.world.rng.randint(0, 40), self._cleaned, generation, job, result, error)
 
     def _cleaned(self, generation: int, job: CleanJob, result: CleanResult | None, error: str) -> None:
+        if self._is_held(generation, self._cleaned, generation, job, result, error):
+            return
         if generation == self.generation and self.broker is not None:
             self._guarded(self.broker.on_cleaned, job, result, error, self.now_ms())
 

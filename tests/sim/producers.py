@@ -17,8 +17,19 @@ from sim.network import LOST
 if TYPE_CHECKING:
     from sim.world import World
 
-MOST_IN_FLIGHT = 5
+ZSTD = 4
+PADDING = b"\0" * 1_100_000  # such a record takes longer to open than a broker may take at once
 SEQUENCE_ERRORS = frozenset({Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.UNKNOWN_PRODUCER_ID, Code.INVALID_TXN_STATE})
+
+
+class Inits:
+    """How often InitProducerId was asked of one transactional id, by anybody, and answered. lingers: one was lost, and may come late."""
+
+    __slots__ = ("answered", "asked", "lingers")
+
+    def __init__(self) -> None:
+        self.asked = self.answered = 0
+        self.lingers = False
 
 
 class Batch:
@@ -38,9 +49,12 @@ class Producer(Client):
         self.transactional_id = transactional_id
         self.producer_id, self.epoch = -1, -1
         self.sequences: dict[Partition, int] = {}
+        self.timeout_ms = 60_000
         self.sessions = 0
         self.session = name
         self._made = 0
+        self.init_number, self.init_after = -1, 0
+        self.began_ms, self.began_after = -1, 0
         self.waiting: deque[Batch] = deque()
         self.in_flight: deque[tuple[Batch, object]] = deque()
 
@@ -54,13 +68,23 @@ class Producer(Client):
             producer_id=self.producer_id if bump else -1,
             producer_epoch=self.epoch if bump else -1,
         )
+        lost_before = self.lost
+        inits = self.world.inits.setdefault(self.transactional_id or "", Inits())
+        inits.asked += 1
+        number = inits.asked, inits.answered
         answer = yield from self.insist(call, error_code)
+        is_alone = (inits.asked, inits.answered) == number
+        inits.answered += 1
+        inits.lingers = inits.lingers or self.lost > lost_before
+        self.init_number, self.init_after = inits.answered if is_alone else -1, len(self.world.history.power_losses)
         if answer.error_code in FENCED:
             raise Fenced
         if answer.error_code:
             raise Refused("InitProducerId", answer.error_code)
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
         self.sequences.clear()
+        if self.transactional_id is not None:
+            self.world.producers[self.transactional_id] = (self.producer_id, self.epoch)
         self.sessions += 1
         self.session = f"{self.name}/{self.sessions}"
 
@@ -86,11 +110,20 @@ class Producer(Client):
             for i in range(count)
         ]
         now_ms = self.world.loop.now_ms
-        records = [NewRecord(write.value.rpartition(b"-")[0], write.value, now_ms) for write in writes]
+        for write in writes:
+            write.made_ms = now_ms
+        scenario = self.world.scenario
+        is_padded = scenario.padding > 0 and self.rng.random() < scenario.padding
+        codec = self.rng.choice(scenario.codecs) if scenario.codecs else 0
+        headers = (("padding", PADDING),) if is_padded else ()
+        records = [
+            NewRecord(write.value.rpartition(b"-")[0], write.value, now_ms, () if at else headers) for at, write in enumerate(writes)
+        ]
         sequence = self.sequences.get(partition, 0)
         self.sequences[partition] = sequence + count
         encoded = encode_batch(
             records,
+            codec=ZSTD if is_padded else codec,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
             base_sequence=sequence,
@@ -108,7 +141,7 @@ class Producer(Client):
         try:
             while self.waiting or self.in_flight:
                 link = yield from self.connected()
-                while self.waiting and len(self.in_flight) < MOST_IN_FLIGHT:
+                while self.waiting and len(self.in_flight) < self.world.scenario.most_in_flight:
                     batch = self.waiting.popleft()
                     batch.attempts += 1
                     batch.sent_ms = self.world.loop.now_ms
@@ -138,6 +171,11 @@ class Producer(Client):
             self.in_flight.clear()
         return True
 
+    def rest(self) -> Asking:
+        """Where ids expire: be away for so long sometimes that nobody knows this one any more."""
+        if self.world.scenario.ids_expire and not self.world.is_draining and self.rng.random() < 0.4:
+            yield self.rng.randint(1500, 6000)
+
     def _line_up_again(self) -> None:
         self.waiting.extendleft(batch for batch, _ in reversed(self.in_flight))
         self.in_flight.clear()
@@ -153,9 +191,31 @@ class Producer(Client):
             for write in batch.writes:
                 write.failed()
         if code in FENCED and self.transactional_id is not None:
+            self.was_fenced(code)
             raise Fenced
         what = f"{self.name}: Produce to {batch.partition} (attempt {batch.attempts})"
         raise Refused(what, code, [batch.partition], batch.sent_ms)
+
+    def was_fenced(self, code: int, *, is_end: bool = False) -> None:
+        """A finding where nobody else came under this name, and the transaction's time cannot be up.
+
+        A start goes by the wall clock, so nothing is known of one where that was set. Nor of a name of which an
+        InitProducerId was lost: it may come late, and fence whoever is there then.
+        """
+        world = self.world
+        inits = world.inits[self.transactional_id or ""]
+        is_alone = inits.asked == inits.answered == self.init_number and not inits.lingers
+        if not is_alone or self.began_ms < 0 or code == Code.INVALID_PRODUCER_ID_MAPPING:
+            return
+        if self.init_after != len(world.history.power_losses) or (world.scenario.clock_steps_ms and self.began_after != world.restarts):
+            return
+        now_ms = world.loop.now_ms
+        arrived_ms = self.link.last_arrival_ms if self.link is not None else now_ms
+        open_ms = now_ms - self.began_ms
+        if is_end:  # else its time went by all the same
+            open_ms -= world.node.stood_still_ms(self.began_ms, now_ms, arrived_ms=arrived_ms)
+        if open_ms < self.timeout_ms:
+            world.history.incident("early", f"{self.name}: fenced after {open_ms} of {self.timeout_ms} ms, by nobody else")
 
 
 class IdempotentProducer(Producer):
@@ -187,6 +247,7 @@ class IdempotentProducer(Producer):
                 else:
                     yield from self.init()
             yield self.rng.randint(1, 400)
+            yield from self.rest()
 
     def _bump_epoch(self) -> None:
         """As Apache Kafka's own client does it: without asking, since nobody else has the id (KIP-360)."""
@@ -208,6 +269,46 @@ class IdempotentProducer(Producer):
             return True
         logs = [world.node.broker.partition(*partition) for partition in self.partitions] if world.node.broker is not None else []
         return world.restarts > 0 and any(log is not None and log.log_start_offset > 0 for log in logs)
+
+
+class PlainProducer(Producer):
+    """One without an id: what is lost is not sent again, and what comes late comes out of order. acks: 0, 1 or -1."""
+
+    def __init__(self, world: World, name: str, partitions: list[Partition], rounds: int, acks: int) -> None:
+        super().__init__(world, name)
+        self.partitions, self.rounds, self.acks = partitions, rounds, acks
+        self.forgives = acks == 0  # the broker hangs up where it refuses one
+
+    def run(self) -> Asking:
+        for _ in range(3 * self.rounds):
+            if self.world.is_draining:
+                break
+            if self.link is None or not self.link.is_open:
+                self.sessions += 1
+                self.session = f"{self.name}/{self.sessions}"
+            batch = self.put(self.rng.choice(self.partitions), self.rng.randint(1, 3))
+            self.waiting.clear()
+            if self.acks != -1:
+                for write in batch.writes:
+                    write.durable = False
+            batch.sent_ms, batch.attempts = self.world.loop.now_ms, 1
+            answer = yield from self.ask(wire.with_acks(batch.call, self.acks))
+            if self.acks == 0:
+                pass
+            elif answer is LOST:
+                self.hang_up()
+            elif answer.error_code in RETRIABLE or answer.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+                for write in batch.writes:
+                    write.failed()
+            else:
+                try:
+                    self._answered(batch, answer)
+                except Refused as refusal:
+                    self.world.refused(refusal, is_explained=False)
+                    return
+            yield self.rng.randint(1, 150)
+        yield 50
+        self.hang_up()
 
 
 class TransactionalProducer(Producer):
@@ -233,6 +334,7 @@ class TransactionalProducer(Producer):
                     break
                 yield from self.transact(number)
                 yield self.rng.randint(1, 250)
+                yield from self.rest()
         except Fenced:
             self.world.trace("fenced", 0, self.name, 0, b"")
             self.hang_up()
@@ -309,6 +411,8 @@ class TransactionalProducer(Producer):
             v3_and_below_topics=[request.AddPartitionsToTxnTopic(name=topic, partitions=indexes) for topic, indexes in topics.items()],
         )
         asked_ms = self.world.loop.now_ms
+        if not self.added:
+            self.began_ms, self.began_after = asked_ms, self.world.restarts
         answer = yield from self.insist(call, _code_of_added)
         self.check(_code_of_added(answer), "AddPartitionsToTxn", new, asked_ms)
         self.added.extend(new)
@@ -316,6 +420,7 @@ class TransactionalProducer(Producer):
     def check(self, code: int, what: str, partitions: Iterable[Partition] = (), asked_ms: int = 0) -> None:
         """Raises: Fenced; Refused."""
         if code in FENCED:
+            self.was_fenced(code)
             raise Fenced
         if code:
             raise Refused(f"{self.name}: {what}", code, partitions, asked_ms)
@@ -343,6 +448,7 @@ class TransactionalProducer(Producer):
         transaction.end(Ending.UNKNOWN if may_be_done else Ending.ABORTED, world.loop.now_ms)
         world.trace("end refused", 0, f"{self.name} {name_of(code)}", 0, b"")
         if code in FENCED:
+            self.was_fenced(code, is_end=True)
             raise Fenced
         if code == Code.INVALID_TXN_STATE and (world.may_forget or not commit):
             return  # nothing of it is known any more, or there was nothing to abort

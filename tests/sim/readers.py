@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from checkers import Partition, Span, Watermarks
 
 from barnabas.protocol.errors import Code
-from barnabas.protocol.records import computed_crc, decode_marker, read_header, records_of
+from barnabas.protocol.records import DELETE_HORIZON, BatchHeader, Record, computed_crc, decode_marker, read_header, records_of
 from sim import wire
 from sim.clients import Asking, Client, Refused
 from sim.network import LOST
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 EARLIEST, LATEST = -2, -1
 MOST_ATTEMPTS = 20
+NOT_A_CLIENTS = 0xFF80  # attributes that nobody has defined
+HIGHEST_EPOCH = 1000  # one for each start
 SESSION_ERRORS = frozenset({Code.FETCH_SESSION_ID_NOT_FOUND, Code.INVALID_FETCH_SESSION_EPOCH})
 Rows = list[tuple[int, bytes]]
 
@@ -43,7 +45,9 @@ class Opener:
             header = read_header(batch)
             assert computed_crc(batch) == header.crc, f"the batch at {header.base_offset} is broken"
             commit = decode_marker(batch).commit if header.is_control else None
-            rows = [(record.offset, record.value or b"") for record in records_of(batch)] if commit is None else []
+            records = list(records_of(batch)) if commit is None else []
+            _check_header(header, records)
+            rows = [(record.offset, record.value or b"") for record in records]
             opened = self._known[batch] = Opened(header.last_offset, header.producer_id, header.is_transactional, commit, rows)
         return opened
 
@@ -68,6 +72,17 @@ class Opener:
                 rows.extend(row for row in batch_rows if row[0] >= position)
             position = max(position, last_offset + 1)
         return rows, position
+
+
+def _check_header(header: BatchHeader, records: list[Record]) -> None:
+    """What a client relies on in a header is true, whoever wrote the batch."""
+    where = f"the batch at {header.base_offset}"
+    assert not header.attributes & NOT_A_CLIENTS or header.is_control, f"{where} has the attributes {header.attributes:#x}"
+    assert header.leader_epoch < HIGHEST_EPOCH, f"{where} is of the epoch {header.leader_epoch}"
+    if records and not header.attributes & DELETE_HORIZON:
+        youngest = max(record.timestamp for record in records)
+        assert header.max_timestamp == youngest, f"{where} says that {header.max_timestamp} is its highest time, and {youngest} is"
+        assert header.last_offset >= records[-1].offset, f"{where} ends before its last record"
 
 
 class Reader(Client):
@@ -179,7 +194,7 @@ class Reader(Client):
         self.positions[partition] = position
         self.stable[partition], self.ends[partition] = found.last_stable_offset, found.high_watermark
         world.history.watermarks.append(
-            Watermarks(self.label, partition, found.high_watermark, found.last_stable_offset, found.log_start_offset, now_ms)
+            Watermarks(self.label, partition, found.high_watermark, found.last_stable_offset, found.log_start_offset, now_ms, asked_ms)
         )
 
     def reposition(self, partition: Partition) -> Asking:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from checkers import Partition
 
@@ -24,7 +25,24 @@ CLOCK_STANDS = 0
 CLOCK_STEPS_MS = (120_000, -3_600_000, 8 * 86_400_000, -8 * 86_400_000, CLOCK_STANDS)
 WANT_OF_ROOM = (errno.ENOSPC, errno.EDQUOT)
 REFUSED = (("inode",), ("entry", "inode"), ("rename",), ("write",), ("inode", "entry", "rename", "write"))
+EXPIRING = {
+    "transactional.id.expiration.ms": "4500",
+    "producer.id.expiration.ms": "4000",
+    "producer.id.expiration.check.interval.ms": "300",
+}
 FAULTS = ("kill", "power", "stop", "crash", "storm", "delete")
+
+
+class Group(NamedTuple):
+    """Consumers of one topic that commit by OffsetCommit. dying: the chance, at each turn, that one stalls or dies."""
+
+    name: str
+    topic: str
+    members: int
+    session_timeout_ms: int
+    dying: float
+    leaving: float
+    is_static: bool
 
 
 @dataclass
@@ -45,6 +63,9 @@ class Scenario:
     file of a partition is damaged while the broker is down, and restored at a later start.
     full_journal_bytes: how large a flush journal may become. journal_damage: the chance that a power
     loss comes with damage in the midst of a flush journal.
+    meddlers: clients that send nonsense. stops_ms: for how long the process stands still, each time. padding: the chance that a batch becomes
+    a MB when it is opened; codecs: what batches are compressed with; plain_acks: those of each producer without an id. is_audited: somebody
+    asks for producers and transactions all the time. ids_expire: EXPIRING holds, and producers are away for as long. groups: further ones.
     """
 
     topics: dict[str, int] = field(default_factory=lambda: {"plain": 1, "tx": 2})
@@ -87,6 +108,16 @@ class Scenario:
     outages: int = 0
     full_journal_bytes: int = FULL_JOURNAL_BYTES
     journal_damage: float = 0.0
+    meddlers: int = 0
+    stops_ms: tuple[int, ...] = ()
+    session_timeout_ms: int = 1500
+    padding: float = 0.0
+    codecs: tuple[int, ...] = ()
+    most_in_flight: int = 5
+    plain_acks: tuple[int, ...] = ()
+    is_audited: bool = False
+    ids_expire: bool = False
+    groups: tuple[Group, ...] = ()
 
     @property
     def idempotent_partitions(self) -> list[Partition]:
@@ -116,6 +147,24 @@ class Scenario:
         return [(topic, index) for index in range(self.topics.get(topic, 0))]
 
     @property
+    def kept_topics(self) -> frozenset[str]:
+        """Those in which retention has nothing to delete: no bound of their own, and the broker's of 7 days."""
+        bounds = {"retention.bytes", "retention.ms"}
+        return frozenset(
+            topic for topic in self.topics if topic != self.remade_topic and not bounds & self.topic_configs.get(topic, {}).keys()
+        )
+
+    @property
+    def retention_ms(self) -> dict[str, int]:
+        """Of the topics that are bound by time alone."""
+        bounds = {topic: self.topic_configs.get(topic, {}) for topic in self.topics}
+        return {
+            topic: int(configs["retention.ms"])
+            for topic, configs in bounds.items()
+            if "retention.ms" in configs and "retention.bytes" not in configs and topic not in self.compacted_topics
+        }
+
+    @property
     def commits_are_durable(self) -> bool:
         return self.properties.get(DURABILITY) != "os"
 
@@ -127,6 +176,7 @@ class Scenario:
         more.setstate(rng.getstate())
         if not is_plain:
             scenario._draw_more(random.Random(more.getrandbits(64)))
+            scenario._draw_wider(random.Random(more.getrandbits(64)))
         return scenario
 
     def _draw_more(self, rng: random.Random) -> None:
@@ -194,6 +244,83 @@ class Scenario:
                 self.properties["log.flush.interval.ms"] = rng.choice(("0", "40"))
         if not self.clock_steps_ms and "retention.bytes" not in self.topic_configs["plain"] and rng.random() < 0.5:
             self.topic_configs["plain"] |= {"retention.ms": rng.choice(("100", "900")), "file.delete.delay.ms": rng.choice(("0", "300"))}
+
+    def _draw_wider(self, rng: random.Random) -> None:
+        """As `_draw_more`, and with chance of its own again."""
+        if rng.random() < 0.12:
+            self.meddlers = rng.randint(1, 2)
+            if rng.random() < 0.5:
+                self.properties["barnabas.decompressed.max.bytes"] = "1200000"
+        if rng.random() < 0.15:
+            self.stops_ms = tuple(rng.choice((300, 1000, 1400, 3000)) for _ in range(rng.randint(1, 3)))
+        if rng.random() < 0.15:
+            self.session_timeout_ms = rng.choice((400, 900, 2500))
+        if rng.random() < 0.1:
+            self.plain_acks = tuple(rng.choice((0, 1, -1)) for _ in range(rng.randint(1, 2)))
+        if rng.random() < 0.1:
+            self.is_audited = True
+        if rng.random() < 0.12:
+            self._draw_batches(rng)
+
+        if rng.random() < 0.1:
+            self._draw_groups(rng)
+        if rng.random() < 0.06 and not self.clock_steps_ms:
+            self._draw_expiry()
+        if rng.random() < 0.12 and not self.clock_steps_ms:
+            self._draw_retention(rng)
+
+    def _draw_groups(self, rng: random.Random) -> None:
+        """Two or three groups over the same topics, with churn."""
+        topics = [topic for topic in ("plain", "tx") if topic in self.topics]
+        topic = rng.choice(topics)
+        self.groups = tuple(
+            Group(
+                f"group {number}",
+                topic if rng.random() < 0.7 else rng.choice(topics),
+                rng.randint(1, 3),
+                rng.choice((300, 800, 1500, 2500)),
+                rng.choice((0.0, 0.05, 0.15)),
+                rng.choice((0.0, 0.3)),
+                rng.random() < 0.3,
+            )
+            for number in range(rng.randint(1, 3))
+        )
+
+    def _draw_expiry(self) -> None:
+        """What is sent twice may not be further apart than a partition remembers its producer, here as with Apache Kafka."""
+        self.ids_expire = True
+        self.properties |= EXPIRING
+        self.weather = Weather(delay_ms=self.weather.delay_ms, cut=self.weather.cut, linger_ms=500)
+        self.fault_weights = (*self.fault_weights[:4], 0, self.fault_weights[5])
+        self.stops_ms = ()
+        self.session_timeout_ms = min(self.session_timeout_ms, 1500)  # a rebalance waits for the dead, and ids may not expire meanwhile
+        self.chaos_ms = 9000
+
+    def _draw_retention(self, rng: random.Random) -> None:
+        """Retention by time, in topics that may lose their oldest; with compaction, where that is."""
+        for topic in ("plain", "tx", "kv"):
+            if topic in self.topics:
+                configs = self.topic_configs.setdefault(topic, {})
+                configs |= {"retention.ms": rng.choice(("600", "1500", "3000")), "file.delete.delay.ms": rng.choice(("0", "300"))}
+                if self.padding == 0:
+                    configs["segment.bytes"] = rng.choice(("400", "1000"))
+                if topic == "kv":
+                    configs["cleanup.policy"] = "compact,delete"
+        self.properties |= {"log.initial.task.delay.ms": "200", "log.retention.check.interval.ms": "300"}
+        self.fault_weights = (*self.fault_weights[:5], 3)
+
+    def _draw_batches(self, rng: random.Random) -> None:
+        """How producers make and send them, and what topics make of them."""
+        self.codecs = tuple(rng.choices(range(5), k=2))
+        self.most_in_flight = rng.randint(1, 5)
+        self.padding = rng.choice((0.0, 0.0, 0.0, 0.1))
+        for topic in sorted(self.topics):
+            configs = self.topic_configs.setdefault(topic, {})
+            configs["compression.type"] = rng.choice(("producer", "producer", "gzip" if self.padding else "uncompressed", "zstd", "lz4"))
+            if self.padding:
+                configs["segment.bytes"] = "4000000"
+            if topic not in self.flushed_topics and rng.random() < 0.3:
+                configs["flush.messages"] = rng.choice(("2", "5"))
 
     def _draw_clock_steps(self, rng: random.Random) -> None:
         """Nothing may expire by days then: what a start finds is as old as the wall clock says, and retention goes by it."""

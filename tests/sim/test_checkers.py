@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
-from checkers import Access, Commit, Deletion, Ending, FinalLog, History, Life, Source, Span, Watermarks, check, kinds_of
+from checkers import (
+    Access,
+    Commit,
+    Deletion,
+    Ending,
+    FinalLog,
+    History,
+    Life,
+    Source,
+    Span,
+    ToldOffset,
+    ToldProducer,
+    ToldTransaction,
+    Watermarks,
+    check,
+    kinds_of,
+)
 
 LOG = ("t", 0)
 
@@ -332,3 +348,54 @@ def test_groups_that_commit_what_they_were_given() -> None:
     assert found(history) == ["offsets"], "it is an offset of an earlier life"
     history.unsure_groups.add("g")
     assert found(history) == []
+
+
+def test_what_was_told_holds_for_others() -> None:
+    """One reader's answer binds the next reader's, if that one asked after it."""
+    history = plain()
+    history.watermarks += [Watermarks("r", LOG, 3, 3, 0, 10, 5), Watermarks("s", LOG, 2, 2, 0, 20, 8)]
+    assert found(history) == [], "the second had asked before the first was told"
+    history.watermarks[1] = history.watermarks[1]._replace(asked_ms=11)
+    assert found(history) == ["told"]
+    history.power_losses.append(10)
+    assert found(history) == [], "a power loss came between"
+    history.flushed = frozenset({"t"})
+    assert found(history) == ["told"], "it spares what was shown of a topic that is flushed with each record"
+
+
+def test_what_was_told_holds_at_the_end() -> None:
+    history = plain()
+    history.watermarks.append(Watermarks("r", LOG, 4, 3, 0, 10, 5))
+    assert found(history) == ["told"]
+
+
+def test_producers_and_offsets_that_were_told_do_not_go_back() -> None:
+    history = plain()
+    history.told_producers += [ToldProducer(LOG, 7, 1, 5, -1, 0, 1), ToldProducer(LOG, 7, 2, 0, -1, 2, 3)]
+    history.told_transactions += [ToldTransaction("t", "Ongoing", 7, 1, 0, 1), ToldTransaction("t", "Empty", 7, 2, 2, 3)]
+    history.told_offsets += [ToldOffset("g", LOG, 1, True, 0, 1), ToldOffset("g", LOG, 2, True, 2, 3)]
+    assert found(history) == []
+    history.told_producers.append(ToldProducer(LOG, 7, 1, 6, -1, 4, 5))
+    assert len(check(history)) == 1
+    history.told_transactions.append(ToldTransaction("t", "Ongoing", 7, 1, 4, 5))
+    assert len(check(history)) == 2
+    history.told_offsets.append(ToldOffset("g", LOG, 1, True, 4, 5))
+    assert len(check(history)) == 3
+    assert found(history) == ["told"]
+
+
+def test_a_log_begins_where_it_may() -> None:
+    history = plain()
+    history.final[LOG] = final([(2, b"c")], start=2)
+    assert found(history) == []
+    history.kept_topics = frozenset({"t"})
+    assert found(history) == ["lost"]
+    history.deletions_asked[LOG] = 2
+    assert found(history) == []
+    history.kept_topics, history.deletions_asked = frozenset(), {}
+    history.retention_ms, history.end_ms = {"t": 100}, 150
+    for write in history.writes:
+        write.made_ms = 40
+    assert found(history) == []
+    history.writes[1].made_ms = 60
+    assert found(history) == ["lost"]

@@ -29,13 +29,14 @@ Decode = Callable[[bytes], Any]
 
 
 class Call(NamedTuple):
-    """One request ready to go: its API and version, its body, and how its answer is read."""
+    """One request ready to go: its API and version, its body, how its answer is read, and whether there is one."""
 
     name: str
     api_key: int
     api_version: int
     body: bytes
     decode: Decode
+    is_answered: bool = True
 
 
 def frame(call: Call, correlation_id: int) -> bytes:
@@ -79,6 +80,13 @@ def produce(transactional_id: str | None, topic: str, partition: int, batch: byt
         head = _H.pack(len(text)) + text
     body = b"".join((head, struct.pack(">hiih", -1, timeout_ms, 1, len(name)), name, struct.pack(">iii", 1, partition, len(batch)), batch))
     return Call("Produce", PRODUCE, PRODUCE_VERSION, body, _decode_produce)
+
+
+def with_acks(call: Call, acks: int) -> Call:
+    """The same Produce with other acks."""
+    (size,) = _H.unpack_from(call.body, 0)
+    at = 2 + max(size, 0)
+    return call._replace(body=call.body[:at] + _H.pack(acks) + call.body[at + 2 :], is_answered=acks != 0)
 
 
 def _decode_produce(data: bytes) -> Produced:

@@ -15,16 +15,18 @@ from checkers import NEVER_MS, FinalLog, Finding, History, Life, Partition, Sour
 from barnabas.protocol.errors import Code
 from barnabas.storage.disk import is_want_of_room, may_have_lost_pages
 from sim.administrator import Administrator
+from sim.auditor import Auditor
 from sim.clients import Asking, Refused
 from sim.consumers import Consumer
 from sim.disk import Crash
 from sim.group import Worker, committed_offsets
 from sim.loop import EndlessError, Future, Loop
+from sim.meddler import Meddler
 from sim.network import Link, Weather
 from sim.node import Node
-from sim.producers import IdempotentProducer, Producer, TransactionalProducer
+from sim.producers import IdempotentProducer, Inits, PlainProducer, Producer, TransactionalProducer
 from sim.readers import Opener, Reader, read_all
-from sim.scenario import CLOCK_STANDS, Scenario
+from sim.scenario import CLOCK_STANDS, Group, Scenario
 
 START_MS = 1_760_000_000_000
 PEACE_MS = 30_000
@@ -59,6 +61,9 @@ class World:
         self.wall_ahead_ms = 0
         self.wall_stands_ms: int | None = None
         self.history = History(compacted=frozenset(self.scenario.compacted_topics), commits_are_durable=self.scenario.commits_are_durable)
+        self.history.flushed = frozenset(self.scenario.flushed_topics)
+        self.history.kept_topics = self.scenario.kept_topics
+        self.history.retention_ms = self.scenario.retention_ms
         if self.scenario.remade_topic:
             self.history.lives[self.scenario.remade_topic] = [Life()]
         self.idempotent_partitions = self.scenario.idempotent_partitions
@@ -72,6 +77,11 @@ class World:
         self.opener = Opener()
         self.operations = 0
         self.restarts = 0
+        self.producers: dict[str, tuple[int, int]] = {}
+        self.inits: dict[str, Inits] = {}
+        self.group_names = [group.name for group in self.scenario.groups]
+        self._members: dict[str, list[Consumer]] = {name: [] for name in self.group_names}
+        self._group_inputs = {group.topic: self.scenario.partitions_of(group.topic) for group in self.scenario.groups}
         self.is_draining = self.is_over = self._is_powerless = False
         self._digest = hashlib.blake2b(digest_size=12)
         self._tracing = tracing
@@ -138,6 +148,8 @@ class World:
         self.transactional_partitions[:] = scenario.transactional_partitions
         self.input_partitions[:], self.output_partitions[:] = scenario.input_partitions, scenario.output_partitions
         self.remade_partitions[:] = scenario.remade_partitions
+        if topic in self._group_inputs:
+            self._group_inputs[topic][:] = scenario.partitions_of(topic)
         for reader in self._readers:
             followed = [partition for partition in reader.partitions if partition[0] == topic]
             for partition in scenario.partitions_of(topic) if followed else ():
@@ -187,7 +199,8 @@ class World:
             now = (log.log_start_offset, log.last_stable_offset, log.high_watermark)
             before = self._watermarks.get(key)
             if now != before:
-                if before is not None and (now[0] < before[0] <= now[2] or now[1] < before[1] or now[2] < before[2]):
+                is_back = before is not None and now[0] < before[0] <= now[2] and _shows_data(log, before[0])
+                if before is not None and (is_back or now[1] < before[1] or now[2] < before[2]):
                     self.history.incident("watermark", f"{key}: start, last stable offset and high watermark were {before} and are {now}")
                 self._watermarks[key] = now
 
@@ -311,6 +324,14 @@ class World:
                 self.start_later()
             self.node.restore()
 
+    def stop_the_process(self) -> Asking:
+        """Somebody sends SIGSTOP, and later SIGCONT."""
+        for for_ms in self.scenario.stops_ms:
+            yield self.rng.randint(200, 1500)
+            self.trace("stopped", 0, "", for_ms, b"")
+            self.node.stand_still(for_ms)
+            yield for_ms
+
     def delete_records(self) -> None:
         """An operator moves the start of a log that may lose its oldest records."""
         broker = self.node.broker
@@ -334,6 +355,7 @@ class World:
             self.history.incident("stuck", str(error))
         except Exception:
             self.history.incident("crashed", traceback.format_exc(limit=-6))
+        self.history.end_ms = self.wall_ms()
         findings = check(self.history)
         digest = self._digest.hexdigest()
         return Report(self.seed, findings, digest, self.operations, self.loop.now_ms - START_MS, self.restarts, self.history)
@@ -353,6 +375,8 @@ class World:
             self.loop.spawn(self.trouble_the_disk())
         if scenario.outages:
             self.loop.spawn(self.take_off_line())
+        if self.scenario.stops_ms:
+            self.loop.spawn(self.stop_the_process())
         self.loop.run_until(START_MS + scenario.chaos_ms)
         self._make_peace()
         end_ms = self.loop.now_ms + PEACE_MS
@@ -390,10 +414,24 @@ class World:
             self.loop.spawn(reader.run())
         for number in range(scenario.consumers):
             self.loop.spawn(self._consumer(number))
+        for group in scenario.groups:
+            for number in range(group.members):
+                self.loop.spawn(self._member(group, number))
+        for number, acks in enumerate(scenario.plain_acks):
+            self._busy_with(PlainProducer(self, f"p{number}", self.idempotent_partitions, scenario.rounds, acks).run())
+        if scenario.is_audited:
+            self.loop.spawn(Auditor(self, self._lasting_partitions()).run())
+        for number in range(scenario.meddlers):
+            self._busy_with(Meddler(self, f"m{number}", self._lasting_partitions(), rounds=12).run())
         if scenario.remade_topic:
             self._busy_with(Administrator(self).remake(scenario.remade_topic, scenario.remakes))
         for topic in scenario.growing:
             self._busy_with(Administrator(self).let_grow(topic))
+
+    def _lasting_partitions(self) -> list[Partition]:
+        """Those of all topics that nobody deletes."""
+        scenario = self.scenario
+        return [partition for topic in scenario.topics if topic != scenario.remade_topic for partition in scenario.partitions_of(topic)]
 
     def _busy_with(self, task: Asking) -> Future:
         self._busy += 1
@@ -466,6 +504,28 @@ class World:
             instance += 1
             yield rng.randint(10, 300)
 
+    def _member(self, group: Group, number: int) -> Asking:
+        """One place in a group: an instance follows the other."""
+        rng = self.rng
+        instance = 0
+        while not self.is_over:
+            consumer = Consumer(
+                self,
+                f"{group.name}.{number}.{instance}",
+                group.name,
+                self._group_inputs[group.topic],
+                topic=group.topic,
+                instance_id=f"{group.name}.{number}" if group.is_static else None,
+                leaving=group.leaving,
+                dying=group.dying,
+                session_timeout_ms=group.session_timeout_ms,
+            )
+            self._members[group.name].append(consumer)
+            yield self.loop.spawn(consumer.run())
+            self._members[group.name].remove(consumer)
+            instance += 1
+            yield rng.randint(10, 800)
+
     def _make_peace(self) -> None:
         self.trace("peace", 0, "", 0, b"")
         self.is_draining = True
@@ -486,6 +546,9 @@ class World:
                 return False
         if self.scenario.workers and not self._has_read_all(self._workers, self.scenario.input_partitions):
             return False
+        for group in self.scenario.groups:
+            if not self._has_read_all(self._members[group.name], self.scenario.partitions_of(group.topic)):
+                return False
         return not self.scenario.consumers or self._has_read_all(self._consumers, self.scenario.remade_partitions)
 
     def _all_logs(self) -> list[tuple[Partition, Any]]:
@@ -513,7 +576,7 @@ class World:
             if not reader.is_at_end():
                 parts.append(f"{reader.name} stands at {reader.positions}, saw {reader.stable} as stable")
         if not parts:
-            members = [*self._workers, *self._consumers]
+            members = [*self._workers, *self._consumers, *(member for found in self._members.values() for member in found)]
             parts.append(f"the groups: {[(m.name, m.generation, m.is_idle, m.positions) for m in members]}")
         return "; ".join(parts)
 
@@ -543,11 +606,17 @@ class World:
             for name in scenario.topics:
                 for partition in scenario.partitions_of(name):
                     yield from self._read_partition(partition)
+            if scenario.is_audited:
+                yield from Auditor(self, self._lasting_partitions()).look_at_the_end()
             asker = Producer(self, "the last worker")
             if scenario.consumers:
                 found = yield from committed_offsets(asker, READERS, scenario.remade_partitions)
                 for partition, offset in found.items():
                     self.history.final_positions[READERS, partition] = max(offset, 0)
+            for group in scenario.groups:
+                found = yield from committed_offsets(asker, group.name, scenario.partitions_of(group.topic))
+                for partition, offset in found.items():
+                    self.history.final_positions[group.name, partition] = max(offset, 0)
             if scenario.workers:
                 found = yield from committed_offsets(asker, GROUP, scenario.input_partitions)
                 for partition, offset in found.items():
@@ -565,6 +634,11 @@ class World:
             self.history.incident("lost", f"the whole partition: {refusal}")
             return
         self.history.final[partition] = FinalLog(last.log_start_offset, last.last_stable_offset, last.high_watermark, committed, everything)
+
+
+def _shows_data(log: Any, below: int) -> bool:
+    """Whether a log shows records below an offset. Without: it had ended before there, and only markers were written again."""
+    return any(header.base_offset < below and not header.is_control for header, _ in log.read_batches())
 
 
 def run_seed(seed: int, *, tweak: Tweak | None = None, is_plain: bool = False, tracing: Callable[[str], None] | None = None) -> Report:

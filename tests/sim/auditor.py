@@ -1,0 +1,104 @@
+"""Somebody who asks the broker what it knows of producers and transactions, and notes what was told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from checkers import Partition, ToldProducer, ToldTransaction
+
+from barnabas.protocol.errors import Code
+from sim import wire
+from sim.clients import RETRIABLE, Asking, Client, Refused
+from sim.network import LOST
+
+ENDED = frozenset({"Empty", "CompleteCommit", "CompleteAbort"})
+
+
+class Auditor(Client):
+    """DescribeProducers of some partitions and DescribeTransactions of all ids that ListTransactions tells of."""
+
+    def __init__(self, world: Any, partitions: list[Partition]) -> None:
+        super().__init__(world, "auditor")
+        self.partitions = partitions
+
+    def run(self) -> Asking:
+        while not self.world.is_over:
+            yield from self.look_at_producers()
+            yield from self.look_at_transactions()
+            yield self.rng.randint(200, 1200)
+
+    def look_at_producers(self) -> Asking:
+        """Gives the answer's rows of producers, None without one."""
+        topic = wire.messages.DescribeProducersRequest.TopicRequest
+        topics: dict[str, list[int]] = {}
+        for name, index in self.partitions:
+            topics.setdefault(name, []).append(index)
+        rows = [topic(name=name, partition_indexes=indexes) for name, indexes in topics.items()]
+        asked_ms = self.world.loop.now_ms
+        answer = yield from self.ask(wire.request("DescribeProducers", 0, topics=rows))
+        if answer is LOST:
+            return None
+        history, now_ms = self.world.history, self.world.loop.now_ms
+        told = []
+        for found in answer.topics:
+            for partition in found.partitions:
+                if partition.error_code:
+                    self._refused("DescribeProducers", partition.error_code)
+                for row in partition.active_producers or ():
+                    told.append(
+                        ToldProducer(
+                            (found.name, partition.partition_index),
+                            row.producer_id,
+                            row.producer_epoch,
+                            row.last_sequence,
+                            row.current_txn_start_offset,
+                            asked_ms,
+                            now_ms,
+                        )
+                    )
+        history.told_producers.extend(told)
+        return told
+
+    def look_at_transactions(self) -> Asking:
+        """Gives what was told of each transactional id, None without an answer."""
+        asked_ms = self.world.loop.now_ms
+        answer = yield from self.ask(wire.request("ListTransactions", 0, state_filters=[], producer_id_filters=[]))
+        if answer is LOST or answer.error_code:
+            return None
+        ids = sorted(row.transactional_id for row in answer.transaction_states)
+        if not ids:
+            return []
+        answer = yield from self.ask(wire.request("DescribeTransactions", 0, transactional_ids=ids))
+        if answer is LOST:
+            return None
+        history, now_ms = self.world.history, self.world.loop.now_ms
+        told = []
+        for row in answer.transaction_states:
+            if row.error_code == Code.TRANSACTIONAL_ID_NOT_FOUND and self.world.scenario.ids_expire:
+                continue
+            if row.error_code:
+                self._refused("DescribeTransactions", row.error_code)
+                continue
+            told.append(ToldTransaction(row.transactional_id, row.transaction_state, row.producer_id, row.producer_epoch, asked_ms, now_ms))
+        history.told_transactions.extend(told)
+        return told
+
+    def _refused(self, what: str, code: int) -> None:
+        if code not in RETRIABLE:
+            self.world.history.incident("refused", f"{self.name}: {Refused(what, code)}")
+
+    def look_at_the_end(self) -> Asking:
+        """Nothing is open any more, in no partition and of no transactional id."""
+        for _ in range(20):
+            producers = yield from self.look_at_producers()
+            transactions = yield from self.look_at_transactions()
+            if producers is not None and transactions is not None:
+                break
+        else:
+            return
+        for row in producers:
+            if row.txn_start_offset >= 0:
+                self.world.history.incident("stuck", f"{row} is told to be open")
+        for row in transactions:
+            if row.state not in ENDED:
+                self.world.history.incident("stuck", f"{row} is told to be open")

@@ -1,0 +1,475 @@
+"""A client that sends nonsense inside valid frames, while the others work.
+
+Nothing here is for the broker to close its eyes to. What must be refused is noted as refused
+before it is sent, so whoever sees it later has found an `unwritten` record; where the broker says
+that it took it, that is a finding at once. What is to be put right on the way (a header's highest
+timestamp, attributes that are not a client's) is an ordinary record afterwards, with its promise.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from checkers import Partition, Write
+from crc32c import crc32c
+
+from barnabas.protocol.errors import Code
+from barnabas.protocol.records import CRC_START, HEADER_SIZE, NewRecord, encode_batch
+from sim import wire
+from sim.clients import RETRIABLE, Asking, name_of
+from sim.network import LOST
+from sim.producers import Producer
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+Lie = Callable[["Meddler", bytearray], "bytearray | bytes"]
+
+NOBODY, NOT_A_GROUP = "nobody", "no such group"
+NOT_AN_EPOCH = 32_767
+TOO_LARGE = (Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE)  # a bomb, in a topic of another codec or of small segments
+SMALLEST_LIMIT_BYTES = 1 << 20
+
+_LENGTH, _CRC, _ATTRIBUTES, _LAST_DELTA = (8, ">i"), (17, ">I"), (21, ">h"), (23, ">i")
+_BASE_TIME, _MAX_TIME, _PRODUCER_ID, _EPOCH = (27, ">q"), (35, ">q"), (43, ">q"), (51, ">h")
+_SEQUENCE, _COUNT = (53, ">i"), (57, ">i")
+
+
+def _set(batch: bytearray, field: tuple[int, str], value: int) -> None:
+    struct.pack_into(field[1], batch, field[0], value)
+
+
+def _get(batch: bytearray, field: tuple[int, str]) -> int:
+    return int(struct.unpack_from(field[1], batch, field[0])[0])
+
+
+def _seal(batch: bytearray) -> None:
+    _set(batch, _CRC, crc32c(memoryview(batch)[CRC_START:]))
+
+
+def _add(field: tuple[int, str], amount: int) -> Lie:
+    def lie(meddler: Meddler, batch: bytearray) -> bytearray:
+        _set(batch, field, _get(batch, field) + amount)
+        return batch
+
+    return lie
+
+
+def _put(field: tuple[int, str], value: int) -> Lie:
+    def lie(meddler: Meddler, batch: bytearray) -> bytearray:
+        _set(batch, field, value)
+        return batch
+
+    return lie
+
+
+def _flag(bits: int) -> Lie:
+    def lie(meddler: Meddler, batch: bytearray) -> bytearray:
+        _set(batch, _ATTRIBUTES, _get(batch, _ATTRIBUTES) | bits)
+        return batch
+
+    return lie
+
+
+def _count_and_delta(meddler: Meddler, batch: bytearray) -> bytearray:
+    _add(_COUNT, 1)(meddler, batch)
+    return _add(_LAST_DELTA, 1)(meddler, batch)  # type: ignore[return-value]
+
+
+def _noise(meddler: Meddler, batch: bytearray) -> bytearray:
+    batch[HEADER_SIZE:] = bytes(meddler.rng.randrange(256) for _ in range(len(batch) - HEADER_SIZE))
+    batch[HEADER_SIZE] = 0x7F  # a record of -64 bytes
+    return batch
+
+
+def _cut_short(meddler: Meddler, batch: bytearray) -> bytearray:
+    del batch[-3:]
+    _set(batch, _LENGTH, len(batch) - 12)
+    return batch
+
+
+def _longer(meddler: Meddler, batch: bytearray) -> bytearray:
+    batch += b"\0\0\0"
+    _set(batch, _LENGTH, len(batch) - 12)
+    return batch
+
+
+def _base_offset(meddler: Meddler, batch: bytearray) -> bytearray:
+    batch[7] = 9
+    return batch
+
+
+def _magic(meddler: Meddler, batch: bytearray) -> bytearray:
+    batch[16] = meddler.rng.choice((0, 1, 3, 127))
+    return batch
+
+
+def _producer_without_sequence(meddler: Meddler, batch: bytearray) -> bytearray:
+    _set(batch, _PRODUCER_ID, meddler.producer_id)
+    _set(batch, _EPOCH, meddler.epoch)
+    return batch
+
+
+REFUSED_LIES: dict[str, Lie] = {
+    "a record too many": _add(_COUNT, 1),
+    "no records": _put(_COUNT, 0),
+    "an offset delta of a million": _put(_LAST_DELTA, 1_000_000),
+    "a negative offset delta": _put(_LAST_DELTA, -2),
+    "a record too many in both places": _count_and_delta,
+    "a control batch": _flag(0x20),
+    "a codec that the body has not": _flag(0x01),
+    "a codec that there is not": _flag(0x06),
+    "transactional and of nobody": _flag(0x10),
+    "no records in the body": _noise,
+    "a body cut short": _cut_short,
+    "bytes behind the records": _longer,
+    "a base offset": _base_offset,
+    "another magic": _magic,
+    "a producer without a sequence": _producer_without_sequence,
+    "a time of more than 64 bits": _put(_BASE_TIME, (1 << 63) - 1),
+}
+MENDED_LIES: dict[str, Lie] = {
+    "the highest time is 0": _put(_MAX_TIME, 0),
+    "the highest time is none": _put(_MAX_TIME, -1),
+    "the highest time is in a thousand years": _put(_MAX_TIME, 33_000_000_000_000),
+    "a delete horizon": _flag(0x40),
+    "the broker's clock": _flag(0x08),
+    "bits that nobody has defined": _flag(0x4A00),
+    "an epoch of the leader's": _put((12, ">i"), 1 << 30),
+}
+
+
+class Meddler(Producer):
+    """One of them. Its lies go to `partitions`, where others write and read."""
+
+    def __init__(self, world: World, name: str, partitions: list[Partition], rounds: int) -> None:
+        super().__init__(world, name)
+        self.partitions, self.rounds = partitions, rounds
+        self.forgives = True
+
+    def run(self) -> Asking:
+        yield from self.init()
+        for _ in range(self.rounds):
+            if self.world.is_draining:
+                break
+            trick = self.rng.choice(TRICKS)
+            yield from trick(self)
+            yield self.rng.randint(5, 150)
+        self.hang_up()
+
+    # --- batches -------------------------------------------------------------------------------------------------------------------------
+
+    def tell_a_lie(self) -> Asking:
+        """A batch of which the header or the body is not what it claims to be."""
+        partition = self.rng.choice(self.partitions)
+        is_mended = self.rng.random() < 0.4
+        lies = MENDED_LIES if is_mended else REFUSED_LIES
+        what = self.rng.choice(sorted(lies))
+        writes, batch = self._batch(partition, 2)
+        batch = bytearray(lies[what](self, batch))
+        if self.rng.random() < 0.1:
+            what, is_mended = what + ", and a wrong checksum", False
+            _seal(batch)
+            batch[_CRC[0]] ^= 0x55
+        else:
+            _seal(batch)
+        yield from self._send(what, partition, writes, batch, is_mended=is_mended)
+
+    def take_a_name(self) -> Asking:
+        """A batch of a transaction that is another's, or of none."""
+        victims = sorted(self.world.producers.items())
+        if not victims:
+            return
+        transactional_id, (producer_id, epoch) = self.rng.choice(victims)
+        what, partition = "for a partition that is not in the transaction", ("plain", 0)
+        transactions = self.world.transactional_partitions
+        match self.rng.randrange(4):
+            case 0 if transactions:
+                what, partition, epoch = "with an epoch of the future", self.rng.choice(transactions), min(epoch + 1000, NOT_AN_EPOCH)
+            case 1 if transactions:
+                what, partition, epoch = "with an epoch that nobody has", self.rng.choice(transactions), NOT_AN_EPOCH
+            case 2:
+                what, partition, transactional_id = "of a transaction that is not there", self.rng.choice(self.partitions), NOBODY
+                producer_id, epoch = self.producer_id, self.epoch
+        writes, batch = self._batch(partition, 1)
+        _set(batch, _PRODUCER_ID, producer_id)
+        _set(batch, _EPOCH, epoch)
+        _set(batch, _SEQUENCE, self.rng.choice((0, 0, 7)))
+        _flag(0x10)(self, batch)
+        _seal(batch)
+        yield from self._send(what, partition, writes, batch, is_mended=False, transactional_id=transactional_id)
+
+    def bring_a_bomb(self) -> Asking:
+        """Some bytes that become a MB, or more than the limit."""
+        partition = self.rng.choice(self.partitions)
+        limit = int(self.world.scenario.properties.get("barnabas.decompressed.max.bytes", 1 << 27))
+        is_too_much = limit <= 2 * SMALLEST_LIMIT_BYTES and self.rng.random() < 0.5
+        padding = b"\0" * (limit if is_too_much else SMALLEST_LIMIT_BYTES)
+        writes, batch = self._batch(partition, 1, codec=self.rng.choice((3, 4)), padding=padding)
+        yield from self._send("a bomb", partition, writes, batch, is_mended=not is_too_much)
+
+    def _batch(self, partition: Partition, count: int, *, codec: int = 0, padding: bytes = b"") -> tuple[list[Write], bytearray]:
+        self.sessions += 1
+        session = f"{self.name}/{self.sessions}"  # it promises no order
+        history, now_ms = self.world.history, self.world.loop.now_ms
+        durable = partition[0] in self.world.flushed_topics
+        writes = [history.write(self.new_value(partition), partition, session=session, durable=durable) for _ in range(count)]
+        headers = (("padding", padding),) if padding else ()
+        for at, write in enumerate(writes):
+            write.made_ms = now_ms + at
+        records = [NewRecord(write.value.rpartition(b"-")[0], write.value, now_ms + at, headers) for at, write in enumerate(writes)]
+        return writes, encode_batch(records, codec=codec)
+
+    def _send(
+        self,
+        what: str,
+        partition: Partition,
+        writes: list[Write],
+        batch: bytearray,
+        *,
+        is_mended: bool,
+        transactional_id: str | None = None,
+    ) -> Asking:
+        """Once. is_mended: it becomes an ordinary batch; else whoever sees anything of it has found something."""
+        if not is_mended:
+            for write in writes:
+                write.failed()
+        sent_ms = self.world.loop.now_ms
+        answer = yield from self.ask(wire.produce(transactional_id, *partition, batch))
+        if answer is LOST:
+            return
+        if answer.error_code == 0 and not is_mended:
+            self.world.history.incident("taken", f"{self.name}: {what}, to {partition}")
+        elif answer.error_code == 0:
+            for position, write in enumerate(writes):
+                write.ok(answer.base_offset + position, self.world.loop.now_ms, sent_ms=sent_ms)
+        elif is_mended:
+            for write in writes:
+                write.failed()
+            if answer.error_code not in (*RETRIABLE, *TOO_LARGE):
+                self.world.history.incident("refused", f"{self.name}: {what}, to {partition}: {name_of(answer.error_code)}")
+
+    # --- other requests ------------------------------------------------------------------------------------------------------------------
+
+    def ask_at_the_edge(self) -> Asking:
+        """A request with values at or beyond what there is. Each of these has to be refused, however often it comes."""
+        what, call, codes_of = self.rng.choice(list(self._requests()))
+        answer = yield from self.ask(call)
+        if answer is not LOST and 0 in codes_of(answer):
+            self.world.history.incident("taken", f"{self.name}: {what}")
+
+    def _requests(self) -> Iterator[tuple[str, wire.Call, Callable[[Any], list[int]]]]:
+        yield from self._of_transactions()
+        yield from self._of_groups()
+        yield from self._of_logs()
+
+    def _of_transactions(self) -> Iterator[tuple[str, wire.Call, Callable[[Any], list[int]]]]:
+        victims = sorted(self.world.producers.items()) or [(NOBODY, (77, 0))]
+        victim, (producer_id, epoch) = self.rng.choice(victims)
+        strange_epoch = self.rng.choice((NOT_AN_EPOCH, min(epoch + 1000, NOT_AN_EPOCH)))
+        for timeout_ms in (0, -1, (1 << 31) - 1):
+            yield (
+                f"InitProducerId of {victim} with a timeout of {timeout_ms} ms",
+                wire.request(
+                    "InitProducerId",
+                    4,
+                    transactional_id=victim,
+                    transaction_timeout_ms=timeout_ms,
+                    producer_id=-1,
+                    producer_epoch=-1,
+                ),
+                _code,
+            )
+        if not self.world.may_forget and not self.world.scenario.ids_expire and victim in self.world.producers:
+            # else nothing may be known of it, and then it may be as new
+            yield (
+                f"InitProducerId of {victim} with the epoch {strange_epoch}",
+                wire.request(
+                    "InitProducerId",
+                    4,
+                    transactional_id=victim,
+                    transaction_timeout_ms=1000,
+                    producer_id=producer_id,
+                    producer_epoch=strange_epoch,
+                ),
+                _code,
+            )
+        topic = wire.messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name="plain", partitions=[0])
+        for strange_id, its_epoch in ((producer_id, strange_epoch), (producer_id + 1_000_000, epoch), (-1, -1), (producer_id, -1)):
+            yield (
+                f"AddPartitionsToTxn of {victim} as {strange_id} with the epoch {its_epoch}",
+                wire.request(
+                    "AddPartitionsToTxn",
+                    3,
+                    v3_and_below_transactional_id=victim,
+                    v3_and_below_producer_id=strange_id,
+                    v3_and_below_producer_epoch=its_epoch,
+                    v3_and_below_topics=[topic],
+                ),
+                lambda answer: [p.partition_error_code for t in answer.results_by_topic_v3_and_below for p in t.results_by_partition],
+            )
+            yield (
+                f"AddOffsetsToTxn of {victim} as {strange_id} with the epoch {its_epoch}",
+                wire.request(
+                    "AddOffsetsToTxn",
+                    3,
+                    transactional_id=victim,
+                    producer_id=strange_id,
+                    producer_epoch=its_epoch,
+                    group_id=NOT_A_GROUP,
+                ),
+                _code,
+            )
+            for committed in (False, True):
+                yield (
+                    f"EndTxn({committed}) of {victim} as {strange_id} with the epoch {its_epoch}",
+                    wire.request(
+                        "EndTxn", 3, transactional_id=victim, producer_id=strange_id, producer_epoch=its_epoch, committed=committed
+                    ),
+                    _code,
+                )
+
+    def _of_groups(self) -> Iterator[tuple[str, wire.Call, Callable[[Any], list[int]]]]:
+        group = self.rng.choice(("group", "readers", NOT_A_GROUP, *self.world.group_names))
+        for generation in (0, 5, (1 << 31) - 1):
+            yield (
+                f"Heartbeat of nobody in generation {generation} of {group}",
+                wire.request("Heartbeat", 3, group_id=group, generation_id=generation, member_id=NOBODY, group_instance_id=None),
+                _code,
+            )
+            topic = wire.messages.OffsetCommitRequest.OffsetCommitRequestTopic
+            row = topic.OffsetCommitRequestPartition(
+                partition_index=0, committed_offset=1 << 40, committed_leader_epoch=-1, committed_metadata=""
+            )
+            yield (
+                f"OffsetCommit of nobody in generation {generation} of {group}",
+                wire.request(
+                    "OffsetCommit",
+                    7,
+                    group_id=group,
+                    generation_id_or_member_epoch=generation,
+                    member_id=NOBODY,
+                    group_instance_id=None,
+                    topics=[topic(name="plain", partitions=[row])],
+                ),
+                lambda answer: [p.error_code for t in answer.topics for p in t.partitions],
+            )
+        yield (
+            "OffsetCommit with 5,000 bytes of metadata",
+            wire.request(
+                "OffsetCommit",
+                7,
+                group_id=NOT_A_GROUP,
+                generation_id_or_member_epoch=-1,
+                member_id="",
+                group_instance_id=None,
+                topics=[
+                    topic(
+                        name="plain",
+                        partitions=[
+                            topic.OffsetCommitRequestPartition(
+                                partition_index=0, committed_offset=0, committed_leader_epoch=-1, committed_metadata="m" * 5000
+                            )
+                        ],
+                    )
+                ],
+            ),
+            lambda answer: [p.error_code for t in answer.topics for p in t.partitions],
+        )
+        protocol = wire.messages.JoinGroupRequest.JoinGroupRequestProtocol
+        for session_timeout_ms in (-1, 0, (1 << 31) - 1):
+            yield (
+                f"JoinGroup of {group} with a session of {session_timeout_ms} ms",
+                wire.request(
+                    "JoinGroup",
+                    5,
+                    group_id=group,
+                    session_timeout_ms=session_timeout_ms,
+                    rebalance_timeout_ms=1000,
+                    member_id="",
+                    group_instance_id=None,
+                    protocol_type="consumer",
+                    protocols=[protocol(name="range", metadata=b"")],
+                ),
+                _code,
+            )
+        yield (
+            f"SyncGroup of nobody in {group}",
+            wire.request(
+                "SyncGroup",
+                3,
+                group_id=group,
+                generation_id=1,
+                member_id=NOBODY,
+                group_instance_id=None,
+                assignments=[],
+            ),
+            _code,
+        )
+        yield (
+            f"LeaveGroup of nobody in {group}",
+            wire.request("LeaveGroup", 1, group_id=group, member_id=NOBODY),
+            _code,
+        )
+
+    def _of_logs(self) -> Iterator[tuple[str, wire.Call, Callable[[Any], list[int]]]]:
+        topic, index = self.rng.choice(self.partitions)
+        rows = wire.messages.DeleteRecordsRequest.DeleteRecordsTopic
+        for offset in (-2, -(1 << 63), 1 << 50):
+            partition = rows.DeleteRecordsPartition(partition_index=index, offset=offset)
+            yield (
+                f"DeleteRecords of {topic} below {offset}",
+                wire.request("DeleteRecords", 2, topics=[rows(name=topic, partitions=[partition])], timeout_ms=500),
+                lambda answer: [p.error_code for t in answer.topics for p in t.partitions],
+            )
+        growing = wire.messages.CreatePartitionsRequest.CreatePartitionsTopic
+        for count in (-1, 0, 1, (1 << 31) - 1):
+            yield (
+                f"CreatePartitions of {topic}: {count}",
+                wire.request("CreatePartitions", 2, topics=[growing(name=topic, count=count)], timeout_ms=500, validate_only=False),
+                lambda answer: [row.error_code for row in answer.results],
+            )
+        creatable = wire.messages.CreateTopicsRequest.CreatableTopic
+        for name, count in (("../up", 1), ("", 1), (".", 1), ("x" * 300, 1), ("nothing", 0), ("nothing", -9), ("__consumer_offsets/x", 1)):
+            yield (
+                f"CreateTopics of {name[:20]!r} with {count} partitions",
+                wire.request(
+                    "CreateTopics",
+                    4,
+                    topics=[creatable(name=name, num_partitions=count, replication_factor=1, assignments=[], configs=[])],
+                    timeout_ms=500,
+                    validate_only=False,
+                ),
+                lambda answer: [row.error_code for row in answer.topics],
+            )
+        for offset in (-1, -(1 << 63), 1 << 50):
+            call = wire.fetch([(topic, index, offset)], committed=False, max_wait_ms=0)
+            body = bytearray(call.body)
+            body[16] = self.rng.choice((0, 1, 7, 255))  # an isolation level, some of which there are not
+            yield (
+                f"Fetch of {topic} from {offset}",
+                call._replace(body=bytes(body)),
+                lambda answer: [answer.error_code or p.error_code for p in answer.partitions] or [answer.error_code],
+            )
+        listing = wire.messages.ListOffsetsRequest.ListOffsetsTopic
+        for isolation in (7, -1):
+            row = listing.ListOffsetsPartition(partition_index=index, current_leader_epoch=-1, timestamp=-1)
+            yield (
+                f"ListOffsets with the isolation level {isolation}",
+                wire.request("ListOffsets", 7, replica_id=-1, isolation_level=isolation, topics=[listing(name=topic, partitions=[row])]),
+                lambda answer: [p.error_code for t in answer.topics for p in t.partitions],
+            )
+
+
+def _code(answer: Any) -> list[int]:
+    return [int(answer.error_code)]
+
+
+TRICKS = (
+    *[Meddler.tell_a_lie] * 4,
+    *[Meddler.take_a_name] * 2,
+    *[Meddler.ask_at_the_edge] * 3,
+    Meddler.bring_a_bomb,
+)
