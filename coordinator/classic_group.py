@@ -600,6 +600,7 @@ class ClassicGroup:
         if not self._not_synced:
             self._timers.cancel((SYNC, self.group_id, ""))
         if self.state is State.STABLE:
+            self._restart_session(member, now_ms)  # a sign of life, as a heartbeat is
             self._answer_sync(member, waiting, result)
             return
         self._end_sync_wait(member.member_id, Code.REBALANCE_IN_PROGRESS, result)

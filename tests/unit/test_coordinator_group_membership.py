@@ -591,6 +591,18 @@ def test_commits_keep_a_member_alive():
     assert host.state("g") == "Empty"
 
 
+def test_asking_for_the_assignment_again_keeps_a_member_alive():
+    """A follower of a stable group that lost its connection joins and syncs anew, and has its whole session from then on."""
+    host = GroupHost()
+    leader, follower = pair(host, session_ms=6_000)
+    host.pass_time(4_000)
+    leader.heartbeat()
+    follower.sync()
+    host.pass_time(4_000)
+    assert leader.heartbeat() == Code.NONE
+    assert follower.heartbeat() == Code.NONE
+
+
 def test_members_come_back_after_a_restart_and_must_beat_within_their_session():
     host = GroupHost()
     leader, follower = pair(host, session_ms=6_000)
