@@ -15,6 +15,7 @@ from barnabas.broker.outbox import Outbox
 from barnabas.storage.checkpoints import CLEANER_NAME, CorruptCheckpoint, Offsets, decode_offsets, encode_offsets
 from barnabas.storage.clean_plan import Dirt, assess, is_due, plan
 from barnabas.storage.cleaner import CleanedSegment, CleanJob, CleanResult
+from barnabas.storage.disk import is_want_of_room
 from barnabas.storage.segment import CorruptLog
 from barnabas.storage.segment_swap import discard_result, swap_in
 
@@ -100,7 +101,15 @@ class Compaction:
             discard_result(log, self._rest)
             self._end(now_ms)
             return
-        self._logs.write_recovery_point(log, job.end_offset)
+        try:
+            self._logs.write_recovery_point(log, job.end_offset)
+        except OSError as error:
+            if not is_want_of_room(error):
+                raise
+            discard_result(log, self._rest)  # what was cleaned takes the room that is wanted
+            self._note_failure((log.topic, log.partition), str(error), now_ms)
+            self._end(now_ms)
+            return
         first, self._rest = self._rest[:SWAPPED_AT_ONCE], self._rest[SWAPPED_AT_ONCE:]
         complete = swap_in(log, first, now_ms)
         if complete and self._rest:
@@ -108,7 +117,7 @@ class Compaction:
             return
         if complete:
             self._cleaned_to[log.topic, log.partition] = result.next_dirty_offset
-            self._write()
+            self._try_write()
         else:
             discard_result(log, self._rest)
         logger.info("%r: compacted up to offset %d: %s", log, result.next_dirty_offset, _sizes(result))
@@ -183,6 +192,15 @@ class Compaction:
         logger.error("%s-%d cannot be compacted; tried again in %d s: %s", *key, wait_ms // 1000, error)
 
     # --- the checkpoint ------------------------------------------------------------------------------------------------------------------
+
+    def _try_write(self) -> None:
+        """Write it down; without room a start cleans again what is clean."""
+        try:
+            self._write()
+        except OSError as error:
+            if not is_want_of_room(error):
+                raise
+            logger.warning("%s waits for room: %s", self._path(), error)
 
     def _path(self) -> str:
         return f"{self._logs.data_dir}/{CLEANER_NAME}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -200,6 +202,43 @@ def test_a_failure_is_logged_and_tried_again_later_and_later(tmp_path: Path, cap
     assert host.now_ms >= began + 2 * FIRST_RETRY_MS
     host.clean()
     assert len(entries(log)) == 2
+
+
+@pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "cleaner-offset-checkpoint"])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_compaction_waits_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: int) -> None:
+    """What it has to write down finds none: the broker goes on, and the log is cleaned later. A disk that fails is another matter."""
+    host = Host(tmp_path)
+    log = host.log()
+    fill(log)
+    host.tick()
+    write = OsDisk.write_atomic
+
+    def refuse(self: OsDisk, path: str, data: Any, *, sync: bool = True) -> None:
+        if path.endswith(name):
+            raise OSError(code, os.strerror(code), path)
+        write(self, path, data, sync=sync)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(OsDisk, "write_atomic", refuse)
+        if code == errno.EIO:
+            with pytest.raises(OSError, match=os.strerror(code)):
+                host.clean()
+            return
+        host.clean()
+    is_clean = name.startswith("cleaner")
+    assert [entry[0] for entry in entries(log)] == ([2, 3] if is_clean else [0, 1, 2, 3])
+    assert not [path for path in os.listdir(log.directory) if path.endswith(".cleaned")], "it takes no room"
+    host.now_ms += FIRST_RETRY_MS
+    host.tick()
+    if not is_clean:
+        assert host.clean() == "t-0"
+    assert [entry[0] for entry in entries(log)] == [2, 3]
+    fill(log, 1)
+    host.now_ms += FIRST_RETRY_MS
+    host.tick()
+    host.clean()
+    assert host.checkpoint() == {("t", 0): 4}
 
 
 def test_damage_is_a_failure_of_one_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
