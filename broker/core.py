@@ -717,9 +717,10 @@ class Broker:
 
     def on_appended(self, logs: list[Log], now_ms: int) -> None:
         """Tell those who wait for the logs. What readers may not see before the disk has it (flush.messages=1) is brought there, in one flush."""
-        behind = [log for log in logs if log.high_watermark < log.log_end_offset]
-        if behind:
-            self.flushes.wait(behind, lambda _: None, now_ms)
+        for log in logs:
+            if log.high_watermark < log.log_end_offset:
+                self.flushes.wait([log for log in logs if log.high_watermark < log.log_end_offset], lambda _: None, now_ms)
+                break
         for log in logs:
             self.purgatory.on_progress(log, now_ms)
 

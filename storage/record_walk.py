@@ -7,9 +7,9 @@ A record is opened in one of three ways, which accept the same:
     in columns   many records of one shape together. Each field then lies at the same place of every record, and so a field of all of them
                  is one slice with a stride, which is compared at once with what it must be
 
-A shape is where the fields of a record lie. Records of one length are found at a stride in the batch itself (`_run`). Of records whose
-values differ in length the beginnings are brought together first (`_gather`); of those with keys of several lengths nothing is known of
-where the value's size lies, so they are walked.
+A shape is where the fields of a record lie. Records of one length are found at a stride in the batch itself (`_run`).
+Of records that differ in the sizes of their values, or of short keys, the beginnings are brought together first
+(`_gather`), by the width of their lengths (`_check_heads`). The others are walked.
 
 Source: Kafka's message format; what is refused is what DefaultRecord.readFrom and LogValidator refuse, and offset deltas that do not
 count from 0, which Apache Kafka looks at in compressed batches alone. Attributes of a record other than 0, which nobody has defined, are
@@ -18,6 +18,8 @@ refused: kafka-python reads them as a varint.
 
 from __future__ import annotations
 
+from itertools import accumulate, compress
+from operator import add
 from typing import NamedTuple
 
 from barnabas.protocol.errors import Code, KafkaError
@@ -28,8 +30,10 @@ Body = bytes | bytearray | memoryview
 _SMALLEST_RECORD = 6  # bytes after the length: attributes, two deltas, no key, no value, no headers
 _WIDEST_INT = 5  # bytes of a varint that Java reads as an int
 _FIRST_BLOCK = 8  # records of one length that are tried together at first: fewer are sooner walked
-_BLOCK = 512  # records that are gathered together
+_BLOCK = 2048  # records that are gathered together
+_FIRST_GATHERED = 256
 _LEAST_GATHERED = 32
+_PIECE_BYTES = 250 * 1024  # of a batch that are copied at a time: what was read before stays in the processor's cache
 _COPIED_RECORD_BYTES = 256  # of records that are smaller a copy is made, since bytes are sliced sooner than a memoryview
 _LONGEST_HEAD = 80  # of a record's beginning that is gathered: with a longer key, walking is as fast
 _GROWTH = 4
@@ -39,9 +43,12 @@ _LOW = bytes((delta << 1) & 0x7F | 0x80 for delta in range(8192))  # of varints 
 _HIGH = bytes(delta >> 6 for delta in range(8192))  # the second
 _MIDDLE = bytes(byte | 0x80 for byte in _HIGH)  # the second, where there is a third
 _ONE = bytes(range(0, 128, 2))
-_LOW_STEPS = [2 + (byte - 0x80 >> 1) for byte in range(256)]  # what the two bytes of a length add to the position
-_HIGH_STEPS = [byte << 6 for byte in range(256)]
+_LOW_STEPS = [1 + (byte >> 1) if byte < 0x80 else 2 + (byte - 0x80 >> 1) for byte in range(256)]  # what a length adds to the position
+_HIGH_STEPS = [byte << 6 for byte in range(256)]  # its second byte; where it has one, the attributes, which are 0
 _HIGH_BYTES = bytes(range(0x80, 0x100))
+_IS_HIGH = bytes(128) + b"\1" * 128
+_IS_LOW = b"\1" * 128 + bytes(128)
+_ALIKE = tuple(bytes((byte,)) for byte in range(256))
 _AT_MOST = tuple(bytes(code for code in range(128) if (code >> 1) ^ -(code & 1) <= delta) for delta in range(-64, 64))  # [delta + 64]
 
 
@@ -63,10 +70,13 @@ def highest_time_delta(body: Body, position: int, count: int) -> int:
     Gives:  the largest of their timestamp deltas.
     Raises: KafkaError INVALID_RECORD.
     """
-    highest = -(1 << 63)
     try:
+        if count == 1 and _is_plain_record(body, position):
+            return 0
         if count <= _FIRST_BLOCK:
-            position, highest = _walk(body, position, 0, count, highest)
+            if type(body) is memoryview and len(body) - position < count * _COPIED_RECORD_BYTES:
+                body, position = bytes(body[position:]), 0
+            position, highest = _walk(body, position, 0, count, -(1 << 63))
         else:
             position, highest = _check_many(body, position, count)
     except IndexError as error:
@@ -76,21 +86,48 @@ def highest_time_delta(body: Body, position: int, count: int) -> int:
     return highest
 
 
+def _is_plain_record(body: Body, position: int) -> bool:
+    """Whether one record fills the body from there, as most that come alone do: its deltas are 0, and it has no headers."""
+    try:
+        size = body[position]
+        at = position + 1
+        if size > 0x7F:
+            size += (body[at] << 7) - 0x80
+            at += 1
+        last = len(body) - 1
+        if at + (size >> 1) != last + 1 or size & 0x4001 or body[at] or body[at + 1] or body[at + 2] or body[last]:
+            return False
+        key = body[at + 3]
+        at += 5
+        if key != 1:
+            if key & 0x81:
+                return False
+            at += key >> 1
+        size = body[at - 1]
+        if size > 0x7F:
+            size += (body[at] << 7) - 0x80
+            at += 1
+        elif size == 1:
+            return at == last
+        return at + (size >> 1) == last and not size & 0x4001
+    except IndexError:
+        return False
+
+
 def _check_many(body: Body, position: int, count: int) -> tuple[int, int]:
     highest = -(1 << 63)
     delta = misses = 0
-    wanted = _LEAST_GATHERED
-    if type(body) is memoryview and len(body) < count * _COPIED_RECORD_BYTES:
+    wanted = _FIRST_GATHERED
+    if type(body) is memoryview and len(body) <= min(_PIECE_BYTES, count * _COPIED_RECORD_BYTES):
         body = bytes(body)
     while delta < count:
         start = position
-        position, highest = _walk(body, position, delta, delta + 1, highest)
+        position, highest, shape = _first_of_shape(body, start, delta, highest)
         delta += 1
         most = min(count, _next_width(delta)) - delta
         if most < _FIRST_BLOCK:
             continue
-        shape = None if body[position - 1] else _shape(body, start)  # a last byte other than 0: there are headers
-        if shape is not None:
+        if shape is not None and body[position] == body[start]:
             stride = position - start
             taken, highest = _run(body, position, stride, delta, most, shape, highest)
             position += taken * stride
@@ -98,20 +135,21 @@ def _check_many(body: Body, position: int, count: int) -> tuple[int, int]:
             most -= taken
             if taken >= _FIRST_BLOCK or not most:
                 continue
-        if type(body) is memoryview:
+        if isinstance(body, memoryview):
             body = bytes(body)
-        if shape is not None and most >= _LEAST_GATHERED:
-            block = min(wanted, most)
+        while shape is not None and most >= _LEAST_GATHERED:
+            block = most if most < wanted + _LEAST_GATHERED else wanted
             gathered = _gather(body, start, position, delta, block, shape, highest)
-            if gathered is not None:
-                position, highest = gathered
-                delta += block
-                misses = 0
-                wanted = min(_BLOCK, 2 * wanted)
-                continue
-            wanted = _LEAST_GATHERED
-        block = min(_BLOCK, _LEAST_GATHERED << misses, most)
-        misses += 1
+            if gathered is None:
+                wanted = _LEAST_GATHERED
+                break
+            position, highest = gathered
+            delta += block
+            most -= block
+            misses = 0
+            wanted = min(_BLOCK, _GROWTH * wanted)
+        block = min(_LEAST_GATHERED << min(misses, 4), most)
+        misses += block > 0
         position, highest = _walk(body, position, delta, delta + block, highest)
         delta += block
     return position, highest
@@ -135,10 +173,7 @@ def _open_record(body: Body, position: int, delta: int) -> tuple[int, int]:
     headers, at = _decode_int(body, at)
     if not 0 <= headers <= length:
         raise _wrong(delta, f"has {headers} headers")
-    for _ in range(headers):
-        if body[at] & 1:
-            raise _wrong(delta, "has a header without a name")
-        at = _after_blob(body, _after_blob(body, at, delta), delta)
+    at = _after_headers(body, at, headers, delta)
     if at != following:
         raise _wrong(delta, "is not as long as it says")
     return following, time
@@ -156,6 +191,17 @@ def _after_blob(body: Body, at: int, delta: int) -> int:
     if size < -1:
         raise _wrong(delta, f"has a field of the size {size}")
     return at + max(size, 0)
+
+
+def _after_headers(body: Body, at: int, count: int, delta: int) -> int:
+    for _ in range(count):
+        size = body[at]
+        if size & 1:
+            raise _wrong(delta, "has a header without a name")
+        at = at + 1 + (size >> 1) if size < 0x80 else _after_blob(body, at, delta)
+        size = body[at]
+        at = at + 1 + (size >> 1) if not size & 0x81 else _after_blob(body, at, delta)
+    return at
 
 
 def _wrong(delta: int, what: str) -> KafkaError:
@@ -179,49 +225,57 @@ def _walk(body: Body, position: int, first: int, stop: int, highest: int) -> tup
     top = highest << 1
     for delta in range(first, stop):
         start = position
-        size = body[position]
-        at = position + 2  # after a length of one byte, and the attributes
-        if size > 0x7F:
-            size += (body[position + 1] << 7) - 0x80
-            at += 1
-        position = at - 1 + (size >> 1)
-        if not (size & 0x4001 or body[at - 1] or body[position - 1]):
-            time = body[at]
-            at += 1
-            if time > 0x7F:
-                time += (body[at] << 7) - 0x80
+        try:
+            size = body[position]
+            at = position + 2  # after a length of one byte, and the attributes
+            if size > 0x7F:
+                size += (body[position + 1] << 7) - 0x80
                 at += 1
-            offset = body[at]
-            at += 1
-            if offset > 0x7F:
-                byte = body[at]
-                offset += (byte << 7) - 0x80
+            position = at - 1 + (size >> 1)
+            if not (size & 0x4001 or body[at - 1]):
+                time = body[at]
                 at += 1
-                if byte > 0x7F:
-                    offset += (body[at] << 14) - 0x4000
+                if time > 0x7F:
+                    time += (body[at] << 7) - 0x80
                     at += 1
-            if offset == delta << 1 and not (offset >> 7 | time) & 0x4000:
-                key = body[at]
+                offset = body[at]
                 at += 1
-                if key > 0x7F:
-                    key += (body[at] << 7) - 0x80
+                if offset > 0x7F:
+                    byte = body[at]
+                    offset += (byte << 7) - 0x80
                     at += 1
-                elif key == 1:
-                    key = 0
-                at += key >> 1
-                value = body[at]
-                at += 1
-                if value > 0x7F:
-                    value += (body[at] << 7) - 0x80
+                    if byte > 0x7F:
+                        offset += (body[at] << 14) - 0x4000
+                        at += 1
+                if offset == delta << 1 and not (offset >> 7 | time) & 0x4000:
+                    key = body[at]
                     at += 1
-                elif value == 1:
-                    value = 0
-                if at + (value >> 1) == position - 1 and not (key | value) & 0x4001:
-                    if time & 1:
-                        time = -1 - time
-                    if time > top:  # noqa: PLR1730 (a call costs a fifth of the loop)
-                        top = time
-                    continue
+                    if key > 0x7F:
+                        key += (body[at] << 7) - 0x80
+                        at += 1
+                    elif key == 1:
+                        key = 0
+                    at += key >> 1
+                    value = body[at]
+                    at += 1
+                    if value > 0x7F:
+                        value += (body[at] << 7) - 0x80
+                        at += 1
+                    elif value == 1:
+                        value = 0
+                    at += value >> 1
+                    if (
+                        not (key | value) & 0x4001
+                        and not body[at] & 0x81
+                        and (position == _after_headers(body, at + 1, body[at] >> 1, delta) if body[at] else at + 1 == position)
+                    ):
+                        if time & 1:
+                            time = -1 - time
+                        if time > top:  # noqa: PLR1730 (a call costs a fifth of the loop)
+                            top = time
+                        continue
+        except IndexError:
+            pass  # a number of more bytes than are read here leads anywhere
         position, time = _open_record(body, start, delta)
         top = max(top, time << 1)
     return position, top >> 1
@@ -248,24 +302,76 @@ def _offset_columns(delta: int, count: int) -> tuple[bytes, ...]:
     return (*columns, bytes((rest,)) * count)
 
 
-def _shape(body: Body, start: int) -> _Shape:
-    """Of the record that begins there, which was checked."""
-    _, after_length = decode_varint(body, start)
-    time_at = after_length + 1
-    _, offset_at = decode_varint(body, time_at)
-    _, key_at = decode_varint(body, offset_at)
-    size, after_size = decode_varint(body, key_at)
-    value_at = after_size + max(size, 0)
-    _, head_end = decode_varint(body, value_at)
-    return _Shape(
-        length_width=after_length - start,
-        time_at=time_at - start,
-        offset_at=offset_at - start,
-        key_at=key_at - start,
-        key_size_end=after_size - start,
-        value_at=value_at - start,
-        head_size=head_end - start,
+def _first_of_shape(body: Body, start: int, delta: int, highest: int) -> tuple[int, int, _Shape | None]:
+    """Check the record that begins there. Gives the position after it, the highest timestamp delta so far, and its shape.
+
+    None where it has none that others could be compared with: it has headers, or a field that is as long as few are.
+    """
+    try:
+        size = body[start]
+        at = start + 1
+        if size > 0x7F:
+            size += (body[at] << 7) - 0x80
+            at += 1
+        after_length = at
+        following = at + (size >> 1)
+        time = body[at + 1]
+        at += 2
+        if time > 0x7F:
+            time += (body[at] << 7) - 0x80
+            at += 1
+        offset_at = at
+        offset = body[at]
+        at += 1
+        if offset > 0x7F:
+            byte = body[at]
+            offset += (byte << 7) - 0x80
+            at += 1
+            if byte > 0x7F:
+                offset += (body[at] << 14) - 0x4000
+                at += 1
+        key_at = at
+        key = body[at]
+        at += 1
+        if key > 0x7F:
+            key += (body[at] << 7) - 0x80
+            at += 1
+        elif key == 1:
+            key = 0
+        key_size_end = at
+        at += key >> 1
+        value_at = at
+        value = body[at]
+        at += 1
+        if value > 0x7F:
+            value += (body[at] << 7) - 0x80
+            at += 1
+        elif value == 1:
+            value = 0
+        is_plain = not (
+            (size | key | value) & 0x4001
+            or (offset >> 7 | time) & 0x4000
+            or offset != delta << 1
+            or body[after_length]
+            or body[following - 1]
+            or at + (value >> 1) != following - 1
+        )
+    except IndexError:
+        is_plain = False  # a number of more bytes than are read here leads anywhere
+    if not is_plain:
+        following, time = _open_record(body, start, delta)
+        return following, max(time, highest), None
+    time = (time >> 1) ^ -(time & 1)
+    shape = _Shape(
+        after_length - start,
+        after_length + 1 - start,
+        offset_at - start,
+        key_at - start,
+        key_size_end - start,
+        value_at - start,
+        at - start,
     )
+    return following, time if time > highest else highest, shape
 
 
 def _run(body: Body, position: int, stride: int, delta: int, most: int, shape: _Shape, highest: int) -> tuple[int, int]:
@@ -276,15 +382,25 @@ def _run(body: Body, position: int, stride: int, delta: int, most: int, shape: _
     """
     before = position - stride
     possible = min(most, (len(body) - position) // stride)
-    if possible < _FIRST_BLOCK or body[position] != body[before] or len(_offset_columns(delta, 1)) != shape.key_at - shape.offset_at:
+    if possible < _FIRST_BLOCK:
         return 0, highest
-    fixed = [*range(shape.time_at), *range(shape.key_at, shape.key_size_end), *range(shape.value_at, shape.head_size), stride - 1]
+    _, time_at, offset_at, key_at, key_size_end, value_at, head_size = shape
+    fixed = (*range(time_at), *range(key_at, key_size_end), *range(value_at, head_size), stride - 1)
     taken = 0
     last = position + (possible - 1) * stride
     block = possible if body[last] == body[before] and not body[last + stride - 1] else _FIRST_BLOCK
+    copied = stride <= _COPIED_RECORD_BYTES and type(body) is memoryview
+    longest = _PIECE_BYTES // stride if copied else possible
     while taken < possible:
-        block = min(block, possible - taken)
-        found = _check_columns(body, position, stride, delta + taken, block, shape, fixed, highest)
+        block = min(block, possible - taken, longest)
+        columns = _offset_columns(delta + taken, block)
+        if len(columns) != key_at - offset_at:
+            break
+        if copied:  # piece by piece, since all of it together would drive what is written next from the cache
+            piece = bytes(body[position - stride : position + block * stride])
+            found = _check_columns(piece, stride, stride, block, columns, time_at, offset_at, fixed, highest)
+        else:
+            found = _check_columns(body, position, stride, block, columns, time_at, offset_at, fixed, highest)
         if found is not None:
             highest = found
             taken += block
@@ -298,20 +414,34 @@ def _run(body: Body, position: int, stride: int, delta: int, most: int, shape: _
 
 
 def _check_columns(
-    body: Body, position: int, stride: int, delta: int, count: int, shape: _Shape, fixed: list[int], highest: int
+    body: Body,
+    position: int,
+    stride: int,
+    count: int,
+    offset_columns: tuple[bytes, ...],
+    time_at: int,
+    offset_at: int,
+    fixed: tuple[int, ...],
+    highest: int,
 ) -> int | None:
     """Whether `count` records are as the one before; gives the highest timestamp delta so far, or None."""
     before, stop = position - stride, position + count * stride
     for at in fixed:
-        if body[position + at : stop : stride] != bytes((body[before + at],)) * count:
+        if body[position + at : stop : stride] != _ALIKE[body[before + at]] * count:
             return None
-    for at, column in enumerate(_offset_columns(delta, count), shape.offset_at):
-        if body[position + at : stop : stride] != column:
+    at = position + offset_at
+    for column in offset_columns:
+        if body[at:stop:stride] != column:
             return None
-    times = [body[position + at : stop : stride] for at in range(shape.time_at, shape.offset_at)]
-    if all(column == bytes((body[before + at],)) * count for at, column in enumerate(times, shape.time_at)):
+        at += 1
+    times: list[bytes] = [body[position + at : stop : stride] for at in range(time_at, offset_at)]  # type: ignore[misc]
+    if type(body) is not bytes:
+        times = [memoryview(column).tobytes() for column in times]
+    if times[0] == _ALIKE[body[before + time_at]] * count and (
+        len(times) == 1 or all(column == _ALIKE[body[before + at]] * count for at, column in enumerate(times, time_at))
+    ):
         return highest
-    return _highest_of([bytes(column) for column in times], highest)
+    return _highest_of(times, highest)
 
 
 def _highest_of(columns: list[bytes], highest: int) -> int | None:
@@ -344,80 +474,130 @@ def _lanes(columns: list[bytes]) -> int | None:
 
     None where they are not all as wide as there are columns, or wider than two bytes.
     """
-    count = len(columns[0])
     if len(columns) > 2 or not columns[-1].isascii():
         return None
-    raw = bytearray(2 * count)
-    raw[::2] = columns[0]
     if len(columns) == 1:
-        return int.from_bytes(raw, "little")
+        return _spread(columns[0])
     if columns[0].translate(None, _HIGH_BYTES):
         return None
-    raw[1::2] = columns[1]
-    both, ones = int.from_bytes(raw, "little"), _ones(count)
-    return both & ones * 0x7F | (both & ones * 0xFF00) >> 1
+    return _spread(columns[0]) & _ones(len(columns[0])) * 0x7F | _spread(columns[1]) << 7
+
+
+def _spread(column: bytes) -> int:
+    """Each byte in 16 bits of one number."""
+    raw = bytearray(2 * len(column))
+    raw[::2] = column
+    return int.from_bytes(raw, "little")
 
 
 def _ones(count: int) -> int:
     return int.from_bytes(b"\1\0" * count, "little")
 
 
-def _gather(body: Body, before: int, position: int, delta: int, count: int, shape: _Shape, highest: int) -> tuple[int, int] | None:
-    """Check `count` records that are of the shape, which is that of the record at `before`, but for the size of their values.
+def _gather(
+    body: bytes | bytearray, before: int, position: int, delta: int, count: int, shape: _Shape, highest: int
+) -> tuple[int, int] | None:
+    """Check `count` records that are of the shape, which is that of the record at `before`, but for the sizes of their keys and values.
 
     Gives:  the position after them, and the highest timestamp delta so far; None where they are not.
     """
-    width = shape.length_width
-    if (
-        width > 2
-        or shape.head_size - shape.value_at != width
-        or shape.head_size > _LONGEST_HEAD
-        or len(_offset_columns(delta, 1)) != shape.key_at - shape.offset_at
-    ):
+    columns = _offset_columns(delta, count)
+    around = shape.value_at - shape.length_width  # the fields between a record's length and its value's size
+    if around > _LONGEST_HEAD or len(columns) != shape.key_at - shape.offset_at:
         return None
-    starts = []
+    first, size = position, around + 4  # with a length and a value's size of two bytes each
+    heads = []
     low_steps, high_steps = _LOW_STEPS, _HIGH_STEPS
-    try:  # if the lengths are as wide as that of the shape, which is checked below, these are where the records begin
-        if width == 1:
-            for _ in range(count):
-                starts.append(position)
-                position += (body[position] >> 1) + 1
-        else:
-            for _ in range(count):
-                starts.append(position)
-                position += low_steps[body[position]] + high_steps[body[position + 1]]
+    try:  # where each begins, if the lengths have one or two bytes; a head begins with the last byte of the record before
+        for _ in range(count):
+            head = body[position - 1 : position + size]
+            heads.append(head)
+            position += low_steps[head[1]] + high_steps[head[2]]
     except IndexError:
         return None
     if position > len(body) or body[position - 1]:
         return None
-    stride = shape.head_size + 1
-    heads = b"".join([body[start - 1 : start - 1 + stride] for start in starts])  # each with the last byte of the record before
-    if len(heads) != stride * count or heads[stride::stride].strip(b"\0"):
+    stride = size + 1
+    heads[-1] = heads[-1].ljust(stride, b"\0")  # behind the records nothing counts, as long as the sizes agree
+    joined = b"".join(heads)
+    if len(joined) != stride * count or joined[::stride].strip(b"\0"):
         return None
-    if heads[shape.time_at :: stride].strip(b"\0"):  # attributes
+    key = bytes(body[before + shape.key_at : before + shape.key_size_end])
+    starts = None
+    lengths = joined[1::stride]
+    if len(key) == 1 and key != b"\1":
+        steps = map(add, map(low_steps.__getitem__, lengths), map(high_steps.__getitem__, joined[2::stride]))
+        starts = list(accumulate(steps, initial=first))[:-1]
+    if lengths.isascii():
+        youngest = _check_heads(body, joined, stride, 1, shape, key, columns, starts, highest)
+    elif not lengths.translate(None, _HIGH_BYTES):
+        youngest = _check_heads(body, joined, stride, 2, shape, key, columns, starts, highest)
+    else:  # those of each width by themselves
+        youngest = highest
+        for width, table in ((1, _IS_LOW), (2, _IS_HIGH)):
+            chosen = lengths.translate(table)
+            some = b"".join(compress(heads, chosen))
+            some_columns = tuple([bytes(compress(column, chosen)) for column in columns])
+            some_starts = None if starts is None else list(compress(starts, chosen))
+            found = _check_heads(body, some, stride, width, shape, key, some_columns, some_starts, youngest)
+            if found is None:
+                return None
+            youngest = found
+    return None if youngest is None else (position, youngest)
+
+
+def _check_heads(
+    body: Body,
+    heads: bytes,
+    stride: int,
+    length_width: int,
+    shape: _Shape,
+    key: bytes,
+    offset_columns: tuple[bytes, ...],
+    starts: list[int] | None,
+    highest: int,
+) -> int | None:
+    """Check the beginnings of records whose lengths have one width; gives the highest timestamp delta so far, or None.
+
+    Takes:  heads, of `stride` bytes each, the first of which belongs to the record before. key, the size of the key of the record before;
+            starts, where each record begins, or None where the key has that size or is not gathered.
+    """
+    shift = 1 + length_width - shape.length_width  # from a place in the shape to that in a head
+    if heads[shape.time_at - 1 + shift :: stride].strip(b"\0"):  # attributes
         return None
-    ones = _ones(count)
-    lengths = _lanes([heads[1 + at :: stride] for at in range(width)])
-    keys: int | None = 0
-    if all(heads[at + 1 :: stride] == bytes((body[before + at],)) * count for at in range(shape.key_at, shape.key_size_end)):
-        sizes = _lanes([heads[1 + shape.value_at + at :: stride] for at in range(width)])
-        around = shape.head_size - width + 1  # all of a record but its length and its value
-    elif shape.key_size_end - shape.key_at == 1:
-        codes = heads[shape.key_at + 1 :: stride]
-        keys = _lanes([codes])
-        ends = [shape.key_size_end + (code >> 1) for code in range(256)]
-        found = b"".join([body[(at := start + ends[code]) : at + width] for start, code in zip(starts, codes, strict=True)])
-        sizes = _lanes([found[at::width] for at in range(width)]) if len(found) == width * count else None
-        around = shape.key_size_end + 1  # of its length and its value's, one is within that
-    else:
-        return None
-    if lengths is None or sizes is None or keys is None or (sizes | keys) & ones or lengths != sizes + keys + 2 * around * ones:
-        return None
-    for at, column in enumerate(_offset_columns(delta, count), shape.offset_at + 1):
+    for at, column in enumerate(offset_columns, shape.offset_at + shift):
         if heads[at::stride] != column:
             return None
-    youngest = _highest_of([heads[at + 1 :: stride] for at in range(shape.time_at, shape.offset_at)], highest)
-    return None if youngest is None else (position, youngest)
+    count = len(offset_columns[0])
+    ones = _ones(count)
+    around = shape.value_at - shape.length_width + 1  # all of a record but its length, its value, its value's size and a varied key
+    keys: int = 0
+    codes = heads[shape.key_at + shift :: stride]
+    if all(heads[at + shift :: stride] == byte * count for at, byte in enumerate([_ALIKE[byte] for byte in key], shape.key_at)):
+        low = heads[shape.value_at + shift :: stride]
+        high = heads[shape.value_at + shift + 1 :: stride]
+    elif starts is not None and codes.isascii():
+        keys = _spread(codes)
+        ahead = shape.key_size_end - shape.length_width + length_width
+        ends = [ahead + (code >> 1) for code in range(128)]
+        sizes_bytes = b"".join([body[(at := start + ends[code]) : at + 2] for start, code in zip(starts, codes, strict=True)])
+        if len(sizes_bytes) != 2 * count:
+            return None
+        low, high = sizes_bytes[::2], sizes_bytes[1::2]
+        around = shape.key_size_end - shape.length_width + 1
+    else:
+        return None
+    lengths = _lanes([heads[1 + at :: stride] for at in range(length_width)])
+    sizes = _spread(low)
+    wide = sizes >> 7 & ones  # 1 where the value's size has two bytes
+    if wide:
+        second = _spread(high) & wide * 0xFF
+        if second & wide << 7:
+            return None
+        sizes = (sizes & ones * 0x7F | second << 7) + 2 * wide
+    if lengths is None or (sizes | keys) & ones or lengths != sizes + keys + 2 * (around + 1) * ones:
+        return None
+    return _highest_of([heads[at + shift :: stride] for at in range(shape.time_at, shape.offset_at)], highest)
 
 
 def first_at_time(body: bytes, count: int, time_delta: int, offset_delta: int) -> tuple[int, int] | None:

@@ -156,7 +156,16 @@ def check_client_batch(view: memoryview, rules: Rules, now_ms: int, *, at_once: 
     recompressed = rules.codec >= 0 and rules.codec != codec
     if at_once and recompressed and len(body) > _MOST_COMPRESSED_AT_ONCE:
         raise TakesLongError
-    youngest = _youngest(body, start, count, base_timestamp)
+    try:
+        youngest = base_timestamp + highest_time_delta(body, start, count)
+    except RecordRefused as error:
+        raise AppendRefused(error.code, str(error), record_errors=(error.index,)) from error
+    except KafkaError as error:
+        raise AppendRefused(error.code, str(error)) from error
+    if youngest < NO_TIMESTAMP:
+        youngest = NO_TIMESTAMP
+    elif youngest >= 1 << 63:
+        raise AppendRefused(Code.INVALID_RECORD, "a timestamp of more than 64 bits")
     if rules.opens_records:
         _look_into_records(body, start, count, base_timestamp, rules, now_ms)
     if recompressed:
@@ -185,19 +194,6 @@ def with_append_time(checked: Checked, now_ms: int) -> Checked:
     _TIME.pack_into(view, 35, now_ms)
     _CRC.pack_into(view, 17, crc32c(memoryview(view)[CRC_START:]))
     return checked._replace(max_timestamp=now_ms)
-
-
-def _youngest(body: memoryview | bytearray | bytes, start: int, count: int, base_timestamp: int) -> int:
-    """The highest timestamp of the records, which are checked; -1 where none is higher. Raises AppendRefused."""
-    try:
-        youngest = base_timestamp + highest_time_delta(body, start, count)
-    except RecordRefused as error:
-        raise AppendRefused(error.code, str(error), record_errors=(error.index,)) from error
-    except KafkaError as error:
-        raise AppendRefused(error.code, str(error)) from error
-    if youngest >= 1 << 63:
-        raise AppendRefused(Code.INVALID_RECORD, "a timestamp of more than 64 bits")
-    return max(youngest, NO_TIMESTAMP)
 
 
 def _decompressed(codec: int, data: memoryview, rules: Rules, *, at_once: bool) -> bytes | bytearray:

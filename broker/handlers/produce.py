@@ -91,7 +91,7 @@ def on_produce(broker: Broker, request: ProduceRequest, context: Context) -> Ans
         broker.park(context)
         _answer_when_flushed(broker, produce, context.now_ms)
         return PARKED
-    return _encoded(produce)
+    return Encoded((encode_produce(context.correlation_id, context.api_version, produce.answers),))
 
 
 def _check_elsewhere(broker: Broker, produce: _Produce) -> None:
