@@ -291,7 +291,7 @@ _BROKER_ROWS = (
     _broker("controller.listener.names", Kind.LIST, ("CONTROLLER",), "Listeners of these names are left out: there is no controller."),
     _broker("sasl.enabled.mechanisms", Kind.LIST, (), "None yet; a value is refused."),
     _broker("authorizer.class.name", Kind.STRING, "", "None yet; a value is refused."),
-    _broker("barnabas.decompressed.max.bytes", Kind.INT, 128 << 20, "What a producer's batch may decompress to, in bytes; one that would be larger is refused with MESSAGE_TOO_LARGE.", lowest=1 << 20),
+    _broker("barnabas.decompressed.max.bytes", Kind.INT, 128 << 20, "What a producer's batch may decompress to, in bytes; one that would be larger is refused with MESSAGE_TOO_LARGE. Of one that is in a log already, compaction keeps all, and a time is looked for no further than to its first record.", lowest=1 << 20),
     _broker("barnabas.disk.reserve.bytes", Kind.LONG, 64 << 20, "Clients are refused when less than this is free on the disk; it is kept for ending transactions.", lowest=0),
     _broker("barnabas.producer.snapshot.interval.ms", Kind.LONG, 30_000, "How long a partition's producers may differ from their last snapshot, which bounds what a start after a kill reads.", lowest=1),
     _broker("barnabas.flush.journal.logs", Kind.INT, 2, "Where so many logs are to be flushed together, or a transaction ends, what little each has goes to a journal first, and one file is flushed instead of all; 0: never, and a commit waits for three flushes.", lowest=0),

@@ -107,6 +107,7 @@ def plan(log: Log, dirt: Dirt, *, job_id: int, map_bytes: int, wall_ms: int) -> 
         index_interval_bytes=log.config.index_interval_bytes,
         map_bytes=map_bytes,
         levels=log.config.compression_levels,
+        max_decompressed_bytes=log.config.max_decompressed_bytes,
     )
 
 

@@ -75,7 +75,8 @@ class CleanJob(NamedTuple):
     groups: (base offset, size) of each segment, from the log's first on without a gap; those of a group become one. first_dirty_offset:
     below it no key comes twice. end_offset: of the last group, exclusive. aborted: all entries that touch [0, end_offset), by their
     markers' offsets. last_batches: producer id -> (offset of its last data, -1 where there are none; its epoch), of those remembered whose
-    last data are not above all that. levels: of the codecs, for batches that are written anew.
+    last data are not above all that. levels: of the codecs, for batches that are written anew. max_decompressed_bytes: a
+    batch that becomes more cannot be read, and stays as it is.
     """
 
     job_id: int
@@ -90,6 +91,7 @@ class CleanJob(NamedTuple):
     index_interval_bytes: int
     map_bytes: int
     levels: Levels
+    max_decompressed_bytes: int
 
 
 class CleanedSegment(NamedTuple):
@@ -386,7 +388,7 @@ class _Cleaner:
     def _places(self, header: BatchHeader, batch: memoryview) -> tuple[bytes, list[_Place]]:
         """The records, decompressed, and the place of each; none where they cannot be read, or have offsets that are not the batch's."""
         try:
-            body = decompress(header.codec, batch[HEADER_SIZE:])
+            body = decompress(header.codec, batch[HEADER_SIZE:], self.job.max_decompressed_bytes)
             places = _places(body, header.record_count)
             if all(0 <= place[3] <= header.last_offset_delta for place in places):
                 return body, places

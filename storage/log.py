@@ -24,7 +24,7 @@ from zlib import crc32
 
 from crc32c import crc32c
 
-from barnabas.protocol.compression import decompress
+from barnabas.protocol.compression import TooLargeError
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import (
     CONTROL,
@@ -52,7 +52,6 @@ from barnabas.storage.producer_state import (
     ProducerEntry,
     ProducerStateManager,
 )
-from barnabas.storage.record_walk import first_at_time
 from barnabas.storage.segment import (
     DELETED_SUFFIX,
     HIGHEST_RELATIVE_OFFSET,
@@ -65,6 +64,7 @@ from barnabas.storage.segment import (
     Segment,
     offset_name,
 )
+from barnabas.storage.time_search import BatchSearch, Searched
 from barnabas.storage.txn_index import AbortedEntry, AbortedTxn, TxnIndex
 from barnabas.storage.validate import AppendRefused, Checked, Rules, check_client_batch, with_append_time
 
@@ -822,18 +822,24 @@ class Log:
 
     # --- offsets by time and by epoch ---------------------------------------------------------------------------------------------
 
-    def offset_for_timestamp(self, timestamp: int, *, upper_bound_offset: int | None = None) -> TimestampOffset | None:
-        """The first record whose time is not before `timestamp`; None if that is not below the bound, or not there."""
+    def offset_for_timestamp(
+        self, timestamp: int, *, upper_bound_offset: int | None = None, searched: Searched | None = None
+    ) -> TimestampOffset | None:
+        """The first record whose time is not before `timestamp`; None if that is not below the bound, or not there.
+
+        Takes:  searched, what came of searches that took long: only then one is put off.
+        Raises: SearchTakesLong, only where `searched` is given.
+        """
         for segment in list(self.segments):
             segment.load_times()
             if segment.max_timestamp < timestamp or self._end_of(segment) <= self.log_start_offset:
                 continue
-            found = self._search_times(segment, timestamp)
+            found = self._search_times(segment, timestamp, searched)
             if found is not None:
                 return found if upper_bound_offset is None or found.offset < upper_bound_offset else None
         return None
 
-    def _search_times(self, segment: Segment, timestamp: int) -> TimestampOffset | None:
+    def _search_times(self, segment: Segment, timestamp: int, searched: Searched | None) -> TimestampOffset | None:
         entry = segment.time_index().lookup(timestamp - 1)  # all up to an entry are at most as young as it
         start = max(segment.base_offset + entry.relative_offset if entry else segment.base_offset, self.log_start_offset)
         place = segment.find(start)
@@ -841,29 +847,51 @@ class Log:
             return None
         for position, header in segment.headers(place.position):
             if header.max_timestamp >= timestamp and header.record_count:
-                found = self._first_at_time(segment, position, header, timestamp)
+                found = self._first_at_time(segment, position, header, timestamp, searched)
                 if found is not None:
                     return found
         return None
 
-    def _first_at_time(self, segment: Segment, position: int, header: BatchHeader, timestamp: int) -> TimestampOffset | None:
-        """The first record of a batch whose time is not before `timestamp`. A batch whose records cannot be read has none."""
-        batch = memoryview(segment.file.pread(header.size_bytes, position))
+    def _first_at_time(
+        self, segment: Segment, position: int, header: BatchHeader, timestamp: int, searched: Searched | None
+    ) -> TimestampOffset | None:
+        """The first record of a batch whose time is not before `timestamp`. A batch whose records cannot be read has none.
+
+        Of one that decompresses to more than a batch may, the first stands for it: what is read from there on is not too little.
+        """
         base_time = 0 if header.is_log_append_time else header.base_timestamp
         least_time = -(1 << 63) if header.is_log_append_time else timestamp - base_time
-        try:
-            body = decompress(header.codec, batch[HEADER_SIZE:])
-            found = first_at_time(body, header.record_count, least_time, self.log_start_offset - header.base_offset)
-        except (KafkaError, IndexError) as error:
-            logger.warning("%r: the records at offset %d cannot be read, and are left out by time: %s", self, header.base_offset, error)
+        least_delta = max(self.log_start_offset - header.base_offset, 0)
+        search = BatchSearch(
+            header.base_offset,
+            header.crc,
+            least_time,
+            least_delta,
+            header.codec,
+            header.record_count,
+            self.config.max_decompressed_bytes,
+            lambda: segment.file.pread(header.size_bytes - HEADER_SIZE, position + HEADER_SIZE),
+        )
+        found = search.result(searched)
+        if isinstance(found, TooLargeError):
+            logger.warning(
+                "%r: the records at offset %d are looked for by time no further than to their batch: %s", self, header.base_offset, found
+            )
+            time = header.max_timestamp if header.base_timestamp < timestamp or header.is_log_append_time else header.base_timestamp
+            return TimestampOffset(time, header.base_offset + least_delta, header.leader_epoch)
+        if isinstance(found, Exception):
+            logger.warning("%r: the records at offset %d cannot be read, and are left out by time: %s", self, header.base_offset, found)
             return None
         if found is None or not 0 <= found[1] <= header.last_offset_delta:
             return None
         time = header.max_timestamp if header.is_log_append_time else base_time + found[0]
         return TimestampOffset(time, header.base_offset + found[1], header.leader_epoch)
 
-    def offset_of_max_timestamp(self, *, upper_bound_offset: int | None = None) -> TimestampOffset | None:
-        """The first record of the highest time in the log (KIP-734); None without times, or where it is not below the bound."""
+    def offset_of_max_timestamp(self, *, upper_bound_offset: int | None = None, searched: Searched | None = None) -> TimestampOffset | None:
+        """The first record of the highest time in the log (KIP-734); None without times, or where it is not below the bound.
+
+        Takes and raises what `offset_for_timestamp` does.
+        """
         best: tuple[int, int, Segment] | None = None
         for segment in self.segments:
             if self._end_of(segment) <= self.log_start_offset:
@@ -882,7 +910,7 @@ class Log:
             return None
         for position, header in segment.headers(place.position):
             if header.max_timestamp == highest and header.record_count:
-                found = self._first_at_time(segment, position, header, highest)
+                found = self._first_at_time(segment, position, header, highest, searched)
                 if found is not None:
                     return found if upper_bound_offset is None or found.offset < upper_bound_offset else None
         return None

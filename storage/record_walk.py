@@ -600,7 +600,7 @@ def _check_heads(
     return _highest_of([heads[at + shift :: stride] for at in range(shape.time_at, shape.offset_at)], highest)
 
 
-def first_at_time(body: bytes, count: int, time_delta: int, offset_delta: int) -> tuple[int, int] | None:
+def first_at_time(body: bytes | bytearray, count: int, time_delta: int, offset_delta: int) -> tuple[int, int] | None:
     """Timestamp delta and offset delta of the first record whose deltas are not below these; None where there is none.
 
     Of the others their length and time are read, no more. Raises: KafkaError or IndexError where the bytes are no records.

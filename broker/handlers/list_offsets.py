@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barnabas.broker.outbox import Context
+from barnabas.broker.outbox import PARKED, Context, Parked, Work
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -13,6 +13,7 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from barnabas.storage.log import NO_LEADER_EPOCH, Isolation
+from barnabas.storage.time_search import Searched, SearchResult, SearchTakesLong
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
@@ -22,9 +23,10 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4,
 KNOWN_SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 NOT_FOUND = (-1, -1, -1)
 ISOLATION_SINCE, LEADER_EPOCH_SINCE = 2, 4
+MOST_BYTES_IN_MEMORY = 8 << 20  # of batches that one request has in memory for its searches, beyond the first
 
 
-def on_list_offsets(broker: Broker, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
+def on_list_offsets(broker: Broker, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse | Parked:
     """One offset per partition asked for.
 
     Timestamps: -1 latest (the last stable offset for isolation level 1), -2 earliest, -3 that of the highest timestamp (7+), -4 earliest
@@ -32,7 +34,45 @@ def on_list_offsets(broker: Broker, request: ListOffsetsRequest, context: Contex
     FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNSUPPORTED_VERSION for kinds the version does not know,
     INVALID_REQUEST for a partition named twice, UNKNOWN_SERVER_ERROR, as Apache Kafka has it, for an
     isolation level that does not exist.
+
+    Where a batch takes long to search, the request is parked while a thread does it. Then all is looked up anew, with what
+    came of it: so every row tells of its log at one time, that of the answer.
     """
+    searched: dict[Log, Searched] = {}
+    answer, put_off = _answer(broker, request, context, searched)
+    if put_off:
+        broker.park(context)
+        _search_elsewhere(broker, request, context, searched, put_off)
+        return PARKED
+    return answer
+
+
+def _search_elsewhere(
+    broker: Broker, request: ListOffsetsRequest, context: Context, searched: dict[Log, Searched], put_off: list[tuple[Log, SearchTakesLong]]
+) -> None:
+    def run() -> list[SearchResult]:
+        return [search.run() for _, search in put_off]
+
+    def done(results: list[SearchResult], now_ms: int) -> None:
+        if context.connection_id not in broker.sessions:
+            return
+        for (log, search), result in zip(put_off, results, strict=True):
+            searched[log][search.name] = result
+        answer, again = _answer(broker, request, context, searched)
+        if again:
+            _search_elsewhere(broker, request, context, searched, again)
+        else:
+            broker.reply(context.ticket, answer)
+
+    broker.outbox.work.append(Work(context.connection_id, run, done))
+
+
+def _answer(
+    broker: Broker, request: ListOffsetsRequest, context: Context, searched: dict[Log, Searched]
+) -> tuple[ListOffsetsResponse, list[tuple[Log, SearchTakesLong]]]:
+    """The answer as the logs are now; it is none where searches are put off."""
+    put_off: list[tuple[Log, SearchTakesLong]] = []
+    left_bytes = MOST_BYTES_IN_MEMORY
     counts: dict[tuple[str, int], int] = {}
     for topic in request.topics:
         for partition in topic.partitions:
@@ -53,7 +93,12 @@ def on_list_offsets(broker: Broker, request: ListOffsetsRequest, context: Contex
                 if log is None:
                     raise KafkaError(broker.missing_code(topic.name, asked.partition_index))
                 log.check_leader_epoch(asked.current_leader_epoch)
-                found = _look_up(log, asked.timestamp, committed=committed)
+                if left_bytes > 0:
+                    found = _look_up(log, asked.timestamp, searched.setdefault(log, {}), committed=committed)
+            except SearchTakesLong as search:
+                assert log is not None
+                put_off.append((log, search))
+                left_bytes -= search.data_bytes
             except KafkaError as error:
                 code = error.code
             timestamp, offset, leader_epoch = found
@@ -61,7 +106,7 @@ def on_list_offsets(broker: Broker, request: ListOffsetsRequest, context: Contex
                 leader_epoch = NO_LEADER_EPOCH
             rows.append(ListOffsetsPartitionResponse(asked.partition_index, code, timestamp, offset, leader_epoch))
         topics.append(ListOffsetsTopicResponse(topic.name, rows))
-    return ListOffsetsResponse(topics=topics)
+    return ListOffsetsResponse(topics=topics), put_off
 
 
 def _is_committed(request: ListOffsetsRequest, version: int) -> bool:
@@ -72,7 +117,7 @@ def _is_committed(request: ListOffsetsRequest, version: int) -> bool:
     return level == Isolation.READ_COMMITTED
 
 
-def _look_up(log: Log, timestamp: int, *, committed: bool) -> tuple[int, int, int]:
+def _look_up(log: Log, timestamp: int, searched: Searched, *, committed: bool) -> tuple[int, int, int]:
     """(timestamp, offset, leader epoch)."""
     upper_bound = log.last_stable_offset if committed else log.high_watermark
     if timestamp == LATEST:
@@ -81,6 +126,8 @@ def _look_up(log: Log, timestamp: int, *, committed: bool) -> tuple[int, int, in
         return -1, log.log_start_offset, log.epochs.epoch_of(log.log_start_offset)
     if timestamp == LATEST_TIERED:
         return NOT_FOUND
-    at_highest = timestamp == MAX_TIMESTAMP
-    found = log.offset_of_max_timestamp() if at_highest else log.offset_for_timestamp(timestamp, upper_bound_offset=upper_bound)
+    if timestamp == MAX_TIMESTAMP:
+        found = log.offset_of_max_timestamp(searched=searched)
+    else:
+        found = log.offset_for_timestamp(timestamp, upper_bound_offset=upper_bound, searched=searched)
     return NOT_FOUND if found is None else (found[0], found[1], found[2])

@@ -136,3 +136,12 @@ def test_a_transaction_that_ended_meanwhile_does_not_get_the_batch(host: CoreHos
     host.finish_work()
     assert error_of(host.answers[one][0]) == Code.INVALID_TXN_STATE
     assert not host.broker.partition("t", 0).open_transactions()  # type: ignore[union-attr]
+
+
+def test_a_batch_is_counted_once_against_the_room_of_the_disk(host: CoreHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    take = host.broker.room.take
+    monkeypatch.setattr(host.broker.room, "take", lambda count: taken.append(count) or take(count))
+    host.ask(host.connect(1), asking(large()), 9)
+    host.finish_work()
+    assert taken == [len(large())]

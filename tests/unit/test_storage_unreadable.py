@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,19 @@ def log_with(tmp_path: Path, unreadable: bytearray) -> tuple[LogManager, Log]:
     log.append(batch([b"new"], keys=[b"k"], timestamp=SECOND_MS), now_ms=NOW_MS)
     log.append(batch([b"last"], keys=[b"other"], timestamp=SECOND_MS - 5), now_ms=NOW_MS)
     return manager, log
+
+
+def test_compaction_does_not_decompress_more_than_a_batch_may_become(tmp_path: Path) -> None:
+    small = replace(COMPACTED, max_decompressed_bytes=1 << 20)
+    manager = open_manager(tmp_path, small)
+    log = manager.create("t", 0, TOPIC_ID, small, NOW_MS)
+    log.append(batch([bytes(2 << 20)], keys=[b"k"], codec=4), now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
+    log.append(batch([b"new"], keys=[b"k"], timestamp=SECOND_MS), now_ms=NOW_MS)
+    log.append(batch([b"last"], keys=[b"other"], timestamp=SECOND_MS), now_ms=NOW_MS)
+    log.flush()
+    job = job_of(log)
+    assert job is not None
+    assert clean(manager.disk, job).unreadable == (0,)
 
 
 @pytest.mark.parametrize("unreadable", UNREADABLE)
