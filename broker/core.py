@@ -33,7 +33,7 @@ from barnabas.coordinator.producer_ids import ProducerIdAllocator
 from barnabas.coordinator.shard import partition_for
 from barnabas.coordinator.txn_shard import TxnSettings, TxnShard
 from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, Api
-from barnabas.protocol.errors import Code, ProtocolViolation
+from barnabas.protocol.errors import Code, KafkaError, ProtocolViolation
 from barnabas.protocol.framing import RequestHeader, read_request_header, response_has_tagged_header
 from barnabas.protocol.hot_responses import Piece
 from barnabas.protocol.messages.message import Message
@@ -51,6 +51,7 @@ logger = logging.getLogger("barnabas.broker")
 PRODUCER_ID_BLOCK = 1000
 DECODED_AT_ONCE_BYTES = 128 * 1024  # takes 20 ms where it is all small elements
 LAST_LIKELY_PRODUCER_ID = 1 << 62
+KEPT_DESCRIPTORS = 4  # a quarter is not for logs of new partitions
 _FRAME = struct.Struct(">ii")
 _FRAME_TAGGED = _FRAME.size + 1  # no tagged fields
 PRODUCE = 0
@@ -550,6 +551,21 @@ class Broker:
 
     def log_config(self, topic: Topic) -> LogConfig:
         return topic_log_config(self.config, topic.configs)
+
+    def check_descriptors(self, partition_count: int) -> None:
+        """Raise KafkaError POLICY_VIOLATION where so many partitions more would take descriptors that something else needs.
+
+        Each log keeps its active segment open. What is left serves clients, further segments, and the internal topics to come.
+        """
+        used, most = self.logs.disk.open_files()
+        internal = sum(self._internal_partition_count(name) for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) if name not in self._partitions)
+        left = max(0, most - most // KEPT_DESCRIPTORS - internal - used)
+        if partition_count > left:
+            raise KafkaError(
+                Code.POLICY_VIOLATION,
+                f"There are descriptors for {left} partitions more, and {partition_count} are asked for: this broker may open {most} "
+                f"files, {used} are open, and a quarter is kept for clients and further segments. Raise its RLIMIT_NOFILE (ulimit -n).",
+            )
 
     def create_topic(self, name: str, partition_count: int, configs: dict[str, str], *, topic_id: Any = None, now_ms: int) -> Topic:
         """Make a topic and its logs, at once. The name is free and everything is valid: handlers see to that."""

@@ -10,13 +10,16 @@ import ctypes
 import errno
 import fcntl
 import os
+import resource
 import shutil
 import struct
+import sys
 from contextlib import suppress
 from typing import Protocol
 
 Data = bytes | bytearray | memoryview
 BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
+OPEN_FILES_PATH, OTHER_OPEN_FILES_PATH = "/proc/self/fd", "/dev/fd"  # of Linux, and of other systems
 _AT_FDCWD, _STATX_MNT_ID_UNIQUE, _STATX_BYTES, _MOUNT_AT = -100, 0x4000, 256, 144  # linux/stat.h
 _WANT_OF_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 
@@ -103,6 +106,10 @@ class Disk(Protocol):
     def free_bytes(self, path: str) -> int: ...
 
     def total_bytes(self, path: str) -> int: ...
+
+    def open_files(self) -> tuple[int, int]:
+        """How many descriptors the process has in use, and how many it may have."""
+        ...
 
     def lock(self, path: str) -> Lock:
         """Lock the file against other processes. Raises BlockingIOError where another one holds it."""
@@ -275,6 +282,14 @@ class OsDisk:
     def total_bytes(self, path: str) -> int:
         stat = os.statvfs(path)
         return stat.f_blocks * stat.f_frsize
+
+    def open_files(self) -> tuple[int, int]:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        try:
+            used = os.stat(OPEN_FILES_PATH).st_size or len(os.listdir(OPEN_FILES_PATH))  # the size tells it since Linux 6.2
+        except FileNotFoundError:
+            used = len(os.listdir(OTHER_OPEN_FILES_PATH))
+        return used, sys.maxsize if limit == resource.RLIM_INFINITY else limit
 
     def lock(self, path: str) -> Lock:
         return OsLock(path)

@@ -445,15 +445,25 @@ class LogManager:
     # --- logs that come and go --------------------------------------------------------------------------------------------------
 
     def create(self, topic: str, partition: int, topic_id: uuid.UUID, config: LogConfig, now_ms: int, *, leader_epoch: int = 0) -> Log:
-        """A new, empty log. leader_epoch: 0 of a new partition, `self.leader_epoch` of one that clients may know and whose log is gone."""
+        """A new, empty log; it keeps a descriptor open. Where one of its files cannot be made none of them is there after the OSError.
+
+        leader_epoch: 0 of a new partition, `self.leader_epoch` of one that clients may know and whose log is gone.
+        """
         key = topic, partition
         assert key not in self.logs and key not in self.offline, f"{topic}-{partition} exists"
         directory = self._directory(topic, partition)
         self.disk.mkdir(directory)
-        self.disk.write_atomic(f"{directory}/{PARTITION_METADATA_NAME}", encode_partition_metadata(topic_id), sync=False)
-        epochs = LeaderEpochs(self.disk, directory, [])
-        epochs.assign(leader_epoch, 0)
-        segment = Segment.create(self.disk, directory, 0, now_ms=now_ms, cache=self.cache, index_interval_bytes=config.index_interval_bytes)
+        try:
+            self.disk.write_atomic(f"{directory}/{PARTITION_METADATA_NAME}", encode_partition_metadata(topic_id), sync=False)
+            epochs = LeaderEpochs(self.disk, directory, [])
+            epochs.assign(leader_epoch, 0)
+            segment = Segment.create(
+                self.disk, directory, 0, now_ms=now_ms, cache=self.cache, index_interval_bytes=config.index_interval_bytes
+            )
+        except OSError:
+            with suppress(OSError):
+                self.disk.rmtree(directory)
+            raise
         log = Log(
             self.disk,
             directory,

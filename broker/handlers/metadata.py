@@ -60,6 +60,13 @@ def _make_missing(broker: Broker, request: MetadataRequest, context: Context, na
             "%s of %s asks for %d topics that are not there: none is made, since %d partitions at once are the most",
             context.client_id or "a client", context.client_host, len(names), MOST_PARTITIONS_AT_ONCE,
         )  # fmt: skip
+    try:
+        broker.check_descriptors(len(names) * partition_count)
+    except KafkaError as error:
+        is_too_much = True
+        logger.warning(
+            "topics that %s of %s asks for are not made: %s", context.client_id or "a client", context.client_host, error.message
+        )
     for name in names:
         codes[name] = Code.UNKNOWN_TOPIC_OR_PARTITION
         if is_too_much or broker.metadata.topic(name) is not None:

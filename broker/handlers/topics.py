@@ -77,6 +77,7 @@ def _create_topics(broker: Broker, request: CreateTopicsRequest, context: Contex
                     f"This request is for {total} partitions: ask for at most {MOST_PARTITIONS_AT_ONCE} at once.",
                 )
             topic = _checked_topic(broker, asked, taken)
+            broker.check_descriptors(total)
             taken.add(topic.name)
             if not request.validate_only:
                 wanted.append(topic)
@@ -364,6 +365,7 @@ def _check_growth(broker: Broker, asked: CreatePartitionsTopic, total: int) -> N
             Code.POLICY_VIOLATION,
             f"This request is for {total} more partitions: ask for at most {MOST_PARTITIONS_AT_ONCE} at once.",
         )
+    broker.check_descriptors(total)
     if asked.assignments is not None:
         if len(asked.assignments) != added_count:
             raise KafkaError(

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 SECTOR_BYTES = 512
 FREE_BYTES = 1 << 40
+MOST_OPEN_FILES = 1 << 20
 
 Data = bytes | bytearray | memoryview
 
@@ -449,6 +450,9 @@ class SimDisk:
 
     def total_bytes(self, path: str) -> int:
         return 2 * FREE_BYTES
+
+    def open_files(self) -> tuple[int, int]:
+        return 0, MOST_OPEN_FILES
 
     def lock(self, path: str) -> SimLock:
         if path in self.locks:
