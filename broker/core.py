@@ -117,7 +117,7 @@ class Broker:
         self.host = ShardHost(self)
         self._replay(now_ms)
         if metadata.deletions:
-            self._end_deletions(dict(metadata.deletions), now_ms)
+            run_through(self._end_deletions(dict(metadata.deletions), now_ms), now_ms)
         for log in logs.logs.values():
             if log.high_watermark < log.log_end_offset:
                 log.flush()  # readers may have seen it before a kill; that the disk has it is not written down
@@ -595,7 +595,7 @@ class Broker:
                 now_ms = yield
             self._delete_logs(gone[first : first + LOGS_DELETED_AT_ONCE], now_ms)
         self.logs.end_removals()
-        self._end_deletions(dict(zip(topic_ids, names, strict=True)), now_ms)
+        yield from self._end_deletions(dict(zip(topic_ids, names, strict=True)), now_ms)
 
     def _delete_logs(self, gone: Sequence[tuple[str, int, Log | None]], now_ms: int) -> None:
         for name, index, log in gone:
@@ -606,12 +606,15 @@ class Broker:
                 self.flushes.forget(log, now_ms)
         self.compaction.forget([(name, index) for name, index, _ in gone])
 
-    def _end_deletions(self, names: Mapping[uuid.UUID, str], now_ms: int) -> None:
+    def _end_deletions(self, names: Mapping[uuid.UUID, str], now_ms: int) -> Slices:
         """The topics' logs are gone: so go the offsets that groups committed on them, or they would hold for topics of the same names."""
         gone = [
             name for name in names.values() if self.metadata.topic(name) is None
         ]  # after a start there may be one, with offsets of its own
-        self.host.run_groups(self.groups.on_topics_deleted(gone, now_ms), now_ms)
+        for number, result in enumerate(self.groups.on_topics_deleted(gone)):
+            if number:
+                now_ms = yield
+            self.host.run_groups(result, now_ms)
         offsets = [log for log in self.partitions_of(OFFSETS_TOPIC) if log is not None]
 
         def end(_: int) -> None:

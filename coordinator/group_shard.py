@@ -100,6 +100,8 @@ if TYPE_CHECKING:
 CLASSIC_TYPE = "classic"
 GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8  # AclOperation READ, DELETE, DESCRIBE: all that there is to do with a group
 RECORDS_PER_BATCH = 1_000
+RETENTION_AS_RECORDS = 10  # what a look at a group costs beside its offsets
+LOOKED_AT_AS_A_RECORD = 16  # so many offsets are looked at in the time that one is removed
 FIRST_FETCH_VERSION_WITH_GROUPS = 8
 FIRST_DESCRIBE_VERSION_WITH_ERRORS = 6
 FIRST_SYNC_VERSION_WITH_PROTOCOL = 5
@@ -305,9 +307,16 @@ class GroupShard:
         """What is due by now: silent members, rebalances, and the retention of offsets."""
         results = _Results()
         due = self._timers.pop_due(now_ms)
-        for kind, group_id, _ in due:  # first, since it must see no group whose record of this very tick is not replayed yet
-            if kind == RETENTION and group_id in self._groups:
-                self._check_retention(self._groups[group_id], results, now_ms)
+        cost = 0
+        for key in due:  # first, since it must see no group whose record of this very tick is not replayed yet
+            kind, group_id, _ = key
+            if kind != RETENTION or group_id not in self._groups:
+                continue
+            if cost >= RECORDS_PER_BATCH:
+                self._timers.schedule(key, now_ms)  # others have their turn before it goes on
+                continue
+            cost += RETENTION_AS_RECORDS + len(self._groups[group_id].offsets.committed)
+            self._check_retention(self._groups[group_id], results, now_ms)
         for kind, group_id, member_id in due:
             group = self._groups.get(group_id)
             if group is None or kind == RETENTION:
@@ -332,6 +341,10 @@ class GroupShard:
         expiry = self._expiry(group, now_ms)
         if expiry is not None:
             records = [offset_tombstone(group.group_id, *partition) for partition in expiry.expired]
+            if expiry.is_cut:  # others have their turn before it goes on
+                results.add(group.partition, records)
+                self._timers.schedule((RETENTION, group.group_id, ""), now_ms)
+                return
             if expiry.nothing_left and classic.state is State.EMPTY and not classic.pending_members:
                 if not group.has_hard_state:
                     self._drop(group.group_id)
@@ -352,7 +365,7 @@ class GroupShard:
             since = _committed_since
         else:
             return None
-        return group.offsets.expiry(now_ms, self._settings.offsets_retention_ms, since, classic.is_subscribed_to)
+        return group.offsets.expiry(now_ms, self._settings.offsets_retention_ms, since, classic.is_subscribed_to, most=RECORDS_PER_BATCH)
 
     def _next_retention_check_ms(self, group: Group, now_ms: int) -> int:
         """Not before the next offset of a group without members is due; members may change what they read at any time."""
@@ -627,16 +640,30 @@ class GroupShard:
         group = self._groups.get(group_id)
         return Code.GROUP_ID_NOT_FOUND if group is None else group.classic.check_offset_delete()
 
-    def on_topics_deleted(self, names: Iterable[str], now_ms: int) -> Result:
-        """The topics are gone: their offsets go too, with those that open transactions have staged."""
+    def on_topics_deleted(self, names: Iterable[str]) -> Iterator[Result]:
+        """The topics are gone: their offsets go too, with those that open transactions have staged.
+
+        A part at a time: between two of them anything may happen, but that a topic of such a name comes.
+        """
         gone = dict.fromkeys(names)
-        results = _Results()
-        for group in self._groups.values():
-            tombstones = [
-                offset_tombstone(group.group_id, topic, partition) for topic, partition in group.offsets.all_partitions() if topic in gone
-            ]
-            results.add(group.partition, tombstones)
-        return results.joined()
+        results, cost = _Results(), 0
+        for group_id in list(self._groups):
+            group = self._groups.get(group_id)
+            if group is None:
+                continue
+            partitions = [partition for partition in group.offsets.all_partitions() if partition[0] in gone]
+            cost += 1 + len(group.offsets.committed) // LOOKED_AT_AS_A_RECORD
+            for first in range(0, len(partitions), RECORDS_PER_BATCH):
+                part = partitions[first : first + RECORDS_PER_BATCH]
+                results.add(group.partition, [offset_tombstone(group_id, *partition) for partition in part])
+                cost += len(part)
+                if cost >= RECORDS_PER_BATCH:
+                    yield results.joined()
+                    results, cost = _Results(), 0
+            if cost >= RECORDS_PER_BATCH:
+                yield results.joined()
+                results, cost = _Results(), 0
+        yield results.joined()
 
     # --- looking in, and deleting -----------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ kept, so a plain commit that came after the staged one survives, live and after 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -52,11 +53,13 @@ class Expiry(NamedTuple):
     expired: to be removed now.
     next_ms: when the next one is due, None where no offset that is left can expire by time alone.
     nothing_left: all offsets are in `expired`, and no transaction is open.
+    is_cut: there may be more that are over their time.
     """
 
     expired: list[TopicPartition]
     next_ms: int | None
     nothing_left: bool
+    is_cut: bool = False
 
 
 @dataclass(slots=True)
@@ -118,8 +121,9 @@ class GroupOffsets:
         retention_ms: int,
         retained_since_ms: Callable[[CommittedOffset], int],
         is_subscribed: Callable[[str], bool],
+        most: int = sys.maxsize,
     ) -> Expiry:
-        """Which offsets are over their time; those of topics that members read, and those with a staged successor, are kept.
+        """Which offsets are over their time, at the most so many; those of topics that members read, and those with a staged successor, are kept.
 
         Source: KIP-211; the exclusion of staged partitions is Kafka's too.
         """
@@ -133,6 +137,8 @@ class GroupOffsets:
             else:
                 expires_ms = retained_since_ms(committed) + retention_ms
             if expires_ms <= now_ms:
+                if len(expired) == most:
+                    return Expiry(expired, now_ms, nothing_left=False, is_cut=True)
                 expired.append(partition)
             elif next_ms is None or expires_ms < next_ms:
                 next_ms = expires_ms

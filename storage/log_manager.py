@@ -20,6 +20,7 @@ import heapq
 import logging
 import re
 import uuid
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -66,6 +67,9 @@ _WIDEST_GAP = 10_000  # in the numbers of a topic's partitions; where another br
 _CHECKPOINTS_AT_ONCE = 8
 _PRODUCERS_AS_A_LOG = 500  # so many are written in about the time that a log without any takes
 _LOG_CHECK_INTERVAL_MS = 1000
+_LOGS_LOOKED_AT_AT_ONCE = 1000
+_LOGS_AS_A_SEGMENT = 30  # a segment that goes costs as much as a look at so many logs
+_PRODUCERS_LOOKED_AT_AS_A_LOG = 20
 _FILES_GO_AT_ONCE, _DIRECTORIES_GO_AT_ONCE = 64, 8
 
 logger = logging.getLogger(__name__)
@@ -157,6 +161,8 @@ class LogManager:
         first = now_ms + config.initial_task_delay_ms
         self._next_checkpoint_ms = first
         self._next_retention_ms = first
+        self._to_retain: deque[Log] = deque()
+        self._to_expire: deque[Log] = deque()
         self._next_expiration_ms = now_ms + config.producer_expiration_check_interval_ms
         self._next_log_check_ms = now_ms
 
@@ -536,14 +542,15 @@ class LogManager:
                 due = at
         if self._changed and self._next_log_check_ms < due:
             due = self._next_log_check_ms
-        return 0 if self._start_changed else due
+        return 0 if self._start_changed or self._to_retain or self._to_expire else due
 
     def on_tick(self, now_ms: int) -> None:
         """Do what is due: retention, checkpoints, producers that expire, files that go."""
         if now_ms >= self._next_retention_ms:
             self._next_retention_ms = now_ms + self.config.retention_check_interval_ms
-            for log in list(self.logs.values()):
-                self._retain(log, now_ms)
+            self._to_retain = self._to_retain or deque(self.logs.values())
+        if self._to_retain:
+            self._retain_some(now_ms)
         if self._start_changed:  # before any file goes: a start that was told must not fall back
             self._write_changed_starts()
         if now_ms >= self._next_checkpoint_ms:
@@ -556,17 +563,41 @@ class LogManager:
                 logger.warning("the checkpoint of %s waits for room: %s", self.data_dir, error)
         if now_ms >= self._next_expiration_ms:
             self._next_expiration_ms = now_ms + self.config.producer_expiration_check_interval_ms
-            for log in self.logs.values():
-                log.expire_producers(now_ms)
+            self._to_expire = self._to_expire or deque(self.logs.values())
+        if self._to_expire:
+            self._expire_some(now_ms)
         if self._changed and now_ms >= self._next_log_check_ms:
             self._checkpoint_logs(now_ms)
         self._empty_trash(now_ms)
 
-    def _retain(self, log: Log, now_ms: int) -> None:
+    def _retain_some(self, now_ms: int) -> None:
+        """The retention of a few logs, so that requests get their turn: the others are due at once."""
+        room = _LOGS_LOOKED_AT_AT_ONCE
+        while room > 0 and self._to_retain:
+            log = self._to_retain.popleft()
+            room -= 1
+            if self._has(log):
+                room -= _LOGS_AS_A_SEGMENT * self._retain(log, now_ms)
+
+    def _retain(self, log: Log, now_ms: int) -> int:
+        """Gives how many segments were let go."""
         try:
-            log.delete_old_segments(now_ms)
+            return log.delete_old_segments(now_ms)
         except CorruptLog as error:
             logger.error("retention of %r stops: %s", log, error)
+            return 0
+
+    def _expire_some(self, now_ms: int) -> None:
+        """The same for producers that are to be forgotten."""
+        room = _LOGS_LOOKED_AT_AT_ONCE
+        while room > 0 and self._to_expire:
+            log = self._to_expire.popleft()
+            room -= 1 + len(log.producer_state.producers) // _PRODUCERS_LOOKED_AT_AS_A_LOG
+            if self._has(log):
+                log.expire_producers(now_ms)
+
+    def _has(self, log: Log) -> bool:
+        return self.logs.get((log.topic, log.partition)) is log
 
     def _checkpoint_logs(self, now_ms: int) -> None:
         """Bring up the checkpoints of logs that are due; and, where all together hold too much that none knows, of those that hold the most.

@@ -348,7 +348,8 @@ class GroupHost:
     def delete_topics(self, *names: str) -> None:
         for name in names:
             del self.topics[name]
-        self.handle(self.shard.on_topics_deleted(names, self.event_ms()))
+        for result in self.shard.on_topics_deleted(names):
+            self.handle(result)
 
 
 class GroupMember:

@@ -740,8 +740,8 @@ def deleted_logs_are_found_again() -> Iterator[None]:
 
 @defect("offsets that groups committed on a deleted topic hold for the next one of its name", "offsets", tweak=_with_remakes)
 def offsets_outlive_their_topic() -> Iterator[None]:
-    def on_topics_deleted(self: GroupShard, names: Any, now_ms: int) -> Result:
-        return Result()
+    def on_topics_deleted(self: GroupShard, names: Any) -> Iterator[Result]:
+        return iter(())
 
     with changed(GroupShard, "on_topics_deleted", on_topics_deleted):
         yield

@@ -436,6 +436,40 @@ def test_a_group_with_very_many_offsets_is_deleted_in_several_batches_and_answer
     assert [len(part.replies) for part in parts] == [0, 0, 1]
 
 
+def test_the_offsets_of_deleted_topics_go_a_part_at_a_time():
+    host = GroupHost(topics={"t": 2_500, "kept": 1})
+    host.checks = False
+    for group in ("g", "h"):
+        host.commit(group, {"t": dict.fromkeys(range(2_500), 1), "kept": {0: 1}})
+    host.stage("staged", {"t": {0: 1}})
+    parts = []
+    for result in host.shard.on_topics_deleted(["t"]):
+        parts.append(sum(len(part.records) for part in (result, *result.more)))
+        host.handle(result)
+        host.delete_groups("h")
+    assert max(parts) <= 2 * RECORDS_PER_BATCH
+    assert len(parts) >= 3
+    assert host.fetch("g") == {("kept", 0): (1, "")}
+    host.end_transaction(7, commit=True)
+    assert host.fetch("staged") == {}
+
+
+def test_very_many_offsets_expire_a_part_at_a_time():
+    host = GroupHost(topics={"t": 2_500})
+    host.checks = False
+    for group in ("g", "h", "i"):
+        host.commit(group, {"t": dict.fromkeys(range(2_500), 1)})
+    host.now_ms += 7 * DAY_MS + CHECK_MS
+    parts = []
+    while (deadline := host.shard.next_deadline_ms()) is not None and deadline <= host.now_ms:
+        result = host.shard.on_tick(host.now_ms)
+        parts.append(sum(len(part.records) for part in (result, *result.more)))
+        host.handle(result)
+    assert max(parts) <= 2 * RECORDS_PER_BATCH
+    assert sum(parts) == 3 * 2_501
+    assert [host.state(group) for group in ("g", "h", "i")] == ["Dead"] * 3
+
+
 # --- retention (KIP-211) ------------------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ import pytest
 from helpers.storage_logs import NOW_MS, SECOND_MS, TOPIC_ID, batch, kill, new_log, open_manager, reopened, values_of
 from sim.disk import SimDisk
 
+from barnabas.storage import log_manager
 from barnabas.storage.checkpoints import MANIFEST_NAME, decode_offsets
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.log import UNREAD_BATCH_BYTES, Log, Trash
@@ -418,3 +419,41 @@ def test_a_start_says_how_far_it_is(tmp_path: Path) -> None:
     assert [told[0] for told in said] == sorted(told[0] for told in said)
     assert said[-1][:2] == (3, 3) and said[-1][2] >= 4 * 700_000
     assert len([told for told in said if told[0] == 0]) > 1  # within one log too
+
+
+def test_retention_looks_at_a_few_logs_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time a segment goes it costs as much as a look at many logs; a log that was deleted meanwhile is left alone."""
+    monkeypatch.setattr(log_manager, "_LOGS_LOOKED_AT_AT_ONCE", 60)
+    manager = open_manager(tmp_path)
+    logs = [manager.create("t", index, TOPIC_ID, LogConfig(), NOW_MS) for index in range(10)]
+    looked: list[Log] = []
+
+    def look(log: Log, now_ms: int) -> int:
+        looked.append(log)
+        return 1 if log in logs[:4] else 0
+
+    monkeypatch.setattr(Log, "delete_old_segments", look)
+    now_ms = NOW_MS + manager.config.retention_check_interval_ms
+    manager.on_tick(now_ms)
+    assert looked == logs[:2]
+    assert manager.next_deadline_ms() == 0
+    manager.delete("t", 3, now_ms)
+    manager.on_tick(now_ms)
+    manager.on_tick(now_ms)
+    assert looked == [*logs[:3], *logs[4:]]
+    assert manager.next_deadline_ms() > now_ms
+
+
+def test_producers_expire_in_a_few_logs_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_manager, "_LOGS_LOOKED_AT_AT_ONCE", 4)
+    manager = open_manager(tmp_path)
+    logs = [manager.create("t", index, TOPIC_ID, LogConfig(), NOW_MS) for index in range(10)]
+    looked: list[Log] = []
+    monkeypatch.setattr(Log, "expire_producers", lambda log, now_ms: looked.append(log))
+    now_ms = NOW_MS + manager.config.producer_expiration_check_interval_ms
+    counts = []
+    while manager.next_deadline_ms() <= now_ms:
+        manager.on_tick(now_ms)
+        counts.append(len(looked))
+    assert counts[:3] == [4, 8, 10]
+    assert looked == logs
