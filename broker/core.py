@@ -642,16 +642,18 @@ class Broker:
         made = 0
         for topic in topics:
             logs = list(self._partitions.get(topic.name, ()))
+            config, is_interrupted = self.log_config(topic), False
             while len(logs) < topic.partition_count:
                 if made == LOGS_MADE_AT_ONCE:
                     made, now_ms = 0, (yield)
-                config = self.log_config(topic)
+                    is_interrupted = True
                 for index in range(len(logs), min(topic.partition_count, len(logs) + LOGS_MADE_AT_ONCE - made)):
                     logs.append(self._found_or_new_log(topic, index, config, now_ms))
                     made += 1
             self._partitions[topic.name] = logs
             self._leader_epochs.pop(topic.name, None)
-            self._configure(topic)  # what was altered between two slices holds for the earlier logs too
+            if is_interrupted and self.log_config(topic) != config:  # it was altered between two slices
+                self._configure(topic)
             if topic.topic_id in self.metadata.coming:
                 self.metadata.end_creation(topic)
 

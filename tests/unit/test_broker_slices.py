@@ -277,6 +277,18 @@ def test_a_query_makes_many_topics_in_slices() -> None:
     assert [told(b, name) for name in names] == [1] * len(names)
 
 
+def test_what_is_altered_between_two_slices_holds_for_all_logs() -> None:
+    b = PitfallBroker()
+    busy = b.connect()
+    b.send(busy, creation("wide", partitions=3 * LOGS_MADE_AT_ONCE), 7)
+    b.broker.set_broker_configs({"message.max.bytes": "12345"})
+    while b.answer(busy) is None:
+        b.tick()
+    logs = b.broker.partitions_of("wide")
+    assert len(logs) == 3 * LOGS_MADE_AT_ONCE
+    assert {log.config.max_message_bytes for log in logs if log is not None} == {12345}
+
+
 def test_the_files_of_many_deleted_logs_go_a_few_at_a_time() -> None:
     b = PitfallBroker()
     count = 100
