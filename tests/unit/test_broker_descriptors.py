@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import kafka_messages as messages
 from helpers.core_host import CoreHost
 from helpers.storage_logs import NOW_MS, TOPIC_ID, open_manager
 
-from barnabas.protocol import messages
 from barnabas.protocol.errors import Code
 from barnabas.storage.disk import File, OsDisk
 from barnabas.storage.log_config import LogConfig
