@@ -11,6 +11,7 @@ import pytest
 from helpers.spark_reading import Query, publish
 
 from barnabas import BrokerProcess
+from barnabas.spark import lag
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -56,6 +57,7 @@ def test_batches_restarts_and_replay(spark: SparkSession, broker: BrokerProcess,
     last = progress[-1].sources[0]
     ends = [json.loads(offset)[topic] for offset in (last.startOffset, last.endOffset, last.latestOffset)]
     assert ends == [{"0": 8, "1": 8}, {"0": 10, "1": 10}, {"0": 10, "1": 10}]
+    assert lag(query.run()) == {topic: {0: 0, 1: 0}}
 
     publish(broker, topic, plain(20, 24))
     query.run()
@@ -66,6 +68,25 @@ def test_batches_restarts_and_replay(spark: SparkSession, broker: BrokerProcess,
     query.run()
     assert query.batches[3] == [numbers(20, 24)] * 2, "the same rows, though there are more by now"
     assert query.batches[4] == [numbers(24, 30)]
+
+
+def test_a_checkpoint_of_spark_s_own_source(spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
+    """It has no ids of topics, and no space. docs/SPARK_MIGRATION.md tells of it."""
+    publish(broker, topic, plain(0, 12))
+    query = Query(spark, broker, tmp_path, subscribe=topic, maxOffsetsPerTrigger="8")
+    query.run()
+    for batch_id in (0, 1):
+        path = tmp_path / "offsets" / str(batch_id)
+        *head, offsets = path.read_text().split("\n")
+        kept = {name: ends for name, ends in json.loads(offsets).items() if "#" not in name}
+        assert kept.keys() == {topic} != json.loads(offsets).keys()
+        path.write_text("\n".join([*head, json.dumps(kept, separators=(",", ":"))]))
+        path.with_name(f".{batch_id}.crc").unlink()
+    query.forget(1)
+    publish(broker, topic, plain(12, 20))
+    query.run()
+    assert query.batches == {0: [numbers(0, 8)], 1: [numbers(8, 12)] * 2, 2: [numbers(12, 20)]}
+    assert f'"{topic}#' in (tmp_path / "offsets" / "2").read_text()
 
 
 def test_transactions(spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path) -> None:

@@ -1,0 +1,15 @@
+"""What a program that uses Spark with Barnabas needs beside `format("barnabas")`.
+
+from barnabas.spark import lag, local_session
+
+spark = local_session("orders")
+query = ...writeStream...start()
+print(lag(query))  # {"orders": {0: 0, 1: 120}}
+"""
+
+from __future__ import annotations
+
+from barnabas.spark_connector.progress import lag
+from barnabas.spark_connector.session import MissingRequirementError, local_session
+
+__all__ = ["MissingRequirementError", "lag", "local_session"]

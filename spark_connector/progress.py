@@ -1,0 +1,55 @@
+"""How far a streaming query is behind: what Spark's progress reports say of it, by partition.
+
+Spark's progress has, for each source, where the last batch ended (`endOffset`) and what there was when it
+was planned (`latestOffset`), both as JSON in the form of offsets.py. The difference it leaves to the
+reader. PySpark is not needed here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from barnabas.spark_connector.offsets import Offsets, offsets_of_json
+
+
+class HasProgress(Protocol):
+    """A `StreamingQuery`, or what has its last progress report."""
+
+    @property
+    def lastProgress(self) -> Any: ...
+
+
+def lag(query: HasProgress) -> dict[str, dict[int, int]]:
+    """How many offsets a streaming query has yet to read, by topic and partition.
+
+        total = sum(behind for partitions in lag(query).values() for behind in partitions.values())
+
+    The figures are those of the last progress report: Spark makes one after each batch, and every 10 s
+    where there is none. Offsets are counted, not records: markers of transactions and what was compacted
+    count, and what is behind an open transaction does not until that is decided.
+    Takes:  query, a StreamingQuery that reads topics: by this source, or by Spark's own Kafka source,
+            whose offsets look the same. Sources of other kinds are passed over.
+    Gives:  topic -> partition -> offsets; empty before the first report. Where two sources of the query
+            read the same partition, the one that is further behind counts.
+    """
+    progress = query.lastProgress
+    found: dict[str, dict[int, int]] = {}
+    for source in [] if progress is None else progress["sources"]:
+        end, latest = _offsets(source, "endOffset"), _offsets(source, "latestOffset")
+        for name in sorted(latest):
+            behind = max(0, latest[name] - end.get(name, 0))
+            partitions = found.setdefault(name.topic, {})
+            partitions[name.partition] = max(behind, partitions.get(name.partition, 0))
+    return found
+
+
+def _offsets(source: Mapping[str, Any], name: str) -> Offsets:
+    """Empty where there are none, or they are of a source of another kind."""
+    value = source.get(name)
+    try:
+        topics = json.loads(value) if isinstance(value, str) else value
+        return offsets_of_json(topics) if isinstance(topics, dict) else {}
+    except ValueError:
+        return {}

@@ -1,0 +1,54 @@
+"""How far a query is behind, from progress reports as PySpark gives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import barnabas.spark
+from barnabas.spark_connector.progress import lag
+
+
+class Reported:
+    """A query with a last report."""
+
+    def __init__(self, *sources: dict[str, Any] | None) -> None:
+        self.lastProgress = None if sources == (None,) else {"batchId": 3, "sources": list(sources)}
+
+
+def source(end: Any, latest: Any) -> dict[str, Any]:
+    return {"description": "", "endOffset": end, "latestOffset": latest}
+
+
+ID = '"t#Wn6bYRCbTMSDfkHvvvTvJQ": {}'
+
+
+def test_what_is_there_and_not_yet_read() -> None:
+    assert barnabas.spark.lag is lag
+    report = source('{"t": {"0": 5, "1": 7}, ' + ID + "}", '{"t": {"0": 25, "1": 7, "2": 4}, "u": {"0": 1}}')
+    assert lag(Reported(report)) == {"t": {0: 20, 1: 0, 2: 4}, "u": {0: 1}}
+
+
+def test_offsets_that_are_parsed_already() -> None:
+    assert lag(Reported(source({"t": {"0": 5}}, {"t": {"0": 6}}))) == {"t": {0: 1}}
+
+
+def test_a_log_that_became_shorter_is_no_lag() -> None:
+    assert lag(Reported(source('{"t": {"0": 5}}', '{"t": {"0": 2}}'))) == {"t": {0: 0}}
+
+
+def test_two_sources_with_the_same_partition() -> None:
+    latest = '{"t": {"0": 9}}'
+    assert lag(Reported(source('{"t": {"0": 9}}', latest), source('{"t": {"0": 2}}', latest), source('{"t": {"0": 5}}', latest))) == {
+        "t": {0: 7}
+    }
+
+
+@pytest.mark.parametrize("offset", [None, "None", "null", "7", 7, '{"logOffset": 3}', "[1]", "text", '{"t": {"x": 1}}'])
+def test_sources_of_another_kind_and_reports_without_offsets(offset: Any) -> None:
+    assert lag(Reported(source(offset, offset))) == {}
+
+
+def test_before_the_first_report() -> None:
+    assert lag(Reported(None)) == {} == lag(Reported())
