@@ -40,8 +40,8 @@ from barnabas.protocol.messages.message import Message
 from barnabas.protocol.records import Record, decode_marker, records_of
 from barnabas.storage.checkpoints import NO_TOPIC_ID
 from barnabas.storage.cleaner import CleanJob, CleanResult
-from barnabas.storage.disk import may_have_lost_pages
-from barnabas.storage.log import Log
+from barnabas.storage.disk import Syncable, may_have_lost_pages
+from barnabas.storage.log import FlushToken, Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_manager import LogDirectoryError, LogManager, sync_one_by_one
 from barnabas.storage.segment import CorruptLog
@@ -60,12 +60,20 @@ PRODUCE = 0
 class Broker:
     """One broker: its topics, logs, coordinators, and the requests under way.
 
-    Takes: config; metadata and logs, both loaded; ids, the source of random names; now_ms, the time of start.
+    Takes: config; metadata and logs, both loaded; ids, the source of random names; now_ms, the time of start; sync, which fsyncs many files.
     Time: every `now_ms` is steady. The rim feeds `wall` what the wall clock shows, before each event.
     After: internal topics are replayed into the coordinators; transactions found in PREPARE_* are under way to completion.
     """
 
-    def __init__(self, config: BrokerConfig, metadata: ClusterMetadata, logs: LogManager, ids: Ids, now_ms: int) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: ClusterMetadata,
+        logs: LogManager,
+        ids: Ids,
+        now_ms: int,
+        sync: Callable[[list[Syncable]], None] = sync_one_by_one,
+    ) -> None:
         self.config, self.metadata, self.logs, self.ids = config, metadata, logs, ids
         self.wall = logs.wall
         self.node_id: int = config["node.id"]
@@ -118,9 +126,20 @@ class Broker:
         self._replay(now_ms)
         if metadata.deletions:
             run_through(self._end_deletions(dict(metadata.deletions), now_ms), now_ms)
-        for log in logs.logs.values():
-            if log.high_watermark < log.log_end_offset:
-                log.flush()  # readers may have seen it before a kill; that the disk has it is not written down
+        self._flush_what_readers_saw(sync)
+
+    def _flush_what_readers_saw(self, sync: Callable[[list[Syncable]], None]) -> None:
+        """Readers may have seen it before a kill; that the disk has it is not written down."""
+        tokens: list[tuple[Log, FlushToken]] = []
+        files: dict[Syncable, None] = {}
+        for log in self.logs.logs.values():
+            token = log.begin_flush() if log.high_watermark < log.log_end_offset else None
+            if token is not None:
+                tokens.append((log, token))
+                files.update(dict.fromkeys(token.files))
+        sync(list(files))
+        for log, token in tokens:
+            log.finish_flush(token)
 
     # --- start ---------------------------------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,6 +16,20 @@ PARALLEL_FILES = 8
 def _sync_all(files: list[Any]) -> None:
     for file in files:
         file.fsync()
+
+
+def _shares(files: list[Any]) -> Iterator[list[Any]]:
+    """Each thread's, given at once: handing over file by file costs more than the flush of a file."""
+    return (files[first::PARALLEL_FILES] for first in range(min(PARALLEL_FILES, len(files))))
+
+
+def sync_together(files: list[Any]) -> None:
+    """Bring the files to the disk, several at a time where there are many: before there is a Flusher. Raises OSError."""
+    if len(files) <= 2:
+        _sync_all(files)
+        return
+    with ThreadPoolExecutor(PARALLEL_FILES, thread_name_prefix="fsync") as pool:
+        list(pool.map(_sync_all, _shares(files)))
 
 
 class Flusher:
@@ -44,16 +58,13 @@ class Flusher:
             self._pool.shutdown()
 
     def sync(self, files: list[Any]) -> None:
-        """Bring the files to the disk, several at a time where there are many. Raises OSError.
-
-        Each thread is given its share at once: handing over file by file costs more than the flush of a file.
-        """
+        """Bring the files to the disk, several at a time where there are many. Raises OSError."""
         if len(files) <= 2:
             _sync_all(files)
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(PARALLEL_FILES, thread_name_prefix="fsync")
-        list(self._pool.map(_sync_all, (files[first::PARALLEL_FILES] for first in range(min(PARALLEL_FILES, len(files))))))
+        list(self._pool.map(_sync_all, _shares(files)))
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:

@@ -182,13 +182,14 @@ def _start(options: argparse.Namespace) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     sock = _listen(*config.listener)
     from barnabas.broker.clocks import steady_ms, wall_ms
+    from barnabas.broker.flusher import sync_together
     from barnabas.broker.opening import open_broker
     from barnabas.storage.log_manager import LogDirectoryError
 
     gc.collect()
     try:
         with _no_garbage_collection():
-            broker = open_broker(config, SystemIds(), now_ms=steady_ms(), wall_ms=wall_ms())
+            broker = open_broker(config, SystemIds(), now_ms=steady_ms(), wall_ms=wall_ms(), sync=sync_together)
     except LogDirectoryError as error:
         raise StartError(str(error)) from error
     except OSError as error:

@@ -9,14 +9,15 @@ import base64
 import functools
 import logging
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from barnabas.broker.config import BrokerConfig, topic_log_config
 from barnabas.broker.core import Broker
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.outbox import Ids
-from barnabas.storage.disk import Disk, OsDisk, may_have_lost_pages
-from barnabas.storage.log_manager import LogManager, LogManagerConfig
+from barnabas.storage.disk import Disk, OsDisk, Syncable, may_have_lost_pages
+from barnabas.storage.log_manager import LogManager, LogManagerConfig, sync_one_by_one
 
 if TYPE_CHECKING:
     from barnabas.storage.log_config import LogConfig
@@ -26,10 +27,19 @@ logger = logging.getLogger("barnabas.opening")
 JOURNAL = "barnabas-metadata.journal"
 
 
-def open_broker(config: BrokerConfig, ids: Ids, *, disk: Disk | None = None, now_ms: int, wall_ms: int | None = None) -> Broker:
+def open_broker(
+    config: BrokerConfig,
+    ids: Ids,
+    *,
+    disk: Disk | None = None,
+    now_ms: int,
+    wall_ms: int | None = None,
+    sync: Callable[[list[Syncable]], None] = sync_one_by_one,
+) -> Broker:
     """Open the data directory that the configuration names, and whatever is in it.
 
-    Takes:  now_ms, the steady time; wall_ms, what the wall clock shows, the same where it is not given.
+    Takes:  now_ms, the steady time; wall_ms, what the wall clock shows, the same where it is not given. sync, which fsyncs many files; one
+            that does several at a time makes the start of many logs quick.
     Raises: LogDirectoryError, with one line that says which file is wrong and what to do; OSError of the disk.
     """
     disk = OsDisk() if disk is None else disk
@@ -53,7 +63,7 @@ def open_broker(config: BrokerConfig, ids: Ids, *, disk: Disk | None = None, now
 
     try:
         logs.load(config_of, now_ms, progress=_Progress(), known_topics=metadata)
-        return Broker(config, metadata(), logs, ids, now_ms)
+        return Broker(config, metadata(), logs, ids, now_ms, sync)
     except OSError as error:
         if may_have_lost_pages(error):
             logs.note_failure()

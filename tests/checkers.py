@@ -191,7 +191,10 @@ class ToldOffset(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A reader claims to have been given everything in [start_offset, end_offset)."""
+    """A reader claims to have been given everything in [start_offset, end_offset).
+
+    follows_epochs: it went back where a power loss had cut the log, so that holds of what came in place of what was lost.
+    """
 
     reader: str
     partition: Partition
@@ -199,6 +202,7 @@ class Span(NamedTuple):
     start_offset: int
     end_offset: int
     began_ms: int
+    follows_epochs: bool = False
 
 
 class Deletion(NamedTuple):
@@ -249,7 +253,7 @@ class History:
     commits_are_durable: a power loss spares committed transactions (else it may take all or a part of those that began before it).
     lives: those of each topic that was deleted; who drives the clients notes reads and watermarks of such a topic only where all of the
     request fell into one of them: see `life_at`. consumed: what groups that commit by OffsetCommit were given, as (group, partition, life,
-    offset), commits_asked: what they committed of at all, and final_positions: where they stand at the end; unsure_groups: a commit of theirs
+    value), commits_asked: what they committed of at all, and final_positions: where they stand at the end; unsure_groups: a commit of theirs
     may have come to a later life than it was meant for, since topics go by their names there. told_*: what else was said, see `check_told`.
     flushed: topics with flush.messages=1 from their beginning; kept_topics: those in which retention finds nothing to delete, as far as the
     clients know; deletions_asked: below which offset somebody asked DeleteRecords to delete, answered or not. retention_ms: of topics from
@@ -270,7 +274,7 @@ class History:
     lives: dict[str, list[Life]] = field(default_factory=dict)
     deletions: list[Deletion] = field(default_factory=list)
     accesses: list[Access] = field(default_factory=list)
-    consumed: set[tuple[str, Partition, int, int]] = field(default_factory=set)
+    consumed: set[tuple[str, Partition, int, bytes]] = field(default_factory=set)
     commits: list[Commit] = field(default_factory=list)
     commits_asked: set[tuple[str, Partition, int]] = field(default_factory=set)
     final_positions: dict[tuple[str, Partition], int] = field(default_factory=dict)
@@ -548,19 +552,19 @@ def check_seen_is_kept(history: History, index: _Index) -> Iterator[Finding]:
 
 def check_skipped(history: History, index: _Index) -> Iterator[Finding]:
     """A reader has seen all that is in the range that it passed."""
-    seen: dict[tuple[str, Partition], set[int]] = {}
+    seen: dict[tuple[str, Partition], set[tuple[int, bytes]]] = {}
     for read in history.reads:
-        seen.setdefault((read.reader, read.partition), set()).add(read.offset)
+        seen.setdefault((read.reader, read.partition), set()).add((read.offset, read.value))
     last_loss_ms = history.power_losses[-1] if history.power_losses else -1
     for span in history.spans:
         final = history.final.get(span.partition)
-        if final is None or span.began_ms <= last_loss_ms or span.partition[0] in history.compacted:
+        if final is None or (span.began_ms <= last_loss_ms and not span.follows_epochs) or span.partition[0] in history.compacted:
             continue
         if history.life_at(span.partition[0], span.began_ms + 1, span.began_ms + 1) != history.last_life(span.partition[0]):
             continue
-        offsets = seen.get((span.reader, span.partition), set())
+        given = seen.get((span.reader, span.partition), set())
         for offset, value in final.committed if span.committed_only else final.everything:
-            if span.start_offset <= offset < span.end_offset and offset not in offsets:
+            if span.start_offset <= offset < span.end_offset and (offset, value) not in given:
                 yield Finding(
                     "skipped", f"{span.reader} read {_log(span.partition)} up to {span.end_offset} and did not get {value!r} at {offset}"
                 )
@@ -724,9 +728,9 @@ def check_offsets(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_consumed(history: History, index: _Index) -> Iterator[Finding]:
-    """A group was given all that lies below its offset, and goes on from no earlier one than it was told was kept.
+    """A group was given all that lies below its offset, also where a power loss took records and others came in their place.
 
-    A power loss may take records and spare the offset that others then come to lie below; it does not bring back that of an earlier life.
+    But for a power loss, it goes on from no earlier offset than it was told was kept. And none brings back an offset of an earlier life.
     """
     for (group, partition), position in history.final_positions.items():
         final, life = history.final.get(partition), history.last_life(partition[0])
@@ -734,11 +738,11 @@ def check_consumed(history: History, index: _Index) -> Iterator[Finding]:
             continue
         if position > 0 and (group, partition, life) not in history.commits_asked:
             yield Finding("offsets", f"{group} stands at {position} of {_log(partition)}, of which it has committed nothing in this life")
+        for offset, value in final.committed:
+            if offset < position and (group, partition, life, value) not in history.consumed:
+                yield Finding("offsets", f"{group} stands at {position} of {_log(partition)} and was never given {value!r} at {offset}")
         if history.power_losses:
             continue
-        for offset, value in final.committed:
-            if offset < position and (group, partition, life, offset) not in history.consumed:
-                yield Finding("offsets", f"{group} stands at {position} of {_log(partition)} and was never given {value!r} at {offset}")
         kept = [row.offset for row in history.commits if (row.group, row.partition, row.life) == (group, partition, life)]
         if kept and position < max(kept):
             yield Finding("offsets", f"{group} committed {max(kept)} of {_log(partition)}, and stands at {position}")

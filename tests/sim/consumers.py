@@ -1,4 +1,4 @@
-"""Members of a group that read a topic and commit what they have read, also while it is deleted and made again."""
+"""Members of a group that read a topic and commit what they have read, also while it is deleted and made again, or cut by a power loss."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sim import wire
 from sim.clients import Asking, Fenced, Refused
 from sim.group import MOVED_ON, Worker
 from sim.network import LOST
-from sim.readers import EARLIEST, Reader
+from sim.readers import EARLIEST, Reader, last_epoch
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -37,6 +37,9 @@ class Consumer(Worker):
         self.topic = topic or world.scenario.remade_topic
         self.dying = dying
         self.session_timeout_ms = session_timeout_ms or self.session_timeout_ms
+        self.goes_on = world.scenario.members_go_on
+        self.tells_epochs = bool(world.scenario.epoch_followers)
+        self.read_epochs: dict[Partition, int] = {}
         self.topics = [self.topic]
         self.share: list[Partition] = []
         self.life: int | None = None
@@ -55,6 +58,7 @@ class Consumer(Worker):
 
     def fetch_offsets(self, partitions: list[Partition]) -> Asking:
         self.share = partitions
+        self.read_epochs = {}
         asked_ms = self.world.loop.now_ms
         yield from super().fetch_offsets([partition for partition in partitions if partition in self.inputs])
         self.life = self._life_since(asked_ms)
@@ -70,10 +74,14 @@ class Consumer(Worker):
         return lives is not None and self.life != (len(lives) - 1 if lives[-1].asked_ms == NEVER_MS else None)
 
     def work(self) -> Asking:
-        """Until the group moves on, or an answer is lost."""
+        """Until the group moves on, or an answer is lost; unless it goes on from where it stands then, as stock clients do."""
         while not self.world.is_over:
+            lost = self.lost
             if not (yield from self.heartbeat()):
-                return
+                if self.lost == lost or not self.goes_on:
+                    return
+                yield self.rng.randint(5, 60)
+                continue
             if 0 <= self.leads_for != len(self.inputs) or self.wants_to_leave(0.15):
                 return
             if self.dying and not self.world.is_draining and self.rng.random() < self.dying:
@@ -92,7 +100,9 @@ class Consumer(Worker):
             targets = [(topic, index, at) for (topic, index), at in self.positions.items()]
             answer = yield from self.ask(wire.fetch(targets, committed=True, max_wait_ms=400))
             if answer is LOST:
-                return
+                if not self.goes_on:
+                    return
+                continue
             if self._life_since(asked_ms) != self.life:
                 continue
             has_moved, gone = self._take(answer)
@@ -101,7 +111,7 @@ class Consumer(Worker):
             self.is_idle = not has_moved
             if not has_moved:
                 yield self.rng.randint(50, 300)
-            elif not (yield from self.commit()):
+            elif not (yield from self.commit()) and (self.lost == lost or not self.goes_on):
                 return
 
     def _take(self, answer: wire.FetchAnswer) -> tuple[bool, list[Partition]]:
@@ -119,9 +129,11 @@ class Consumer(Worker):
                 raise Refused(f"{self.name}: Fetch of {partition} from {self.positions[partition]}", found.error_code)
             rows, position = self.world.opener.records(found, self.positions[partition], committed_only=True)
             assert self.life is not None
-            self.world.history.consumed.update((self.group, partition, self.life, offset) for offset, _ in rows)
+            self.world.history.consumed.update((self.group, partition, self.life, value) for _, value in rows)
             has_moved = has_moved or position > self.positions[partition]
             self.positions[partition] = position
+            if found.records:
+                self.read_epochs[partition] = last_epoch(found.records)
         return has_moved, gone
 
     def _begin_anew(self, partition: Partition) -> Asking:
@@ -145,11 +157,13 @@ class Consumer(Worker):
         history = self.world.history
         topic = wire.messages.OffsetCommitRequest.OffsetCommitRequestTopic
         standing = dict(self.positions)
+        epochs = self.read_epochs if self.tells_epochs else {}
         rows = [
             topic.OffsetCommitRequestPartition(
-                partition_index=index, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
+                partition_index=index, committed_offset=offset, committed_leader_epoch=epochs.get(partition, -1), committed_metadata=""
             )
-            for (_, index), offset in standing.items()
+            for partition, offset in standing.items()
+            for index in partition[1:]
         ]
         call = wire.request(
             "OffsetCommit",

@@ -245,6 +245,22 @@ def _with_new_producers(scenario: Scenario) -> None:
     scenario.bumps_epochs = False
 
 
+def _with_lost_tails(scenario: Scenario) -> None:
+    """Power losses that take what readers, and members of a group, have read; more than that is written after them."""
+    _with_power(scenario)
+    scenario.bumps_epochs, scenario.idempotent_producers, scenario.applications, scenario.workers = True, 2, 0, 0
+    scenario.topics, scenario.flushed_topics, scenario.topic_configs["plain"] = {"plain": 1}, [], {}
+    scenario.compacted_topics, scenario.growing, scenario.remade_topic, scenario.outages, scenario.refusals = [], [], "", 0, ()
+    scenario.readers, scenario.epoch_followers = [(scenario.partitions_of("plain"), False)], 1
+    scenario.consumers, scenario.groups = 0, (Group("readers of plain", "plain", 1, 1500, 0.0, 0.0, False),)
+    scenario.rounds, scenario.fault_count, scenario.fault_gap_ms, scenario.chaos_ms = 40, 12, (100, 700), 6000
+
+
+def _with_lost_tails_and_members_that_go_on(scenario: Scenario) -> None:
+    _with_lost_tails(scenario)
+    scenario.members_go_on = True
+
+
 def _with_group(scenario: Scenario) -> None:
     scenario.topics |= {"in": 1, "out": 1}
     scenario.transaction_timeout_ms = 5000
@@ -1228,6 +1244,38 @@ def markers_do_not_reach_groups() -> Iterator[None]:
         pass
 
     with changed(GroupShard, "replay_marker", replay_marker):
+        yield
+
+
+# --- leader epochs -------------------------------------------------------------------------------------------------------------------------
+
+
+@defect("leader epochs do not rise after a power loss", "skipped", "stuck", tweak=_with_lost_tails)
+def leader_epochs_stand_still() -> Iterator[None]:
+    begin = LogManager._begin_leader_epoch
+
+    def begin_epoch(self: LogManager) -> None:
+        if not self.lost_power:
+            begin(self)
+            return
+        self.leader_epoch = max([log.leader_epoch for log in self.logs.values()], default=0)
+        for log in self.logs.values():
+            if log.leader_epoch < self.leader_epoch:
+                log.begin_leader_epoch(self.leader_epoch)
+
+    with changed(LogManager, "_begin_leader_epoch", begin_epoch):
+        yield
+
+
+@defect("offsets beyond the end of a log that a power loss cut stay", "offsets", tweak=_with_lost_tails)
+def offsets_of_lost_tails_stay() -> Iterator[None]:
+    with changed(GroupShard, "offsets_beyond", lambda self, *args, **kwargs: []):
+        yield
+
+
+@defect("members go on over a power loss from where they stand", "offsets", tweak=_with_lost_tails_and_members_that_go_on)
+def members_outlive_a_power_loss() -> Iterator[None]:
+    with changed(GroupShard, "on_power_loss", lambda self, now_ms: Result()):
         yield
 
 

@@ -19,6 +19,7 @@ EARLIEST, LATEST = -2, -1
 MOST_ATTEMPTS = 20
 NOT_A_CLIENTS = 0xFF80  # attributes that nobody has defined
 HIGHEST_EPOCH = 1000  # one for each start
+OTHER_EPOCH = frozenset({Code.FENCED_LEADER_EPOCH, Code.UNKNOWN_LEADER_EPOCH})
 SESSION_ERRORS = frozenset({Code.FETCH_SESSION_ID_NOT_FOUND, Code.INVALID_FETCH_SESSION_EPOCH})
 Rows = list[tuple[int, bytes]]
 
@@ -85,8 +86,25 @@ def _check_header(header: BatchHeader, records: list[Record]) -> None:
         assert header.last_offset >= records[-1].offset, f"{where} ends before its last record"
 
 
+def last_epoch(records: bytes) -> int:
+    """The leader epoch of the last whole batch; -1 where there is none."""
+    at, epoch, end = 0, -1, len(records)
+    while at + 16 <= end:
+        size = 12 + int.from_bytes(records[at + 8 : at + 12], "big")
+        if at + size > end:
+            break
+        epoch = int.from_bytes(records[at + 12 : at + 16], "big", signed=True)
+        at += size
+    return epoch
+
+
 class Reader(Client):
-    """Reads some partitions from a place on, long polling. positions: where each stands."""
+    """Reads some partitions from a place on, long polling. positions: where each stands.
+
+    follows_epochs: as librdkafka does (KIP-320), it tells the leader epoch that it knows; when there is another it asks where the epoch ends
+    in which it read last, and goes back there. Then it is given all that stands in the log at the end, power losses or not. Others go on
+    from where they stand.
+    """
 
     def __init__(
         self,
@@ -97,8 +115,12 @@ class Reader(Client):
         committed_only: bool,
         uses_session: bool = False,
         max_bytes: int = 1 << 20,
+        follows_epochs: bool = False,
     ) -> None:
         super().__init__(world, name)
+        self.follows_epochs = follows_epochs
+        self.leader_epochs: dict[Partition, int] = {}
+        self.read_epochs: dict[Partition, int] = {}
         self.partitions, self.committed_only, self.uses_session, self.max_bytes = partitions, committed_only, uses_session, max_bytes
         self.positions = dict.fromkeys(partitions, 0)
         self.started = dict.fromkeys(partitions, (0, world.loop.now_ms))
@@ -106,7 +128,7 @@ class Reader(Client):
         self.ends: dict[Partition, int] = {}
         self.power_losses = 0
         self.session_id, self.session_epoch = 0, -1
-        self._sent: dict[Partition, int] = {}
+        self._sent: dict[Partition, tuple[int, int]] = {}
         self.label = name
         self.links = 0
         self.has_stopped = False
@@ -138,14 +160,18 @@ class Reader(Client):
             self.session_id, self.session_epoch = 0, 0 if self.uses_session else -1
             self.links += 1
             self.label = f"{self.name}@{self.links}"
-        self._notice_power_loss()
+        if self.follows_epochs:
+            lost = self.lost
+            yield from self._follow_epochs()
+            if self.lost != lost:
+                return LOST
+        else:
+            self._notice_power_loss()
         if self.lives:
             self._notice_new_lives()
         asked_ms = self.world.loop.now_ms
-        if self.session_epoch > 0:
-            targets = [(p[0], p[1], at) for p, at in self.positions.items() if self._sent.get(p) != at]
-        else:
-            targets = [(p[0], p[1], at) for p, at in self.positions.items()]
+        standing = {p: (at, self.leader_epochs.get(p, -1)) for p, at in self.positions.items()}
+        targets = [(*p, *at) for p, at in standing.items() if self.session_epoch <= 0 or self._sent.get(p) != at]
         call = wire.fetch(
             targets,
             committed=self.committed_only,
@@ -154,7 +180,7 @@ class Reader(Client):
             session_id=self.session_id,
             session_epoch=self.session_epoch,
         )
-        self._sent = dict(self.positions)
+        self._sent = standing
         answer = yield from self.ask(call, max_wait_ms + 1500)
         if answer is LOST:
             return LOST
@@ -165,19 +191,21 @@ class Reader(Client):
             return None
         if self.uses_session:
             self.session_id, self.session_epoch = answer.session_id, (self.session_epoch + 1 if answer.session_id else 0)
-        lost: list[Partition] = []
+        out_of_range: list[Partition] = []
         for found in answer.partitions:
             if self.lives and not self._is_of_this_life(found.topic, found.partition, asked_ms):
                 continue
-            if found.error_code == Code.OFFSET_OUT_OF_RANGE:
-                lost.append((found.topic, found.partition))
+            if found.error_code in OTHER_EPOCH and self.follows_epochs:
+                self.leader_epochs.pop((found.topic, found.partition), None)
+            elif found.error_code == Code.OFFSET_OUT_OF_RANGE:
+                out_of_range.append((found.topic, found.partition))
             elif found.error_code == Code.KAFKA_STORAGE_ERROR:
                 continue  # off line, and asked for again
             elif found.error_code:
                 self.world.history.incident("refused", f"{self.name}: {Refused(f'Fetch of {found.topic}', found.error_code)}")
             else:
                 self.take(found, asked_ms)
-        for partition in lost:  # these ask again, and what was read must be noted before time goes on
+        for partition in out_of_range:  # these ask again, and what was read must be noted before time goes on
             yield from self.reposition(partition)
         return answer
 
@@ -192,6 +220,8 @@ class Reader(Client):
             f"{self.name}: {len(found.records)} bytes of {partition} lead nowhere from {position}"
         )
         self.positions[partition] = position
+        if found.records:
+            self.read_epochs[partition] = last_epoch(found.records)
         self.stable[partition], self.ends[partition] = found.last_stable_offset, found.high_watermark
         world.history.watermarks.append(
             Watermarks(self.label, partition, found.high_watermark, found.last_stable_offset, found.log_start_offset, now_ms, asked_ms)
@@ -205,11 +235,58 @@ class Reader(Client):
         if start is None or end is None or (self.lives and not self._is_of_this_life(*partition, asked_ms)):
             return
         position = self.positions[partition]
+        if position > end and self.follows_epochs:
+            self.leader_epochs.pop(partition, None)  # the power went since; it asks where the log was cut
+            return
         if position > end and not self.world.history.power_losses:
             self.world.history.incident("lost", f"{self.name} has read {partition} up to {position}, and it ends at {end}")
         if position > end or position < start:
             self.close_span(partition)
             self.begin_at(partition, start if position < start else end)
+
+    def _follow_epochs(self) -> Asking:
+        """Learn the leader epochs that are not known, and go back where the log ends before what was read in an earlier one."""
+        if all(partition in self.leader_epochs for partition in self.partitions):
+            return
+        request = wire.messages.MetadataRequest
+        topics = [request.MetadataRequestTopic(name=name) for name in dict.fromkeys(topic for topic, _ in self.partitions)]
+        asked_ms = self.world.loop.now_ms
+        answer = yield from self.ask(wire.request("Metadata", 8, topics=topics, allow_auto_topic_creation=False))
+        if answer is LOST:
+            return
+        for topic in answer.topics:
+            for row in topic.partitions:
+                partition = (topic.name, row.partition_index)
+                if partition in self.leader_epochs or partition not in self.positions or row.leader_id < 0:
+                    continue
+                if not self.lives or self._is_of_this_life(*partition, asked_ms):
+                    yield from self._validate(partition, row.leader_epoch)
+
+    def _validate(self, partition: Partition, leader_epoch: int) -> Asking:
+        """Ask OffsetForLeaderEpoch where what was read last ends, in that epoch of the leader."""
+        read_epoch = self.read_epochs.get(partition, -1)
+        if read_epoch < 0:
+            self.leader_epochs[partition] = leader_epoch
+            return
+        request = wire.messages.OffsetForLeaderEpochRequest
+        topic = request.OffsetForLeaderTopic
+        row = topic.OffsetForLeaderPartition(partition=partition[1], current_leader_epoch=leader_epoch, leader_epoch=read_epoch)
+        asked_ms = self.world.loop.now_ms
+        call = wire.request("OffsetForLeaderEpoch", 3, replica_id=-1, topics=[topic(topic=partition[0], partitions=[row])])
+        answer = yield from self.ask(call)
+        if answer is LOST or (self.lives and not self._is_of_this_life(*partition, asked_ms)):
+            return
+        found = answer.topics[0].partitions[0]
+        if found.error_code in OTHER_EPOCH or found.error_code == Code.KAFKA_STORAGE_ERROR:
+            return
+        if found.error_code or found.end_offset < 0:
+            what = Refused(f"OffsetForLeaderEpoch {read_epoch} of {partition}: {found.end_offset}", found.error_code)
+            self.world.history.incident("refused", f"{self.name}: {what}")
+        elif found.end_offset < self.positions[partition]:
+            self.world.trace("truncated", 0, f"{self.name} {partition}", found.end_offset, b"")
+            self.positions[partition] = found.end_offset
+            self.read_epochs[partition] = found.leader_epoch
+        self.leader_epochs[partition] = leader_epoch
 
     def begin_at(self, partition: Partition, position: int) -> None:
         self.positions[partition] = position
@@ -247,7 +324,9 @@ class Reader(Client):
 
     def close_span(self, partition: Partition) -> None:
         start, began_ms = self.started[partition]
-        self.world.history.spans.append(Span(self.name, partition, self.committed_only, start, self.positions[partition], began_ms))
+        self.world.history.spans.append(
+            Span(self.name, partition, self.committed_only, start, self.positions[partition], began_ms, self.follows_epochs)
+        )
 
     def follow(self, partition: Partition) -> None:
         """Read a partition that is new, from its start."""
@@ -259,7 +338,7 @@ class Reader(Client):
         """The partition is no more."""
         if partition in self.positions:
             self.partitions.remove(partition)
-            for table in (self.positions, self.started, self.stable, self.ends):
+            for table in (self.positions, self.started, self.stable, self.ends, self.leader_epochs, self.read_epochs):
                 table.pop(partition, None)
             self.session_id, self.session_epoch = 0, 0 if self.uses_session else -1
 
@@ -272,6 +351,8 @@ class Reader(Client):
                     if partition[0] == topic:
                         self.begin_at(partition, 0)
                         self.stable[partition] = 0
+                        self.leader_epochs.pop(partition, None)
+                        self.read_epochs.pop(partition, None)
 
     def _is_of_this_life(self, topic: str, index: int, asked_ms: int) -> bool:
         """Whether an answer is surely about the topic as this reader reads it, and not about one of that name before or after."""

@@ -55,10 +55,12 @@ class Scenario:
     next epoch, and not with a new id.
     sessions_end_with_power: transactional producers end with the broker's machine, and begin new sessions. Else they go on as if only the
     connection had been lost. remade_topic: one that is deleted and made again, so many times at most as `remakes` says, "" for none;
-    consumers: members of a group that reads it. growing: topics that get further partitions. is_static: members of groups bear the names of
-    instances, and with the chance `twins` come back while their former selves are still there; leaving: the chance that a member leaves its
-    group when it stops working. clock_steps_ms: what somebody does to the wall clock of the broker's machine, one after the other: so far it
-    is set, and where that is CLOCK_STANDS it stands until the next; peace does not put it right.
+    consumers: members of a group that reads it and commits by OffsetCommit. growing: topics that get further partitions.
+    is_static: members of groups bear the names of instances, and with the chance `twins` come back while their former selves are still
+    there; leaving: the chance that a member leaves its group when it stops working. clock_steps_ms: what somebody does to the wall clock of
+    the broker's machine, one after the other: so far it is set, and where that is CLOCK_STANDS it stands until the next; peace does not put
+    it right. epoch_followers: how many of the readers, the last, follow leader epochs; with any, members of groups that commit by
+    OffsetCommit tell the epoch of what they read. members_go_on: these keep their place when an answer is lost, and do not join again.
     refusals: what the disk refuses, one after the other, each for a while. outages: how often the
     file of a partition is damaged while the broker is down, and restored at a later start.
     full_journal_bytes: how large a flush journal may become. journal_damage: the chance that a power
@@ -99,6 +101,8 @@ class Scenario:
     remade_topic: str = ""
     remakes: int = 2
     consumers: int = 0
+    epoch_followers: int = 0
+    members_go_on: bool = False
     growing: list[str] = field(default_factory=list)
     is_static: bool = False
     twins: float = 0.0
@@ -217,6 +221,8 @@ class Scenario:
             self._draw_orders_of_writes(rng)
         if self.power_share and rng.random() < 0.3:
             self.journal_damage = 0.5
+        self.epoch_followers = rng.choice((0, 0, 0, 1, 2))
+        self.members_go_on = bool(self.consumers) and rng.random() < 0.5
 
     def _draw_refusals(self, rng: random.Random) -> None:
         """Mostly of what there is room for again soon; seldom of a disk that fails, after which much may be gone."""
@@ -264,6 +270,7 @@ class Scenario:
 
         if rng.random() < 0.1:
             self._draw_groups(rng)
+            self.members_go_on = rng.random() < 0.5
         if rng.random() < 0.06 and not self.clock_steps_ms:
             self._draw_expiry()
         if rng.random() < 0.12 and not self.clock_steps_ms:

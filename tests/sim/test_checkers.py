@@ -333,7 +333,7 @@ def test_members_that_left() -> None:
 
 def test_groups_that_commit_what_they_were_given() -> None:
     history = plain()
-    history.consumed |= {("g", LOG, 0, 0), ("g", LOG, 0, 1)}
+    history.consumed |= {("g", LOG, 0, b"a"), ("g", LOG, 0, b"b")}
     history.commits.append(Commit("g", LOG, 2, 0))
     history.commits_asked.add(("g", LOG, 0))
     history.final_positions["g", LOG] = 2
@@ -343,7 +343,11 @@ def test_groups_that_commit_what_they_were_given() -> None:
     history.final_positions["g", LOG] = 3
     assert found(history) == ["offsets"], "a record was passed by"
     history.power_losses.append(100)
+    assert found(history) == ["offsets"], "also where another record came in place of one that was lost"
+    history.consumed.add(("g", LOG, 0, b"c"))
     assert found(history) == []
+    history.commits.append(Commit("g", LOG, 4, 0))
+    assert found(history) == [], "a power loss takes what was committed last"
     history.commits_asked.clear()
     assert found(history) == ["offsets"], "it is an offset of an earlier life"
     history.unsure_groups.add("g")

@@ -8,7 +8,7 @@ An answer is decoded without its size and correlation id, which the link has tak
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from helpers import kafka_messages as messages
@@ -118,7 +118,7 @@ class FetchAnswer(NamedTuple):
 
 
 def fetch(
-    targets: list[tuple[str, int, int]],
+    targets: Sequence[tuple[str, int, int] | tuple[str, int, int, int]],
     *,
     committed: bool,
     max_wait_ms: int,
@@ -129,12 +129,13 @@ def fetch(
     session_epoch: int = -1,
     forgotten: tuple[tuple[str, int], ...] = (),
 ) -> Call:
-    """targets: (topic, partition, offset)."""
+    """targets: (topic, partition, offset), and the leader epoch that the client knows where it follows these."""
     parts = [_FETCH_HEAD.pack(-1, max_wait_ms, min_bytes, max_bytes, 1 if committed else 0, session_id, session_epoch)]
     parts.append(_I.pack(len(targets)))
-    for topic, partition, offset in targets:
+    for topic, partition, offset, *epoch in targets:
         name = topic.encode()
-        parts.append(_H.pack(len(name)) + name + struct.pack(">iiiqqi", 1, partition, -1, offset, -1, partition_max_bytes))
+        current = epoch[0] if epoch else -1
+        parts.append(_H.pack(len(name)) + name + struct.pack(">iiiqqi", 1, partition, current, offset, -1, partition_max_bytes))
     parts.append(_I.pack(len(forgotten)))
     for topic, partition in forgotten:
         name = topic.encode()

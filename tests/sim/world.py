@@ -409,6 +409,7 @@ class World:
                 committed_only=committed_only,
                 uses_session=rng.random() < 0.5,
                 max_bytes=rng.choice((1, 300, 1 << 20)),
+                follows_epochs=len(scenario.readers) - number <= scenario.epoch_followers,
             )
             self._readers.append(reader)
             self.loop.spawn(reader.run())

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from helpers.admin_host import CountedIds
 from helpers.pitfall_broker import PitfallBroker, Producer
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.opening import open_broker
 
 
 def test_nobody_reads_what_a_power_loss_may_take() -> None:
@@ -66,3 +72,25 @@ def test_a_transaction_that_a_client_ended_is_read_when_the_disk_has_its_marker(
     assert b.read("t", committed=True) == [b"x"]
     b.lose_power()
     assert b.read("t", committed=True) == [b"x"]
+
+
+def test_a_start_after_a_kill_brings_all_such_logs_to_the_disk_at_once() -> None:
+    b = PitfallBroker()
+    b.topic("t", 5, flush_messages="1")
+    for partition in range(5):
+        b.produce("t", (b"read",), partition=partition)
+    b.disk.kill()
+    calls: list[int] = []
+
+    def sync(files: list[Any]) -> None:
+        calls.append(len(files))
+        for file in files:
+            file.fsync()
+
+    config = BrokerConfig.from_properties({"log.dirs": "/data", "offsets.topic.num.partitions": "2"})
+    broker = open_broker(config, CountedIds(), disk=b.disk, now_ms=b.now_ms, sync=sync)
+    logs = [broker.partition("t", partition) for partition in range(5)]
+    assert [(log.high_watermark, log.recovery_point) for log in logs if log is not None] == [(1, 1)] * 5
+    assert len(calls) == 1 and calls[0] >= 5
+    b.lose_power()
+    assert [b.read("t", partition) for partition in range(5)] == [[b"read"]] * 5

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas.broker.flusher import PARALLEL_FILES, Flusher
+from barnabas.broker.flusher import PARALLEL_FILES, Flusher, sync_together
 from barnabas.broker.outbox import FlushJob
 
 
@@ -53,6 +53,18 @@ def test_each_file_is_synced_once(flusher: Flusher, done: Done, count: int) -> N
     flusher.submit(asked)
     assert done.get(timeout=PATIENCE_S) == (asked, None)
     assert [len(file.fsyncs) for file in files] == [1] * count
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, PARALLEL_FILES + 1, 100])
+def test_a_start_syncs_each_file_once_and_several_at_a_time(count: int) -> None:
+    files = [File() for _ in range(count)]
+    sync_together(files)
+    assert [len(file.fsyncs) for file in files] == [1] * count
+    assert len({name for file in files for name in file.fsyncs}) <= PARALLEL_FILES
+    if count > 2:
+        assert threading.current_thread().name not in files[0].fsyncs
+        with pytest.raises(OSError, match="broken"):
+            sync_together([*files, File(OSError("broken"))])
 
 
 def test_many_files_are_synced_by_several_threads(flusher: Flusher) -> None:
