@@ -40,7 +40,7 @@ from barnabas.protocol.messages.message import Message
 from barnabas.protocol.records import Record, decode_marker, records_of
 from barnabas.storage.checkpoints import NO_TOPIC_ID
 from barnabas.storage.cleaner import CleanJob, CleanResult
-from barnabas.storage.disk import Syncable, may_have_lost_pages
+from barnabas.storage.disk import Syncable, is_want_of_room, may_have_lost_pages
 from barnabas.storage.log import FlushToken, Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_manager import LogDirectoryError, LogManager, sync_one_by_one
@@ -49,6 +49,7 @@ from barnabas.storage.segment import CorruptLog
 logger = logging.getLogger("barnabas.broker")
 
 PRODUCER_ID_BLOCK = 1000
+NEW_LOG_BYTES = 16 * 1024  # a directory and the files in it, in blocks
 DECODED_AT_ONCE_BYTES = 128 * 1024  # takes 20 ms where it is all small elements
 LAST_LIKELY_PRODUCER_ID = 1 << 62
 KEPT_DESCRIPTORS = 4  # a quarter is not for logs of new partitions
@@ -379,7 +380,7 @@ class Broker:
             except Exception as error:  # ends the connection, as the rim has it for requests that are handled at once
                 self._give_up(session.connection_id, error)
 
-        self.outbox.work.append(Work(session.connection_id, run, done))
+        self.outbox.work.append(Work(session.connection_id, run, done, len(body)))
 
     def on_tick(self, now_ms: int) -> None:
         """Time passed. Cheap when nothing is due."""
@@ -589,14 +590,33 @@ class Broker:
     def create_topic(self, name: str, partition_count: int, configs: dict[str, str], *, topic_id: Any = None, now_ms: int) -> Topic:
         """Make a topic and its logs, at once. The name is free and everything is valid: handlers see to that."""
         topic = Topic(name, topic_id or self.ids.uuid(), partition_count, dict(configs))
-        run_through(self.create_topics([topic], now_ms), now_ms)
+        self._begin_topics([topic])
+        run_through(self._make_logs([topic], now_ms), now_ms)
         return topic
 
     def create_topics(self, topics: Sequence[Topic], now_ms: int) -> Slices:
-        """Make topics and their logs. Names and ids are free and everything is valid. A topic is there once all its logs are."""
+        """Make topics and their logs. Names and ids are free and everything is valid. A topic is there once all its logs are.
+
+        Gives: the names of those for which there is no room; nothing is left of them.
+        """
+        if not self._takes_room_for(sum(topic.partition_count for topic in topics)):
+            return [topic.name for topic in topics]
+        self._begin_topics(topics)
+        if (yield from self._try_make_logs(topics, now_ms)):
+            return []
+        lacking = [topic for topic in topics if topic.topic_id in self.metadata.coming]
+        self.metadata.cancel_creations(lacking)
+        self.logs.discard({topic.name: 0 for topic in lacking})
+        for topic in lacking:
+            self.metadata.end_deletion(topic.topic_id)
+        return [topic.name for topic in lacking]
+
+    def _begin_topics(self, topics: Sequence[Topic]) -> None:
         self._settle_deletions({topic.name for topic in topics})
         self.metadata.begin_topics(topics)
-        yield from self._make_logs(topics, now_ms)
+
+    def _takes_room_for(self, partition_count: int) -> bool:
+        return self.room.take(NEW_LOG_BYTES * partition_count)
 
     def delete_topic(self, name: str, now_ms: int) -> None:
         """Remove a topic, its logs and the offsets that groups committed on it, at once."""
@@ -653,8 +673,29 @@ class Broker:
             self.metadata.end_deletion(topic_id)
 
     def add_partitions(self, counts: Mapping[str, int], now_ms: int) -> Slices:
-        """Let topics grow to these numbers of partitions. A topic's new ones are there all at once."""
-        yield from self._make_logs(self.metadata.grow_topics(counts), now_ms)
+        """Let topics grow to these numbers of partitions. A topic's new ones are there all at once.
+
+        Gives: the names of those for which there is no room; they are as they were.
+        """
+        if not self._takes_room_for(sum(count - len(self._partitions[name]) for name, count in counts.items())):
+            return list(counts)
+        if (yield from self._try_make_logs(self.metadata.grow_topics(counts), now_ms)):
+            return []
+        lacking = {name: len(self._partitions[name]) for name, count in counts.items() if len(self._partitions[name]) < count}
+        self.metadata.cancel_growth(lacking)
+        self.logs.discard(lacking)
+        return list(lacking)
+
+    def _try_make_logs(self, topics: Iterable[Topic], now_ms: int) -> Slices:
+        """Give each topic the logs that it lacks. Gives whether there was room for all."""
+        try:
+            yield from self._make_logs(topics, now_ms)
+        except OSError as error:
+            if not is_want_of_room(error):
+                raise
+            logger.warning("topics that a client asks for are not made: %s (%s)", error.strerror, error.filename)
+            return False
+        return True
 
     def _make_logs(self, topics: Iterable[Topic], now_ms: int) -> Slices:
         """Give each topic the logs that it lacks."""

@@ -65,12 +65,14 @@ class FlushJob(NamedTuple):
 class Work(NamedTuple):
     """What takes long: the rim calls `run` where nobody waits for it, then gives what it returned to `Broker.on_worked`.
 
-    run: reads and writes nothing that the core has beside its own arguments. done: what the core does with the result.
+    run: reads and writes nothing that the core has beside its own arguments. done: what the core does with the result. held_bytes: of the
+    request that are kept until then, and count with what all connections hold.
     """
 
     connection_id: int  # whose request it is for
     run: Callable[[], Any]
     done: Callable[[Any, int], None]
+    held_bytes: int = 0
 
 
 class Outbox:

@@ -4,6 +4,10 @@ One connection at a time then: it takes the turn by having something to receive,
 on. So the bound is passed by one request at most, and what is begun can be ended. The others are not read from, and their bytes stay
 in the kernel and with their senders. Small requests are received as ever, whoever has the turn.
 
+Whole requests that wait for the worker's thread count, too. Where they alone are half of what may be held, nobody gets the
+turn until some are done: so all together is at most half as much again. (Waiting for all of them would let a client that
+sends small ones of that kind keep large ones out.)
+
 A client that has the turn and sends nothing, while others wait, is hung up on: its half a request would keep all others out.
 """
 
@@ -39,7 +43,7 @@ class ReceiveTurns:
         """Asked when there is something to receive; False: it waits, and is told to go on."""
         if not self._memory.is_full:
             return True
-        if self.holder is None:
+        if self.holder is None and not self._memory.is_full_of_work:
             self.holder = receiver
         if self.holder is receiver:
             self._has_received = True
@@ -55,11 +59,15 @@ class ReceiveTurns:
         self._waiting.pop(receiver, None)
         if self.holder is receiver:
             self.holder = None
+        self.on_freed()
+
+    def on_freed(self) -> None:
+        """Less is held than before."""
         if not self._memory.is_full:
             waiting, self._waiting = self._waiting, {}
             for other in waiting:
                 other.resume_receiving()
-        elif self.holder is None and self._waiting:
+        elif self.holder is None and self._waiting and not self._memory.is_full_of_work:
             self.holder = next(iter(self._waiting))
             del self._waiting[self.holder]
             self._has_received = True

@@ -457,6 +457,7 @@ class Server:
                 self._cleaner.submit(cleaning)
             outbox.cleanings.clear()
             for work in outbox.work:
+                self.memory.worked_bytes += work.held_bytes
                 self._worker.submit(work)
             outbox.work.clear()
         finally:
@@ -478,8 +479,10 @@ class Server:
         self.loop.call_soon_threadsafe(self._on_worked, work, result, error)
 
     def _on_worked(self, work: Work, result: Any, error: Exception | None) -> None:
+        self.memory.worked_bytes -= work.held_bytes
         if not self.failed:
             self._guarded(self.broker.on_worked, work, result, error, self.now_ms())
+            self.turns.on_freed()
 
     def _cleaned_in_thread(self, job: CleanJob, result: CleanResult | None, error: str) -> None:
         self.loop.call_soon_threadsafe(self._on_cleaned, job, result, error)

@@ -50,21 +50,27 @@ class ReceiveMemory:
     Bytes arrive in one shared buffer. A connection has a buffer of its own only while it holds a part of a request, or requests that wait
     for their turn. A few buffers that were given back are kept for those who come next.
 
-    shared: a view of the buffer for all. held_bytes: of the buffers that connections have. max_bytes: below 0, there is no bound.
+    shared: a view of the buffer for all. held_bytes: of the buffers that connections have. worked_bytes: of requests that are whole, and are
+    kept while a thread decodes or checks them. max_bytes: of both; below 0, there is no bound.
     """
 
-    __slots__ = ("_kept", "held_bytes", "max_bytes", "shared")
+    __slots__ = ("_kept", "held_bytes", "max_bytes", "shared", "worked_bytes")
 
     def __init__(self, max_bytes: int = -1) -> None:
         self.max_bytes = max_bytes
         self.shared = memoryview(bytearray(SHARED_BYTES))
-        self.held_bytes = 0
+        self.held_bytes = self.worked_bytes = 0
         self._kept: list[bytearray] = []
 
     @property
     def is_full(self) -> bool:
         """Whether as much is held as may be: who goes on beyond that has to be chosen."""
-        return 0 <= self.max_bytes <= self.held_bytes
+        return 0 <= self.max_bytes <= self.held_bytes + self.worked_bytes
+
+    @property
+    def is_full_of_work(self) -> bool:
+        """Whether whole requests alone are half of what may be held: nobody goes on, and some of it will soon be done."""
+        return 0 <= self.max_bytes <= 2 * self.worked_bytes and self.worked_bytes > 0
 
     def take(self, size: int) -> bytearray:
         """A buffer of at least that size."""

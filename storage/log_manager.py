@@ -21,7 +21,7 @@ import logging
 import re
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -531,6 +531,24 @@ class LogManager:
             self._removed.clear()
             self._checkpoint(force=False)
 
+    def discard(self, firsts: Mapping[str, int]) -> None:
+        """New logs that nobody was told of go at once, and what was made of the next: of each topic those from this number on.
+
+        The logs first: where descriptors are what is wanting, theirs are free then for the directories.
+        """
+        directories = []
+        for topic, index in firsts.items():
+            while self.disk.exists(self._directory(topic, index)):
+                log = self.logs.pop((topic, index), None)
+                if log is not None:
+                    log.forget_indexes()
+                directories.append(self._directory(topic, index))
+                index += 1
+        log = None
+        for directory in directories:
+            self.disk.rmtree(directory)
+        self.disk.fsync_dir(self.data_dir)
+
     # --- from time to time ----------------------------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int:
@@ -641,7 +659,12 @@ class LogManager:
         for path in self._trash.take_due(now_ms, _FILES_GO_AT_ONCE):
             self.disk.unlink(path)
         for path in self._going.take_due(now_ms, _DIRECTORIES_GO_AT_ONCE):
-            self.disk.rmtree(path)
+            try:
+                self.disk.rmtree(path)
+            except OSError as error:
+                if not is_want_of_room(error):
+                    raise
+                self._going.add(now_ms + _LOG_CHECK_INTERVAL_MS, path)  # it takes descriptors
 
     def _checkpoint(self, *, force: bool) -> None:
         logs = self.logs

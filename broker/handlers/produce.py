@@ -82,6 +82,8 @@ def on_produce(broker: Broker, request: ProduceRequest, context: Context) -> Ans
     )  # when all is there: a fetch that waits for several of them gets it with one answer
     if produce.pending:
         broker.park(context)
+        for topic in request.topic_data:
+            topic.partition_data = None  # else the whole frame is kept beside the copies
         _check_elsewhere(broker, produce)
         return PARKED
     if request.acks == 0:
@@ -119,7 +121,8 @@ def _check_elsewhere(broker: Broker, produce: _Produce) -> None:
         else:
             broker.reply(produce.context.ticket, _encoded(produce))
 
-    broker.outbox.work.append(Work(produce.context.connection_id, run, done))
+    held_bytes = sum(len(batch.records) for batch in pending)
+    broker.outbox.work.append(Work(produce.context.connection_id, run, done, held_bytes))
 
 
 def _checked(batch: _Pending, now_ms: int) -> Checked | AppendRefused:

@@ -37,6 +37,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 UNSET = -1
 NO_ID = uuid.UUID(int=0)
+NO_ROOM = "The broker has no room for so many partitions: free some space, inodes or descriptors (ulimit -n), or ask for fewer."
 MOST_TOPICS_DELETED_AT_ONCE = 10_000
 CHECKED_AT_ONCE = 50
 CREATION_IS_THROTTLED_SINCE, CREATION_IS_FLEXIBLE_SINCE = 2, 5
@@ -52,7 +53,7 @@ def on_create_topics(broker: Broker, request: CreateTopicsRequest, context: Cont
 
     Errors: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR,
     INVALID_REPLICA_ASSIGNMENT; INVALID_REQUEST for a name given twice, or counts beside assignments; POLICY_VIOLATION for all topics of a
-    request for too many partitions.
+    request for too many partitions; KAFKA_STORAGE_ERROR for those that find no room, of which nothing is left.
     """
     return broker.answer_in_slices(context, _create_topics(broker, request, context))
 
@@ -108,7 +109,11 @@ def _create_topics(broker: Broker, request: CreateTopicsRequest, context: Contex
                 )
             )
     if wanted:
-        yield from broker.create_topics(wanted, now_ms)
+        lacking = set((yield from broker.create_topics(wanted, now_ms)))
+        for row in rows:
+            if row.name in lacking:
+                row.topic_id, row.error_code, row.error_message = NO_ID, int(Code.KAFKA_STORAGE_ERROR), NO_ROOM
+                row.num_partitions, row.replication_factor, row.configs = UNSET, UNSET, []
     if len(rows) <= CHECKED_AT_ONCE:
         return CreateTopicsResponse(topics=rows)
     return (yield from _encoded_in_slices(rows, context))
@@ -316,7 +321,7 @@ def on_create_partitions(broker: Broker, request: CreatePartitionsRequest, conte
     """Let topics grow, or only say whether they could.
 
     Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS (no growth), INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST for a topic named twice,
-    POLICY_VIOLATION for too many at once, INVALID_TOPIC_EXCEPTION for the broker's own.
+    POLICY_VIOLATION for too many at once, INVALID_TOPIC_EXCEPTION for the broker's own, KAFKA_STORAGE_ERROR where there is no room.
     """
     return broker.answer_in_slices(context, _create_partitions(broker, request))
 
@@ -339,7 +344,10 @@ def _create_partitions(broker: Broker, request: CreatePartitionsRequest) -> Slic
             code, message = error.code, error.message
         rows.append(CreatePartitionsTopicResult(asked.name, code, message))
     if wanted:
-        yield from broker.add_partitions(wanted, now_ms)
+        lacking = set((yield from broker.add_partitions(wanted, now_ms)))
+        for row in rows:
+            if row.name in lacking:
+                row.error_code, row.error_message = int(Code.KAFKA_STORAGE_ERROR), NO_ROOM
     return CreatePartitionsResponse(results=rows)
 
 

@@ -639,6 +639,36 @@ def test_half_sent_requests_stay_within_a_bound_and_all_are_answered_in_the_end(
     assert len(rim.broker.frames) == 21
 
 
+def test_whole_requests_that_wait_for_the_thread_are_within_the_bound(rim: Rim, request: pytest.FixtureRequest) -> None:
+    go_on = threading.Event()
+    request.addfinalizer(go_on.set)
+    memory = rim.server.memory
+
+    def work(connection: int, frame: bytes) -> None:
+        def done(_: Any, now_ms: int) -> None:
+            rim.broker.outbox.sends.append((connection, (b"%d" % len(frame),)))
+
+        rim.broker.outbox.work.append(Work(connection, lambda: go_on.wait(PATIENCE_S), done, len(frame)))
+
+    rim.broker.answer = work
+    rim.broker.on_worked = lambda work, result, error, now_ms: work.done(result, now_ms)  # type: ignore[attr-defined]
+    clients = half_sent(rim, 20)
+    for _ in range(30):
+        clients = [(client, push(rim, client, rest)) for client, rest in clients]
+        assert memory.held_bytes + memory.worked_bytes <= HELD_BYTES * 3 // 2 + 2 * BIG
+    assert memory.is_full_of_work and any(rest for _, rest in clients)
+    go_on.set()
+
+    def is_all_sent() -> bool:
+        clients[:] = [(client, push(rim, client, rest)) for client, rest in clients]
+        return not any(rest for _, rest in clients) and not memory.worked_bytes
+
+    rim.run_until(is_all_sent)
+    for client, _ in clients:
+        assert rim.receive(client, 7) == b"%d" % BIG
+    assert memory.held_bytes == 0
+
+
 def test_one_that_has_the_turn_and_hangs_up_leaves_it_to_the_next(rim: Rim) -> None:
     clients = half_sent(rim, 12)
     before = cast(Connection, rim.server.turns.holder)

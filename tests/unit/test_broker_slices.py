@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import uuid
 from typing import Any
@@ -17,6 +18,7 @@ from barnabas.broker.slices import LOGS_DELETED_AT_ONCE, LOGS_MADE_AT_ONCE, MOST
 from barnabas.protocol.errors import Code
 
 MOST_TICKS = 2000
+FILES_OF_A_LOG = 5  # while it is made
 NO_ID = uuid.UUID(int=0)
 
 
@@ -300,3 +302,85 @@ def test_the_files_of_many_deleted_logs_go_a_few_at_a_time() -> None:
     for _ in range(count):
         b.tick()
     assert not [name for name in b.disk.list("/data") if name.endswith("-delete")]
+
+
+# --- no room -------------------------------------------------------------------------------------------------------------------------------
+
+
+def let_it_run_full(b: PitfallBroker, monkeypatch: pytest.MonkeyPatch, files: int, error: int) -> None:
+    """So many files can still be made."""
+    left, make = [files], b.disk.open
+
+    def limited(path: str, *, create: bool = False) -> Any:
+        if create and not b.disk.exists(path):
+            if not left[0]:
+                raise OSError(error, "no room", path)
+            left[0] -= 1
+        return make(path, create=create)
+
+    monkeypatch.setattr(b.disk, "open", limited)
+
+
+@pytest.mark.parametrize(
+    ("error", "files"), [(errno.EMFILE, 3), (errno.ENOSPC, 4), (errno.EDQUOT, 20), (errno.EMFILE, 80), (errno.ENOSPC, 82)]
+)
+@pytest.mark.parametrize("ending", ["kill", "lose_power", "stop"])
+def test_topics_without_room_are_refused_and_nothing_is_left_of_them(
+    monkeypatch: pytest.MonkeyPatch, error: int, files: int, ending: str
+) -> None:
+    b = PitfallBroker()
+    with monkeypatch.context() as full:
+        let_it_run_full(b, full, files, error)
+        answer, _ = answered(b, b.connect(), creation("a", "wide", "z", partitions=LOGS_MADE_AT_ONCE), 7)
+        made = {row.name for row in answer.topics if row.error_code == 0}
+        assert [row.error_code for row in answer.topics if row.name not in made] == [Code.KAFKA_STORAGE_ERROR] * (3 - len(made)) != []
+        assert len(made) == files // (FILES_OF_A_LOG * LOGS_MADE_AT_ONCE)
+        assert all((told(b, name) > 0) is (name in made) for name in ("a", "wide", "z"))
+    getattr(b, ending)()
+    assert all((told(b, name) > 0) is (name in made) for name in ("a", "wide", "z"))
+    assert {path.split("/")[-2].rpartition("-")[0] for path in b.saved() if path.endswith(".log")} == made
+    assert answered(b, b.connect(), creation("wide", partitions=2), 7)[0].topics[0].error_code == (36 if "wide" in made else 0)
+
+
+@pytest.mark.parametrize("ending", ["kill", "lose_power"])
+def test_topics_that_have_no_room_to_grow_are_as_they_were(monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
+    b = PitfallBroker()
+    answered(b, b.connect(), creation("a", "t", partitions=2), 7)
+    with monkeypatch.context() as full:
+        let_it_run_full(b, full, FILES_OF_A_LOG * 4, errno.EMFILE)
+        answer, _ = answered(b, b.connect(), growth(a=5, t=5), 2)
+        assert [row.error_code for row in answer.results] == [0, Code.KAFKA_STORAGE_ERROR]
+        assert (told(b, "a"), told(b, "t")) == (5, 2)
+    getattr(b, ending)()
+    assert (told(b, "a"), told(b, "t")) == (5, 2)
+    assert answered(b, b.connect(), growth(t=3), 2)[0].results[0].error_code == 0
+    assert told(b, "t") == 3
+
+
+def test_what_is_kept_of_a_full_disk_is_not_for_new_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    b = PitfallBroker()
+    answered(b, b.connect(), creation("t", partitions=2), 7)
+    monkeypatch.setattr(b.disk, "free_bytes", lambda path: 0)
+    b.broker.room._left = 0
+    before = b.saved()
+    assert answered(b, b.connect(), creation("u"), 7)[0].topics[0].error_code == Code.KAFKA_STORAGE_ERROR
+    assert answered(b, b.connect(), growth(t=3), 2)[0].results[0].error_code == Code.KAFKA_STORAGE_ERROR
+    assert b.call(query("v", makes=True), 12).topics[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert b.saved() == before
+
+
+def test_a_directory_that_cannot_be_removed_for_want_of_descriptors_goes_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    b = PitfallBroker()
+    answered(b, b.connect(), creation("t"), 7)
+    answered(b, b.connect(), deletion("t"), 3)
+    remove, failures = b.disk.rmtree, [errno.EMFILE, errno.ENFILE]
+
+    def rmtree(path: str) -> None:
+        if failures:
+            raise OSError(failures.pop(), "Too many open files", path)
+        remove(path)
+
+    monkeypatch.setattr(b.disk, "rmtree", rmtree)
+    for _ in range(10):
+        b.tick(60_000)
+    assert not failures and not [path for path in b.saved() if "-delete" in path]
