@@ -89,12 +89,19 @@ class Administrator(Client):
         world.set_partition_count(topic, count)
 
     def _until(self, call: wire.Call, *, done_already: int) -> Asking:
-        """Ask until there is an answer. done_already: the error that one which was lost and carried out explains."""
+        """Ask until there is an answer, and room. done_already: the error that one which was lost and carried out explains."""
         lost_before = self.lost
-        while (answer := (yield from self.ask(call))) is LOST:
+        while (code := (yield from self._code(call))) in (None, Code.KAFKA_STORAGE_ERROR):
             yield self.rng.randint(5, 100)
+        self._check(call.name, code, done_already if self.lost > lost_before else 0)
+
+    def _code(self, call: wire.Call) -> Asking:
+        """What the only topic of a request was answered; None where the answer was lost."""
+        answer = yield from self.ask(call)
+        if answer is LOST:
+            return None
         rows = answer.topics if call.name == "CreateTopics" else answer.results
-        self._check(call.name, rows[0].error_code, done_already if self.lost > lost_before else 0)
+        return rows[0].error_code
 
     def _check(self, name: str, code: int, done_already: int) -> None:
         if code not in (0, done_already):
