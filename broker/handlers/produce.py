@@ -83,7 +83,7 @@ def on_produce(broker: Broker, request: ProduceRequest, context: Context) -> Ans
     if produce.pending:
         broker.park(context)
         for topic in request.topic_data:
-            topic.partition_data = None  # else the whole frame is kept beside the copies
+            topic.partition_data = []  # else the whole frame is kept beside the copies
         _check_elsewhere(broker, produce)
         return PARKED
     if request.acks == 0:
