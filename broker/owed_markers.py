@@ -59,7 +59,7 @@ class OwedMarkers:
         self._markers: dict[tuple[str, int, bytes, int], OwedMarker] = {}
         if disk.exists(self._path):
             data = disk.read(self._path)
-            if crc32c(data[4:]) != int.from_bytes(data[:4]):
+            if len(data) <= 4 or crc32c(data[4:]) != int.from_bytes(data[:4]):  # the sum of no bytes is 0
                 raise LogDirectoryError(
                     f"{self._path} is damaged; it says how transactions ended on partitions that were off line: "
                     f"restore it from a copy; or, to have what is open there aborted, remove it"

@@ -107,10 +107,16 @@ def test_what_was_kept_goes_with_the_topic() -> None:
     assert not b.disk.exists(OWED) and b.markers("t", 1) == []
 
 
-def test_damage_of_what_was_kept_ends_the_start() -> None:
+@pytest.mark.parametrize("left", [None, 0, 3, 4])
+def test_damage_of_what_was_kept_ends_the_start(left: int | None) -> None:
+    """A changed byte, or a file of which so many bytes are left: the checksum of none is 0."""
     b, p = with_partition_off_line()
     assert p.end(True) == 0
-    b.disk._file(OWED).data[9] ^= 1
+    data = b.disk._file(OWED).data
+    if left is None:
+        data[9] ^= 1
+    else:
+        data[:] = bytes(left)
     with pytest.raises(LogDirectoryError, match="owed-markers is damaged"):
         b.kill()
 
