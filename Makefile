@@ -1,4 +1,4 @@
-# make install | run | demo | test | check | oracle | bench | bench-eos | sim | mutants | mutants-sim | torture | torture-spark. Everything is installed into .venv.
+# make install | run | demo | test | check | protocol | oracle | bench | bench-eos | sim | mutants | mutants-sim | torture | torture-spark. Everything is installed into .venv.
 
 PYTHON ?= python3
 VENV := .venv
