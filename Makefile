@@ -44,6 +44,7 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@! $(BIN)/vulture | grep -vE '(^|/)(tests|bench|examples|docs|messages)/|(^|/)errors\.py'
 
 # The modules of protocol/messages/, from the schemas that kafka-python ships.
 protocol: install

@@ -76,7 +76,6 @@ def _log_manager_config(config: BrokerConfig, ids: Ids) -> LogManagerConfig:
         cluster_id=base64.urlsafe_b64encode(ids.uuid().bytes).decode().rstrip("="),
         directory_id=base64.urlsafe_b64encode(ids.uuid().bytes).decode().rstrip("="),
         recovery_checkpoint_interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
-        start_offset_checkpoint_interval_ms=config["log.flush.start.offset.checkpoint.interval.ms"],
         retention_check_interval_ms=config["log.retention.check.interval.ms"],
         producer_expiration_check_interval_ms=config["producer.id.expiration.check.interval.ms"],
         initial_task_delay_ms=config["log.initial.task.delay.ms"],

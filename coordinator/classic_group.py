@@ -237,10 +237,6 @@ class ClassicGroup:
             return self.uses_consumer_protocol
         return topic in self.subscribed_topics
 
-    def waiting_tickets(self) -> list[int]:
-        """The tickets of parked requests."""
-        return [waiting.ticket for waiting in (*self._joining.values(), *self._syncing.values())]
-
     def check_member(self, member_id: str, group_instance_id: str | None) -> Code:
         """NONE for a member under its present id, else what it is to be told."""
         if group_instance_id is not None:

@@ -49,7 +49,7 @@ LONGEST_VARINT = 10
 PART_BYTES = 1 << 19  # of records that are decoded at once: the arrays of their columns stay in a CPU's cache
 LARGEST_BODY = 2**31 - 1  # Arrow's positions in binary columns are int32
 
-CREATE_TIME, LOG_APPEND_TIME = 0, 1
+LOG_APPEND_TIME = 1  # timestampType; 0 is the time that the producer gave
 
 HEADERS_TYPE = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
 

@@ -19,7 +19,6 @@ from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetSpec, Parti
 from barnabas.spark_connector.patterns import PatternError, translated
 from barnabas.spark_connector.security import UNPROTECTED, SecurityError, SecurityOptions, parse_security
 
-DEFAULT_PORT = 9092
 MEBIBYTE = 1 << 20
 MAX_INT, MAX_LONG = (1 << 31) - 1, (1 << 63) - 1  # what the protocol, and a Java client's settings, have room for
 UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -115,7 +115,6 @@ class LogManagerConfig:
     cluster_id: str | None = None
     directory_id: str | None = None
     recovery_checkpoint_interval_ms: int = 60_000
-    start_offset_checkpoint_interval_ms: int = 60_000
     retention_check_interval_ms: int = 300_000
     producer_expiration_check_interval_ms: int = 600_000
     initial_task_delay_ms: int = 30_000
@@ -316,12 +315,8 @@ class LogManager:
         except (FileNotFoundError, UnicodeDecodeError):
             return []
 
-    def _is_same_boot(self) -> bool:
-        """Whether the machine has not been down since a broker last ran here."""
-        return self._noted_run()[:1] == [self.disk.boot_id()]
-
     def _is_same_run(self) -> bool:
-        """Whether, besides, the file system is mounted as it was then, so that all that was written is there."""
+        """Whether all that was written is there: the machine has not been down since, and the file system is mounted as it was."""
         return self._noted_run() == [self.disk.boot_id(), self.disk.mount_id(self.data_dir)]
 
     def note_boot(self) -> None:
@@ -493,11 +488,6 @@ class LogManager:
         log.directory_changed(f"{directory}/{PARTITION_METADATA_NAME}")
         self.logs[key] = log
         return log
-
-    def assign_topic_id(self, log: Log, topic_id: uuid.UUID) -> None:
-        """Say which topic the log is of, where its own file does not (or not rightly)."""
-        log.topic_id = topic_id
-        self.disk.write_atomic(f"{log.directory}/{PARTITION_METADATA_NAME}", encode_partition_metadata(topic_id))
 
     def delete(self, topic: str, partition: int, now_ms: int) -> None:
         """The log is gone at once; its files go after file.delete.delay.ms."""

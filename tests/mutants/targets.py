@@ -40,7 +40,7 @@ DATA_PATHS: dict[str, tuple[str, ...]] = {
     "storage/flush_journal.py": ("*",),
     "storage/recovery.py": ("*",),
     "storage/log_manager.py": (
-        "LogManager.load", "LogManager._is_same_boot", "LogManager.note_boot", "LogManager._load_offsets", "LogManager.delete",
+        "LogManager.load", "LogManager._is_same_run", "LogManager.note_boot", "LogManager._load_offsets", "LogManager.delete",
         "LogManager._checkpoint", "LogManager.write_*", "LogManager._write", "LogManager.close", "LogManager.create",
     ),
     "storage/log.py": (

@@ -521,15 +521,26 @@ def boot_is_noted_too_early() -> Iterator[None]:
         yield
 
 
-@defect("what a start writes again from the journal is not flushed", "lost", "torn", "offsets", tweak=_with_flushed_records_and_power)
+@defect(
+    "what a start writes again from the journal is not flushed, and the journal goes at once",
+    "lost",
+    "torn",
+    "offsets",
+    tweak=_with_flushed_records_and_power,
+)
 def written_again_and_not_flushed() -> Iterator[None]:
-    write_again = recovery._Loader._write_again
+    write_again, load = recovery._Loader._write_again, LogManager.load
 
     def write(self: Any, segment: Any, position: int, end_offset: int) -> bool:
         with changed(SimFile, "fsync", lambda self: None):
             return write_again(self, segment, position, end_offset)
 
-    with changed(recovery._Loader, "_write_again", write):
+    def load_and_forget(self: LogManager, *arguments: Any, **more: Any) -> None:
+        load(self, *arguments, **more)
+        if self.lost_power and not self.decisions:
+            self.journal.forget_older()
+
+    with changed(recovery._Loader, "_write_again", write), changed(LogManager, "load", load_and_forget):
         yield
 
 
@@ -672,10 +683,13 @@ def names_are_not_durable() -> Iterator[None]:
 
 @defect("a power loss is taken for a kill", "lost", "torn", "aborted-read", "offsets", tweak=_with_power_and_survivors)
 def power_loss_is_not_noticed() -> Iterator[None]:
-    def is_same_boot(self: LogManager) -> bool:
+    def is_same_run(self: LogManager) -> bool:
         return True
 
-    with changed(LogManager, "_is_same_boot", is_same_boot):
+    def lacking(self: Redo, *args: Any) -> str:
+        return ""
+
+    with changed(LogManager, "_is_same_run", is_same_run), changed(Redo, "lacking", lacking):
         yield
 
 
@@ -815,7 +829,10 @@ def copies_are_believed() -> Iterator[None]:
     def lacking(self: Redo, *args: Any) -> str:
         return ""
 
-    with changed(LogManager, "_is_same_run", LogManager._is_same_boot), changed(Redo, "lacking", lacking):
+    def is_same_boot(self: LogManager) -> bool:
+        return self._noted_run()[:1] == [self.disk.boot_id()]
+
+    with changed(LogManager, "_is_same_run", is_same_boot), changed(Redo, "lacking", lacking):
         yield
 
 
