@@ -12,6 +12,7 @@ from sim.clients import RETRIABLE, Asking, Client, Refused
 from sim.network import LOST
 
 ENDED = frozenset({"Empty", "CompleteCommit", "CompleteAbort"})
+GRACE_MS = 1000
 
 
 class Auditor(Client):
@@ -88,7 +89,10 @@ class Auditor(Client):
             self.world.history.incident("refused", f"{self.name}: {Refused(what, code)}")
 
     def look_at_the_end(self) -> Asking:
-        """Nothing is open any more, in no partition and of no transactional id."""
+        """Nothing is open any more, in no partition; and of no transactional id, once every transaction's time is up.
+
+        A transaction whose producer died before it wrote holds up nobody, and may be open for so long.
+        """
         for _ in range(20):
             producers = yield from self.look_at_producers()
             transactions = yield from self.look_at_transactions()
@@ -96,6 +100,11 @@ class Auditor(Client):
                 break
         else:
             return
+        last_ms = self.world.loop.now_ms + self.world.scenario.transaction_timeout_ms + GRACE_MS
+        while any(row.state not in ENDED for row in transactions) and self.world.loop.now_ms < last_ms:
+            yield 50
+            found = yield from self.look_at_transactions()
+            transactions = transactions if found is None else found
         for row in producers:
             if row.txn_start_offset >= 0:
                 self.world.history.incident("stuck", f"{row} is told to be open")

@@ -164,16 +164,19 @@ class Worker(TransactionalProducer):
 
     def _was_heard(self, asked_ms: int) -> None:
         """A heartbeat or SyncGroup was answered: from when it was sent the broker has no right to put the member out for a session's time."""
-        self.heard_ms, self.heard_after = asked_ms, len(self.world.history.power_losses)
+        self.heard_ms, self.heard_after = asked_ms, self.world.fences
 
     def _was_put_out(self, code: int) -> None:
         """An answer says that the group does not know this member. A finding where its session cannot be over.
 
-        While the process stood still nobody was judged whose request lay in the socket when it went on.
+        While the process stood still nobody was judged whose request lay in the socket when it went on. A static member
+        may have been replaced by another process of its name, which has left since: then nobody is known by that name.
         """
         world = self.world
         heard_ms, self.heard_ms = self.heard_ms, -1
-        if code != Code.UNKNOWN_MEMBER_ID or heard_ms < 0 or self.heard_after != len(world.history.power_losses):
+        if code != Code.UNKNOWN_MEMBER_ID or heard_ms < 0 or self.heard_after != world.fences:
+            return
+        if self.instance_id is not None and world.departures.get((self.group, self.instance_id), -1) >= heard_ms:
             return
         now_ms = world.loop.now_ms
         arrived_ms = self.link.last_arrival_ms if self.link is not None else now_ms
@@ -195,6 +198,8 @@ class Worker(TransactionalProducer):
             members = [identity(member_id=self.member_id, group_instance_id=self.instance_id)]
             call = wire.request("LeaveGroup", 3, group_id=self.group, members=members)
         asked_ms = self.world.loop.now_ms
+        if self.instance_id is not None:
+            self.world.departures[self.group, self.instance_id] = asked_ms
         answer = yield from self.ask(call)
         if answer is not LOST:
             code = answer.error_code or max((member.error_code for member in answer.members), default=0)

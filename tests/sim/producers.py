@@ -76,7 +76,7 @@ class Producer(Client):
         is_alone = (inits.asked, inits.answered) == number
         inits.answered += 1
         inits.lingers = inits.lingers or self.lost > lost_before
-        self.init_number, self.init_after = inits.answered if is_alone else -1, len(self.world.history.power_losses)
+        self.init_number, self.init_after = inits.answered if is_alone else -1, self.world.fences
         if answer.error_code in FENCED:
             raise Fenced
         if answer.error_code:
@@ -207,7 +207,7 @@ class Producer(Client):
         is_alone = inits.asked == inits.answered == self.init_number and not inits.lingers
         if not is_alone or self.began_ms < 0 or code == Code.INVALID_PRODUCER_ID_MAPPING:
             return
-        if self.init_after != len(world.history.power_losses) or (world.scenario.clock_steps_ms and self.began_after != world.restarts):
+        if self.init_after != world.fences or (world.scenario.clock_steps_ms and self.began_after != world.restarts):
             return
         now_ms = world.loop.now_ms
         arrived_ms = self.link.last_arrival_ms if self.link is not None else now_ms

@@ -14,7 +14,7 @@ import pytest
 from sim import defects
 from sim.network import Weather
 from sim.scenario import Scenario
-from sim.world import Report, World, run_seed
+from sim.world import Report, Tweak, World, run_seed
 
 SEEDS_IN_ALL = 300
 CHUNK = 50
@@ -131,7 +131,7 @@ def test_what_only_some_schedules_have_leaves_the_others_as_they_are() -> None:
 
 def test_groups_meet_their_former_selves() -> None:
     """Static members come back while they are still there, others leave, and both is told to the checkers."""
-    told = [run_seed(seed, tweak=defects._with_static_members).history.accesses for seed in range(6)]
+    told = [run_seed(seed, tweak=defects._with_static_members).history.accesses for seed in range(14)]
     ids = [{access.member_id for access in accesses if access.instance_id == "s0"} for accesses in told]
     assert sum(len(of_instance) for of_instance in ids) > 2 * len(ids), "static members do not come back"
     left = [run_seed(seed, tweak=defects._with_departures).history.accesses for seed in range(6)]
@@ -182,6 +182,43 @@ def test_groups_over_one_topic_have_churn_of_their_own() -> None:
     for report in reports:
         assert {commit.group for commit in report.history.commits} == {"group 0", "group 1"}
         assert len({access.member_id for access in report.history.accesses if access.group == "group 1"}) > 2, "nobody dies"
+
+
+def _with_deaths_at_last(scenario: Scenario) -> None:
+    defects._with_deaths(scenario)
+    scenario.is_audited, scenario.last_restart, scenario.transaction_timeout_ms = True, "none", 3000
+
+
+def _with_twins_that_leave(scenario: Scenario) -> None:
+    defects._with_static_members(scenario)
+    scenario.leaving, scenario.twins = 0.6, 1.0
+
+
+def _with_outages_amid_work(scenario: Scenario) -> None:
+    scenario.outages, scenario.fault_count, scenario.fault_gap_ms, scenario.chaos_ms = 6, 0, (50, 600), 6000
+    scenario.power_share, scenario.crash_at_start, scenario.rounds = 0.0, 0.0, 12
+    scenario.properties["barnabas.flush.journal.logs"] = "1"
+
+
+@pytest.mark.parametrize(
+    ("seed", "tweak", "right"),
+    [
+        (6, _with_deaths_at_last, "a transaction may be open until its time is up, where its producer has died before it wrote"),
+        (10, _with_deaths_at_last, "the same"),
+        (18, _with_twins_that_leave, "a static member is unknown once the one that replaced it has left"),
+        (21, _with_twins_that_leave, "the same, in a group that commits by OffsetCommit"),
+    ],
+)
+def test_what_a_broker_may_do_is_no_finding(seed: int, tweak: Tweak, right: str) -> None:
+    report = run_seed(seed, tweak=tweak)
+    assert report.findings == [], right
+
+
+def test_damage_may_be_taken_for_a_power_loss() -> None:
+    """A start cannot tell a file that lacks what was durable from one of a copy; a kill without damage is still never taken for either."""
+    world = World(19, tweak=_with_outages_amid_work, is_plain=True)
+    assert world.run().findings == []
+    assert world.fences > 0 == len(world.history.power_losses)
 
 
 def test_ids_expire_and_producers_come_back() -> None:

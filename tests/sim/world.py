@@ -82,7 +82,9 @@ class World:
         self.group_names = [group.name for group in self.scenario.groups]
         self._members: dict[str, list[Consumer]] = {name: [] for name in self.group_names}
         self._group_inputs = {group.topic: self.scenario.partitions_of(group.topic) for group in self.scenario.groups}
+        self.departures: dict[tuple[str, str], int] = {}
         self.is_draining = self.is_over = self._is_powerless = False
+        self._mistaken_losses = 0
         self._digest = hashlib.blake2b(digest_size=12)
         self._tracing = tracing
         self._next_link = 1
@@ -100,6 +102,11 @@ class World:
     def may_forget(self) -> bool:
         """A power loss was: the broker may have lost what was not durable."""
         return bool(self.history.power_losses)
+
+    @property
+    def fences(self) -> int:
+        """How many starts may have fenced producers and dismissed members: after a power loss, or what was taken for one."""
+        return len(self.history.power_losses) + self._mistaken_losses
 
     def wall_ms(self) -> int:
         """What the broker's machine takes for the time of day. Everybody else's clocks are right."""
@@ -230,15 +237,25 @@ class World:
         else:
             if not is_armed and self.node.disk.refusal is None and not self.node.was_restored:
                 self.history.incident("crashed", "the broker does not start, although nothing disturbs it")
+            if self.node.damages:
+                self._mistaken_losses += 1  # such a start does not tell what it took the damage for
             if self.rng.random() < self.scenario.power_share:
                 self.lose_power()
             self.start_later()
 
     def _notice_power_loss(self) -> None:
-        """The broker knows a kill, which ends no transaction, from a loss of power."""
+        """The broker knows a kill, which ends no transaction, from a loss of power.
+
+        But not where a file is damaged of which a flush journal tells what was durable: that may be a copy of the disk,
+        too. It does then what follows from a power loss, and nothing is lost.
+        """
         assert self.node.broker is not None
-        if self.node.broker.logs.lost_power and not self._is_powerless:
-            self.history.incident("refused", "a kill is taken for a power loss")
+        logs = self.node.broker.logs
+        if logs.lost_power and not self._is_powerless:
+            if logs.offline:
+                self._mistaken_losses += 1
+            else:
+                self.history.incident("refused", "a kill is taken for a power loss")
         self._is_powerless = False
 
     def nemesis(self) -> Asking:
