@@ -27,7 +27,7 @@ from barnabas.coordinator.shard import Reply, RequestContext, Result, WriteMarke
 from barnabas.coordinator.txn_records import producer_id_of
 from barnabas.protocol.errors import Code, KafkaError, ProtocolViolation
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.storage.flush_journal import JournalDecision, PartitionEnd
+from barnabas.storage.flush_journal import OFFLINE_END, JournalDecision, PartitionEnd
 from barnabas.storage.log import AppendOrigin
 
 if TYPE_CHECKING:
@@ -49,10 +49,18 @@ class _Found(NamedTuple):
     ends: dict[tuple[str, int], PartitionEnd]
 
     def is_open(self, log: Log, topic_id: bytes) -> bool:
-        """Whether its transaction is open there: what the producer has open began before the log's end of then."""
+        """Whether its transaction is open there: what the producer has open began before the log's end of then.
+
+        Of a partition that was off line then, the end is not known: what is open there is this one, but where its
+        marker stands before it.
+        """
         end = self.ends.get((log.topic, log.partition))
         first_offset = log.first_offset_of_transaction(self.effect.producer_id)
-        return end is not None and first_offset is not None and end.topic_id == topic_id and first_offset < end.offset
+        if end is None or first_offset is None or end.topic_id != topic_id:
+            return False
+        if end.offset == OFFLINE_END:
+            return not log.ended_before_open_transaction(self.effect.producer_id, self.effect.decided_ms)
+        return first_offset < end.offset
 
 
 def coordinator_context(context: Context) -> RequestContext:
@@ -213,11 +221,18 @@ class ShardHost:
         assert record.value is not None
         logs = [log for log in (self._broker.partition(topic, index) for topic, index in effect.partitions) if log is not None]
         ends = tuple(PartitionEnd(log.topic, log.partition, self._topic_id(log), log.log_end_offset) for log in logs)
+        ends += self._offline_ends(effect)
         return Decision(
             self._broker.internal_log(TRANSACTIONS_TOPIC, result.partition, now_ms),
             JournalDecision(record.key, record.value, ends),
             lambda then_ms, is_durable: self.run_transactions(result, then_ms, is_durable=is_durable),
         )
+
+    def _offline_ends(self, effect: WriteMarkers) -> tuple[PartitionEnd, ...]:
+        """Of the transaction's partitions that are off line: a kill may come before the decision is kept for them."""
+        broker = self._broker
+        found = ((broker.metadata.topic(name), name, index) for name, index in effect.partitions if (name, index) in broker.logs.offline)
+        return tuple(PartitionEnd(name, index, topic.topic_id.bytes, OFFLINE_END) for topic, name, index in found if topic is not None)
 
     def write_markers(self, effect: WriteMarkers, now_ms: int, *, is_journaled: bool = False) -> None:
         """Answer a commit, whose decision is durable; then append the markers, and let the coordinator complete it.

@@ -19,7 +19,8 @@ Earlier versions wrote the length, the CRC-32C of the payload and the payload al
 
     an entry        [topic, partition, topic id (16 bytes), base offset of the segment, position in its file, bytes]
     a decision      [key, value, ends]: a record of __transaction_state that says that a transaction is committed, not appended yet; and where
-                    its partitions ended, so that all its data are before: a list of [topic, partition, topic id (16 bytes), offset]
+                    its partitions ended, so that all its data are before: a list of [topic, partition, topic id (16 bytes), offset];
+                    2^63 - 1 where the partition was off line
 
 Entries are used after a power loss, and where a log lacks what they say although it seems that the broker was only killed, which leaves
 the page cache: then this is a copy of the disk, made in mid-run (`Redo.lacking`). Where a log is torn or short at or above its recovery point, what
@@ -72,8 +73,14 @@ class JournalEntry(NamedTuple):
     data: bytes
 
 
+OFFLINE_END = (1 << 63) - 1
+
+
 class PartitionEnd(NamedTuple):
-    """Where a partition ended when a decision was made: what the transaction wrote there has lower offsets, what comes later has not."""
+    """Where a partition ended when a decision was made: what the transaction wrote there has lower offsets, what comes later has not.
+
+    offset: OFFLINE_END where the partition was off line, so that nobody knew.
+    """
 
     topic: str
     partition: int

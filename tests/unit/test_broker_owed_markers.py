@@ -72,6 +72,32 @@ def test_the_decision_keeps_for_a_partition_that_is_off_line(commit: bool, betwe
     assert is_told(b, p, commit)
 
 
+def test_a_kill_between_the_decision_and_its_keeping_takes_nothing() -> None:
+    """The flush journal has the decision, and says where the partitions ended; nobody knows it of the one off line."""
+    b, p = with_partition_off_line()
+    other = Producer(b, "other")
+    other.send("t", 0, b"first")  # no file is flushed for the first time then
+    assert other.end(True) == 0
+    b.tick(1000)
+    b.hold_flushes()
+    p.start_end(True)
+    (job,) = b.broker.outbox.flushes
+    assert any(getattr(file, "path", "").endswith(".journal") for file in job.files)
+    for file in job.files:
+        file.fsync()
+    assert p.ended() is None and not b.disk.exists(OWED)
+    restore(b)
+    assert (b.read("t", committed=True), b.read("t", 1, committed=True)) == ([b"a", b"first"], [b"a"])
+
+    b.release_flushes()
+    p.connection = b.connect()
+    p.send("t", 1, b"of the next")
+    b.kill()
+    assert b.read("t", 1, committed=True) == [b"a"], "what is open now was not decided on"
+    p.connection = b.connect()
+    assert p.end(False) == 0
+
+
 def test_it_keeps_when_the_transactional_id_has_expired() -> None:
     b, p = with_partition_off_line(transactional_id_expiration_ms="1000")
     assert p.end(True) == 0
