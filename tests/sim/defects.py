@@ -27,6 +27,7 @@ from barnabas.coordinator.shard import Result
 from barnabas.coordinator.txn_shard import TxnShard
 from barnabas.coordinator.txn_state import TransactionMetadata, TransactionState
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.records import HEADER
 from barnabas.protocol.wall_clock import WallClock
 from barnabas.storage import clean_plan, cleaner, flush_journal, log_manager, recovery, retention, validate
 from barnabas.storage import log as log_module
@@ -760,9 +761,9 @@ def deleted_logs_are_found_again() -> Iterator[None]:
     def remove(self: LogManager, topic: str, partition: int, now_ms: int) -> None:
         pass
 
-    def create_or_find(self: LogManager, topic: str, partition: int, topic_id: Any, config: Any, now_ms: int) -> Log:
+    def create_or_find(self: LogManager, topic: str, partition: int, *arguments: Any, **more: Any) -> Log:
         found = self.logs.get((topic, partition))
-        return create(self, topic, partition, topic_id, config, now_ms) if found is None else found
+        return create(self, topic, partition, *arguments, **more) if found is None else found
 
     with changed(LogManager, "remove", remove), changed(LogManager, "create", create_or_find):
         yield
@@ -779,11 +780,13 @@ def offsets_outlive_their_topic() -> Iterator[None]:
 
 @defect("that a topic grew is not written down", "lost", tweak=_with_growth)
 def growth_is_forgotten() -> Iterator[None]:
-    def add_partitions(self: ClusterMetadata, name: str, new_count: int) -> None:
-        self.topics[name].partition_count = new_count
+    def grow_topics(self: ClusterMetadata, counts: Any) -> list[Any]:
+        for name, count in counts.items():
+            self.topics[name].partition_count = count
         self.generation += 1
+        return [self.topics[name] for name in counts]
 
-    with changed(ClusterMetadata, "add_partitions", add_partitions):
+    with changed(ClusterMetadata, "grow_topics", grow_topics):
         yield
 
 
@@ -791,11 +794,11 @@ def growth_is_forgotten() -> Iterator[None]:
 def grown_partitions_begin_anew() -> Iterator[None]:
     load = LogManager.load
 
-    def load_all(self: LogManager, config_of: Any, now_ms: int, progress: Any = None) -> None:
+    def load_all(self: LogManager, *arguments: Any, **more: Any) -> None:
         for name in self.disk.list(self.data_dir) if self.disk.is_dir(self.data_dir) else ():
             if name.startswith("plain-") and name != "plain-0":
                 self.disk.rmtree(f"{self.data_dir}/{name}")
-        load(self, config_of, now_ms, progress)
+        load(self, *arguments, **more)
 
     with changed(LogManager, "load", load_all):
         yield
@@ -1375,22 +1378,23 @@ def retention_is_early() -> Iterator[None]:
 
 @defect("the highest timestamp that a header claims is believed", "crashed", "lost", tweak=_with_meddlers)
 def claimed_times_are_believed() -> Iterator[None]:
-    youngest = validate._youngest
+    highest_time_delta = validate.highest_time_delta
 
-    def claimed(body: Any, start: int, count: int, base_timestamp: int) -> int:
-        real = youngest(body, start, count, base_timestamp)
-        return int(validate._TIME.unpack_from(body, 35)[0]) if start else real
+    def claimed(body: Any, start: int, count: int) -> int:
+        real = highest_time_delta(body, start, count)
+        header = HEADER.unpack_from(body) if start else None
+        return real if header is None else int(header[8] - header[7])
 
-    with changed(validate, "_youngest", claimed):
+    with changed(validate, "highest_time_delta", claimed):
         yield
 
 
 @defect("the records of a batch are not looked at", "taken", tweak=_with_meddlers)
 def bodies_are_believed() -> Iterator[None]:
-    def youngest(body: Any, start: int, count: int, base_timestamp: int) -> int:
-        return base_timestamp
+    def unseen(body: Any, start: int, count: int) -> int:
+        return 0
 
-    with changed(validate, "_youngest", youngest):
+    with changed(validate, "highest_time_delta", unseen):
         yield
 
 
