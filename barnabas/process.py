@@ -23,14 +23,22 @@ _READY = re.compile(r"listens on (\S+):(\d+) ")
 class BrokerProcess:
     """The daemon on a free port of 127.0.0.1, as a context manager.
 
-    Takes:  data_dir, kept after the end where given, else a temporary one that goes with the process; settings by Kafka's names; port, 0 for
-            a free one (a restart keeps it).
+    Takes:  data_dir, kept after the end where given, else a temporary one that goes with the
+            process; settings by Kafka's names; port, 0 for a free one (a restart keeps it).
     Raises: RuntimeError with what the daemon said when it does not start.
     """
 
-    def __init__(self, data_dir: str | os.PathLike[str] | None = None, *, settings: Mapping[str, str] | None = None, port: int = 0) -> None:
+    def __init__(
+        self,
+        data_dir: str | os.PathLike[str] | None = None,
+        *,
+        settings: Mapping[str, str] | None = None,
+        port: int = 0,
+    ) -> None:
         self._temporary = data_dir is None
-        self.data_dir = tempfile.mkdtemp(prefix="barnabas-") if data_dir is None else os.fspath(data_dir)
+        self.data_dir = (
+            tempfile.mkdtemp(prefix="barnabas-") if data_dir is None else os.fspath(data_dir)
+        )
         self.settings = dict(settings or {})
         self.port = port
         self.output: list[str] = []
@@ -50,12 +58,27 @@ class BrokerProcess:
     def start(self, timeout_s: float = 30.0) -> BrokerProcess:
         """Start the daemon and wait until it listens."""
         assert self.process is None, "the broker runs already"
-        command = [sys.executable, "-P", "-m", "barnabas.broker.main", "start", "--port", str(self.port), "--data-dir", self.data_dir]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "barnabas.broker.main",
+            "start",
+            "--port",
+            str(self.port),
+            "--data-dir",
+            self.data_dir,
+        ]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
         environment = {**os.environ, "PYTHONPATH": _source_root(), "PYTHONUNBUFFERED": "1"}
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
+            start_new_session=True,
         )
         ready = threading.Event()
         self._reader = threading.Thread(target=self._read, args=(self.process, ready), daemon=True)
@@ -102,7 +125,12 @@ class BrokerProcess:
     def __enter__(self) -> BrokerProcess:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()
         if self._temporary:
             shutil.rmtree(self.data_dir, ignore_errors=True)

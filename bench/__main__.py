@@ -1,4 +1,6 @@
-"""`python -m bench [--scale X] [NAME …]`: measures broker CPU and wall time, beside what was measured of Apache Kafka 3.9."""
+"""`python -m bench [--scale X] [NAME …]`: measures broker CPU and wall time, beside what was
+measured of Apache Kafka 3.9.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ def main() -> None:
     """Run the named benchmarks, one after the other."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("names", nargs="*", default=list(NAMES), help=f"of {', '.join(NAMES)}")
-    parser.add_argument("--scale", type=float, default=1.0, help="fraction of the full amount of work")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="fraction of the full amount of work"
+    )
     options = parser.parse_args()
     rows: list[Row] = []
     for name in options.names:

@@ -1,8 +1,10 @@
-"""What every benchmark needs: a broker of its own, its CPU seconds, and a table beside what was measured of Apache Kafka.
+"""What every benchmark needs: a broker of its own, its CPU seconds, and a table beside what was
+measured of Apache Kafka.
 
-Figures of Apache Kafka 3.9 (KRaft, one node, Java 17) and of a throw-away probe of this broker's shape (no transactions, no validation, a
-lower bound) were taken once on a machine of 2 cores like the one this was written on. Broker CPU (user + system) is the steady figure; wall
-time wanders by a factor of two on shared machines.
+Figures of Apache Kafka 3.9 (KRaft, one node, Java 17) and of a throw-away probe of this broker's
+shape (no transactions, no validation, a lower bound) were taken once on a machine of 2 cores like
+the one this was written on. Broker CPU (user + system) is the steady figure; wall time wanders by a
+factor of two on shared machines.
 """
 
 from __future__ import annotations
@@ -72,14 +74,23 @@ def create_topic(broker: BrokerProcess, name: str, partitions: int) -> None:
     """Make a topic and wait until it is there."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 5})  # without "purging unserved events" at its end
+    admin = AdminClient(
+        {"bootstrap.servers": broker.bootstrap_servers, "log_level": 5}
+    )  # without "purging unserved events" at its end
     for future in admin.create_topics([NewTopic(name, partitions, 1)]).values():
         future.result()
 
 
 def print_table(rows: list[Row]) -> None:
     """The report, as Markdown that reads well in a terminal too."""
-    header = Row("work", "broker CPU here", "wall here", "Kafka 3.9: broker CPU", "probe: broker CPU")
+    header = Row(
+        "work", "broker CPU here", "wall here", "Kafka 3.9: broker CPU", "probe: broker CPU"
+    )
     widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
     for row in [header, Row(*("-" * width for width in widths)), *rows]:
-        print("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |", flush=True)
+        print(
+            "| "
+            + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            + " |",
+            flush=True,
+        )

@@ -2,8 +2,9 @@
 
     python bench/compaction.py [MEGABYTES]
 
-Two figures: MB of log cleaned in a second, by size of record and codec, of keys that each come five times; and the latency of fetches from a
-broker while its cleaner is at work in the other process, compared with that of the same broker at rest.
+Two figures: MB of log cleaned in a second, by size of record and codec, of keys that each come five
+times; and the latency of fetches from a broker while its cleaner is at work in the other process,
+compared with that of the same broker at rest.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def filled(folder: str, megabytes: int, value_bytes: int, codec: int) -> tuple[L
     key_count = max(count // TIMES_A_KEY, 1)
     for _ in range(count // a_batch):
         values = [rng.randbytes(value_bytes // 2).ljust(value_bytes, b".") for _ in range(a_batch)]
-        records = [NewRecord(b"key-%08d" % rng.randrange(key_count), value, NOW_MS) for value in values]
+        records = [
+            NewRecord(b"key-%08d" % rng.randrange(key_count), value, NOW_MS) for value in values
+        ]
         log.append(encode_batch(records, codec=codec), now_ms=NOW_MS)
     log.append(encode_batch([NewRecord(b"last", b"", NOW_MS)]), now_ms=NOW_MS)
     log._roll(NOW_MS)
@@ -64,7 +67,13 @@ def job_of(log: Log) -> CleanJob:
 
 def measure(megabytes: int) -> None:
     """The speed of `clean` alone, in this process."""
-    for value_bytes, codec, name in ((100, 0, "none"), (1000, 0, "none"), (10_000, 0, "none"), (100, 3, "lz4"), (1000, 4, "zstd")):
+    for value_bytes, codec, name in (
+        (100, 0, "none"),
+        (1000, 0, "none"),
+        (10_000, 0, "none"),
+        (100, 3, "lz4"),
+        (1000, 4, "zstd"),
+    ):
         with tempfile.TemporaryDirectory() as folder:
             _, log = filled(folder, megabytes, value_bytes, codec)
             job = job_of(log)
@@ -72,37 +81,63 @@ def measure(megabytes: int) -> None:
             result = clean(OsDisk(), job)
             took_s = time.perf_counter() - began
             print(
-                f"values of {value_bytes:6} B, {name:5}: {log.size_bytes / 1e6 / took_s:6.1f} MB/s of log, "
-                f"{result.read_bytes / 1e6:.0f} MB became {result.written_bytes / 1e6:.0f} MB in {took_s:.2f} s"
+                f"values of {value_bytes:6} B, {name:5}: {log.size_bytes / 1e6 / took_s:6.1f} MB/s "
+                "of log, "
+                f"{result.read_bytes / 1e6:.0f} MB became {result.written_bytes / 1e6:.0f} MB in "
+                f"{took_s:.2f} s"
             )
 
 
 def fetch_latency(megabytes: int) -> None:
-    """Fetches of 64 KB from another topic, one after the other: at rest, and from when the cleaner begins until it is done."""
+    """Fetches of 64 KB from another topic, one after the other: at rest, and from when the cleaner
+    begins until it is done.
+    """
     settings = {"log.cleaner.backoff.ms": "100"}
     with BrokerProcess(settings=settings) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        compacted = {"cleanup.policy": "compact", "segment.bytes": str(32 << 20), "min.compaction.lag.ms": str(10**12)}
-        created = admin.create_topics([NewTopic("read", 1, 1), NewTopic("cleaned", 1, 1, config=compacted)])
+        compacted = {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(32 << 20),
+            "min.compaction.lag.ms": str(10**12),
+        }
+        created = admin.create_topics(
+            [NewTopic("read", 1, 1), NewTopic("cleaned", 1, 1, config=compacted)]
+        )
         for future in created.values():
             future.result()
-        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000})
+        producer = Producer(
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "linger.ms": 20,
+                "queue.buffering.max.messages": 1_000_000,
+            }
+        )
         for _ in range(20_000):
             producer.produce("read", b"x" * 500)
         rng = random.Random(1)
         for number in range(megabytes * 1_000_000 // 1000):
-            producer.produce("cleaned", key=b"%d" % rng.randrange(megabytes * 200), value=b"y" * 980)
+            producer.produce(
+                "cleaned", key=b"%d" % rng.randrange(megabytes * 200), value=b"y" * 980
+            )
             if number % 10_000 == 0:
                 producer.flush()
         producer.flush()
         with socket.create_connection(("127.0.0.1", broker.port)) as sock:
             _show("at rest", _latencies(sock, lambda: False, 2.0))
-            resource = ConfigResource(ConfigResource.Type.TOPIC, "cleaned", set_config=compacted | {"min.compaction.lag.ms": "0"})
+            resource = ConfigResource(
+                ConfigResource.Type.TOPIC,
+                "cleaned",
+                set_config=compacted | {"min.compaction.lag.ms": "0"},
+            )
             for future in admin.alter_configs([resource]).values():
                 future.result()
             began = time.perf_counter()
-            found = _latencies(sock, lambda: any("compacted up to" in line for line in broker.output), 60.0)
-            _show(f"while {megabytes} MB were cleaned in {time.perf_counter() - began:.2f} s", found)
+            found = _latencies(
+                sock, lambda: any("compacted up to" in line for line in broker.output), 60.0
+            )
+            _show(
+                f"while {megabytes} MB were cleaned in {time.perf_counter() - began:.2f} s", found
+            )
 
 
 def _latencies(sock: socket.socket, is_over: Callable[[], bool], most_s: float) -> list[float]:
@@ -122,7 +157,10 @@ def _latencies(sock: socket.socket, is_over: Callable[[], bool], most_s: float) 
 
 def _show(when: str, found: list[float]) -> None:
     middle, late = found[len(found) // 2] * 1e3, found[len(found) * 99 // 100] * 1e3
-    print(f"fetch {when}: median {middle:.2f} ms, 99% {late:.2f} ms, most {found[-1] * 1e3:.2f} ms, of {len(found)}")
+    print(
+        f"fetch {when}: median {middle:.2f} ms, 99% {late:.2f} ms, most {found[-1] * 1e3:.2f} ms, "
+        f"of {len(found)}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,13 +1,17 @@
-"""What does exactly-once cost, against at-least-once? Read-process-write, as in figure 5 of the paper on Kafka's exactly-once.
+"""What does exactly-once cost, against at-least-once? Read-process-write, as in figure 5 of the
+paper on Kafka's exactly-once.
 
-One confluent-kafka process reads 100 B records, changes them and writes them to N partitions. At least once it flushes and commits its offsets at
-each interval; exactly once it commits a transaction that holds both. A reader (read_committed) reads along. Each turn has a broker of its own, on
-which both ways are measured one after the other, first the throughput of both, then the latency; the next turn begins with the other way.
+One confluent-kafka process reads 100 B records, changes them and writes them to N partitions. At
+least once it flushes and commits its offsets at each interval; exactly once it commits a
+transaction that holds both. A reader (read_committed) reads along. Each turn has a broker of its
+own, on which both ways are measured one after the other, first the throughput of both, then the
+latency; the next turn begins with the other way.
 
     throughput   the input was filled before; the process works for 4 s (at least one interval) and the commit that ends them
     latency      records come at a steady rate; from a record's creation (before it is written to the input) until the reader has it
 
-Source: Wang et al., "Consistency and Completeness: Rethinking Distributed Stream Processing in Apache Kafka", SIGMOD 2021, figure 5.
+Source: Wang et al., "Consistency and Completeness: Rethinking Distributed Stream Processing in
+        Apache Kafka", SIGMOD 2021, figure 5.
 """
 
 from __future__ import annotations
@@ -47,11 +51,14 @@ class Point(NamedTuple):
     interval_ms: int
 
 
-POINTS = tuple(Point(partitions, 100) for partitions in (1, 10, 100, 1000)) + tuple(Point(10, ms) for ms in (10, 1000, 10_000))
+POINTS = tuple(Point(partitions, 100) for partitions in (1, 10, 100, 1000)) + tuple(
+    Point(10, ms) for ms in (10, 1000, 10_000)
+)
 QUICK_POINTS = (Point(1, 100), Point(10, 100))
 
-# Apache Kafka 3.9 (KRaft, one node, Java 17), once, on a machine of 2 cores: records/s at least once and exactly once. Its latencies are not
-# here, since they were taken from the process's read on.
+# Apache Kafka 3.9 (KRaft, one node, Java 17), once, on a machine of 2 cores: records/s at least
+# once and exactly once. Its latencies are not here, since they were taken from the process's read
+# on.
 KAFKA = {
     Point(1, 100): (124_000, 122_000),
     Point(10, 100): (119_000, 119_000),
@@ -69,7 +76,9 @@ class Effort:
     turns: int = 7
     seconds: float = 4.0
     rate: int = 10_000
-    consumer: tuple[tuple[str, str], ...] = ()  # settings of the process's consumer that are not the client's defaults
+    consumer: tuple[
+        tuple[str, str], ...
+    ] = ()  # settings of the process's consumer that are not the client's defaults
 
     def seconds_of(self, point: Point) -> float:
         """At least one whole interval."""
@@ -96,9 +105,11 @@ class Turn:
 
 @dataclass(frozen=True)
 class Summary:
-    """The medians of one point's turns, by mode; overheads are parts of the whole (0.06 is 6 %), and negative where exactly-once was faster.
+    """The medians of one point's turns, by mode; overheads are parts of the whole (0.06 is 6 %),
+    and negative where exactly-once was faster.
 
-    overhead: the median of the turns' own, since both ways of a turn meet the machine at about the same time, and it changes from turn to turn.
+    overhead: the median of the turns' own, since both ways of a turn meet the machine at about the
+    same time, and it changes from turn to turn.
     """
 
     point: Point
@@ -112,7 +123,7 @@ class Summary:
     overheads_of_turns: list[float]
 
 
-# --- measuring --------------------------------------------------------------------------------------------------------------------------
+# --- measuring ----------------------------------------------------------------------------------
 
 
 class Client:
@@ -129,7 +140,9 @@ class Client:
         )
 
     def answer(self) -> Any:
-        """Its next line. Raises RuntimeError where it ended without one: it has said why on standard error."""
+        """Its next line. Raises RuntimeError where it ended without one: it has said why on
+        standard error.
+        """
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -165,11 +178,19 @@ def clients() -> Iterator[list[Client]]:
             client.end(patiently=False)
 
 
-def measure_throughput(broker: BrokerProcess, point: Point, mode: str, effort: Effort, *, name: str) -> dict[str, Any]:
+def measure_throughput(
+    broker: BrokerProcess, point: Point, mode: str, effort: Effort, *, name: str
+) -> dict[str, Any]:
     """The process works as fast as it can; a reader reads along."""
     servers = broker.bootstrap_servers
     create_topic(broker, name, point.partitions)
-    work = {"source": "input", "target": name, "target_partitions": point.partitions, "mode": mode, "name": name}
+    work = {
+        "source": "input",
+        "target": name,
+        "target_partitions": point.partitions,
+        "mode": mode,
+        "name": name,
+    }
     work["consumer"] = dict(effort.consumer)
     with clients() as started:
         reader = Client("read_along", servers=servers, topic=name, partitions=point.partitions)
@@ -203,19 +224,44 @@ def records_a_batch(data_dir: str, topic: str) -> float:
     return records / batches
 
 
-def measure_latency(broker: BrokerProcess, point: Point, mode: str, effort: Effort, *, name: str) -> dict[str, Any]:
-    """Records come at a steady rate, for no longer than their first interval where that is long, so that all of it is seen once."""
+def measure_latency(
+    broker: BrokerProcess, point: Point, mode: str, effort: Effort, *, name: str
+) -> dict[str, Any]:
+    """Records come at a steady rate, for no longer than their first interval where that is long, so
+    that all of it is seen once.
+    """
     servers = broker.bootstrap_servers
     create_topic(broker, f"{name}-in", INPUT_PARTITIONS)
     create_topic(broker, name, point.partitions)
     seconds = effort.seconds_of(point)
     count = int(effort.rate * seconds * 0.99)
-    work = {"source": f"{name}-in", "target": name, "target_partitions": point.partitions, "mode": mode, "name": name}
+    work = {
+        "source": f"{name}-in",
+        "target": name,
+        "target_partitions": point.partitions,
+        "mode": mode,
+        "name": name,
+    }
     work["consumer"] = dict(effort.consumer)
     with clients() as started:
-        reader = Client("read", servers=servers, topic=name, partitions=point.partitions, count=count, timeout_s=2 * seconds + 60)
-        process = Client("process_until_told", servers=servers, interval_s=point.interval_ms / 1000, **work)
-        fed = {"topic": f"{name}-in", "partitions": INPUT_PARTITIONS, "rate": effort.rate, "count": count, "first": point.partitions}
+        reader = Client(
+            "read",
+            servers=servers,
+            topic=name,
+            partitions=point.partitions,
+            count=count,
+            timeout_s=2 * seconds + 60,
+        )
+        process = Client(
+            "process_until_told", servers=servers, interval_s=point.interval_ms / 1000, **work
+        )
+        fed = {
+            "topic": f"{name}-in",
+            "partitions": INPUT_PARTITIONS,
+            "rate": effort.rate,
+            "count": count,
+            "first": point.partitions,
+        }
         feeder = Client("feed", servers=servers, **fed)
         started += [reader, process, feeder]
         for client in (feeder, process, reader):
@@ -238,17 +284,31 @@ def measure(point: Point, effort: Effort, number: int, settings: dict[str, str])
         create_topic(broker, "input", INPUT_PARTITIONS)
         with clients() as started:
             count = int(MOST_RECORDS_A_SECOND * effort.seconds_of(point))
-            filler = Client("fill", servers=broker.bootstrap_servers, topic="input", partitions=INPUT_PARTITIONS, count=count)
+            filler = Client(
+                "fill",
+                servers=broker.bootstrap_servers,
+                topic="input",
+                partitions=INPUT_PARTITIONS,
+                count=count,
+            )
             started.append(filler)
             filler.end(patiently=True)
-        throughputs = {mode: measure_throughput(broker, point, mode, effort, name=f"fast-{at}") for at, mode in enumerate(order)}
+        throughputs = {
+            mode: measure_throughput(broker, point, mode, effort, name=f"fast-{at}")
+            for at, mode in enumerate(order)
+        }
         if any(result["records"] > 0.95 * count for result in throughputs.values()):
-            raise RuntimeError("the process came to the end of its input: raise MOST_RECORDS_A_SECOND")
-        latencies = {mode: measure_latency(broker, point, mode, effort, name=f"steady-{at}") for at, mode in enumerate(order)}
+            raise RuntimeError(
+                "the process came to the end of its input: raise MOST_RECORDS_A_SECOND"
+            )
+        latencies = {
+            mode: measure_latency(broker, point, mode, effort, name=f"steady-{at}")
+            for at, mode in enumerate(order)
+        }
     return [Turn(point, mode, throughputs[mode], latencies[mode]) for mode in MODES]
 
 
-# --- what it means ----------------------------------------------------------------------------------------------------------------------
+# --- what it means ------------------------------------------------------------------------------
 
 
 def summarised(turns: Iterable[Turn]) -> list[Summary]:
@@ -299,20 +359,34 @@ def table(summaries: Iterable[Summary]) -> str:
         kafka = KAFKA.get(summary.point)
         cells = [f"{summary.point.partitions:,}, {shown_interval(summary.point.interval_ms)}"]
         cells += [f"{summary.records_a_second[mode]:,.0f}/s" for mode in MODES]
-        cells.append(f"{summary.overhead:.1%} ({', '.join(f'{part:.1%}' for part in sorted(summary.overheads_of_turns))})")
+        cells.append(
+            f"{summary.overhead:.1%} "
+            f"({', '.join(f'{part:.1%}' for part in sorted(summary.overheads_of_turns))})"
+        )
         cells.append(", ".join(f"{summary.broker_cpu_s_a_million[mode]:.2f}" for mode in MODES))
         cells.append(", ".join(shown_ms(summary.commit_ms[mode]) for mode in MODES))
         cells.append(", ".join(f"{summary.records_a_batch[mode]:,.0f}" for mode in MODES))
-        cells += [f"{shown_ms(summary.p50_ms[mode])} / {shown_ms(summary.p99_ms[mode])}" for mode in MODES]
-        cells.append("-" if kafka is None else f"{kafka[0]:,}/s, {kafka[1]:,}/s: {1 - kafka[1] / kafka[0]:.0%}")
+        cells += [
+            f"{shown_ms(summary.p50_ms[mode])} / {shown_ms(summary.p99_ms[mode])}" for mode in MODES
+        ]
+        cells.append(
+            "-"
+            if kafka is None
+            else f"{kafka[0]:,}/s, {kafka[1]:,}/s: {1 - kafka[1] / kafka[0]:.0%}"
+        )
         rows.append(cells)
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
-# --- publishing -------------------------------------------------------------------------------------------------------------------------
+# --- publishing ---------------------------------------------------------------------------------
 
 STYLES = {
-    AT_LEAST_ONCE: {"color": "#1f6fb4", "marker": "o", "linestyle": "--", "markerfacecolor": "white"},
+    AT_LEAST_ONCE: {
+        "color": "#1f6fb4",
+        "marker": "o",
+        "linestyle": "--",
+        "markerfacecolor": "white",
+    },
     EXACTLY_ONCE: {"color": "#c4501b", "marker": "s", "linestyle": "-"},
 }
 
@@ -329,7 +403,9 @@ def plot(summaries: list[Summary], axis: str, path: Path) -> None:
     figure, (speed, age) = pyplot.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
     for mode in MODES:
         style: dict[str, Any] = {"linewidth": 1.8, "markersize": 7, "label": mode, **STYLES[mode]}
-        speed.plot(places, [summary.records_a_second[mode] / 1000 for summary in summaries], **style)
+        speed.plot(
+            places, [summary.records_a_second[mode] / 1000 for summary in summaries], **style
+        )
         age.plot(places, [summary.p50_ms[mode] for summary in summaries], **style)
         age.plot(
             places, [summary.p99_ms[mode] for summary in summaries],
@@ -337,21 +413,38 @@ def plot(summaries: list[Summary], axis: str, path: Path) -> None:
         )  # fmt: skip
     for place, summary in zip(places, summaries, strict=True):
         upper = max(summary.records_a_second.values()) / 1000
-        speed.annotate(f"{summary.overhead:.1%}", (place, upper), textcoords="offset points", xytext=(0, 9), ha="center", fontsize=9)
-    speed.set_ylim(0, 1.15 * max(max(summary.records_a_second.values()) for summary in summaries) / 1000)
+        speed.annotate(
+            f"{summary.overhead:.1%}",
+            (place, upper),
+            textcoords="offset points",
+            xytext=(0, 9),
+            ha="center",
+            fontsize=9,
+        )
+    speed.set_ylim(
+        0, 1.15 * max(max(summary.records_a_second.values()) for summary in summaries) / 1000
+    )
     speed.set_ylabel("throughput, 1,000 records/s")
     speed.set_title("Throughput; the numbers are the overhead", fontsize=11)
     age.set_yscale("log")
     age.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     age.set_ylabel("creation to committed read, ms")
     age.set_title("End-to-end latency, p50 (thin: p99)", fontsize=11)
-    name = "output partitions (commit interval 100 ms)" if axis == "partitions" else "commit interval (10 output partitions)"
+    name = (
+        "output partitions (commit interval 100 ms)"
+        if axis == "partitions"
+        else "commit interval (10 output partitions)"
+    )
     for panel in (speed, age):
         panel.set_xscale("log")
         panel.xaxis.set_major_locator(FixedLocator(places))
         panel.xaxis.set_minor_locator(NullLocator())
         panel.xaxis.set_major_formatter(
-            FuncFormatter(lambda value, _: f"{value:,.0f}" if axis == "partitions" else shown_interval(int(value)))
+            FuncFormatter(
+                lambda value, _: (
+                    f"{value:,.0f}" if axis == "partitions" else shown_interval(int(value))
+                )
+            )
         )
         panel.margins(x=0.08)
         panel.set_xlabel(name)
@@ -366,7 +459,10 @@ def plot(summaries: list[Summary], axis: str, path: Path) -> None:
 def publish(turns: list[Turn], folder: Path) -> None:
     """Plots, raw figures, and the table in EXACTLY_ONCE_COST.md, between its two marks."""
     summaries = summarised(turns)
-    for axis, name, fixed in (("partitions", "eos_partitions", "interval_ms"), ("interval_ms", "eos_interval", "partitions")):
+    for axis, name, fixed in (
+        ("partitions", "eos_partitions", "interval_ms"),
+        ("interval_ms", "eos_interval", "partitions"),
+    ):
         at = {"interval_ms": 100, "partitions": 10}[fixed]
         chosen = [summary for summary in summaries if getattr(summary.point, fixed) == at]
         for suffix in ("svg", "png"):
@@ -377,11 +473,16 @@ def publish(turns: list[Turn], folder: Path) -> None:
 
 
 def with_table(text: str, new: str) -> str:
-    """The document with another table between its marks. Raises ValueError where it has no such marks."""
+    """The document with another table between its marks. Raises ValueError where it has no such
+    marks.
+    """
     before, begin, rest = text.partition(BEGIN_TABLE)
     _, end, after = rest.partition(END_TABLE)
     if not (begin and end):
-        raise ValueError(f"the document has no {BEGIN_TABLE} followed by {END_TABLE}: put them where the table belongs")
+        raise ValueError(
+            f"the document has no {BEGIN_TABLE} followed by {END_TABLE}: put them where the table "
+            "belongs"
+        )
     return f"{before}{begin}\n\n{new}\n\n{end}{after}"
 
 
@@ -394,10 +495,12 @@ def read_json(path: Path) -> list[Turn]:
     return [Turn(**{**row, "point": Point(**row["point"])}) for row in json.loads(path.read_text())]
 
 
-# --- the command ------------------------------------------------------------------------------------------------------------------------
+# --- the command --------------------------------------------------------------------------------
 
 
-def run(points: Iterable[Point], effort: Effort, settings: dict[str, str], kept: Path | None) -> list[Turn]:
+def run(
+    points: Iterable[Point], effort: Effort, settings: dict[str, str], kept: Path | None
+) -> list[Turn]:
     """Every point once, then every point again: a noisy minute does not fall on one of them alone.
 
     What is measured so far is written to `kept` after each.
@@ -413,7 +516,8 @@ def run(points: Iterable[Point], effort: Effort, settings: dict[str, str], kept:
                 write_json(turns, kept)
             least, once = (turn.records_a_second for turn in pair)
             print(
-                f"{time.monotonic() - began:4.0f} s  turn {number + 1}, {point.partitions} partitions, {shown_interval(point.interval_ms)}: "
+                f"{time.monotonic() - began:4.0f} s  turn {number + 1}, {point.partitions} "
+                f"partitions, {shown_interval(point.interval_ms)}: "
                 f"{least:,.0f}/s at least once, {once:,.0f}/s exactly once, {1 - once / least:.1%}",
                 file=sys.stderr,
                 flush=True,
@@ -428,20 +532,56 @@ def _point(text: str) -> Point:
 
 def main() -> None:
     """Measure, print the table, and publish where that is asked for."""
-    parser = argparse.ArgumentParser(prog="python -m bench.eos", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("points", nargs="*", type=_point, help="PARTITIONSxMILLISECONDS, such as 100x100; all of the figure by default")
-    parser.add_argument("--quick", action="store_true", help="two points, half a second each: does it work?")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.eos",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "points",
+        nargs="*",
+        type=_point,
+        help="PARTITIONSxMILLISECONDS, such as 100x100; all of the figure by default",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="two points, half a second each: does it work?"
+    )
     parser.add_argument("--turns", type=int, default=None)
     parser.add_argument("--seconds", type=float, default=None, help="of each measurement, at least")
-    parser.add_argument("--rate", type=int, default=None, help="records a second while the latency is measured")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the broker")
-    parser.add_argument("--consumer", action="append", default=[], metavar="KEY=VALUE", help="a setting of the process's consumer")
+    parser.add_argument(
+        "--rate", type=int, default=None, help="records a second while the latency is measured"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the broker"
+    )
+    parser.add_argument(
+        "--consumer",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of the process's consumer",
+    )
     parser.add_argument("--json", type=Path, help="write the raw figures there, after each turn")
-    parser.add_argument("--publish", type=Path, metavar="FOLDER", help="write plots, raw figures and the table of EXACTLY_ONCE_COST.md")
-    parser.add_argument("--from", dest="source", type=Path, metavar="JSON", help="take raw figures of before instead of measuring")
+    parser.add_argument(
+        "--publish",
+        type=Path,
+        metavar="FOLDER",
+        help="write plots, raw figures and the table of EXACTLY_ONCE_COST.md",
+    )
+    parser.add_argument(
+        "--from",
+        dest="source",
+        type=Path,
+        metavar="JSON",
+        help="take raw figures of before instead of measuring",
+    )
     options = parser.parse_args()
     base = Effort(turns=1, seconds=0.5, rate=2000) if options.quick else Effort()
-    given = {key: value for key in ("turns", "seconds", "rate") if (value := getattr(options, key)) is not None}
+    given = {
+        key: value
+        for key in ("turns", "seconds", "rate")
+        if (value := getattr(options, key)) is not None
+    }
     given["consumer"] = tuple(tuple(pair.split("=", 1)) for pair in options.consumer)
     settings = dict(pair.split("=", 1) for pair in options.set)
     if options.source is not None:

@@ -1,10 +1,13 @@
-"""The client processes of bench/eos.py: one feeds, one reads, processes and writes, one reads what was committed.
+"""The client processes of bench/eos.py: one feeds, one reads, processes and writes, one reads what
+was committed.
 
-`python -m bench.eos_clients ROLE JSON`: the JSON object holds the role's arguments. Each prints `ready` when it has its partitions and has done
-its work once (so that no cold start is measured), and one JSON object at its end. The reader of standard input tells it when to go on.
+`python -m bench.eos_clients ROLE JSON`: the JSON object holds the role's arguments. Each prints
+`ready` when it has its partitions and has done its work once (so that no cold start is measured),
+and one JSON object at its end. The reader of standard input tells it when to go on.
 
-A record is 100 bytes: the nanoseconds of its creation (8 bytes, the clock that all processes of the machine share; 0: not to be measured), then
-letters. The process passes the first 8 bytes on, so that the last reader knows how old a record is.
+A record is 100 bytes: the nanoseconds of its creation (8 bytes, the clock that all processes of the
+machine share; 0: not to be measured), then letters. The process passes the first 8 bytes on, so
+that the last reader knows how old a record is.
 """
 
 from __future__ import annotations
@@ -48,7 +51,9 @@ def wait_for_go() -> None:
 
 
 def percentile(ordered: list[float], part: float) -> float:
-    """The smallest value that is not below `part` of all: nearest rank. `ordered` is sorted and not empty."""
+    """The smallest value that is not below `part` of all: nearest rank. `ordered` is sorted and not
+    empty.
+    """
     return ordered[max(0, math.ceil(part * len(ordered)) - 1)]
 
 
@@ -62,14 +67,16 @@ def produce(producer: Any, topic: str, value: bytes, partition: int) -> None:
             producer.poll(0.01)
 
 
-# --- the feeder -------------------------------------------------------------------------------------------------------------------------
+# --- the feeder ---------------------------------------------------------------------------------
 
 
 def fill(servers: str, topic: str, partitions: int, count: int) -> None:
     """Write `count` records as fast as they go, evenly over the partitions."""
     from confluent_kafka import Producer
 
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 50, "batch.num.messages": 10_000})
+    producer = Producer(
+        {"bootstrap.servers": servers, "linger.ms": 50, "batch.num.messages": 10_000}
+    )
     value = record_created_at(time.monotonic_ns())
     for number in range(count):
         produce(producer, topic, value, number % partitions)
@@ -77,7 +84,9 @@ def fill(servers: str, topic: str, partitions: int, count: int) -> None:
 
 
 def feed(servers: str, topic: str, partitions: int, rate: int, count: int, first: int) -> None:
-    """Write `first` records that are not to be measured, wait, then `count` records at a steady rate."""
+    """Write `first` records that are not to be measured, wait, then `count` records at a steady
+    rate.
+    """
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 1})
@@ -99,7 +108,7 @@ def feed(servers: str, topic: str, partitions: int, rate: int, count: int, first
     say({"count": count, "seconds": time.monotonic() - began})
 
 
-# --- the process ------------------------------------------------------------------------------------------------------------------------
+# --- the process --------------------------------------------------------------------------------
 
 
 class AtLeastOnce:
@@ -109,7 +118,13 @@ class AtLeastOnce:
         from confluent_kafka import Producer
 
         self._consumer = consumer
-        self.producer = Producer({"bootstrap.servers": servers, "on_delivery": _must_arrive, "delivery.report.only.error": True})
+        self.producer = Producer(
+            {
+                "bootstrap.servers": servers,
+                "on_delivery": _must_arrive,
+                "delivery.report.only.error": True,
+            }
+        )
         self.parts_s: dict[str, list[float]] = {"flush": [], "offsets": []}
 
     def begin(self) -> None:
@@ -120,7 +135,9 @@ class AtLeastOnce:
         began = time.perf_counter()
         assert self.producer.flush(60) == 0, "not all of the output was written"
         flushed = time.perf_counter()
-        self._consumer.commit(offsets=self._consumer.position(self._consumer.assignment()), asynchronous=False)
+        self._consumer.commit(
+            offsets=self._consumer.position(self._consumer.assignment()), asynchronous=False
+        )
         self.parts_s["flush"].append(flushed - began)
         self.parts_s["offsets"].append(time.perf_counter() - flushed)
 
@@ -144,7 +161,9 @@ class ExactlyOnce:
         """The offsets go into the transaction, while the last records are under way; then it ends."""
         began = time.perf_counter()
         positions = self._consumer.position(self._consumer.assignment())
-        self.producer.send_offsets_to_transaction(positions, self._consumer.consumer_group_metadata(), 60)
+        self.producer.send_offsets_to_transaction(
+            positions, self._consumer.consumer_group_metadata(), 60
+        )
         sent = time.perf_counter()
         self.producer.commit_transaction(60)
         self.parts_s["offsets"].append(sent - began)
@@ -157,7 +176,9 @@ def _must_arrive(error: Any, _message: Any) -> None:
 
 
 class Process:
-    """Reads, transforms, writes; commits when the oldest record that is not committed has waited for the interval."""
+    """Reads, transforms, writes; commits when the oldest record that is not committed has waited
+    for the interval.
+    """
 
     def __init__(
         self,
@@ -173,17 +194,28 @@ class Process:
     ) -> None:
         from confluent_kafka import Consumer
 
-        given = {"bootstrap.servers": servers, "group.id": name, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        given = {
+            "bootstrap.servers": servers,
+            "group.id": name,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
         self._consumer = Consumer({**given, **consumer})
         self._consumer.subscribe([source])
         kind = ExactlyOnce if mode == "exactly once" else AtLeastOnce
         self.way: AtLeastOnce | ExactlyOnce = kind(servers, name, self._consumer)
-        self._target, self._target_partitions, self._interval_s = target, target_partitions, interval_s
+        self._target, self._target_partitions, self._interval_s = (
+            target,
+            target_partitions,
+            interval_s,
+        )
         self._next_partition = 0
         self.is_over = is_over
 
     def warm_up(self) -> None:
-        """Write to every partition and commit, once: the group is joined, internal topics and files are made, all connections stand."""
+        """Write to every partition and commit, once: the group is joined, internal topics and files
+        are made, all connections stand.
+        """
         self.way.begin()
         worked = 0
         while worked < self._target_partitions:
@@ -198,7 +230,9 @@ class Process:
         due: float | None = None
         self.way.begin()
         while True:
-            worked = self._step(timeout_s=0.005 if due is None else max(0.0005, min(0.005, due - time.monotonic())))
+            worked = self._step(
+                timeout_s=0.005 if due is None else max(0.0005, min(0.005, due - time.monotonic()))
+            )
             count += worked
             now = time.monotonic()
             if due is None and worked:
@@ -214,7 +248,12 @@ class Process:
 
     def _step(self, timeout_s: float) -> int:
         """What is there, else what comes within the timeout."""
-        consumer, producer, target, partitions = self._consumer, self.way.producer, self._target, self._target_partitions
+        consumer, producer, target, partitions = (
+            self._consumer,
+            self.way.producer,
+            self._target,
+            self._target_partitions,
+        )
         messages = consumer.consume(BATCH, 0)
         if not messages:
             message = consumer.poll(timeout_s)
@@ -250,7 +289,17 @@ def process(
 ) -> None:
     """Run for so many seconds and the commit after them, where the input was filled before."""
     ends_at = math.inf
-    work = Process(servers, source, target, target_partitions, mode, interval_s, name, lambda: time.monotonic() >= ends_at, consumer)
+    work = Process(
+        servers,
+        source,
+        target,
+        target_partitions,
+        mode,
+        interval_s,
+        name,
+        lambda: time.monotonic() >= ends_at,
+        consumer,
+    )
     work.warm_up()
     say("ready")
     wait_for_go()
@@ -265,20 +314,33 @@ def process(
             "seconds": taken,
             "broker_cpu_s": cpu_seconds(broker_pid) - cpu,
             "process_cpu_s": time.process_time() - own,
-            "parts_ms": {part: 1e3 * percentile(sorted(times), 0.5) for part, times in work.way.parts_s.items() if times},
+            "parts_ms": {
+                part: 1e3 * percentile(sorted(times), 0.5)
+                for part, times in work.way.parts_s.items()
+                if times
+            },
         }
     )
     work.close()
 
 
 def process_until_told(
-    servers: str, source: str, target: str, target_partitions: int, mode: str, interval_s: float, name: str, consumer: dict[str, str]
+    servers: str,
+    source: str,
+    target: str,
+    target_partitions: int,
+    mode: str,
+    interval_s: float,
+    name: str,
+    consumer: dict[str, str],
 ) -> None:
     """Run until standard input says that it is over."""
     import threading
 
     told = threading.Event()
-    work = Process(servers, source, target, target_partitions, mode, interval_s, name, told.is_set, consumer)
+    work = Process(
+        servers, source, target, target_partitions, mode, interval_s, name, told.is_set, consumer
+    )
     work.warm_up()
     say("ready")
 
@@ -292,15 +354,22 @@ def process_until_told(
     work.close()
 
 
-# --- the reader -------------------------------------------------------------------------------------------------------------------------
+# --- the reader ---------------------------------------------------------------------------------
 
 
 def read(servers: str, topic: str, partitions: int, count: int, timeout_s: float) -> None:
-    """Read what is committed, until `count` records that bear a time were read; gives how old they were then."""
+    """Read what is committed, until `count` records that bear a time were read; gives how old they
+    were then.
+    """
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     consumer = Consumer(
-        {"bootstrap.servers": servers, "group.id": "reader", "enable.auto.commit": False, "isolation.level": "read_committed"}
+        {
+            "bootstrap.servers": servers,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+        }
     )
     consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for index in range(partitions)])
     ages_ms: list[float] = []
@@ -322,9 +391,17 @@ def read(servers: str, topic: str, partitions: int, count: int, timeout_s: float
             say("ready")
         seen += len(messages)
         if time.monotonic() > deadline:
-            raise RuntimeError(f"of {count} records {len(ages_ms)} were read within {timeout_s:.0f} s")
+            raise RuntimeError(
+                f"of {count} records {len(ages_ms)} were read within {timeout_s:.0f} s"
+            )
     ages_ms.sort()
-    say({"count": len(ages_ms), **{f"p{part}_ms": percentile(ages_ms, part / 100) for part in (50, 95, 99)}, "max_ms": ages_ms[-1]})
+    say(
+        {
+            "count": len(ages_ms),
+            **{f"p{part}_ms": percentile(ages_ms, part / 100) for part in (50, 95, 99)},
+            "max_ms": ages_ms[-1],
+        }
+    )
     consumer.close()
 
 
@@ -333,7 +410,12 @@ def read_along(servers: str, topic: str, partitions: int) -> None:
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     consumer = Consumer(
-        {"bootstrap.servers": servers, "group.id": "reader", "enable.auto.commit": False, "isolation.level": "read_committed"}
+        {
+            "bootstrap.servers": servers,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+        }
     )
     consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for index in range(partitions)])
     is_ready = False

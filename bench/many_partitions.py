@@ -2,9 +2,11 @@
 
     python -m bench.many_partitions [--partitions N] [--rounds N]
 
-No sockets: frames go into `Broker.on_frame` and an outbox comes out, so that the figure is the core's alone. They are those of librdkafka (each
-Produce holds one partition, each Fetch names all of them) and of Apache Kafka's own client (a Produce holds many, a fetch session names what
-changed). A batch has five records of 100 bytes. Figures are CPU seconds of the thread, the best of several rounds.
+No sockets: frames go into `Broker.on_frame` and an outbox comes out, so that the figure is the
+core's alone. They are those of librdkafka (each Produce holds one partition, each Fetch names all
+of them) and of Apache Kafka's own client (a Produce holds many, a fetch session names what
+changed). A batch has five records of 100 bytes. Figures are CPU seconds of the thread, the best of
+several rounds.
 """
 
 from __future__ import annotations
@@ -25,12 +27,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.opening import open_broker
 from barnabas.protocol.framing import Response, decode_response, encode_request
-from barnabas.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
 from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 from barnabas.protocol.messages.message import Message
-from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.storage.log import Slice
 
@@ -56,7 +68,8 @@ FETCH_IDLE = "Fetch of all, nothing is new: it waits"
 SESSION_FETCH = "Fetch in a session, each has a batch"
 SESSION_IDLE = "Fetch in a session, nothing is new: it waits"
 
-# microseconds a partition on a machine of 2 cores, before the answers, the records' lengths and the readers' places had a short way each
+# microseconds a partition on a machine of 2 cores, before the answers, the records' lengths and the
+# readers' places had a short way each
 BEFORE: dict[str, float] = {
     PRODUCE_ONE: 54.8,
     PRODUCE_MANY: 30.9,
@@ -84,10 +97,16 @@ class Ids:
 
 
 class Bench:
-    """A broker on a directory of its own with one topic; the producers and readers of it; and the best time of each kind of work."""
+    """A broker on a directory of its own with one topic; the producers and readers of it; and the
+    best time of each kind of work.
+    """
 
     def __init__(self, directory: str, partitions: int) -> None:
-        settings = {"log.dirs": directory, "barnabas.transaction.durability": "os", "transaction.state.log.num.partitions": "1"}
+        settings = {
+            "log.dirs": directory,
+            "barnabas.transaction.durability": "os",
+            "transaction.state.log.num.partitions": "1",
+        }
         self.broker = open_broker(BrokerConfig.from_properties(settings), Ids(), now_ms=NOW_MS)
         for connection in (PRODUCER, READER, SESSION_READER):
             self.broker.on_connected(connection, "127.0.0.1", "127.0.0.1", 9092)
@@ -116,7 +135,12 @@ class Bench:
         producer_id = 1000 + batches
         sequence = self._next_sequence(producer_id)
         frames = [
-            framed(produce(range(first, min(first + batches, self.partitions)), producer_id, sequence, None), 10)
+            framed(
+                produce(
+                    range(first, min(first + batches, self.partitions)), producer_id, sequence, None
+                ),
+                10,
+            )
             for first in range(0, self.partitions, batches)
         ]
         self._time(work, frames, PRODUCER)
@@ -126,7 +150,10 @@ class Bench:
         producer_id = self._transactional_producer_id
         self._time(ADD, [framed(add_partitions(producer_id, range(self.partitions)), 0)], PRODUCER)
         sequence = self._next_sequence(producer_id)
-        frames = [framed(produce([index], producer_id, sequence, TRANSACTIONAL_ID), 10) for index in range(self.partitions)]
+        frames = [
+            framed(produce([index], producer_id, sequence, TRANSACTIONAL_ID), 10)
+            for index in range(self.partitions)
+        ]
         self._time(PRODUCE_IN_TRANSACTION, frames, PRODUCER)
         self._time(COMMIT, [framed(end_transaction(producer_id), 1)], PRODUCER)
         self._has_grown(RECORDS + 1)
@@ -134,25 +161,51 @@ class Bench:
     def _fetch(self) -> None:
         """The reader is a batch behind, then at the end."""
         before = self._offset - RECORDS - 1
-        ((_, pieces),) = self._time(FETCH, [framed(self._asking(self.partitions, before, NO_SESSION), FETCH_VERSION)], READER)
-        assert sum(type(piece) is Slice for piece in pieces) == self.partitions, "a partition has no batch"
-        self._time(FETCH_IDLE, [framed(self._asking(self.partitions, self._offset, NO_SESSION), FETCH_VERSION)], READER)
+        ((_, pieces),) = self._time(
+            FETCH,
+            [framed(self._asking(self.partitions, before, NO_SESSION), FETCH_VERSION)],
+            READER,
+        )
+        assert sum(type(piece) is Slice for piece in pieces) == self.partitions, (
+            "a partition has no batch"
+        )
+        self._time(
+            FETCH_IDLE,
+            [framed(self._asking(self.partitions, self._offset, NO_SESSION), FETCH_VERSION)],
+            READER,
+        )
         self._time_out(READER)
 
     def _fetch_in_session(self) -> None:
         answer = self._answer_to(
-            FetchResponse, self._asking(self.partitions, self._offset, NEW_SESSION, max_wait_ms=0), FETCH_VERSION, SESSION_READER
+            FetchResponse,
+            self._asking(self.partitions, self._offset, NEW_SESSION, max_wait_ms=0),
+            FETCH_VERSION,
+            SESSION_READER,
         )
         session_id = answer.session_id
         before = self._offset - RECORDS - 1
-        self._time(SESSION_FETCH, [framed(self._asking(self.partitions, before, (session_id, 1)), FETCH_VERSION)], SESSION_READER)
-        self._answer_to(
-            FetchResponse, self._asking(self.partitions, self._offset, (session_id, 2), max_wait_ms=0), FETCH_VERSION, SESSION_READER
+        self._time(
+            SESSION_FETCH,
+            [framed(self._asking(self.partitions, before, (session_id, 1)), FETCH_VERSION)],
+            SESSION_READER,
         )
-        self._time(SESSION_IDLE, [framed(self._asking(0, 0, (session_id, 3)), FETCH_VERSION)], SESSION_READER)
+        self._answer_to(
+            FetchResponse,
+            self._asking(self.partitions, self._offset, (session_id, 2), max_wait_ms=0),
+            FETCH_VERSION,
+            SESSION_READER,
+        )
+        self._time(
+            SESSION_IDLE,
+            [framed(self._asking(0, 0, (session_id, 3)), FETCH_VERSION)],
+            SESSION_READER,
+        )
         self._time_out(SESSION_READER)
 
-    def _asking(self, partitions: int, offset: int, session: tuple[int, int], *, max_wait_ms: int = 500) -> FetchRequest:
+    def _asking(
+        self, partitions: int, offset: int, session: tuple[int, int], *, max_wait_ms: int = 500
+    ) -> FetchRequest:
         return fetch(self._topic_id, partitions, offset, session, max_wait_ms)
 
     def _next_sequence(self, producer_id: int) -> int:
@@ -181,19 +234,24 @@ class Bench:
         """The fetch that waits is answered, so that the connection's next may come."""
         self.broker.on_tick(NOW_MS + 500)
         self.broker.outbox.sends.clear()
-        assert not self.broker.sessions[connection].in_flight, "a fetch still waits"
+        assert not self.broker.connections[connection].in_flight, "a fetch still waits"
 
-    def _answer_to(self, response_class: type[Response], request: Message, version: int, connection: int) -> Response:
+    def _answer_to(
+        self, response_class: type[Response], request: Message, version: int, connection: int
+    ) -> Response:
         self.broker.on_frame(connection, framed(request, version), NOW_MS)
         ((_, pieces),), self.broker.outbox.sends = self.broker.outbox.sends, []
-        answer = b"".join(piece.file.pread(piece.size, piece.position) if type(piece) is Slice else piece for piece in pieces)
+        answer = b"".join(
+            piece.file.pread(piece.size, piece.position) if type(piece) is Slice else piece
+            for piece in pieces
+        )
         return decode_response(response_class, answer[4:], version)[1]
 
     def close(self) -> None:
         self.broker.close_logs(NOW_MS)
 
 
-# --- requests ---------------------------------------------------------------------------------------------------------------------------
+# --- requests -----------------------------------------------------------------------------------
 
 
 def framed(request: Message, version: int) -> memoryview:
@@ -201,7 +259,9 @@ def framed(request: Message, version: int) -> memoryview:
     return memoryview(encode_request(request, version, 1, "rdkafka"))[4:]
 
 
-def produce(indexes: Iterable[int], producer_id: int, sequence: int, transactional_id: str | None) -> ProduceRequest:
+def produce(
+    indexes: Iterable[int], producer_id: int, sequence: int, transactional_id: str | None
+) -> ProduceRequest:
     """One batch to each partition."""
     batch = encode_batch(
         [NewRecord(None, VALUE, NOW_MS + number) for number in range(RECORDS)],
@@ -210,13 +270,24 @@ def produce(indexes: Iterable[int], producer_id: int, sequence: int, transaction
         base_sequence=sequence,
         transactional=transactional_id is not None,
     )
-    data = [TopicProduceData(TOPIC, partition_data=[PartitionProduceData(index, batch) for index in indexes])]
-    return ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=30_000, topic_data=data)
+    data = [
+        TopicProduceData(
+            TOPIC, partition_data=[PartitionProduceData(index, batch) for index in indexes]
+        )
+    ]
+    return ProduceRequest(
+        transactional_id=transactional_id, acks=-1, timeout_ms=30_000, topic_data=data
+    )
 
 
-def fetch(topic_id: uuid.UUID, partitions: int, offset: int, session: tuple[int, int], max_wait_ms: int) -> FetchRequest:
+def fetch(
+    topic_id: uuid.UUID, partitions: int, offset: int, session: tuple[int, int], max_wait_ms: int
+) -> FetchRequest:
     """The first so many partitions from that offset, what is committed."""
-    rows = [FetchPartition(index, fetch_offset=offset, partition_max_bytes=1 << 20) for index in range(partitions)]
+    rows = [
+        FetchPartition(index, fetch_offset=offset, partition_max_bytes=1 << 20)
+        for index in range(partitions)
+    ]
     topics = [FetchTopic(topic_id=topic_id, partitions=rows)] if rows else []
     return FetchRequest(
         replica_id=-1, max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=MAX_BYTES, isolation_level=1, session_id=session[0],
@@ -239,10 +310,12 @@ def add_partitions(producer_id: int, indexes: Iterable[int]) -> AddPartitionsToT
 
 
 def end_transaction(producer_id: int) -> EndTxnRequest:
-    return EndTxnRequest(transactional_id=TRANSACTIONAL_ID, producer_id=producer_id, producer_epoch=0, committed=True)
+    return EndTxnRequest(
+        transactional_id=TRANSACTIONAL_ID, producer_id=producer_id, producer_epoch=0, committed=True
+    )
 
 
-# --- the command ------------------------------------------------------------------------------------------------------------------------
+# --- the command --------------------------------------------------------------------------------
 
 
 def measured(partitions: int, rounds: int) -> dict[str, float]:
@@ -256,14 +329,22 @@ def measured(partitions: int, rounds: int) -> dict[str, float]:
 
 def table(figures: dict[str, float]) -> str:
     rows = [("work", "us a partition", "before"), ("---", "---", "---")]
-    rows += [(work, f"{figure:.1f}", f"{BEFORE[work]:.1f}" if work in BEFORE else "-") for work, figure in figures.items()]
+    rows += [
+        (work, f"{figure:.1f}", f"{BEFORE[work]:.1f}" if work in BEFORE else "-")
+        for work, figure in figures.items()
+    ]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    return "\n".join("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows)
+    return "\n".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        for row in rows
+    )
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m bench.many_partitions", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.many_partitions", description=__doc__.partition("\n")[0]
+    )
     parser.add_argument("--partitions", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=20)
     options = parser.parse_args()

@@ -1,4 +1,5 @@
-"""Runs a folder of golden transcripts (requests with the answers that Apache Kafka gave) against a broker started for it.
+"""Runs a folder of golden transcripts (requests with the answers that Apache Kafka gave) against a
+broker started for it.
 
 python bench/oracle.py FOLDER [FAMILY_OR_SCENARIO …]
 """
@@ -37,11 +38,20 @@ def main(arguments: list[str]) -> int:
     """The runner's exit code; 0 where there is no such folder, since nothing may need it."""
     folder = Path(arguments[0])
     if not (folder / "oracle.py").exists():
-        print(f"there is no oracle at {folder}: nothing compared. Name its folder with `make oracle ORACLE=FOLDER`")
+        print(
+            f"there is no oracle at {folder}: nothing compared. Name its folder with `make oracle "
+            "ORACLE=FOLDER`"
+        )
         return 0
     wanted = arguments[1:] or list(FAMILIES)
     with BrokerProcess(settings=SETTINGS) as broker:
-        runner = [sys.executable, "-B", str(folder / "oracle.py"), broker.bootstrap_servers, *wanted]
+        runner = [
+            sys.executable,
+            "-B",
+            str(folder / "oracle.py"),
+            broker.bootstrap_servers,
+            *wanted,
+        ]
         return subprocess.run(runner, check=False).returncode
 
 

@@ -1,4 +1,6 @@
-"""What does it cost the broker to take a million records of 1 KB, or three million of 100 bytes, from an idempotent producer?"""
+"""What does it cost the broker to take a million records of 1 KB, or three million of 100 bytes,
+from an idempotent producer?
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def produce(broker: BrokerProcess, topic: str, count: int, size: int, batch_byte
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """1 KB in batches to 1 MB, and 100 B in batches to 200 KB, each after a warm-up, on 4 partitions."""
+    """1 KB in batches to 1 MB, and 100 B in batches to 200 KB, each after a warm-up, on 4
+    partitions.
+    """
     rows = []
     for count, size, batch_bytes, kafka, probe in (
         (1_000_000, 1000, 1_000_000, "4.0 s (3.9-7.5)", "1.2 s (0.8-2.3)"),

@@ -1,12 +1,16 @@
-"""`python -m bench.publish_torture --minutes N --seed S`: what the Spark sink's promise rests on, without Spark, under random harm.
+"""`python -m bench.publish_torture --minutes N --seed S`: what the Spark sink's promise rests on,
+without Spark, under random harm.
 
-Drivers of one query publish batch after batch through the sink's own publisher and spool files, and keep a commit log as Spark does: a file for
-each batch, made by one of them only. Their plans are not deterministic: each attempt at a batch has rows of its own, in an order of its own, in
-partitions and topics by chance, and now and then none. Drivers are killed, and stopped, replaced and woken as zombies; the broker is killed and
-stopped; connections end, answers are lost or late at any request; timeouts are so short that they are met. Some hundred batches a minute, where
-Spark gets through a dozen (`bench.spark_torture`).
+Drivers of one query publish batch after batch through the sink's own publisher and spool files, and
+keep a commit log as Spark does: a file for each batch, made by one of them only. Their plans are
+not deterministic: each attempt at a batch has rows of its own, in an order of its own, in
+partitions and topics by chance, and now and then none. Drivers are killed, and stopped, replaced
+and woken as zombies; the broker is killed and stopped; connections end, answers are lost or late at
+any request; timeouts are so short that they are met. Some hundred batches a minute, where Spark
+gets through a dozen (`bench.spark_torture`).
 
-At the end each batch of the log is in the topics with all rows of exactly one attempt, or with none where a driver was told that it had none.
+At the end each batch of the log is in the topics with all rows of exactly one attempt, or with none
+where a driver was told that it had none.
 """
 
 from __future__ import annotations
@@ -39,7 +43,13 @@ from barnabas.protocol.records import NewRecord, encode_batch  # noqa: E402
 from barnabas.spark_connector.connection import ClientError  # noqa: E402
 from barnabas.spark_connector.options import ClientOptions  # noqa: E402
 from barnabas.spark_connector.publishing import Publisher, PublishSettings  # noqa: E402
-from barnabas.spark_connector.spool import EncodedBatch, SpoolError, SpoolWriter, delete_batches, read_spool  # noqa: E402
+from barnabas.spark_connector.spool import (  # noqa: E402
+    EncodedBatch,
+    SpoolError,
+    SpoolWriter,
+    delete_batches,
+    read_spool,
+)
 from bench.torture import Diary  # noqa: E402
 
 PARTITIONS, TOPICS = 3, 2
@@ -79,7 +89,7 @@ def value_of(batch: int, index: int, attempt: str) -> bytes:
     return f"{batch}|{index}|{attempt}".encode()
 
 
-# --- a driver -----------------------------------------------------------------------------------------------------------------------------
+# --- a driver -----------------------------------------------------------------------------------
 
 
 class Driver:
@@ -92,7 +102,10 @@ class Driver:
         self.diary = Diary(str(self.directory / f"diary-{session}"))
         host, _, port = servers.rpartition(":")
         self.options = ClientOptions(
-            ((host, int(port)),), CLIENT_ID, request_timeout_ms=self.random.choice((700, 4000)), retry_backoff_ms=20
+            ((host, int(port)),),
+            CLIENT_ID,
+            request_timeout_ms=self.random.choice((700, 4000)),
+            retry_backoff_ms=20,
         )
         self.settings = PublishSettings(
             transaction_timeout_ms=self.random.choice((800, 3000)),
@@ -112,7 +125,12 @@ class Driver:
                 self.diary("failed", batch=batch, text=str(error))
                 continue
             try:
-                os.close(os.open(self.directory / "commits" / str(batch), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+                os.close(
+                    os.open(
+                        self.directory / "commits" / str(batch),
+                        os.O_CREAT | os.O_EXCL | os.O_WRONLY,
+                    )
+                )
             except FileExistsError:
                 self.diary("concurrent", batch=batch)
                 return
@@ -131,9 +149,19 @@ class Driver:
             read = partial(read_spool, writer.uri)
         name = self.topics[0]
         done = publisher.publish(
-            transactional_id=name, group_id=name, batch_id=batch, metadata=attempt, batches=lambda: self._slowly(read())
+            transactional_id=name,
+            group_id=name,
+            batch_id=batch,
+            metadata=attempt,
+            batches=lambda: self._slowly(read()),
         )
-        self.diary("published", batch=batch, attempt=attempt, already=done.already, records=done.record_count)
+        self.diary(
+            "published",
+            batch=batch,
+            attempt=attempt,
+            already=done.already,
+            records=done.record_count,
+        )
         delete_batches(spool, done.last_committed(batch))
 
     def _slowly(self, batches: Iterable[EncodedBatch]) -> Iterator[EncodedBatch]:
@@ -147,7 +175,10 @@ class Driver:
         self.random.shuffle(order)
         now_ms = time.time_ns() // 1_000_000
         for start in range(0, len(order), BATCH_ROWS):
-            records = [NewRecord(None, value_of(batch, index, attempt), now_ms) for index in order[start : start + BATCH_ROWS]]
+            records = [
+                NewRecord(None, value_of(batch, index, attempt), now_ms)
+                for index in order[start : start + BATCH_ROWS]
+            ]
             where = self.random.choice(self.topics), self.random.randrange(PARTITIONS)
             yield EncodedBatch(*where, len(records), encode_batch(records, transactional=True))
 
@@ -160,11 +191,13 @@ def next_batch(directory: Path) -> int:
     return max(commit_log(directory), default=-1) + 1
 
 
-# --- judgement ----------------------------------------------------------------------------------------------------------------------------
+# --- judgement ----------------------------------------------------------------------------------
 
 
 def judge(rows: Iterable[Row], log: list[int], empty: set[int]) -> Iterator[str]:
-    """All that is wrong with the output. empty: the batches of which a driver was told that its attempt had no rows."""
+    """All that is wrong with the output. empty: the batches of which a driver was told that its
+    attempt had no rows.
+    """
     if log != list(range(len(log))):
         yield f"the commit log has holes: {log}"
     attempts: dict[int, dict[str, Counter[int]]] = defaultdict(lambda: defaultdict(Counter))
@@ -187,7 +220,7 @@ def judge(rows: Iterable[Row], log: list[int], empty: set[int]) -> Iterator[str]
             yield f"batch {batch} is lost"
 
 
-# --- chaos --------------------------------------------------------------------------------------------------------------------------------
+# --- chaos --------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -207,14 +240,17 @@ class Report:
     def __str__(self) -> str:
         deeds = ", ".join(f"{count} {deed}" for deed, count in sorted(self.deeds.items()))
         return (
-            f"seed {self.seed}: {self.batches} batches, {self.rows} rows, {self.sessions} drivers, {self.already} batches found committed, "
+            f"seed {self.seed}: {self.batches} batches, {self.rows} rows, {self.sessions} drivers, "
+            f"{self.already} batches found committed, "
             f"{self.failures} attempts failed for good; {deeds}; {len(self.findings)} findings"
         )
 
 
 @dataclass
 class Zombie:
-    """A driver that was replaced; it sleeps until it wakes, and is killed when it was awake for a while."""
+    """A driver that was replaced; it sleeps until it wakes, and is killed when it was awake for a
+    while.
+    """
 
     process: subprocess.Popen[bytes]
     due: float
@@ -261,12 +297,24 @@ class Round:
 
     def _note(self, deed: str, more: str = "") -> None:
         self.report.deeds[deed] += 1
-        self.report.schedule.append(f"{time.monotonic() - self._began:8.2f} {deed} {more} (batch {next_batch(self.directory)})")
+        self.report.schedule.append(
+            f"{time.monotonic() - self._began:8.2f} {deed} {more} (batch "
+            f"{next_batch(self.directory)})"
+        )
 
     def _start(self) -> subprocess.Popen[bytes]:
         self.report.sessions += 1
-        command = [sys.executable, "-m", "bench.publish_torture", "--driver", self.proxy.bootstrap_servers, ",".join(self.topics)]
-        return subprocess.Popen([*command, str(self.directory), f"driver-{self.report.sessions}"], cwd=ROOT)
+        command = [
+            sys.executable,
+            "-m",
+            "bench.publish_torture",
+            "--driver",
+            self.proxy.bootstrap_servers,
+            ",".join(self.topics),
+        ]
+        return subprocess.Popen(
+            [*command, str(self.directory), f"driver-{self.report.sessions}"], cwd=ROOT
+        )
 
     def _see_to_zombies(self) -> None:
         for zombie in list(self.zombies):
@@ -282,7 +330,11 @@ class Round:
             self._note("zombie wakes")
 
     def _disturb(self) -> None:
-        deeds = ["driver killed"] * 3 + ["driver replaced"] * 3 + ["driver paused", "broker killed", "broker paused", "connections cut"]
+        deeds = (
+            ["driver killed"] * 3
+            + ["driver replaced"] * 3
+            + ["driver paused", "broker killed", "broker paused", "connections cut"]
+        )
         deed = self.random.choice([*deeds, *["frame"] * 8])
         if deed == "frame":
             self._arm(self.driver)
@@ -316,7 +368,10 @@ class Round:
         """Harm at a frame that is drawn, which may come at once, later, or never."""
         from helpers import kafka_proxy as wire
 
-        kind, harm = self.random.choice(KINDS), self.random.choice(("cut", "pass then cut", "swallow", "late", "stop"))
+        kind, harm = (
+            self.random.choice(KINDS),
+            self.random.choice(("cut", "pass then cut", "swallow", "late", "stop")),
+        )
         side, after = self.random.choice(("request", "answer")), self.random.choice((0, 0, 1, 2))
         seconds = self.random.uniform(0.1, 4)
 
@@ -327,14 +382,20 @@ class Round:
             elif harm == "stop":
                 driver.send_signal(signal.SIGSTOP)
                 threading.Timer(seconds, driver.send_signal, (signal.SIGCONT,)).start()
-            return {"cut": wire.CUT, "pass then cut": wire.PASS_THEN_CUT, "swallow": wire.SWALLOW}.get(harm, wire.PASS)
+            return {
+                "cut": wire.CUT,
+                "pass then cut": wire.PASS_THEN_CUT,
+                "swallow": wire.SWALLOW,
+            }.get(harm, wire.PASS)
 
         self.proxy.clear()
         on = self.proxy.on_request if side == "request" else self.proxy.on_response
         on(getattr(wire, kind), wire.once(act, after=after))
 
     def _heal(self) -> None:
-        """One driver is left, and must get on; what others had open is ended by it or by its timeout."""
+        """One driver is left, and must get on; what others had open is ended by it or by its
+        timeout.
+        """
         self.proxy.clear()
         for process in [self.driver, *(zombie.process for zombie in self.zombies)]:
             process.kill()
@@ -344,7 +405,9 @@ class Round:
         aim, end = next_batch(self.directory) + LAST_BATCHES, time.monotonic() + 120
         while next_batch(self.directory) < aim:
             if time.monotonic() > end or self.driver.poll() is not None:
-                self.report.findings.append("the last driver does not get on, and nothing is in its way")
+                self.report.findings.append(
+                    "the last driver does not get on, and nothing is in its way"
+                )
                 return
             time.sleep(0.05)
 
@@ -360,38 +423,61 @@ class Round:
                         empty.add(told["batch"])
         rows = self._rows()
         log = commit_log(self.directory)
-        # One that was killed between the end of its transaction and the log has published a batch that is not in the log.
+        # One that was killed between the end of its transaction and the log has published a batch
+        # that is not in the log.
         report.batches, report.rows = len(log), len(rows)
         report.findings += judge(rows, log, empty)
         self._judge_spool(max(log, default=-1))
 
     def _judge_spool(self, last: int) -> None:
-        """Only those of the last batch may be left, if it had no rows, and of the one that was under way."""
+        """Only those of the last batch may be left, if it had no rows, and of the one that was
+        under way.
+        """
         for name in os.listdir(self.directory / "spool"):
             if int(name) < last:
-                self.report.findings.append(f"spool files of batch {name} are left, and {last} is committed")
+                self.report.findings.append(
+                    f"spool files of batch {name} are left, and {last} is committed"
+                )
 
     def _rows(self) -> list[Row]:
-        """Once all transactions are ended: readers of committed records see nothing behind an open one."""
+        """Once all transactions are ended: readers of committed records see nothing behind an open
+        one.
+        """
         from helpers.e2e_clients import read_all
 
         self.driver.kill()
         self.driver.wait()
-        # Another attempt at the first batch takes the id, which ends what was open, and must find it committed.
-        row = EncodedBatch(self.topics[0], 0, 1, encode_batch([NewRecord(None, value_of(0, 0, "again"), 0)], transactional=True))
+        # Another attempt at the first batch takes the id, which ends what was open, and must find
+        # it committed.
+        row = EncodedBatch(
+            self.topics[0],
+            0,
+            1,
+            encode_batch([NewRecord(None, value_of(0, 0, "again"), 0)], transactional=True),
+        )
         options = ClientOptions((("127.0.0.1", self.broker.port),), CLIENT_ID)
         name = self.topics[0]
         with Publisher(options) as publisher:
-            publisher.publish(transactional_id=name, group_id=name, batch_id=0, metadata="again", batches=lambda: [row])
+            publisher.publish(
+                transactional_id=name,
+                group_id=name,
+                batch_id=0,
+                metadata="again",
+                batches=lambda: [row],
+            )
         rows = []
         for topic in self.topics:
             for seen in read_all(self.broker.bootstrap_servers, topic, timeout_s=120):
                 batch, index, attempt = (seen.value or b"").decode().split("|")
-                rows.append(Row(topic, seen.partition, seen.offset, int(batch), int(index), attempt))
+                rows.append(
+                    Row(topic, seen.partition, seen.offset, int(batch), int(index), attempt)
+                )
         return rows
 
 
-def torture(seconds: float, *, seed: int, directory: Path, round_s: float = ROUND_S) -> Iterator[Report]:
+def torture(
+    seconds: float, *, seed: int, directory: Path, round_s: float = ROUND_S
+) -> Iterator[Report]:
     """Rounds until the time is up, all on one broker."""
     from helpers.kafka_proxy import KafkaProxy
 
@@ -408,10 +494,17 @@ def torture(seconds: float, *, seed: int, directory: Path, round_s: float = ROUN
 def main() -> int:
     """0: nothing was found."""
     parser = argparse.ArgumentParser(
-        prog="python -m bench.publish_torture", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m bench.publish_torture",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--minutes", type=float, default=1.0, help="in rounds of a minute")
-    parser.add_argument("--seed", type=int, default=None, help="of what is done when; how the processes meet it is not repeatable")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=None,
+        help="of what is done when; how the processes meet it is not repeatable",
+    )
     parser.add_argument("--driver", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.driver:
@@ -425,7 +518,12 @@ def main() -> int:
         if report.findings:
             found = True
             print("   what was done, by seconds:", *report.schedule, sep="\n      ")
-            print(*(f"   FOUND {finding}" for finding in report.findings[:40]), f"   all is kept in {directory}", sep="\n", flush=True)
+            print(
+                *(f"   FOUND {finding}" for finding in report.findings[:40]),
+                f"   all is kept in {directory}",
+                sep="\n",
+                flush=True,
+            )
     if not found:
         shutil.rmtree(directory, ignore_errors=True)
     return 1 if found else 0

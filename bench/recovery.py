@@ -1,8 +1,10 @@
-"""How soon is it up again after a kill? A thousand partitions, 10 GB of segments, 200,000 producers at full scale.
+"""How soon is it up again after a kill? A thousand partitions, 10 GB of segments, 200,000 producers
+at full scale.
 
-A child process fills a data directory through the real broker (logs, checkpoints, indexes as they come, as if it took ten minutes) and kills
-itself: nothing is closed, and each log holds what came since its last checkpoint. Then the daemon is started on it: after that kill, after
-another one, and after a clean stop.
+A child process fills a data directory through the real broker (logs, checkpoints, indexes as they
+come, as if it took ten minutes) and kills itself: nothing is closed, and each log holds what came
+since its last checkpoint. Then the daemon is started on it: after that kill, after another one, and
+after a clean stop.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ def fill(directory: str, scale: float) -> None:
     producers = max(1, int(PRODUCERS * scale / partitions))
     rounds = max(1, int(TOTAL_BYTES * scale / partitions / BATCH_BYTES))
     now_ms = time.time_ns() // 1_000_000
-    broker = open_broker(BrokerConfig.from_properties({"log.dirs": directory}), SystemIds(), now_ms=now_ms)
+    broker = open_broker(
+        BrokerConfig.from_properties({"log.dirs": directory}), SystemIds(), now_ms=now_ms
+    )
     configs = {"segment.bytes": str(SEGMENT_BYTES), "retention.ms": str(KEPT_MS)}
     broker.create_topic("many", partitions, configs, now_ms=now_ms)
     logs: list[Any] = broker.partitions_of("many")
@@ -53,7 +57,12 @@ def fill(directory: str, scale: float) -> None:
             producer_id = index * producers + number % producers
             sequence = sequences.get(producer_id, 0)
             records = [NewRecord(None, content, now_ms)] * RECORDS
-            log.append(encode_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence), now_ms=now_ms)
+            log.append(
+                encode_batch(
+                    records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence
+                ),
+                now_ms=now_ms,
+            )
             sequences[producer_id] = sequence + RECORDS
         now_ms += FILLED_IN_MS // rounds
         while (deadline_ms := broker.next_deadline_ms()) is not None and deadline_ms <= now_ms:
@@ -85,7 +94,15 @@ def run(scale: float = 1.0) -> list[Row]:
             wall_s, cpu_s, memory_mb, progress = started(broker)
             for line in progress:
                 print(f"    {line}", flush=True)
-            rows.append(Row(f"start {what}: {amount}", f"{cpu_s:.2f} s, {memory_mb:.0f} MB", f"{wall_s:.2f} s", "-", "-"))
+            rows.append(
+                Row(
+                    f"start {what}: {amount}",
+                    f"{cpu_s:.2f} s, {memory_mb:.0f} MB",
+                    f"{wall_s:.2f} s",
+                    "-",
+                    "-",
+                )
+            )
             if what == "after a kill":
                 broker.kill()
             else:

@@ -7,7 +7,11 @@ import struct
 
 from barnabas import BrokerProcess
 from barnabas.protocol.framing import encode_request
-from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from barnabas.protocol.records import NewRecord, encode_batch
 from bench.common import Row, create_topic, metered
 
@@ -35,7 +39,9 @@ def one_by_one(broker: BrokerProcess, topic: str, count: int) -> None:
     """Send `count` requests with at most five unanswered."""
     batch = encode_batch([NewRecord(None, b"x" * 100, 1_700_000_000_000)])
     data = TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])
-    frame = encode_request(ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[data]), 9, 1, "bench")
+    frame = encode_request(
+        ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[data]), 9, 1, "bench"
+    )
     with socket.create_connection(("127.0.0.1", broker.port)) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         stream = sock.makefile("rb")

@@ -1,9 +1,11 @@
-"""Spark on two cores, topic to rows, rows to topic, topic to topic: beside Spark's own Kafka connector (in the JVM, reading Apache Kafka).
+"""Spark on two cores, topic to rows, rows to topic, topic to topic: beside Spark's own Kafka
+connector (in the JVM, reading Apache Kafka).
 
     python -m bench spark [--scale X]
 
-The figures to compare with are of Spark's connector on a machine of 2 cores: with its default options, and tuned. `bench/spark_read.py` and
-`bench/spark_write.py` measure what is behind these rows: decoding, encoding, a reader without Spark.
+The figures to compare with are of Spark's connector on a machine of 2 cores: with its default
+options, and tuned. `bench/spark_read.py` and `bench/spark_write.py` measure what is behind these
+rows: decoding, encoding, a reader without Spark.
 """
 
 from __future__ import annotations
@@ -39,7 +41,13 @@ def best(broker: BrokerProcess, action: Callable[[], None]) -> Meter:
 
 
 def row(work: str, rows: int, meter: Meter, kafka: str) -> Row:
-    return Row(work, f"{meter.cpu_s:.2f} s", f"{meter.wall_s:.1f} s, {rows / meter.wall_s / 1000:,.0f} k rows/s", kafka, "-")
+    return Row(
+        work,
+        f"{meter.cpu_s:.2f} s",
+        f"{meter.wall_s:.1f} s, {rows / meter.wall_s / 1000:,.0f} k rows/s",
+        kafka,
+        "-",
+    )
 
 
 def reading(spark: SparkSession, broker: BrokerProcess, rows: int) -> Row:
@@ -50,19 +58,38 @@ def reading(spark: SparkSession, broker: BrokerProcess, rows: int) -> Row:
 
 
 def writing(spark: SparkSession, broker: BrokerProcess, rows: int) -> Row:
-    frame = spark.range(rows).selectExpr("CAST(id AS STRING) AS key", f"rpad(CAST(id AS STRING), {SIZE}, 'x') AS value")
+    frame = spark.range(rows).selectExpr(
+        "CAST(id AS STRING) AS key", f"rpad(CAST(id AS STRING), {SIZE}, 'x') AS value"
+    )
     create_topic(broker, "written", 2)
-    meter = best(broker, lambda: frame.write.format("barnabas").options(**where(broker), topic="written").mode("append").save())
+    meter = best(
+        broker,
+        lambda: (
+            frame.write.format("barnabas")
+            .options(**where(broker), topic="written")
+            .mode("append")
+            .save()
+        ),
+    )
     count = topic(spark, broker, "written").count()
     assert count == rows * (TURNS + 1), f"{count} rows are there"
-    return row(f"Spark writes {rows:,} x {SIZE} B, a transaction", rows, meter, "569 k rows/s, tuned 814 k; at least once")
+    return row(
+        f"Spark writes {rows:,} x {SIZE} B, a transaction",
+        rows,
+        meter,
+        "569 k rows/s, tuned 814 k; at least once",
+    )
 
 
 def copying(spark: SparkSession, broker: BrokerProcess, rows: int, scratch: Path) -> Row:
     def copy() -> None:
         name = f"copy-{time.monotonic_ns()}"
         create_topic(broker, name, 2)
-        stream = spark.readStream.format("barnabas").options(**where(broker), subscribe=TOPIC, startingOffsets="earliest").load()
+        stream = (
+            spark.readStream.format("barnabas")
+            .options(**where(broker), subscribe=TOPIC, startingOffsets="earliest")
+            .load()
+        )
         query = (
             stream.select("key", "value")
             .writeStream.format("barnabas")
@@ -73,13 +100,20 @@ def copying(spark: SparkSession, broker: BrokerProcess, rows: int, scratch: Path
         query.awaitTermination()
         assert topic(spark, broker, name).count() == rows
 
-    return row(f"topic to topic, {rows:,} x {SIZE} B, a stream", rows, best(broker, copy), "275-311 k rows/s; at least once")
+    return row(
+        f"topic to topic, {rows:,} x {SIZE} B, a stream",
+        rows,
+        best(broker, copy),
+        "275-311 k rows/s; at least once",
+    )
 
 
 def idling(spark: SparkSession, broker: BrokerProcess, scratch: Path) -> Row:
     """Micro-batches of a few rows: what each costs whatever is in it."""
     create_topic(broker, "few", 2)
-    frame = spark.range(IDLE_BATCHES * 2).selectExpr("CAST(id AS STRING) AS value", "CAST(id % 2 AS INT) AS partition")
+    frame = spark.range(IDLE_BATCHES * 2).selectExpr(
+        "CAST(id AS STRING) AS value", "CAST(id % 2 AS INT) AS partition"
+    )
     frame.write.format("barnabas").options(**where(broker), topic="few").mode("append").save()
     create_topic(broker, "few-copied", 2)
     stream = spark.readStream.format("barnabas").options(
@@ -96,7 +130,13 @@ def idling(spark: SparkSession, broker: BrokerProcess, scratch: Path) -> Row:
     query.awaitTermination()
     times = sorted(progress.durationMs["triggerExecution"] for progress in query.recentProgress)
     median = times[len(times) // 2]
-    return Row("a micro-batch of 2 rows, topic to topic", "-", f"{median} ms (of {len(times)})", "94-130 ms into noop", "-")
+    return Row(
+        "a micro-batch of 2 rows, topic to topic",
+        "-",
+        f"{median} ms (of {len(times)})",
+        "94-130 ms into noop",
+        "-",
+    )
 
 
 def where(broker: BrokerProcess) -> dict[str, str]:
@@ -112,7 +152,11 @@ def run(scale: float) -> list[Row]:
     from barnabas.spark_connector.session import MissingRequirementError, local_session
 
     try:
-        spark = local_session("bench", cores=2, settings={"spark.log.level": "ERROR", "spark.sql.shuffle.partitions": "2"})
+        spark = local_session(
+            "bench",
+            cores=2,
+            settings={"spark.log.level": "ERROR", "spark.sql.shuffle.partitions": "2"},
+        )
     except MissingRequirementError as error:
         print(f"  left out: {error}")
         return []

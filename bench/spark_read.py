@@ -1,9 +1,11 @@
-"""How fast does the connector read? Decoding alone, reading over a socket, and a whole Spark job on local[2]; with numpy and with numba.
+"""How fast does the connector read? Decoding alone, reading over a socket, and a whole Spark job on
+local[2]; with numpy and with numba.
 
     python -m bench.spark_read [--rows 2000000] [--size 100] [--headers] [--no-spark]
 
-Decoding needs no broker: record batches are built in memory. The others publish the rows to a broker of their own first. Seconds are of the
-reader's CPU where one thread works alone, else of the wall. numba's loops are loaded before anything is measured; what that takes is told.
+Decoding needs no broker: record batches are built in memory. The others publish the rows to a
+broker of their own first. Seconds are of the reader's CPU where one thread works alone, else of the
+wall. numba's loops are loaded before anything is measured; what that takes is told.
 """
 
 from __future__ import annotations
@@ -32,10 +34,20 @@ TOPIC = "spark-read"
 COLUMNS_WITHOUT_HEADERS = [name for name in COLUMNS if name != "headers"]
 
 
-def fetch_of(rows: int, per_batch: int, size: int, *, vary: bool = False, codec: Codec = Codec.NONE, headers: bool = False) -> bytes:
+def fetch_of(
+    rows: int,
+    per_batch: int,
+    size: int,
+    *,
+    vary: bool = False,
+    codec: Codec = Codec.NONE,
+    headers: bool = False,
+) -> bytes:
     """What a fetch brings: so many rows of JSON-like text in batches of `per_batch`."""
     chance = random.Random(1)
-    text = b'{"origin":"JFK","month":7,"note":"' + bytes(chance.choices(b"abcdefghijklmnopqrstuvwxyz ", k=2 * size))
+    text = b'{"origin":"JFK","month":7,"note":"' + bytes(
+        chance.choices(b"abcdefghijklmnopqrstuvwxyz ", k=2 * size)
+    )
     out = bytearray()
     for start in range(0, rows, per_batch):
         records = [
@@ -63,13 +75,18 @@ def decoders() -> dict[str, Kernels | None]:
         return found
     start = time.process_time()
     compile_kernels(cache=False)
-    print(f"numba: imported and loaded (or compiled, the first time) in {imported:.1f} s; compiled in {time.process_time() - start:.1f} s")
+    print(
+        f"numba: imported and loaded (or compiled, the first time) in {imported:.1f} s; compiled "
+        f"in {time.process_time() - start:.1f} s"
+    )
     return found
 
 
 def decoding(rows: int, size: int, ways: dict[str, Kernels | None]) -> None:
     """Rows a second of one thread's CPU, fetch of 16 MB at most, checksums checked."""
-    print(f"decoding, {size} B, one thread, rows/s:{'':<5}", "".join(f"{name:>14}" for name in ways))
+    print(
+        f"decoding, {size} B, one thread, rows/s:{'':<5}", "".join(f"{name:>14}" for name in ways)
+    )
     cases: list[tuple[str, dict[str, object]]] = [
         ("1,000 a batch", {"per_batch": 1000}),
         ("9,000 a batch", {"per_batch": 9000}),
@@ -82,14 +99,24 @@ def decoding(rows: int, size: int, ways: dict[str, Kernels | None]) -> None:
     rows = min(rows, 16_000_000 // (size + 30))
     for name, shape in cases:
         buffer = fetch_of(rows, size=size, **shape)  # type: ignore[arg-type]
-        best = [min(_decode_once(buffer, rows, kernels, headers="headers" in shape) for _ in range(5)) for kernels in ways.values()]
+        best = [
+            min(_decode_once(buffer, rows, kernels, headers="headers" in shape) for _ in range(5))
+            for kernels in ways.values()
+        ]
         print(f"  {name:<36}", "".join(f"{rows / seconds:>14,.0f}" for seconds in best))
 
 
 def _decode_once(buffer: bytes, rows: int, kernels: Kernels | None, *, headers: bool) -> float:
     start = time.process_time()
     selection = select_batches(buffer, None, start_offset=0, end_offset=rows)
-    parts = decode(buffer, selection.batches, start_offset=0, end_offset=rows, headers=headers, compiled=kernels)
+    parts = decode(
+        buffer,
+        selection.batches,
+        start_offset=0,
+        end_offset=rows,
+        headers=headers,
+        compiled=kernels,
+    )
     assert sum(len(part.offset) for part in parts) == rows
     return time.process_time() - start
 
@@ -100,7 +127,12 @@ def publish(broker: BrokerProcess, rows: int, size: int, *, headers: bool = Fals
 
     create_topic(broker, TOPIC, 2)
     producer = Producer(
-        {"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000, "log_level": 2}
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "linger.ms": 50,
+            "queue.buffering.max.messages": 1_000_000,
+            "log_level": 2,
+        }
     )
     value = bytes(random.Random(1).choices(b"abcdefghijklmnopqrstuvwxyz ", k=size))
     for row in range(rows):
@@ -116,13 +148,22 @@ def publish(broker: BrokerProcess, rows: int, size: int, *, headers: bool = Fals
 
 def over_a_socket(broker: BrokerProcess, rows: int, decoder: str, *, headers: bool) -> None:
     """One process reads everything, fetch included."""
-    options = parse_source_options({"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": TOPIC})
+    options = parse_source_options(
+        {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": TOPIC}
+    )
     columns = list(COLUMNS) if headers else COLUMNS_WITHOUT_HEADERS
     cpu_s = time.process_time()
     with metered(broker) as meter, Client(options.client) as client:
         count = 0
         for wanted in plan(client, options):
-            for batch in read_range(client, wanted, columns, read_committed=True, fail_on_data_loss=True, decoder=decoder):
+            for batch in read_range(
+                client,
+                wanted,
+                columns,
+                read_committed=True,
+                fail_on_data_loss=True,
+                decoder=decoder,
+            ):
                 count += batch.num_rows
     cpu_s = time.process_time() - cpu_s
     assert count == rows, f"{count} rows came instead of {rows}"
@@ -133,12 +174,21 @@ def over_a_socket(broker: BrokerProcess, rows: int, decoder: str, *, headers: bo
 
 
 def in_spark(broker: BrokerProcess, rows: int, ways: list[str], *, headers: bool) -> None:
-    """Jobs of two tasks. The decoders take turns, so that what else the machine does hits them alike."""
+    """Jobs of two tasks. The decoders take turns, so that what else the machine does hits them
+    alike.
+    """
     from barnabas.spark_connector.session import local_session
 
     spark = local_session("bench", cores=2, settings={"spark.log.level": "ERROR"})
-    reader = spark.read.format("barnabas").option("kafka.bootstrap.servers", broker.bootstrap_servers).option("subscribe", TOPIC)
-    frames = {way: reader.option("includeHeaders", str(headers)).option("decoder", way).load() for way in ways}
+    reader = (
+        spark.read.format("barnabas")
+        .option("kafka.bootstrap.servers", broker.bootstrap_servers)
+        .option("subscribe", TOPIC)
+    )
+    frames = {
+        way: reader.option("includeHeaders", str(headers)).option("decoder", way).load()
+        for way in ways
+    }
     for frame in frames.values():
         assert frame.count() == rows
     for name, action in [
@@ -158,10 +208,14 @@ def in_spark(broker: BrokerProcess, rows: int, ways: list[str], *, headers: bool
 
 def main() -> None:
     """Read the arguments and run the three."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--size", type=int, default=100)
-    parser.add_argument("--headers", action="store_true", help="rows have a header, and the column is read")
+    parser.add_argument(
+        "--headers", action="store_true", help="rows have a header, and the column is read"
+    )
     parser.add_argument("--no-spark", action="store_true")
     options = parser.parse_args()
     ways = decoders()

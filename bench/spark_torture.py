@@ -1,14 +1,19 @@
-"""`python -m bench.spark_torture --minutes N --seed S`: an exactly-once Spark pipeline whose parts are killed at random, then a check of all rows.
+"""`python -m bench.spark_torture --minutes N --seed S`: an exactly-once Spark pipeline whose parts
+are killed at random, then a check of all rows.
 
-Feeders write into topics, plainly and in transactions, of which some are aborted and some left open; partitions and a second topic come later.
-A driver reads all that by a pattern with `readStream.format("barnabas")`, and writes by `writeStream.format("barnabas")`, with a plan that is
-drawn for each round and options that are drawn for each start. Meanwhile drivers, their JVMs, their Pythons, their workers, feeders and the
-broker are killed and stopped, connections are cut and answers lost, at random times and at random frames of the sink's and the source's requests;
-stopped drivers are replaced, and wake up as zombies.
+Feeders write into topics, plainly and in transactions, of which some are aborted and some left
+open; partitions and a second topic come later. A driver reads all that by a pattern with
+`readStream.format("barnabas")`, and writes by `writeStream.format("barnabas")`, with a plan that is
+drawn for each round and options that are drawn for each start. Meanwhile drivers, their JVMs, their
+Pythons, their workers, feeders and the broker are killed and stopped, connections are cut and
+answers lost, at random times and at random frames of the sink's and the source's requests; stopped
+drivers are replaced, and wake up as zombies.
 
-Each round ends with a query that reads to the end of the input (Trigger.AvailableNow). Then each committed record has to be in the output exactly
-once (bench/spark_torture_judging.py), no transaction may be open, no spool file and no process be left. What was found is printed with the seed and
-all that was done; directories are kept then. How processes meet a schedule is not repeatable; a seed draws plans, options and deeds.
+Each round ends with a query that reads to the end of the input (Trigger.AvailableNow). Then each
+committed record has to be in the output exactly once (bench/spark_torture_judging.py), no
+transaction may be open, no spool file and no process be left. What was found is printed with the
+seed and all that was done; directories are kept then. How processes meet a schedule is not
+repeatable; a seed draws plans, options and deeds.
 """
 
 from __future__ import annotations
@@ -47,7 +52,8 @@ STALLED_S = 150.0
 LEFT_OVER_S = 60.0
 MEMORY_GROWTH_MB = 150
 FEEDERS = ("plain-0", "transactional-0", "transactional-1")
-# What ends a query rightly: another driver on its checkpoint, or harm for longer than it was told to bear.
+# What ends a query rightly: another driver on its checkpoint, or harm for longer than it was told
+# to bear.
 EXPECTED = {
     "another driver's batch": r"CONCURRENT_STREAM_LOG_UPDATE|was ended from outside twice|Multiple streaming queries are concurrently",
     "worker killed": r"Python worker exited unexpectedly|EOFException|SocketException|Connection reset|Broken pipe|AsynchronousCloseException",
@@ -62,11 +68,12 @@ SETTINGS = {
     "spark.log.level": "ERROR",
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # a start takes half the time
-    "spark.sql.streaming.minBatchesToRetain": "100000",  # the offset log says which record was in which batch
+    # the offset log says which record was in which batch
+    "spark.sql.streaming.minBatchesToRetain": "100000",
 }
 
 
-# --- processes ----------------------------------------------------------------------------------------------------------------------------
+# --- processes ----------------------------------------------------------------------------------
 
 
 @dataclass
@@ -79,11 +86,17 @@ class Memory:
     @property
     def growth(self) -> float:
         """From a third of the samples on, when all is imported and used once."""
-        return self.samples[-1] - self.samples[len(self.samples) // 3] if len(self.samples) >= 6 else 0.0
+        return (
+            self.samples[-1] - self.samples[len(self.samples) // 3]
+            if len(self.samples) >= 6
+            else 0.0
+        )
 
 
 class DriverProcess:
-    """A driver and all that comes from it: its Python, the JVM, PySpark's daemon and workers, in one session."""
+    """A driver and all that comes from it: its Python, the JVM, PySpark's daemon and workers, in
+    one session.
+    """
 
     def __init__(self, name: str, text: str, directory: Path) -> None:
         from helpers.spark_queries import environment
@@ -94,7 +107,11 @@ class DriverProcess:
         scratch = directory / f"{name}.tmp"
         scratch.mkdir()
         self._scratch = scratch
-        more = {"TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch), "_JAVA_OPTIONS": f"-Djava.io.tmpdir={scratch}"}
+        more = {
+            "TMPDIR": str(scratch),
+            "SPARK_LOCAL_DIRS": str(scratch),
+            "_JAVA_OPTIONS": f"-Djava.io.tmpdir={scratch}",
+        }
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "bench.spark_torture", "--driver", text],
@@ -138,7 +155,9 @@ class DriverProcess:
                 found[pid] = "jvm"
         return found
 
-    def strike(self, role: str, number: signal.Signals, chance: random.Random | None = None) -> bool:
+    def strike(
+        self, role: str, number: signal.Signals, chance: random.Random | None = None
+    ) -> bool:
         """To all of a role, or to one that is drawn. False: there is none."""
         pids = sorted(pid for pid, found in self.members().items() if found == role)
         if chance is not None and pids:
@@ -173,7 +192,7 @@ class DriverProcess:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
 
-# --- one round ----------------------------------------------------------------------------------------------------------------------------
+# --- one round ----------------------------------------------------------------------------------
 
 
 @dataclass
@@ -199,8 +218,10 @@ class Report:
 
     def __str__(self) -> str:
         return (
-            f"{self.name} (seed {self.seed}, {self.plan}): {self.records} records in {self.batches} batches, {self.output} rows out, "
-            f"{self.aborted_rows} of attempts that were aborted; {self.drivers} drivers; healed in {self.healing_s:.0f} s; "
+            f"{self.name} (seed {self.seed}, {self.plan}): {self.records} records in "
+            f"{self.batches} batches, {self.output} rows out, "
+            f"{self.aborted_rows} of attempts that were aborted; {self.drivers} drivers; healed in "
+            f"{self.healing_s:.0f} s; "
             f"Python up to {self.memory_mb:.0f} MB, growth {self.growth_mb:.0f} MB; {len(self.findings)} findings\n"
             f"   deeds: {_listed(self.deeds)}\n   ends of queries: {_listed(self.failures)}"
             + (f"\n   {_listed(self.notes)}" if self.notes else "")
@@ -212,9 +233,19 @@ def _listed(counts: Counter[str]) -> str:
 
 
 class Round:
-    """Feeders, a driver after the other, chaos, healing, judgement; on a broker that may have had other rounds before."""
+    """Feeders, a driver after the other, chaos, healing, judgement; on a broker that may have had
+    other rounds before.
+    """
 
-    def __init__(self, broker: BrokerProcess, proxy: Any, number: int, seed: int, directory: Path, plan: str | None = None) -> None:
+    def __init__(
+        self,
+        broker: BrokerProcess,
+        proxy: Any,
+        number: int,
+        seed: int,
+        directory: Path,
+        plan: str | None = None,
+    ) -> None:
         self.broker, self.proxy, self.random = broker, proxy, random.Random(seed)
         self.plan = plan or PLANS[(seed + number) % len(PLANS)]
         self.name = f"round-{number}"
@@ -222,7 +253,9 @@ class Round:
         self.directory = directory / self.name
         self.directory.mkdir(parents=True)
         self.checkpoint = self.directory / "checkpoint"
-        self.sinks = [f"{self.prefix}-out-{index}" for index in range(2 if self.plan == SCATTERED else 1)]
+        self.sinks = [
+            f"{self.prefix}-out-{index}" for index in range(2 if self.plan == SCATTERED else 1)
+        ]
         self.layout: dict[str, int] = {}
         self.report = Report(self.prefix, seed, self.plan)
         self.driver: DriverProcess | None = None
@@ -236,11 +269,18 @@ class Round:
         self._began = time.monotonic()
         self._doom: float | None = None
         self._life_s, self._life_batches = 0.0, 0
-        self._peace = (0, 0.0)  # no harm before so many batches, or until then: a busy machine would else see nothing but harm
+        self._peace = (
+            0,
+            0.0,
+        )  # no harm before so many batches, or until then: a busy machine would else see nothing but harm
         self._progress: tuple[int, float] = (0, time.monotonic())
         self._clients: dict[int, bytes] = {}
         self._lock = threading.Lock()
-        self._state = {"spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": self.random.choice(("true", "false"))}
+        self._state = {
+            "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": self.random.choice(
+                ("true", "false")
+            )
+        }
 
     @property
     def servers(self) -> str:
@@ -271,8 +311,12 @@ class Round:
         try:
             for slot in FEEDERS:
                 self._feed(slot)
-            self._afterwards(seconds * 0.3, "second topic", lambda: self._spread(f"{self.prefix}-in-b", 2))
-            self._afterwards(seconds * 0.5, "more partitions", lambda: self._spread(f"{self.prefix}-in-a", 5))
+            self._afterwards(
+                seconds * 0.3, "second topic", lambda: self._spread(f"{self.prefix}-in-b", 2)
+            )
+            self._afterwards(
+                seconds * 0.5, "more partitions", lambda: self._spread(f"{self.prefix}-in-a", 5)
+            )
             end = time.monotonic() + seconds
             while time.monotonic() < end:
                 self._see_to_driver()
@@ -283,7 +327,8 @@ class Round:
             self.heal()
             self.report.healing_s = time.monotonic() - began
             self._await(
-                lambda: all(self._has_followed(follower) for follower in followers), "a reader does not come to the end of the output"
+                lambda: all(self._has_followed(follower) for follower in followers),
+                "a reader does not come to the end of the output",
             )
         finally:
             self.calm()
@@ -307,7 +352,9 @@ class Round:
                 (future,) = admin.create_topics([NewTopic(topic, partitions, 1)]).values()
             try:
                 future.result(20)
-            except Exception as error:  # the broker may be in trouble just now, and have done it all the same
+            except (
+                Exception
+            ) as error:  # the broker may be in trouble just now, and have done it all the same
                 if not re.search(r"ALREADY_EXISTS|INVALID_PARTITIONS", str(error)):
                     continue
             break
@@ -363,7 +410,9 @@ class Round:
         # Some do not live to see their first batch, some grow old.
         kind = self.random.random()
         self._doom = time.monotonic() + self.random.uniform(1, 12) if kind < 0.1 else None
-        self._life_s, self._life_batches = (self.random.uniform(60, 90), 60) if kind > 0.9 else (40, self.random.randint(1, 10))
+        self._life_s, self._life_batches = (
+            (self.random.uniform(60, 90), 60) if kind > 0.9 else (40, self.random.randint(1, 10))
+        )
         self._peace = (0, 0.0)
         self._progress = (0, time.monotonic())
 
@@ -384,7 +433,9 @@ class Round:
         if time.monotonic() - self._progress[1] > STALLED_S:
             self.find("stalled", f"{driver.name} makes no progress for {STALLED_S:.0f} s")
             self._doom = 0.0
-        if self._doom is not None and (time.monotonic() > self._doom or count >= self._life_batches):
+        if self._doom is not None and (
+            time.monotonic() > self._doom or count >= self._life_batches
+        ):
             self._strike(driver)
 
     def _ended(self, driver: DriverProcess) -> None:
@@ -397,16 +448,26 @@ class Round:
         rows = driver.rows()
         for row in rows:
             if row["is"] == "failed":
-                kind = next((kind for kind, pattern in EXPECTED.items() if re.search(pattern, row["text"])), None)
+                kind = next(
+                    (kind for kind, pattern in EXPECTED.items() if re.search(pattern, row["text"])),
+                    None,
+                )
                 if kind is None and not driver.kills:
                     self.find("unexplained", f"{driver.name} failed: {row['text'][:600]}")
                 self.report.failures[kind or "killed"] += 1
             elif row["is"] == "stopped":
                 self.report.deeds["query stopped"] += 1
-        if driver.process.returncode not in (0, -9, -15) and not driver.kills and not any(row["is"] == "failed" for row in rows):
+        if (
+            driver.process.returncode not in (0, -9, -15)
+            and not driver.kills
+            and not any(row["is"] == "failed" for row in rows)
+        ):
             said = driver.log.read_text(errors="replace")
             if not any(re.search(pattern, said) for pattern in EXPECTED.values()):
-                self.find("unexplained", f"{driver.name} ended with {driver.process.returncode}: see {driver.log}")
+                self.find(
+                    "unexplained",
+                    f"{driver.name} ended with {driver.process.returncode}: see {driver.log}",
+                )
 
     def _dismiss(self, driver: DriverProcess) -> None:
         """It is no longer the one: what is left of it has some time to end by itself."""
@@ -426,14 +487,24 @@ class Round:
                 continue
             self._dying.remove(entry)
             if left:
-                self.find("left behind", f"of {driver.name} after {LEFT_OVER_S:.0f} s: {sorted(left.values())}")
+                self.find(
+                    "left behind",
+                    f"of {driver.name} after {LEFT_OVER_S:.0f} s: {sorted(left.values())}",
+                )
             driver.bury()
             self.buried.append(driver)
             self._tell_ends(driver)
 
     def _strike(self, driver: DriverProcess) -> None:
         """End it in one of many ways."""
-        deeds = ["all killed", "all killed", "jvm killed", "jvm ended", "python killed", "python ended"]
+        deeds = [
+            "all killed",
+            "all killed",
+            "jvm killed",
+            "jvm ended",
+            "python killed",
+            "python ended",
+        ]
         if self.zombie is None:
             deeds += ["replaced", "replaced"]
         self._strike_by(driver, self.random.choice(deeds))
@@ -446,7 +517,11 @@ class Round:
             self.zombie, self.driver = driver, None
             pause = self.random.uniform(6, 40)
             self._afterwards(pause, "zombie wakes", lambda: driver.strike_all(signal.SIGCONT))
-            self._afterwards(pause + self.random.uniform(3, 25), "zombie killed", lambda: self._end_zombie(driver))
+            self._afterwards(
+                pause + self.random.uniform(3, 25),
+                "zombie killed",
+                lambda: self._end_zombie(driver),
+            )
             return
         if deed == "all killed":
             driver.bury()
@@ -488,7 +563,9 @@ class Round:
             if driver is not None:
                 driver.measure()
         process = self.broker.process
-        if (process is None or process.poll() is not None) and not any(what == "broker restarted" for _, what, _ in self._later):
+        if (process is None or process.poll() is not None) and not any(
+            what == "broker restarted" for _, what, _ in self._later
+        ):
             self.find("crashed", "the broker died:\n" + "".join(self.broker.output[-20:]))
             self.broker.kill()
             self.broker.restart()
@@ -509,7 +586,10 @@ class Round:
             )
         )
         if deed != "nothing":
-            self._peace = (self._progress[0] + self.random.choice((0, 1, 1, 2)), time.monotonic() + 15)
+            self._peace = (
+                self._progress[0] + self.random.choice((0, 1, 1, 2)),
+                time.monotonic() + 15,
+            )
         if deed == "broker killed":
             self.note(deed)
             self.broker.kill()
@@ -709,7 +789,11 @@ class Round:
             time.sleep(0.2)
 
     def _is_decided(self, *topics: str) -> bool:
-        return all(log.last_stable_offset == log.high_watermark for topic in topics for log in self._fetched(topic))
+        return all(
+            log.last_stable_offset == log.high_watermark
+            for topic in topics
+            for log in self._fetched(topic)
+        )
 
     def _fetched(self, topic: str) -> list[Any]:
         from helpers.e2e_wire import Wire
@@ -717,7 +801,11 @@ class Round:
 
         with Wire(self.broker.port) as connection:
             targets = [(topic, index, 0) for index in range(self.layout.get(topic, PARTITIONS))]
-            answer = connection.call(wire.fetch(targets, committed=True, max_wait_ms=0, max_bytes=1, partition_max_bytes=1))
+            answer = connection.call(
+                wire.fetch(
+                    targets, committed=True, max_wait_ms=0, max_bytes=1, partition_max_bytes=1
+                )
+            )
         return list(answer.partitions)
 
     def _has_followed(self, follower: Follower) -> bool:
@@ -741,7 +829,16 @@ class Round:
         from helpers.e2e_clients import read_all
 
         rows = read_all(self.broker.bootstrap_servers, topic, committed=committed, timeout_s=120)
-        return [judging.Row(topic, row.partition, row.offset, (row.value or b"").decode(), (row.key or b"").decode()) for row in rows]
+        return [
+            judging.Row(
+                topic,
+                row.partition,
+                row.offset,
+                (row.value or b"").decode(),
+                (row.key or b"").decode(),
+            )
+            for row in rows
+        ]
 
     def judge(self, followers: list[Follower]) -> None:
         forbidden, promised = judging.read_diaries(self.directory.glob("feeder-*"))
@@ -759,20 +856,29 @@ class Round:
         for follower in followers:
             for partition, offset, value, _ in follower.rows:
                 key = keys.get((follower.topic, partition, offset), "")
-                story.seen.append(judging.Row(follower.topic, partition, offset, value.decode(), key))
+                story.seen.append(
+                    judging.Row(follower.topic, partition, offset, value.decode(), key)
+                )
             for text in follower.errors:
                 self.find("refused", f"{follower.name}: {text}")
         self.report.findings += judging.judge(story)
         for path in sorted((self.checkpoint / "barnabas-spool").rglob("*")):
             if path.is_file():
-                self.find("spool", f"{path.relative_to(self.checkpoint)} is left, and its batch is committed")
+                self.find(
+                    "spool",
+                    f"{path.relative_to(self.checkpoint)} is left, and its batch is committed",
+                )
         for line in self.broker.output:
             if "Traceback" in line or " CRITICAL " in line or " ERROR " in line:
                 self.find("crashed", line.strip())
         self._judge_memory()
         report = self.report
         report.notes += story.notes
-        report.records, report.batches, report.output = len(story.input), len(story.batches), len(story.committed)
+        report.records, report.batches, report.output = (
+            len(story.input),
+            len(story.batches),
+            len(story.committed),
+        )
         report.aborted_rows = len(story.everything) - len(story.committed)
 
     def _judge_memory(self) -> None:
@@ -781,7 +887,11 @@ class Round:
                 self.report.memory_mb = max(self.report.memory_mb, *memory.samples)
                 self.report.growth_mb = max(self.report.growth_mb, memory.growth)
                 if memory.growth > MEMORY_GROWTH_MB:
-                    self.find("memory", f"a {memory.role} of {driver.name} grew by {memory.growth:.0f} MB: {memory.samples}")
+                    self.find(
+                        "memory",
+                        f"a {memory.role} of {driver.name} grew by {memory.growth:.0f} MB: "
+                        f"{memory.samples}",
+                    )
 
     def _group_offset(self) -> int | None:
         """What the query's group committed, the highest of all places."""
@@ -791,7 +901,9 @@ class Round:
         query_id = json.loads((self.checkpoint / "metadata").read_text().splitlines()[-1])["id"]
         client = consumer(self.broker.bootstrap_servers, f"barnabas-spark-{query_id}")
         try:
-            places = [TopicPartition(sink, index) for sink in self.sinks for index in range(PARTITIONS)]
+            places = [
+                TopicPartition(sink, index) for sink in self.sinks for index in range(PARTITIONS)
+            ]
             found = [place.offset for place in client.committed(places, 20) if place.offset >= 0]
         finally:
             client.close()
@@ -803,20 +915,31 @@ def wire_name(api_key: int) -> str:
     from helpers import kafka_proxy as wire
 
     names: dict[str, Any] = vars(wire)
-    return next(name for name, value in names.items() if name.isupper() and isinstance(value, int) and value == api_key)
+    return next(
+        name
+        for name, value in names.items()
+        if name.isupper() and isinstance(value, int) and value == api_key
+    )
 
 
-# --- all rounds ---------------------------------------------------------------------------------------------------------------------------
+# --- all rounds ---------------------------------------------------------------------------------
 
 
-def torture(seconds: float, *, seed: int, directory: Path, round_s: float = ROUND_S, plan: str | None = None) -> Iterator[Report]:
-    """Rounds until the time is up, all on one broker. A round without findings leaves nothing but the broker's data."""
+def torture(
+    seconds: float, *, seed: int, directory: Path, round_s: float = ROUND_S, plan: str | None = None
+) -> Iterator[Report]:
+    """Rounds until the time is up, all on one broker. A round without findings leaves nothing but
+    the broker's data.
+    """
     from helpers.kafka_proxy import KafkaProxy
 
     end = time.monotonic() + seconds
     number = 0
     with KafkaProxy() as proxy:
-        settings = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}", "group.initial.rebalance.delay.ms": "0"}
+        settings = {
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}",
+            "group.initial.rebalance.delay.ms": "0",
+        }
         with BrokerProcess(directory / "data", settings=settings) as broker:
             proxy.broker_port = broker.port
             while (left := end - time.monotonic()) > 0:
@@ -832,13 +955,37 @@ def torture(seconds: float, *, seed: int, directory: Path, round_s: float = ROUN
 def main() -> int:
     """0: nothing was found."""
     parser = argparse.ArgumentParser(
-        prog="python -m bench.spark_torture", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m bench.spark_torture",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--minutes", type=float, default=3.0, help="after so many no further round begins; healing counts, too")
-    parser.add_argument("--seed", type=int, default=None, help="of plans, options and deeds; how the processes meet them is not repeatable")
-    parser.add_argument("--plan", choices=PLANS, help="one plan for all rounds (default: one after the other)")
-    parser.add_argument("--round", type=float, default=ROUND_S, metavar="SECONDS", help=f"how long a round does harm ({ROUND_S:.0f})")
-    parser.add_argument("--directory", type=Path, help="where all is kept (default: a new one below the system's temporary directory)")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=3.0,
+        help="after so many no further round begins; healing counts, too",
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=None,
+        help="of plans, options and deeds; how the processes meet them is not repeatable",
+    )
+    parser.add_argument(
+        "--plan", choices=PLANS, help="one plan for all rounds (default: one after the other)"
+    )
+    parser.add_argument(
+        "--round",
+        type=float,
+        default=ROUND_S,
+        metavar="SECONDS",
+        help=f"how long a round does harm ({ROUND_S:.0f})",
+    )
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        help="where all is kept (default: a new one below the system's temporary directory)",
+    )
     parser.add_argument("--driver", help=argparse.SUPPRESS)
     parser.add_argument("--feeder", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -858,11 +1005,21 @@ def _rounds(options: argparse.Namespace) -> int:
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 30)
     directory = options.directory or Path(tempfile.mkdtemp(prefix="barnabas-spark-torture-"))
     found = False
-    for report in torture(options.minutes * 60, seed=seed, directory=directory, round_s=options.round, plan=options.plan):
+    for report in torture(
+        options.minutes * 60,
+        seed=seed,
+        directory=directory,
+        round_s=options.round,
+        plan=options.plan,
+    ):
         print(report, flush=True)
         if report.findings:
             found = True
-            print(f"   seed {report.seed}; what was done, by seconds:", *report.schedule, sep="\n      ")
+            print(
+                f"   seed {report.seed}; what was done, by seconds:",
+                *report.schedule,
+                sep="\n      ",
+            )
             for finding in report.findings[:40]:
                 print("   FOUND", *finding, flush=True)
             print(f"   all that was written is kept in {directory}", flush=True)

@@ -1,8 +1,11 @@
-"""What `bench.spark_torture` compares at the end of a round: committed input, the query's offset log, and all that the output topics hold.
+"""What `bench.spark_torture` compares at the end of a round: committed input, the query's offset
+log, and all that the output topics hold.
 
-Nothing here knows of Spark, brokers or processes; tests/unit/test_bench_spark_torture.py plants a loss, a double, an aborted record and others.
+Nothing here knows of Spark, brokers or processes; tests/unit/test_bench_spark_torture.py plants a
+loss, a double, an aborted record and others.
 
-Values. Input: `<name>=<id>@<ms>`, each name once, ids repeatedly, ms the time of the event. Output of a plan that keeps rows:
+Values. Input: `<name>=<id>@<ms>`, each name once, ids repeatedly, ms the time of the event. Output
+of a plan that keeps rows:
 `<input value>|<input topic>|<partition>|<offset>|<something by chance>`. Output of counts: `<start of the window in ms>|<key>|<count>`.
 """
 
@@ -15,7 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-COPIED, SHUFFLED, SCATTERED, DISTINCT, COUNTED = "copied", "shuffled", "scattered", "distinct", "counted"
+COPIED, SHUFFLED, SCATTERED, DISTINCT, COUNTED = (
+    "copied",
+    "shuffled",
+    "scattered",
+    "distinct",
+    "counted",
+)
 PLANS = (COPIED, SHUFFLED, SCATTERED, DISTINCT, COUNTED)
 WINDOW_MS = 2_000
 Place = tuple[str, int]  # topic and partition
@@ -57,17 +66,27 @@ class Batch:
 
 @dataclass
 class Story:
-    """All that is known of a round. `committed` and `everything` are the output as readers of either kind find it at the end."""
+    """All that is known of a round. `committed` and `everything` are the output as readers of
+    either kind find it at the end.
+    """
 
     plan: str
     input: list[Row]
     batches: dict[int, Batch]
     committed: list[Row]
     everything: list[Row]
-    seen: list[Row] = field(default_factory=list)  # by a reader of committed records, during the round
-    group_offset: int | None = None  # the query's own group: the number of the last batch with rows, and one
-    forbidden: set[str] = field(default_factory=set)  # values of input transactions that nobody asked to commit
-    promised: set[str] = field(default_factory=set)  # values of which a producer was told that they are there
+    seen: list[Row] = field(
+        default_factory=list
+    )  # by a reader of committed records, during the round
+    group_offset: int | None = (
+        None  # the query's own group: the number of the last batch with rows, and one
+    )
+    forbidden: set[str] = field(
+        default_factory=set
+    )  # values of input transactions that nobody asked to commit
+    promised: set[str] = field(
+        default_factory=set
+    )  # values of which a producer was told that they are there
     notes: Counter[str] = field(default_factory=Counter)
 
 
@@ -88,13 +107,19 @@ def source_of(value: str) -> Source | None:
 
 
 def read_offset_log(directory: Path) -> dict[int, Batch]:
-    """The batches of a checkpoint's `offsets`: a version, a line about the batch, and one for the only source."""
+    """The batches of a checkpoint's `offsets`: a version, a line about the batch, and one for the
+    only source.
+    """
     batches: dict[int, Batch] = {}
     for path in directory.iterdir() if directory.is_dir() else ():
         if not path.name.isdigit():
             continue
         _, about, offsets = path.read_text().splitlines()[:3]
-        ends = {(topic, int(partition)): end for topic, parts in json.loads(offsets).items() for partition, end in parts.items()}
+        ends = {
+            (topic, int(partition)): end
+            for topic, parts in json.loads(offsets).items()
+            for partition, end in parts.items()
+        }
         batches[int(path.name)] = Batch(ends, json.loads(about).get("batchWatermarkMs", 0))
     return batches
 
@@ -117,12 +142,18 @@ def judge(story: Story) -> list[Finding]:
     """All that is wrong."""
     index = Index(story.batches)
     findings = [*check_input(story), *check_batches(story), *check_seen(story)]
-    findings += check_counts(story, index) if story.plan == COUNTED else [*check_rows(story, index), *check_order(story, index)]
+    findings += (
+        check_counts(story, index)
+        if story.plan == COUNTED
+        else [*check_rows(story, index), *check_order(story, index)]
+    )
     return findings
 
 
 def check_input(story: Story) -> Iterator[Finding]:
-    """What was promised to the feeders is in the input, once, and nothing that they never committed."""
+    """What was promised to the feeders is in the input, once, and nothing that they never
+    committed.
+    """
     counts = Counter(row.value for row in story.input)
     for value in sorted(story.forbidden & counts.keys()):
         yield Finding("input", f"{value} is visible, and its transaction was not committed")
@@ -142,7 +173,10 @@ def check_batches(story: Story) -> Iterator[Finding]:
             return
         for place, end in batch.ends.items():
             if end < before.get(place, 0):
-                yield Finding("checkpoint", f"batch {number} goes back on {place} from {before[place]} to {end}")
+                yield Finding(
+                    "checkpoint",
+                    f"batch {number} goes back on {place} from {before[place]} to {end}",
+                )
         before |= batch.ends
     for row in story.input:
         if row.offset >= before.get((row.topic, row.partition), 0):
@@ -156,7 +190,9 @@ def check_rows(story: Story, index: Index) -> Iterator[Finding]:
         source = source_of(row.value)
         if source not in inputs:
             aborted = source is not None and source.value in story.forbidden
-            yield Finding("aborted" if aborted else "foreign", f"{row} is not made of committed input")
+            yield Finding(
+                "aborted" if aborted else "foreign", f"{row} is not made of committed input"
+            )
     made: dict[str, list[Row]] = defaultdict(list)
     name_of = id_of if story.plan == DISTINCT else str
     for row in story.committed:
@@ -174,17 +210,25 @@ def check_rows(story: Story, index: Index) -> Iterator[Finding]:
             yield Finding("doubled", f"{row} of batch {number} has the outputs {made[name]}")
     last = max((_batch(row, index) for row in story.committed), default=None)
     if story.group_offset is not None and last is not None and story.group_offset != last + 1:
-        yield Finding("group", f"the query's group stands at {story.group_offset}, and the last batch with rows is {last}")
+        yield Finding(
+            "group",
+            f"the query's group stands at {story.group_offset}, and the last batch with rows is "
+            f"{last}",
+        )
 
 
 def _batch(row: Row, index: Index) -> int:
     source = source_of(row.value)
-    number = None if source is None else index.batch_of(source.topic, source.partition, source.offset)
+    number = (
+        None if source is None else index.batch_of(source.topic, source.partition, source.offset)
+    )
     return -1 if number is None else number
 
 
 def check_order(story: Story, index: Index) -> Iterator[Finding]:
-    """In each partition of the output batch follows batch, and where the plan keeps the order, offset follows offset of each input partition."""
+    """In each partition of the output batch follows batch, and where the plan keeps the order,
+    offset follows offset of each input partition.
+    """
     last_batch: dict[Place, int] = {}
     last_offset: dict[tuple[Place, Place], int] = {}
     for row in sorted(story.committed, key=lambda row: (row.topic, row.partition, row.offset)):
@@ -197,12 +241,18 @@ def check_order(story: Story, index: Index) -> Iterator[Finding]:
         last_batch[to] = number
         origin = (source.topic, source.partition)
         if story.plan == COPIED and source.offset <= last_offset.get((to, origin), -1):
-            yield Finding("order", f"{row} of batch {number} lies behind offset {last_offset[to, origin]} of the same input partition")
+            yield Finding(
+                "order",
+                f"{row} of batch {number} lies behind offset {last_offset[to, origin]} of the same "
+                "input partition",
+            )
         last_offset[to, origin] = source.offset
 
 
 def check_counts(story: Story, index: Index) -> Iterator[Finding]:
-    """Each window of each key is told once, with as many records as the input has. Windows that met a record behind the watermark are left out."""
+    """Each window of each key is told once, with as many records as the input has. Windows that met
+    a record behind the watermark are left out.
+    """
     wanted: Counter[tuple[int, str]] = Counter()
     unsure: set[tuple[int, str]] = set()
     for row in story.input:
@@ -233,7 +283,9 @@ def check_counts(story: Story, index: Index) -> Iterator[Finding]:
 
 
 def check_seen(story: Story) -> Iterator[Finding]:
-    """What a reader of committed records saw at any time is there at the end, and nothing was kept from it."""
+    """What a reader of committed records saw at any time is there at the end, and nothing was kept
+    from it.
+    """
     final, seen = set(story.committed), set(story.seen)
     for row in sorted(seen - final):
         yield Finding("vanished", f"{row} was seen as committed, and is not there any more")

@@ -1,4 +1,6 @@
-"""The processes of `bench.spark_torture` that are killed: feeders of the input, and drivers of the query."""
+"""The processes of `bench.spark_torture` that are killed: feeders of the input, and drivers of the
+query.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,13 @@ from typing import Any
 from bench.spark_torture_judging import COPIED, COUNTED, DISTINCT, SCATTERED, SHUFFLED, WINDOW_MS
 from bench.torture import PATIENT, Diary, Worker
 
-WATERMARK_S = 90  # longer than most records wait: those of young partitions come sooner than those of old ones
+# longer than most records wait: those of young partitions come sooner than those of old ones
+WATERMARK_S = 90
 SINK_ID, SOURCE_ID = "torture-sink", "torture-source"
 KEYS = 23
 
 
-# --- the input ----------------------------------------------------------------------------------------------------------------------------
+# --- the input ----------------------------------------------------------------------------------
 
 
 class Feeder(Worker):
@@ -30,7 +33,9 @@ class Feeder(Worker):
         self._layout: dict[str, int] = {}
 
     def _places(self, client: Any) -> list[tuple[str, int]]:
-        """Partitions that the client knows of: a record to one that it does not know would be refused at once."""
+        """Partitions that the client knows of: a record to one that it does not know would be
+        refused at once.
+        """
         from confluent_kafka import KafkaException
 
         layout = json.loads(self._layout_path.read_text())
@@ -39,7 +44,11 @@ class Feeder(Worker):
                 known = client.list_topics(timeout=5).topics
             except KafkaException:
                 known = {}
-            layout = {name: min(count, len(known[name].partitions)) for name, count in layout.items() if name in known} or self._layout
+            layout = {
+                name: min(count, len(known[name].partitions))
+                for name, count in layout.items()
+                if name in known
+            } or self._layout
             self._layout = layout
         return [(name, index) for name, count in layout.items() for index in range(count)]
 
@@ -53,7 +62,13 @@ class Feeder(Worker):
         def on_delivery(error: Any, message: Any) -> None:
             self.diary("ok" if error is None else "unknown", value=value)
 
-        client.produce(topic, value.encode(), f"k{self.random.randrange(KEYS)}", partition=partition, on_delivery=on_delivery)
+        client.produce(
+            topic,
+            value.encode(),
+            f"k{self.random.randrange(KEYS)}",
+            partition=partition,
+            on_delivery=on_delivery,
+        )
         client.poll(0)
 
     def _pause(self, client: Any, seconds: float) -> None:
@@ -106,7 +121,7 @@ def feed(role: str, *arguments: str) -> None:
     (feeder.plain if role == "plain" else feeder.transact)()
 
 
-# --- the query ----------------------------------------------------------------------------------------------------------------------------
+# --- the query ----------------------------------------------------------------------------------
 
 
 @dataclass
@@ -149,10 +164,11 @@ def drawn(chance: random.Random) -> dict[str, Any]:
 
 
 def drive(text: str) -> int:
-    """The main function of a driver: 0 at the end of the input, 1 where the query failed for good; reasons are in the diary.
+    """The main function of a driver: 0 at the end of the input, 1 where the query failed for good;
+    reasons are in the diary.
 
-    A query that is not the last is stopped after a while by `stop()`, and goes on in the same session with other options; often it is also started
-    again where it failed, as users do.
+    A query that is not the last is stopped after a while by `stop()`, and goes on in the same
+    session with other options; often it is also started again where it failed, as users do.
     """
     told = Drive(**json.loads(text))
     diary, chance = Diary(told.diary), random.Random(told.seed)
@@ -172,7 +188,9 @@ def drive(text: str) -> int:
                 print(f"the query failed: {error}", file=sys.stderr, flush=True)
                 if told.finish or chance.random() < 0.3:
                     return 1
-            told = replace(told, **{name: value for name, value in drawn(chance).items() if name != "cores"})
+            told = replace(
+                told, **{name: value for name, value in drawn(chance).items() if name != "cores"}
+            )
         if told.plan == COUNTED:
             _end_of_time(told)  # a record so late that every window is over
             _run(spark, told, diary, None)
@@ -186,12 +204,30 @@ def drive(text: str) -> int:
 
 
 def _run(spark: Any, told: Drive, diary: Diary, seconds: float | None) -> bool:
-    """Start the query, and stop it when the time is up. Gives whether it came to its end. Raises StreamingQueryException."""
-    reader = spark.readStream.format("barnabas").option("kafka.bootstrap.servers", told.servers).option("subscribePattern", told.pattern)
-    reader = reader.option("startingOffsets", "earliest").option("kafka.metadata.max.age.ms", "1500").option("kafka.client.id", SOURCE_ID)
+    """Start the query, and stop it when the time is up. Gives whether it came to its end. Raises
+    StreamingQueryException.
+    """
+    reader = (
+        spark.readStream.format("barnabas")
+        .option("kafka.bootstrap.servers", told.servers)
+        .option("subscribePattern", told.pattern)
+    )
+    reader = (
+        reader.option("startingOffsets", "earliest")
+        .option("kafka.metadata.max.age.ms", "1500")
+        .option("kafka.client.id", SOURCE_ID)
+    )
     rows = planned(told, reader.options(**told.source).load())
-    writer = rows.writeStream.format("barnabas").queryName("torture").option("checkpointLocation", told.checkpoint)
-    writer = writer.option("kafka.bootstrap.servers", told.servers).option("kafka.client.id", SINK_ID).options(**told.sink)
+    writer = (
+        rows.writeStream.format("barnabas")
+        .queryName("torture")
+        .option("checkpointLocation", told.checkpoint)
+    )
+    writer = (
+        writer.option("kafka.bootstrap.servers", told.servers)
+        .option("kafka.client.id", SINK_ID)
+        .options(**told.sink)
+    )
     if told.finish:
         writer = writer.trigger(availableNow=True)
     query = writer.start()
@@ -202,7 +238,9 @@ def _run(spark: Any, told: Drive, diary: Diary, seconds: float | None) -> bool:
         if progress is not None and progress["batchId"] != last:
             last = progress["batchId"]
             diary("progress", batch=last, rows=progress["numInputRows"])
-            end = end or (seconds and time.monotonic() + seconds)  # counted from the first batch: a start may take long
+            end = end or (
+                seconds and time.monotonic() + seconds
+            )  # counted from the first batch: a start may take long
         if end and time.monotonic() > end:
             query.stop()
             diary("stopped")
@@ -214,14 +252,20 @@ def planned(told: Drive, rows: Any) -> Any:
     """The query's plan: columns key, value and topic."""
     from pyspark.sql import functions as f
 
-    chance = f.lit("-") if told.plan in (COPIED, DISTINCT) else f.hex((f.rand() * 1_000_000_000).cast("long"))
+    chance = (
+        f.lit("-")
+        if told.plan in (COPIED, DISTINCT)
+        else f.hex((f.rand() * 1_000_000_000).cast("long"))
+    )
     text = f.col("value").cast("string")
     topic = f.lit(told.sinks[0])
     if told.plan == COUNTED:
         at = f.timestamp_millis(f.substring_index(text, "@", -1).cast("long"))
         windows = rows.select("key", at.alias("at")).withWatermark("at", f"{WATERMARK_S} seconds")
         counts = windows.groupBy(f.window("at", f"{WINDOW_MS} milliseconds"), "key").count()
-        value = f.concat_ws("|", f.unix_millis("window.start"), f.col("key").cast("string"), "count")
+        value = f.concat_ws(
+            "|", f.unix_millis("window.start"), f.col("key").cast("string"), "count"
+        )
         return counts.select("key", value.alias("value"), topic.alias("topic"))
     if told.plan == SHUFFLED:
         rows = rows.repartition(3, f.rand())
@@ -230,7 +274,11 @@ def planned(told: Drive, rows: Any) -> Any:
     if told.plan == DISTINCT:
         identity = f.substring_index(f.substring_index(text, "=", -1), "@", 1)
         rows = rows.withColumn("identity", identity).dropDuplicates(["identity"])
-    return rows.select("key", f.concat_ws("|", text, "topic", "partition", "offset", chance).alias("value"), topic.alias("topic"))
+    return rows.select(
+        "key",
+        f.concat_ws("|", text, "topic", "partition", "offset", chance).alias("value"),
+        topic.alias("topic"),
+    )
 
 
 def _end_of_time(told: Drive) -> None:

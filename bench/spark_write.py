@@ -1,8 +1,10 @@
-"""How fast does the connector encode rows? One thread, checksums included, beside a loop over records in Python.
+"""How fast does the connector encode rows? One thread, checksums included, beside a loop over
+records in Python.
 
     python -m bench.spark_write [--rows 1000000]
 
-Rows with 8-byte keys for ten partitions, in Arrow batches of 10,000 as Spark hands them over; no broker is needed.
+Rows with 8-byte keys for ten partitions, in Arrow batches of 10,000 as Spark hands them over; no
+broker is needed.
 """
 
 from __future__ import annotations
@@ -28,30 +30,52 @@ NOW_MS = 1_700_000_000_000
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
-def arrow_batches(rows: int, size: int, *, vary: bool = False, headers: bool = False) -> list[pa.RecordBatch]:
+def arrow_batches(
+    rows: int, size: int, *, vary: bool = False, headers: bool = False
+) -> list[pa.RecordBatch]:
     """Rows of JSON-like text."""
     chance = random.Random(1)
-    text = b'{"origin":"JFK","month":7,"note":"' + bytes(chance.choices(b"abcdefghijklmnopqrstuvwxyz ", k=3 * size))
+    text = b'{"origin":"JFK","month":7,"note":"' + bytes(
+        chance.choices(b"abcdefghijklmnopqrstuvwxyz ", k=3 * size)
+    )
     batches = []
     for start in range(0, rows, ARROW_ROWS):
         numbers = range(start, min(start + ARROW_ROWS, rows))
         places = [chance.randint(0, size) for _ in numbers]
         columns = {
-            "key": pa.array([b"%d" % (number * 7919) if vary else b"%08d" % number for number in numbers], pa.binary()),
-            "value": pa.array(
-                [text[place : place + (chance.randint(size // 2, size * 3 // 2) if vary else size)] for place in places], pa.binary()
+            "key": pa.array(
+                [b"%d" % (number * 7919) if vary else b"%08d" % number for number in numbers],
+                pa.binary(),
             ),
-            "timestamp": pa.array([(NOW_MS + number) * 1000 for number in numbers], pa.timestamp("us", "UTC")),
+            "value": pa.array(
+                [
+                    text[
+                        place : place + (chance.randint(size // 2, size * 3 // 2) if vary else size)
+                    ]
+                    for place in places
+                ],
+                pa.binary(),
+            ),
+            "timestamp": pa.array(
+                [(NOW_MS + number) * 1000 for number in numbers], pa.timestamp("us", "UTC")
+            ),
         }
         if headers:
-            columns["headers"] = pa.array([[{"key": "trace", "value": b"%d" % number}] for number in numbers], HEADERS)
+            columns["headers"] = pa.array(
+                [[{"key": "trace", "value": b"%d" % number}] for number in numbers], HEADERS
+            )
         batches.append(pa.RecordBatch.from_pydict(columns))
     return batches
 
 
 def vectorised(batches: list[pa.RecordBatch], codec: Codec, partitions: int) -> int:
     """Encode all. Gives: bytes."""
-    encoder = Encoder(topic="bench", partition_counts=lambda _topic: partitions, compression=codec, now_ms=lambda: NOW_MS)
+    encoder = Encoder(
+        topic="bench",
+        partition_counts=lambda _topic: partitions,
+        compression=codec,
+        now_ms=lambda: NOW_MS,
+    )
     byte_count = 0
     for batch in batches:
         byte_count += sum(len(encoded.data) for encoded in encoder.add(batch))
@@ -66,14 +90,20 @@ def in_a_loop(batches: list[pa.RecordBatch], codec: Codec) -> int:
     for batch in batches:
         keys, values, timestamps = (batch.column(name) for name in ("key", "value", "timestamp"))
         milliseconds = (timestamps.cast(pa.int64()).to_numpy() // 1000).tolist()
-        for key, value, timestamp in zip(keys.to_pylist(), values.to_pylist(), milliseconds, strict=True):
+        for key, value, timestamp in zip(
+            keys.to_pylist(), values.to_pylist(), milliseconds, strict=True
+        ):
             partition = (murmur2_of(key) & 0x7FFFFFFF) % PARTITIONS
             pending[partition].append(NewRecord(key, value, timestamp))
             sizes[partition] += len(key) + len(value) + 12
             if sizes[partition] >= BATCH_BYTES:
                 byte_count += len(encode_batch(pending[partition], codec=codec, transactional=True))
                 pending[partition], sizes[partition] = [], 0
-    return byte_count + sum(len(encode_batch(records, codec=codec, transactional=True)) for records in pending if records)
+    return byte_count + sum(
+        len(encode_batch(records, codec=codec, transactional=True))
+        for records in pending
+        if records
+    )
 
 
 def best_of(times: int, batches: list[pa.RecordBatch], codec: Codec, partitions: int) -> float:
@@ -91,7 +121,9 @@ def encoding(rows: int, size: int) -> None:
     rows = min(rows, 200_000_000 // size)
     print(f"encoding, {size} B, {PARTITIONS} partitions, one thread:")
     plain = arrow_batches(rows, size)
-    shapes: list[tuple[str, list[pa.RecordBatch], Codec, int]] = [(codec.name.lower(), plain, codec, PARTITIONS) for codec in Codec]
+    shapes: list[tuple[str, list[pa.RecordBatch], Codec, int]] = [
+        (codec.name.lower(), plain, codec, PARTITIONS) for codec in Codec
+    ]
     shapes += [
         ("none, 1,000 partitions", plain, Codec.NONE, 1000),
         ("none, variable sizes", arrow_batches(rows, size, vary=True), Codec.NONE, PARTITIONS),
@@ -102,18 +134,28 @@ def encoding(rows: int, size: int) -> None:
         used = batches[: max(1, len(batches) // 5)] if slow else batches
         count = sum(batch.num_rows for batch in used)
         seconds = best_of(1 if slow else 3, used, codec, partitions)
-        print(f"  {name:<24} {count / seconds:>12,.0f} rows/s {count * size / seconds / 1e6:>8,.0f} MB/s", flush=True)
+        print(
+            f"  {name:<24} {count / seconds:>12,.0f} rows/s {count * size / seconds / 1e6:>8,.0f} "
+            "MB/s",
+            flush=True,
+        )
     few = plain[: max(1, len(plain) // 20)]
     for codec in (Codec.NONE, Codec.LZ4):
         start = time.thread_time()
         in_a_loop(few, codec)
         count = sum(batch.num_rows for batch in few)
-        print(f"  {'a loop, ' + codec.name.lower():<24} {count / (time.thread_time() - start):>12,.0f} rows/s", flush=True)
+        print(
+            f"  {'a loop, ' + codec.name.lower():<24} "
+            f"{count / (time.thread_time() - start):>12,.0f} rows/s",
+            flush=True,
+        )
 
 
 def main() -> None:
     """Read the arguments and measure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=1_000_000)
     options = parser.parse_args()
     for size in (100, 1000):

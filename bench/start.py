@@ -24,7 +24,9 @@ def metadata_answer(port: int) -> bytes:
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """From the start of the process to the first Metadata answer: an empty directory, and 1,000 partitions after a clean stop."""
+    """From the start of the process to the first Metadata answer: an empty directory, and 1,000
+    partitions after a clean stop.
+    """
     rows = []
     for partitions in (0, 1000):
         directory = tempfile.mkdtemp(prefix="barnabas-bench-")

@@ -1,8 +1,10 @@
-"""What the storage engine costs: appends of three shapes, reads of the next position, loading of many clean logs.
+"""What the storage engine costs: appends of three shapes, reads of the next position, loading of
+many clean logs.
 
     python bench/storage_append.py [directory]
 
-Each append is compared with its floor: the CRC of the same bytes and one pwrite of them. Figures are the best of several rounds.
+Each append is compared with its floor: the CRC of the same bytes and one pwrite of them. Figures
+are the best of several rounds.
 """
 
 from __future__ import annotations
@@ -51,10 +53,17 @@ def floor_us(directory: str, data: bytearray, rounds: int) -> float:
     return best * 1e6
 
 
-def bench_append(directory: str, label: str, count: int, size: int, rounds: int, spread: int = 0) -> None:
+def bench_append(
+    directory: str, label: str, count: int, size: int, rounds: int, spread: int = 0
+) -> None:
     rng = random.Random(1)
     values = [rng.randbytes(size + (rng.randrange(spread) if spread else 0)) for _ in range(count)]
-    pristine = encode_batch([NewRecord(None, value, NOW_MS) for value in values], producer_id=1, producer_epoch=0, base_sequence=0)
+    pristine = encode_batch(
+        [NewRecord(None, value, NOW_MS) for value in values],
+        producer_id=1,
+        producer_epoch=0,
+        base_sequence=0,
+    )
     floor = floor_us(directory, pristine, rounds)
     _, log = new_log(directory, "append")
     best = 1e9
@@ -70,13 +79,18 @@ def bench_append(directory: str, label: str, count: int, size: int, rounds: int,
     cost = best * 1e6
     over = cost - floor
     print(
-        f"append {label:34} {len(pristine):8} bytes {count:5} records: {cost:8.1f} us, crc+pwrite {floor:7.1f}, "
+        f"append {label:34} {len(pristine):8} bytes {count:5} records: {cost:8.1f} us, crc+pwrite "
+        f"{floor:7.1f}, "
         f"over {over:6.1f} us = {over / count:.3f} us a record"
     )
 
 
 def bench_read(directory: str) -> None:
-    for label, count, size in (("1 MB batches", 1000, 1024), ("200 KB batches", 1800, 100), ("one record", 1, 100)):
+    for label, count, size in (
+        ("1 MB batches", 1000, 1024),
+        ("200 KB batches", 1800, 100),
+        ("one record", 1, 100),
+    ):
         _, log = new_log(directory, "read")
         data = encode_batch([NewRecord(None, bytes(size), NOW_MS)] * count)
         batches = min(2000, (256 << 20) // len(data))
@@ -89,12 +103,17 @@ def bench_read(directory: str) -> None:
                 log.read(number * count, max_bytes=1 << 20, min_one_batch=True)
                 spent = time.perf_counter() - began
                 best, total = min(best, spent), total + spent
-            print(f"read next position, {label:15} {where}: best {best * 1e6:5.1f} us, mean {total / 100 * 1e6:5.1f} us")
+            print(
+                f"read next position, {label:15} {where}: best {best * 1e6:5.1f} us, mean "
+                f"{total / 100 * 1e6:5.1f} us"
+            )
 
 
 def bench_load(directory: str, partitions: int = 1000) -> None:
     manager, _ = new_log(directory, "load")
-    data = encode_batch([NewRecord(None, bytes(100), NOW_MS)] * 10, producer_id=1, producer_epoch=0, base_sequence=0)
+    data = encode_batch(
+        [NewRecord(None, bytes(100), NOW_MS)] * 10, producer_id=1, producer_epoch=0, base_sequence=0
+    )
     for partition in range(partitions):
         log = manager.create("many", partition, uuid.uuid4(), LogConfig(), NOW_MS)
         log.append(memoryview(bytearray(data)), now_ms=NOW_MS)

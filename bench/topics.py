@@ -1,4 +1,6 @@
-"""What do others wait for while thousands of topics are made and deleted? (`python -m bench.topics [--scale X]`)"""
+"""What do others wait for while thousands of topics are made and deleted? (`python -m bench.topics
+[--scale X]`)
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ class Client:
 
 
 class Pinger(threading.Thread):
-    """A second client, that asks for the versions of the API again and again. longest_s: what it waited at most."""
+    """A second client, that asks for the versions of the API again and again. longest_s: what it
+    waited at most.
+    """
 
     def __init__(self, port: int) -> None:
         super().__init__(daemon=True)
@@ -75,11 +79,17 @@ def _measure(port: int, what: str, client: Client, request: Message, version: in
     client.call(request, version)
     took_s = time.perf_counter() - began
     pinger.end()
-    print(f"{what:50} {took_s:7.2f} s, another client waited {pinger.longest_s * 1000:8.1f} ms at most", flush=True)
+    print(
+        f"{what:50} {took_s:7.2f} s, another client waited {pinger.longest_s * 1000:8.1f} ms at "
+        "most",
+        flush=True,
+    )
 
 
 def _creation(names: list[str], partitions: int) -> CreateTopicsRequest:
-    return CreateTopicsRequest([CreatableTopic(name, partitions, replication_factor=1) for name in names])
+    return CreateTopicsRequest(
+        [CreatableTopic(name, partitions, replication_factor=1) for name in names]
+    )
 
 
 def _deletion(names: list[str]) -> DeleteTopicsRequest:
@@ -93,12 +103,16 @@ def _query(names: list[str]) -> MetadataRequest:
 def _one_by_one(client: Client, count: int) -> None:
     times: tuple[list[float], list[float]] = [], []
     for number in range(count):
-        for kind, (request, version) in enumerate(((_creation([f"single-{number}"], 1), 7), (_deletion([f"single-{number}"]), 3))):
+        for kind, (request, version) in enumerate(
+            ((_creation([f"single-{number}"], 1), 7), (_deletion([f"single-{number}"]), 3))
+        ):
             began = time.perf_counter()
             client.call(request, version)
             times[kind].append(time.perf_counter() - began)
     made, gone = (sorted(column)[count // 2] * 1000 for column in times)
-    print(f"one topic, median of {count}: made in {made:.2f} ms, deleted in {gone:.2f} ms", flush=True)
+    print(
+        f"one topic, median of {count}: made in {made:.2f} ms, deleted in {gone:.2f} ms", flush=True
+    )
 
 
 def _idle(broker: BrokerProcess, count: int) -> None:
@@ -107,7 +121,11 @@ def _idle(broker: BrokerProcess, count: int) -> None:
     for client in clients:
         client.ask(PING)
     after = rss_mb(broker.pid)
-    print(f"{count} idle connections: {after - before:.0f} MB = {(after - before) * 1024 / count:.1f} KB each", flush=True)
+    print(
+        f"{count} idle connections: {after - before:.0f} MB = "
+        f"{(after - before) * 1024 / count:.1f} KB each",
+        flush=True,
+    )
     for client in clients:
         client.close()
 
@@ -125,7 +143,11 @@ def _half_sent(broker: BrokerProcess, count: int, size: int) -> None:
                 sock.sendall(chunk)
         except TimeoutError:
             pass  # the broker reads no more of it for now
-    print(f"{count} frames of {size >> 20} MB, three quarters sent: {rss_mb(broker.pid) - before:.0f} MB more", flush=True)
+    print(
+        f"{count} frames of {size >> 20} MB, three quarters sent: "
+        f"{rss_mb(broker.pid) - before:.0f} MB more",
+        flush=True,
+    )
     for sock in sockets:
         sock.close()
 
@@ -133,19 +155,36 @@ def _half_sent(broker: BrokerProcess, count: int, size: int) -> None:
 def main() -> None:
     """Print one line for each question."""
     parser = argparse.ArgumentParser(prog="python -m bench.topics", description=__doc__)
-    parser.add_argument("--scale", type=float, default=1.0, help="fraction of the full number of topics")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="fraction of the full number of topics"
+    )
     parser.add_argument("--connections", type=int, default=IDLE_CONNECTIONS)
     options = parser.parse_args()
     many = max(1, int(2000 * options.scale))
     names = [f"topic-{number}" for number in range(many)]
-    with tempfile.TemporaryDirectory(prefix="barnabas-bench-") as directory, BrokerProcess(directory) as broker:
+    with (
+        tempfile.TemporaryDirectory(prefix="barnabas-bench-") as directory,
+        BrokerProcess(directory) as broker,
+    ):
         client = Client(broker.port)
         _one_by_one(client, 30)
         _measure(broker.port, f"CreateTopics of {many} topics", client, _creation(names, 1), 7)
         _one_by_one(client, 30)
         _measure(broker.port, f"DeleteTopics of {many} topics", client, _deletion(names), 3)
-        _measure(broker.port, f"CreateTopics of one topic of {many} partitions", client, _creation(["wide"], many), 7)
-        _measure(broker.port, f"DeleteTopics of one topic of {many} partitions", client, _deletion(["wide"]), 3)
+        _measure(
+            broker.port,
+            f"CreateTopics of one topic of {many} partitions",
+            client,
+            _creation(["wide"], many),
+            7,
+        )
+        _measure(
+            broker.port,
+            f"DeleteTopics of one topic of {many} partitions",
+            client,
+            _deletion(["wide"]),
+            3,
+        )
         _measure(broker.port, f"Metadata that makes {many} topics", client, _query(names), 4)
         _measure(broker.port, f"DeleteTopics of {many} topics", client, _deletion(names), 3)
         client.close()

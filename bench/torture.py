@@ -1,12 +1,16 @@
-"""`python -m bench.torture --minutes N`: the real daemon under real clients, with kills and pauses at random, then a check of all that they saw.
+"""`python -m bench.torture --minutes N`: the real daemon under real clients, with kills and pauses
+at random, then a check of all that they saw.
 
-Roles, each a process of its own: feeders write into a source topic, plainly (idempotent) or in transactions of which some are aborted on purpose;
-transformers consume it as one group, and write each record to a target topic in the transaction that commits its offset. In the same time the
-broker and the clients are killed (SIGKILL) and paused (SIGSTOP) at random, some paused ones long enough to be replaced while they sleep, and then
-wake up as zombies. Readers of both kinds follow all partitions through all of it.
+Roles, each a process of its own: feeders write into a source topic, plainly (idempotent) or in
+transactions of which some are aborted on purpose; transformers consume it as one group, and write
+each record to a target topic in the transaction that commits its offset. In the same time the
+broker and the clients are killed (SIGKILL) and paused (SIGSTOP) at random, some paused ones long
+enough to be replaced while they sleep, and then wake up as zombies. Readers of both kinds follow
+all partitions through all of it.
 
-A client writes down what it is about to do and what it was told, a line each, before it goes on: what a killed one knew is known. After each round
-everything is healed, the transformers must finish, and tests/checkers.py judges the history: nothing lost, nothing twice, no torn or aborted
+A client writes down what it is about to do and what it was told, a line each, before it goes on:
+what a killed one knew is known. After each round everything is healed, the transformers must
+finish, and tests/checkers.py judges the history: nothing lost, nothing twice, no torn or aborted
 transaction in sight, each partition in order, offsets and outputs in step.
 """
 
@@ -47,9 +51,15 @@ TRANSACTION_TIMEOUT_MS = 6000
 ROLES = {"plain": 2, "transactional": 2, "transformer": 3}
 BROKER_SETTINGS = {"group.min.session.timeout.ms": "500", "group.initial.rebalance.delay.ms": "0"}
 FENCED = {"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"}
-# A librdkafka that finds all brokers down begins anew from its bootstrap servers and forgets the one that its coordinator requests wait for: such
-# a request then waits for ever (its issues 5456 and 5511, seen here after every few kills). So it is told not to.
-RECONNECTING = {"metadata.recovery.strategy": "none", "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "log_level": 0}
+# A librdkafka that finds all brokers down begins anew from its bootstrap servers and forgets the
+# one that its coordinator requests wait for: such a request then waits for ever (its issues 5456
+# and 5511, seen here after every few kills). So it is told not to.
+RECONNECTING = {
+    "metadata.recovery.strategy": "none",
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 200,
+    "log_level": 0,
+}
 # long enough that no record is given up: a record that fails is the broker's doing
 PATIENT = {"message.timeout.ms": 0}
 
@@ -59,11 +69,13 @@ def now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-# --- what the worker processes do ---------------------------------------------------------------------------------------------------------
+# --- what the worker processes do ---------------------------------------------------------------
 
 
 class Diary:
-    """A file of JSON lines, each with the operating system before the next step is taken, so that a SIGKILL loses none."""
+    """A file of JSON lines, each with the operating system before the next step is taken, so that a
+    SIGKILL loses none.
+    """
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -93,8 +105,9 @@ class Worker:
     def _watch(self) -> None:
         """End a process whose client hangs.
 
-        See RECONNECTING. A broker that does not answer looks otherwise: each request has a timeout, and then there is an error, which is a step.
-        Time is counted in own steps, so that a SIGSTOP does not count.
+        See RECONNECTING. A broker that does not answer looks otherwise: each request has a timeout,
+        and then there is an error, which is a step. Time is counted in own steps, so that a SIGSTOP
+        does not count.
         """
         idle_s, seen, parent = 0, -1, os.getppid()
         while True:
@@ -109,12 +122,22 @@ class Worker:
     def producer(self, **settings: Any) -> Any:
         from confluent_kafka import Producer
 
-        base = {"bootstrap.servers": self.servers, "linger.ms": 2, "enable.idempotence": True, "socket.timeout.ms": 5_000}
+        base = {
+            "bootstrap.servers": self.servers,
+            "linger.ms": 2,
+            "enable.idempotence": True,
+            "socket.timeout.ms": 5_000,
+        }
         return Producer({**base, **RECONNECTING, **settings}, logger=self.quiet)
 
     def transactional(self) -> Any:
         """A new session of the slot's transactional id."""
-        client = self.producer(**{"transactional.id": f"{self.topic}-{self.slot}", "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS})
+        client = self.producer(
+            **{
+                "transactional.id": f"{self.topic}-{self.slot}",
+                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+            }
+        )
         while not self._tried(lambda: client.init_transactions(10)):
             pass
         return client
@@ -135,12 +158,25 @@ class Worker:
         return True
 
     def send(
-        self, client: Any, topic: str, partition: int, *, transaction: str | None = None, source: tuple[int, int] | None = None
+        self,
+        client: Any,
+        topic: str,
+        partition: int,
+        *,
+        transaction: str | None = None,
+        source: tuple[int, int] | None = None,
     ) -> None:
         self.sent += 1
         self.steps += 1
         value = f"{self.session}.{self.sent}"
-        self.diary("send", value=value, topic=topic, partition=partition, transaction=transaction, source=source)
+        self.diary(
+            "send",
+            value=value,
+            topic=topic,
+            partition=partition,
+            transaction=transaction,
+            source=source,
+        )
 
         def on_delivery(error: Any, message: Any) -> None:
             if error is None:
@@ -196,13 +232,17 @@ class Worker:
                 while not self.ending:
                     name = self.begin(client)
                     for _ in range(self.random.randrange(1, 20)):
-                        self.send(client, self.topic, self.random.randrange(PARTITIONS), transaction=name)
+                        self.send(
+                            client, self.topic, self.random.randrange(PARTITIONS), transaction=name
+                        )
                         if self.random.random() < 0.1:
                             client.poll(0.01)
                     self._end_transaction(client, name, abort=self.random.random() < 0.25)
                     client.poll(0.01)
             except KafkaException as failure:
-                self.diary("session-end", code=failure.args[0].name(), fatal=failure.args[0].fatal())
+                self.diary(
+                    "session-end", code=failure.args[0].name(), fatal=failure.args[0].fatal()
+                )
 
     def _end_transaction(self, client: Any, name: str, *, abort: bool) -> None:
         from confluent_kafka import KafkaException
@@ -228,7 +268,9 @@ class Worker:
                 while not self.ending:
                     self._transform_some(client, reader)
             except KafkaException as failure:
-                self.diary("session-end", code=failure.args[0].name(), fatal=failure.args[0].fatal())
+                self.diary(
+                    "session-end", code=failure.args[0].name(), fatal=failure.args[0].fatal()
+                )
             finally:
                 with contextlib.suppress(RuntimeError):
                     reader.close()
@@ -247,7 +289,9 @@ class Worker:
                 "heartbeat.interval.ms": 300,
                 "fetch.wait.max.ms": 50,
                 # one half of the groups rebalances the one way, the other half the other way
-                "partition.assignment.strategy": "cooperative-sticky" if self.topic.endswith(("1", "3", "5", "7", "9")) else "range",
+                "partition.assignment.strategy": "cooperative-sticky"
+                if self.topic.endswith(("1", "3", "5", "7", "9"))
+                else "range",
                 **RECONNECTING,
             },
             logger=self.quiet,
@@ -259,7 +303,11 @@ class Worker:
         from confluent_kafka import KafkaException, TopicPartition
 
         self.steps += 1
-        messages = [message for message in reader.consume(self.random.choice((1, 10, 200)), 0.1) if message.error() is None]
+        messages = [
+            message
+            for message in reader.consume(self.random.choice((1, 10, 200)), 0.1)
+            if message.error() is None
+        ]
         if not messages:
             return
         name = self.begin(client)
@@ -268,8 +316,17 @@ class Worker:
             for message in messages:
                 positions[message.partition()] = message.offset() + 1
                 source = (message.partition(), message.offset())
-                self.send(client, f"{self.topic}-out", message.partition(), transaction=name, source=source)
-            offsets = [TopicPartition(self.topic, partition, offset) for partition, offset in positions.items()]
+                self.send(
+                    client,
+                    f"{self.topic}-out",
+                    message.partition(),
+                    transaction=name,
+                    source=source,
+                )
+            offsets = [
+                TopicPartition(self.topic, partition, offset)
+                for partition, offset in positions.items()
+            ]
             group = reader.consumer_group_metadata()
             while not self._tried(lambda: client.send_offsets_to_transaction(offsets, group, 10)):
                 pass
@@ -293,24 +350,32 @@ class Worker:
             try:
                 reader.seek(TopicPartition(self.topic, partition, offset))
             except KafkaException as failure:
-                self.diary("error", code=failure.args[0].name(), text="seek: the partition went to another member")
+                self.diary(
+                    "error",
+                    code=failure.args[0].name(),
+                    text="seek: the partition went to another member",
+                )
 
 
 def work(role: str, *arguments: str) -> None:
     """The main function of a worker process."""
     worker = Worker(*arguments)
     try:
-        {"plain": worker.plain, "transactional": worker.transact, "transformer": worker.transform}[role]()
+        {"plain": worker.plain, "transactional": worker.transact, "transformer": worker.transform}[
+            role
+        ]()
     except Exception as error:
         worker.diary("died", text=repr(error))
         raise
 
 
-# --- readers, in this process -------------------------------------------------------------------------------------------------------------
+# --- readers, in this process -------------------------------------------------------------------
 
 
 class Follower:
-    """Reads all partitions of one topic from their start, through kills and all, and keeps what it was given."""
+    """Reads all partitions of one topic from their start, through kills and all, and keeps what it
+    was given.
+    """
 
     def __init__(self, servers: str, topic: str, *, committed: bool) -> None:
         self.topic, self.committed = topic, committed
@@ -342,7 +407,9 @@ class Follower:
             for message in reader.consume(500, 0.1):
                 error = message.error()
                 if error is None:
-                    self.rows.append((message.partition(), message.offset(), message.value(), now_ms()))
+                    self.rows.append(
+                        (message.partition(), message.offset(), message.value(), now_ms())
+                    )
                     self.positions[message.partition()] = message.offset() + 1
                 elif error.name() == "_AUTO_OFFSET_RESET":
                     self.errors.append(str(error))
@@ -353,7 +420,7 @@ class Follower:
         self._thread.join()
 
 
-# --- one round ----------------------------------------------------------------------------------------------------------------------------
+# --- one round ----------------------------------------------------------------------------------
 
 
 @dataclass
@@ -376,8 +443,10 @@ class Report:
         deeds = ", ".join(f"{count} {deed}" for deed, count in sorted(self.deeds.items()))
         endings = ", ".join(f"{count} {ending}" for ending, count in sorted(self.endings.items()))
         return (
-            f"{self.topic} (seed {self.seed}): {self.records} records, transactions: {endings}; {self.reads} reads; {deeds}; "
-            f"healed in {self.healing_s:.0f} s, judged in {self.judging_s:.0f} s; {len(self.findings)} findings"
+            f"{self.topic} (seed {self.seed}): {self.records} records, transactions: {endings}; "
+            f"{self.reads} reads; {deeds}; "
+            f"healed in {self.healing_s:.0f} s, judged in {self.judging_s:.0f} s; "
+            f"{len(self.findings)} findings"
         )
 
 
@@ -405,7 +474,11 @@ class Round:
 
         for topic in (self.topic, f"{self.topic}-out"):
             create_topic(self.broker, topic, PARTITIONS)
-        followers = [Follower(self.servers, topic, committed=kind) for topic in (self.topic, f"{self.topic}-out") for kind in (True, False)]
+        followers = [
+            Follower(self.servers, topic, committed=kind)
+            for topic in (self.topic, f"{self.topic}-out")
+            for kind in (True, False)
+        ]
         try:
             for role, count in ROLES.items():
                 for index in range(count):
@@ -459,20 +532,32 @@ class Round:
                     self.report.deeds["client hung by itself"] += 1
                     self.spawn(slot)
                 elif process.poll() is not None:
-                    self.incidents.append(("refused", f"{session} ended by itself with {process.returncode}"))
+                    self.incidents.append(
+                        ("refused", f"{session} ended by itself with {process.returncode}")
+                    )
                     self.spawn(slot)
         self._see_that_broker_lives()
 
     def _see_that_broker_lives(self) -> None:
         process = self.broker.process
         if process is None or process.poll() is not None:
-            self.incidents.append(("crashed", "the broker died:\n" + "".join(self.broker.output[-20:])))
+            self.incidents.append(
+                ("crashed", "the broker died:\n" + "".join(self.broker.output[-20:]))
+            )
             self.broker.kill()
             self.broker.restart()
 
     def do_something(self) -> None:
         deed = self.random.choice(
-            ("broker killed", "broker killed", "broker paused", "client killed", "client killed", "client paused", "client replaced")
+            (
+                "broker killed",
+                "broker killed",
+                "broker paused",
+                "client killed",
+                "client killed",
+                "client paused",
+                "client replaced",
+            )
         )
         slot = self.random.choice(sorted(self.workers))
         process = self.workers[slot][1]
@@ -491,10 +576,14 @@ class Round:
             self.spawn(slot)
         elif deed == "client paused":
             _signal(process, signal.SIGSTOP)
-            self._paused.append((now_ms() + self.random.choice((200, 1000, SESSION_TIMEOUT_MS + 1500)), process))
+            self._paused.append(
+                (now_ms() + self.random.choice((200, 1000, SESSION_TIMEOUT_MS + 1500)), process)
+            )
         else:
             _signal(process, signal.SIGSTOP)
-            self._paused.append((now_ms() + self.random.choice((500, 2000, SESSION_TIMEOUT_MS + 500)), process))
+            self._paused.append(
+                (now_ms() + self.random.choice((500, 2000, SESSION_TIMEOUT_MS + 500)), process)
+            )
             self.zombies.append(process)
             self.spawn(slot)
             if len(self.zombies) > 2:
@@ -506,7 +595,9 @@ class Round:
     # --- healing ---
 
     def heal(self) -> None:
-        """No more harm: feeders finish, the transformers must come to the end of the source, and no transaction stays open."""
+        """No more harm: feeders finish, the transformers must come to the end of the source, and no
+        transaction stays open.
+        """
         for zombie in self.zombies:
             zombie.kill()
             zombie.wait()
@@ -517,13 +608,19 @@ class Round:
         self._end_workers("plain", "transactional")
         self._until(self._is_done, "the transformers do not come to the end of the source")
         self._end_workers("transformer")
-        # ids whose last session was killed before it could begin again have an open transaction: it must time out
-        self._until(lambda: all(low == high for low, high in self._stable_and_end()), "a transaction stays open for good")
+        # ids whose last session was killed before it could begin again have an open transaction: it
+        # must time out
+        self._until(
+            lambda: all(low == high for low, high in self._stable_and_end()),
+            "a transaction stays open for good",
+        )
         self.broker.kill()
         self.broker.restart()
 
     def _end_workers(self, *roles: str) -> None:
-        ending = {slot: entry for slot, entry in self.workers.items() if slot.rpartition("-")[0] in roles}
+        ending = {
+            slot: entry for slot, entry in self.workers.items() if slot.rpartition("-")[0] in roles
+        }
         for slot, (_, process) in ending.items():
             del self.workers[slot]
             process.terminate()
@@ -539,12 +636,21 @@ class Round:
         end = time.monotonic() + HEAL_S
         while not probe():
             if time.monotonic() > end:
-                self.incidents.append(("stuck", f"{complaint}: {self._stable_and_end()}, offsets {self._group_offsets()}"))
+                self.incidents.append(
+                    (
+                        "stuck",
+                        f"{complaint}: {self._stable_and_end()}, offsets {self._group_offsets()}",
+                    )
+                )
                 return
             self.wait(0.2)
 
     def _stable_and_end(self) -> list[tuple[int, int]]:
-        return [(log.last_stable_offset, log.high_watermark) for topic in (self.topic, f"{self.topic}-out") for log in self._fetched(topic)]
+        return [
+            (log.last_stable_offset, log.high_watermark)
+            for topic in (self.topic, f"{self.topic}-out")
+            for log in self._fetched(topic)
+        ]
 
     def _fetched(self, topic: str) -> list[Any]:
         from helpers.e2e_wire import Wire
@@ -552,7 +658,11 @@ class Round:
 
         with Wire(self.broker.port) as connection:
             targets = [(topic, index, 0) for index in range(PARTITIONS)]
-            answer = connection.call(wire.fetch(targets, committed=True, max_wait_ms=0, max_bytes=1, partition_max_bytes=1))
+            answer = connection.call(
+                wire.fetch(
+                    targets, committed=True, max_wait_ms=0, max_bytes=1, partition_max_bytes=1
+                )
+            )
         return sorted(answer.partitions, key=lambda found: found.partition)
 
     def _group_offsets(self) -> dict[int, int]:
@@ -561,10 +671,14 @@ class Round:
 
         client = consumer(self.servers, f"{self.topic}-group")
         try:
-            found = client.committed([TopicPartition(self.topic, index) for index in range(PARTITIONS)], 20)
+            found = client.committed(
+                [TopicPartition(self.topic, index) for index in range(PARTITIONS)], 20
+            )
         finally:
             client.close()
-        return {partition.partition: partition.offset for partition in found if partition.offset >= 0}
+        return {
+            partition.partition: partition.offset for partition in found if partition.offset >= 0
+        }
 
     def _is_done(self) -> bool:
         from helpers.e2e_clients import read_all
@@ -573,9 +687,14 @@ class Round:
             return False
         if not self._last_source_offsets:
             for seen in read_all(self.servers, self.topic, timeout_s=60):
-                self._last_source_offsets[seen.partition] = max(seen.offset, self._last_source_offsets.get(seen.partition, 0))
+                self._last_source_offsets[seen.partition] = max(
+                    seen.offset, self._last_source_offsets.get(seen.partition, 0)
+                )
         offsets = self._group_offsets()
-        return all(offsets.get(partition, 0) > last for partition, last in self._last_source_offsets.items())
+        return all(
+            offsets.get(partition, 0) > last
+            for partition, last in self._last_source_offsets.items()
+        )
 
     def end_all(self) -> None:
         for process in [process for _, process in self.workers.values()] + self.zombies:
@@ -594,9 +713,25 @@ class Round:
             self._read_diary(history, path)
         for follower in followers:
             for partition, offset, value, read_ms in follower.rows:
-                history.read(follower.name, (follower.topic, partition), offset, value, committed_only=follower.committed, now_ms=read_ms)
+                history.read(
+                    follower.name,
+                    (follower.topic, partition),
+                    offset,
+                    value,
+                    committed_only=follower.committed,
+                    now_ms=read_ms,
+                )
             for partition, end_offset in enumerate(follower.positions):
-                history.spans.append(checkers.Span(follower.name, (follower.topic, partition), follower.committed, 0, end_offset, 0))
+                history.spans.append(
+                    checkers.Span(
+                        follower.name,
+                        (follower.topic, partition),
+                        follower.committed,
+                        0,
+                        end_offset,
+                        0,
+                    )
+                )
             for text in follower.errors:
                 history.incident("refused", f"{follower.name}: {text}")
         self._read_final(history)
@@ -607,7 +742,9 @@ class Round:
                 history.incident("crashed", line.strip())
         self.report.findings = checkers.check(history)
         self.report.records, self.report.reads = len(history.writes), len(history.reads)
-        self.report.endings = Counter(transaction.ending.value for transaction in history.transactions)
+        self.report.endings = Counter(
+            transaction.ending.value for transaction in history.transactions
+        )
 
     def _read_diary(self, history: Any, path: Path) -> None:
         from checkers import Ending, Source
@@ -620,7 +757,9 @@ class Round:
             if what == "begin":
                 transactions[name] = history.begin(name, session=session, now_ms=at_ms)
             elif what == "send":
-                source = row["source"] and Source(f"{self.topic}-group", (self.topic, row["source"][0]), row["source"][1])
+                source = row["source"] and Source(
+                    f"{self.topic}-group", (self.topic, row["source"][0]), row["source"][1]
+                )
                 writes[row["value"]] = history.write(
                     row["value"].encode(),
                     (row["topic"], row["partition"]),
@@ -632,18 +771,25 @@ class Round:
                 writes[row["value"]].ok(row["offset"], at_ms)
             elif what == "unknown":
                 if writes[row["value"]].transaction is None:
-                    history.incident("refused", f"{row['value']} of a producer that gives nothing up: {row['code']}")
+                    history.incident(
+                        "refused",
+                        f"{row['value']} of a producer that gives nothing up: {row['code']}",
+                    )
                 self.report.errors[f"delivery: {row['code']}"] += 1
             elif what == "commit?":
                 transactions[name].commit_asked_ms = at_ms
             elif what in ("committed", "aborted"):
-                transactions[name].end(Ending.COMMITTED if what == "committed" else Ending.ABORTED, at_ms)
+                transactions[name].end(
+                    Ending.COMMITTED if what == "committed" else Ending.ABORTED, at_ms
+                )
             elif what == "session-end":
                 self.report.errors[f"session: {row['code']}"] += 1
                 if (
                     row["fatal"]
                     and row["code"] not in FENCED
-                    and not (row["code"] == "INVALID_TXN_STATE" and self._was_aborting(transactions))
+                    and not (
+                        row["code"] == "INVALID_TXN_STATE" and self._was_aborting(transactions)
+                    )
                 ):
                     history.incident("refused", f"{session} was refused for good: {row['code']}")
             elif what == "error":
@@ -656,7 +802,9 @@ class Round:
 
     @staticmethod
     def _was_aborting(transactions: dict[str, Any]) -> bool:
-        """An abort may be refused where a kill took the request that began the transaction, as the one before is complete: Apache Kafka does."""
+        """An abort may be refused where a kill took the request that began the transaction, as the
+        one before is complete: Apache Kafka does.
+        """
         return next(reversed(transactions.values())).commit_asked_ms is None
 
     def _read_final(self, history: Any) -> None:
@@ -671,7 +819,11 @@ class Round:
                     rows[committed][seen.partition].append((seen.offset, seen.value or b""))
             for log in self._fetched(topic):
                 history.final[topic, log.partition] = checkers.FinalLog(
-                    log.log_start_offset, log.last_stable_offset, log.high_watermark, rows[True][log.partition], rows[False][log.partition]
+                    log.log_start_offset,
+                    log.last_stable_offset,
+                    log.high_watermark,
+                    rows[True][log.partition],
+                    rows[False][log.partition],
                 )
         for partition, offset in self._group_offsets().items():
             history.final_offsets[f"{self.topic}-group", (self.topic, partition)] = offset
@@ -689,8 +841,12 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-def torture(seconds: float, *, seed: int, directory: str | None = None, round_s: float = ROUND_S) -> Iterator[Report]:
-    """Rounds until the time is up, all on one broker, whose logs and memory of the past grow from round to round."""
+def torture(
+    seconds: float, *, seed: int, directory: str | None = None, round_s: float = ROUND_S
+) -> Iterator[Report]:
+    """Rounds until the time is up, all on one broker, whose logs and memory of the past grow from
+    round to round.
+    """
     directory = directory or tempfile.mkdtemp(prefix="barnabas-torture-")
     diaries = os.path.join(directory, "diaries")
     os.makedirs(diaries, exist_ok=True)
@@ -710,11 +866,26 @@ def torture(seconds: float, *, seed: int, directory: str | None = None, round_s:
 def main() -> int:
     """0: nothing was found."""
     parser = argparse.ArgumentParser(
-        prog="python -m bench.torture", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m bench.torture",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--minutes", type=float, default=1.0, help="how long harm is done; healing and checking come on top")
-    parser.add_argument("--seed", type=int, default=None, help="of what is done when; how the processes meet it is not repeatable")
-    parser.add_argument("--directory", help="where data and diaries are kept (default: a new one below the system's temporary directory)")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=1.0,
+        help="how long harm is done; healing and checking come on top",
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=None,
+        help="of what is done when; how the processes meet it is not repeatable",
+    )
+    parser.add_argument(
+        "--directory",
+        help="where data and diaries are kept (default: a new one below the system's temporary directory)",
+    )
     parser.add_argument("--worker", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:

@@ -10,12 +10,19 @@ import time
 
 from barnabas import BrokerProcess
 from barnabas.protocol.framing import encode_request
-from barnabas.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
 from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.message import Message
-from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from barnabas.protocol.records import NewRecord, encode_batch
 from bench.common import Row, create_topic, metered
 
@@ -28,11 +35,15 @@ CASES = (
 )
 
 
-def transact(bootstrap_servers: str, name: str, partitions: int, records: int, count: int) -> list[float]:
+def transact(
+    bootstrap_servers: str, name: str, partitions: int, records: int, count: int
+) -> list[float]:
     """Run `count` transactions; the seconds that each commit took."""
     from confluent_kafka import Producer
 
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": name, "linger.ms": 0})
+    producer = Producer(
+        {"bootstrap.servers": bootstrap_servers, "transactional.id": name, "linger.ms": 0}
+    )
     producer.init_transactions(30)
     value, commits = b"x" * 100, []
     for _ in range(count):
@@ -47,9 +58,11 @@ def transact(bootstrap_servers: str, name: str, partitions: int, records: int, c
 
 
 def transact_plainly(port: int, count: int) -> list[float]:
-    """Run `count` transactions of one record with the bare requests, one after the other; the seconds that each took.
+    """Run `count` transactions of one record with the bare requests, one after the other; the
+    seconds that each took.
 
-    librdkafka waits a millisecond before it registers a transaction's first partition; this client does not, so it shows what the broker can.
+    librdkafka waits a millisecond before it registers a transaction's first partition; this client
+    does not, so it shows what the broker can.
     """
     producer_id, producer_epoch, taken = -1, -1, []
     with socket.create_connection(("127.0.0.1", port)) as sock:
@@ -62,7 +75,9 @@ def transact_plainly(port: int, count: int) -> list[float]:
             return stream.read(size)
 
         call(FindCoordinatorRequest(key="plain", key_type=1), 2)
-        answer = call(InitProducerIdRequest(transactional_id="plain", transaction_timeout_ms=60_000), 0)
+        answer = call(
+            InitProducerIdRequest(transactional_id="plain", transaction_timeout_ms=60_000), 0
+        )
         producer_id, producer_epoch = struct.unpack(">qh", answer[-10:])
         for sequence in range(count):
             began = time.perf_counter()
@@ -84,9 +99,19 @@ def transact_plainly(port: int, count: int) -> list[float]:
                 transactional=True,
             )
             data = TopicProduceData("bench", partition_data=[PartitionProduceData(0, batch)])
-            call(ProduceRequest(transactional_id="plain", acks=-1, timeout_ms=1000, topic_data=[data]), 7)
+            call(
+                ProduceRequest(
+                    transactional_id="plain", acks=-1, timeout_ms=1000, topic_data=[data]
+                ),
+                7,
+            )
             answer = call(
-                EndTxnRequest(transactional_id="plain", producer_id=producer_id, producer_epoch=producer_epoch, committed=True),
+                EndTxnRequest(
+                    transactional_id="plain",
+                    producer_id=producer_id,
+                    producer_epoch=producer_epoch,
+                    committed=True,
+                ),
                 1,
             )
             assert answer[-2:] == b"\0\0", f"the commit was answered with {answer!r}"
@@ -96,7 +121,9 @@ def transact_plainly(port: int, count: int) -> list[float]:
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """One flush, then commit, with confluent-kafka; each producer is a process of its own. Then the bare requests."""
+    """One flush, then commit, with confluent-kafka; each producer is a process of its own. Then the
+    bare requests.
+    """
     rows = []
     for producers, partitions, records, count, kafka in CASES:
         count = max(20, int(count * scale))
@@ -106,7 +133,11 @@ def run(scale: float = 1.0) -> list[Row]:
             command = [sys.executable, "-m", "bench.transactions", broker.bootstrap_servers]
             with metered(broker) as meter:
                 workers = [
-                    subprocess.Popen([*command, f"txn-{n}", *map(str, (partitions, records, count))], stdout=subprocess.PIPE, text=True)
+                    subprocess.Popen(
+                        [*command, f"txn-{n}", *map(str, (partitions, records, count))],
+                        stdout=subprocess.PIPE,
+                        text=True,
+                    )
                     for n in range(producers)
                 ]
                 outputs = [worker.communicate()[0] for worker in workers]
@@ -133,7 +164,8 @@ def run(scale: float = 1.0) -> list[Row]:
         Row(
             "1 producer x 1 partition, bare requests",
             f"{meter.cpu_s / count * 1e3:.2f} ms a transaction",
-            f"{count / sum(taken):,.0f}/s, whole p50 {taken[count // 2] * 1e3:.1f} / p99 {taken[int(count * 0.99)] * 1e3:.1f} ms",
+            f"{count / sum(taken):,.0f}/s, whole p50 {taken[count // 2] * 1e3:.1f} / p99 "
+            f"{taken[int(count * 0.99)] * 1e3:.1f} ms",
             "-",
             "-",
         )

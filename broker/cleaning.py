@@ -1,8 +1,10 @@
-"""The part of the rim that runs compaction off the event loop: jobs go to a process of its own, one after the other.
+"""The part of the rim that runs compaction off the event loop: jobs go to a process of its own, one
+after the other.
 
-The process is this interpreter, started with -P when the first job comes and ended when none came for a while; it runs at low priority. Jobs
-and results are frames (uint32 size, msgpack) over its standard input and output. It ends as soon as its input does, so none is left behind
-however the broker ends. If it dies over a job, the job has failed, and the next starts another process.
+The process is this interpreter, started with -P when the first job comes and ended when none came
+for a while; it runs at low priority. Jobs and results are frames (uint32 size, msgpack) over its
+standard input and output. It ends as soon as its input does, so none is left behind however the
+broker ends. If it dies over a job, the job has failed, and the next starts another process.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ Ended = Callable[[CleanJob, CleanResult | None, str], None]
 
 
 class CleanerProcess:
-    """Takes cleaning jobs; `on_done(job, result, error)` is called, in a thread of its own, when one has ended; result is None if it failed."""
+    """Takes cleaning jobs; `on_done(job, result, error)` is called, in a thread of its own, when
+    one has ended; result is None if it failed.
+    """
 
     def __init__(self, on_done: Ended, *, idle_s: float = IDLE_S) -> None:
         self._on_done = on_done
@@ -72,7 +76,7 @@ class CleanerProcess:
             self._jobs.put(None)
             self._thread.join()
 
-    # --- the thread ----------------------------------------------------------------------------------------------------------------------
+    # --- the thread ------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while True:
@@ -126,12 +130,14 @@ class CleanerProcess:
             return process.wait()
 
 
-# --- the process ---------------------------------------------------------------------------------------------------------------------------
+# --- the process --------------------------------------------------------------------------------
 
 
 def serve() -> None:
     """What the process runs: a job after the other, until its input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: it is the broker that is meant, and it ends this process
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # of a terminal: it is the broker that is meant, and it ends this process
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -144,7 +150,9 @@ def serve() -> None:
         except (CorruptLog, OSError) as error:
             answer = msgpack.packb({"error": str(error)})
         except Exception as error:
-            answer = msgpack.packb({"error": f"an error in the cleaner: {error!r}; please report it"})
+            answer = msgpack.packb(
+                {"error": f"an error in the cleaner: {error!r}; please report it"}
+            )
         _write_frame(sys.stdout.buffer, answer)
 
 
@@ -154,7 +162,7 @@ def _receive(stream: IO[bytes], jobs: queue.SimpleQueue[bytes]) -> None:
     os._exit(0)  # the broker is gone, or wants no more: in the midst of a job too
 
 
-# --- frames --------------------------------------------------------------------------------------------------------------------------------
+# --- frames -------------------------------------------------------------------------------------
 
 
 def _write_frame(stream: IO[bytes], data: bytes) -> None:

@@ -15,8 +15,17 @@ HOUR_MS = 3_600_000
 CLIENT_METRICS_SETTINGS = {
     row.name: row
     for row in (
-        Setting("interval.ms", Kind.INT, 300_000, "How often a client sends its metrics.", lowest=100, highest=HOUR_MS),
-        Setting("match", Kind.LIST, (), "Which clients: PROPERTY=PATTERN, joined by commas; none: all."),
+        Setting(
+            "interval.ms",
+            Kind.INT,
+            300_000,
+            "How often a client sends its metrics.",
+            lowest=100,
+            highest=HOUR_MS,
+        ),
+        Setting(
+            "match", Kind.LIST, (), "Which clients: PROPERTY=PATTERN, joined by commas; none: all."
+        ),
         Setting("metrics", Kind.LIST, (), "Prefixes of the metrics that are wanted; *: all."),
     )
 }
@@ -35,21 +44,28 @@ CLIENT_PROPERTIES = frozenset(
 def check_client_metrics(configs: Mapping[str, str]) -> None:
     """Check what is to be set on a subscription. The pattern is Java's, and is taken as it is.
 
-    Raises: KafkaError INVALID_REQUEST for a name or a value that may not be, INVALID_CONFIG for what
-    `match` cannot be.
+    Raises: KafkaError INVALID_REQUEST for a name or a value that may not be, INVALID_CONFIG for
+    what `match` cannot be.
     """
     for name, text in configs.items():
         setting = CLIENT_METRICS_SETTINGS.get(name)
         if setting is None:
             near = nearest(name, CLIENT_METRICS_SETTINGS)
-            raise KafkaError(Code.INVALID_REQUEST, f"unknown setting of client metrics {name}{near}")
+            raise KafkaError(
+                Code.INVALID_REQUEST, f"unknown setting of client metrics {name}{near}"
+            )
         try:
             setting.parse(text)
         except ConfigError as error:
             raise KafkaError(Code.INVALID_REQUEST, str(error)) from error
     for pattern in configs["match"].split(",") if "match" in configs else ():
         name, equals, wanted = pattern.partition("=")
-        if not equals or not wanted.strip() or "=" in wanted or name.strip() not in CLIENT_PROPERTIES:
+        if (
+            not equals
+            or not wanted.strip()
+            or "=" in wanted
+            or name.strip() not in CLIENT_PROPERTIES
+        ):
             properties = ", ".join(sorted(CLIENT_PROPERTIES))
             raise KafkaError(
                 Code.INVALID_CONFIG,

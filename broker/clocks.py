@@ -1,4 +1,6 @@
-"""The two clocks of the machine, as the rim reads them; protocol/wall_clock.py tells what each is for."""
+"""The two clocks of the machine, as the rim reads them; protocol/wall_clock.py tells what each is
+for.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,9 @@ def steady_ms() -> int:
     """The time that deadlines run on: it never steps, and it stands while the machine is suspended.
 
     That it stands then is wanted. A session or a transaction times out because its client had the
-    time to say something and did not; while the machine slept nobody could be heard, and the clients
-    on it slept too. (CLOCK_BOOTTIME goes on: each resume would put out all members at once.)
+    time to say something and did not; while the machine slept nobody could be heard, and the
+    clients on it slept too. (CLOCK_BOOTTIME goes on: each resume would put out all members at
+    once.)
     """
     return time.monotonic_ns() // 1_000_000
 

@@ -1,8 +1,10 @@
-"""When compacted logs are cleaned: one at a time, the dirtiest first; the cleaning itself is done elsewhere (`Outbox.cleanings`).
+"""When compacted logs are cleaned: one at a time, the dirtiest first; the cleaning itself is done
+elsewhere (`Outbox.cleanings`).
 
-The order of effects: the log is brought to the disk up to where it is cleaned -> a job goes out -> `on_cleaned` -> the recovery point is
-written down -> the new segments are swapped in, a few at each tick -> the cleaner's checkpoint is written. What fails is logged and tried
-again later; it never harms the log, which is as it was.
+The order of effects: the log is brought to the disk up to where it is cleaned -> a job goes out ->
+`on_cleaned` -> the recovery point is written down -> the new segments are swapped in, a few at each
+tick -> the cleaner's checkpoint is written. What fails is logged and tried again later; it never
+harms the log, which is as it was.
 """
 
 from __future__ import annotations
@@ -12,7 +14,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from barnabas.broker.outbox import Outbox
-from barnabas.storage.checkpoints import CLEANER_NAME, CorruptCheckpoint, Offsets, decode_offsets, encode_offsets
+from barnabas.storage.checkpoints import (
+    CLEANER_NAME,
+    CorruptCheckpoint,
+    Offsets,
+    decode_offsets,
+    encode_offsets,
+)
 from barnabas.storage.clean_plan import Dirt, assess, is_due, plan
 from barnabas.storage.cleaner import CleanedSegment, CleanJob, CleanResult
 from barnabas.storage.disk import is_want_of_room
@@ -34,9 +42,18 @@ Key = tuple[str, int]
 
 
 class Compaction:
-    """The cleaning of one broker's logs. Each log has at most one job, and there is at most one job."""
+    """The cleaning of one broker's logs. Each log has at most one job, and there is at most one
+    job.
+    """
 
-    def __init__(self, config: BrokerConfig, logs: LogManager, flushes: FlushQueue, outbox: Outbox, now_ms: int) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        logs: LogManager,
+        flushes: FlushQueue,
+        outbox: Outbox,
+        now_ms: int,
+    ) -> None:
         self._config, self._logs, self._flushes, self._outbox = config, logs, flushes, outbox
         self._cleaned_to = self._load()
         self._under_way: Log | None = None
@@ -73,7 +90,9 @@ class Compaction:
         else:
             self._flushes.wait([log], self._begin, now_ms, in_place=True)
 
-    def on_cleaned(self, job: CleanJob, result: CleanResult | None, error: str, now_ms: int) -> None:
+    def on_cleaned(
+        self, job: CleanJob, result: CleanResult | None, error: str, now_ms: int
+    ) -> None:
         """A job ended. Takes: result, None where it failed: then the error says why."""
         log = self._under_way
         assert log is not None and job is self._job, "a cleaning ended that was not under way"
@@ -87,7 +106,8 @@ class Compaction:
         if result.unreadable and key not in self._told_unreadable:
             self._told_unreadable.add(key)
             logger.warning(
-                "%s-%d: the records of %d batches cannot be read, the first at offset %d; they were written so, and stay as they are",
+                "%s-%d: the records of %d batches cannot be read, the first at offset %d; they "
+                "were written so, and stay as they are",
                 *key, len(result.unreadable), result.unreadable[0],
             )  # fmt: skip
         self._result, self._rest = result, result.segments
@@ -120,7 +140,9 @@ class Compaction:
             self._try_write()
         else:
             discard_result(log, self._rest)
-        logger.info("%r: compacted up to offset %d: %s", log, result.next_dirty_offset, _sizes(result))
+        logger.info(
+            "%r: compacted up to offset %d: %s", log, result.next_dirty_offset, _sizes(result)
+        )
         self._end(now_ms)
 
     def _is_wanted(self, log: Log) -> bool:
@@ -140,7 +162,7 @@ class Compaction:
         if was_cleaned:
             self._write()
 
-    # --- choosing ------------------------------------------------------------------------------------------------------------------------
+    # --- choosing --------------------------------------------------------------------------------
 
     def _dirtiest(self, now_ms: int) -> tuple[Log, Dirt] | None:
         best: tuple[Log, Dirt] | None = None
@@ -148,7 +170,11 @@ class Compaction:
             if not log.config.is_compacted or self._failures.get(key, (0, 0))[1] > now_ms:
                 continue
             dirt = self._assess(log, now_ms)
-            if dirt is not None and is_due(log, dirt) and (best is None or dirt.ratio > best[1].ratio):
+            if (
+                dirt is not None
+                and is_due(log, dirt)
+                and (best is None or dirt.ratio > best[1].ratio)
+            ):
                 best = log, dirt
         return best
 
@@ -189,9 +215,11 @@ class Compaction:
         count = self._failures.get(key, (0, 0))[0] + 1
         wait_ms = min(FIRST_RETRY_MS << min(count - 1, 16), LAST_RETRY_MS)
         self._failures[key] = count, now_ms + wait_ms
-        logger.error("%s-%d cannot be compacted; tried again in %d s: %s", *key, wait_ms // 1000, error)
+        logger.error(
+            "%s-%d cannot be compacted; tried again in %d s: %s", *key, wait_ms // 1000, error
+        )
 
-    # --- the checkpoint ------------------------------------------------------------------------------------------------------------------
+    # --- the checkpoint --------------------------------------------------------------------------
 
     def _try_write(self) -> None:
         """Write it down; without room a start cleans again what is clean."""
@@ -211,7 +239,11 @@ class Compaction:
         except FileNotFoundError:
             return {}
         except CorruptCheckpoint as error:
-            logger.warning("%s cannot be used (%s): compacted logs are cleaned from their start", self._path(), error)
+            logger.warning(
+                "%s cannot be used (%s): compacted logs are cleaned from their start",
+                self._path(),
+                error,
+            )
             return {}
 
     def _write(self) -> None:

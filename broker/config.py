@@ -1,7 +1,8 @@
 """Settings by Apache Kafka's names: of the broker, and of topics.
 
-Each table says a setting's kind, default, bounds and purpose, and for a topic's setting the broker-level settings that are its default, in
-order of precedence. Four layers give a broker setting its value, the first that has one:
+Each table says a setting's kind, default, bounds and purpose, and for a topic's setting the
+broker-level settings that are its default, in order of precedence. Four layers give a broker
+setting its value, the first that has one:
 
     dynamic            changed at run time on this broker              kept in the metadata journal
     dynamic default    changed at run time for every broker (name "")  kept in the metadata journal
@@ -29,7 +30,9 @@ OWN_PREFIX = "barnabas."
 
 
 class ConfigError(Exception):
-    """A setting is unknown or has a value that it may not have; the text says which, and what to do."""
+    """A setting is unknown or has a value that it may not have; the text says which, and what to
+    do.
+    """
 
 
 class Kind(Enum):
@@ -51,17 +54,22 @@ class Kind(Enum):
 
 
 _BOUNDS = {Kind.INT: 2**31, Kind.SHORT: 2**15, Kind.LONG: 2**63}
-_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")  # int() would also take 1_000 and digits of other scripts
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")  # float() would also take nan and inf
+_WHOLE_NUMBER = re.compile(
+    r"[+-]?[0-9]+"
+)  # int() would also take 1_000 and digits of other scripts
+_NUMBER = re.compile(
+    r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+)  # float() would also take nan and inf
 
 
 class Setting(NamedTuple):
     """One row.
 
-    choices: of a STRING its values, of a LIST its members; empty: anything. lowest, highest: inclusive bounds of a number.
-    never: values within these that it may not have either; never_because says why, and what it may. dynamic: a broker's setting that may
-    change while it runs. synonyms: for a topic's setting, see the module. per_broker: may change on
-    one broker, not for all at once.
+    choices: of a STRING its values, of a LIST its members; empty: anything. lowest, highest:
+    inclusive bounds of a number. never: values within these that it may not have either;
+    never_because says why, and what it may. dynamic: a broker's setting that may change while it
+    runs. synonyms: for a topic's setting, see the module. per_broker: may change on one broker, not
+    for all at once.
     """
 
     name: str
@@ -96,7 +104,9 @@ class Setting(NamedTuple):
             members = [part.strip() for part in text.split(",")] if text else []
             for member in members:
                 if self.choices and member not in self.choices:
-                    raise ConfigError(f"{self.name}={text}: it is a list of {' and '.join(self.choices)}")
+                    raise ConfigError(
+                        f"{self.name}={text}: it is a list of {' and '.join(self.choices)}"
+                    )
             return tuple(members)
         if self.choices and text not in self.choices:
             raise ConfigError(f"{self.name}={text}: it must be one of {', '.join(self.choices)}")
@@ -109,7 +119,9 @@ class Setting(NamedTuple):
             value = float(text)
         else:
             if not _WHOLE_NUMBER.fullmatch(text) or len(text) > 20:
-                raise ConfigError(f"{self.name}={text[:40]}: it must be a whole number of at most 19 digits")
+                raise ConfigError(
+                    f"{self.name}={text[:40]}: it must be a whole number of at most 19 digits"
+                )
             value = int(text)
         bound = _BOUNDS.get(self.kind)
         lowest = self.lowest if self.lowest is not None else None if bound is None else -bound
@@ -303,8 +315,15 @@ def _kept(name: str, kind: Kind, default: Any, why: str, **more: Any) -> Setting
     return Setting(name, kind, default, f"Kept and told of; {why}.", dynamic=True, **more)
 
 
-_UNCOUNTED, _ONE_REPLICA, _NO_KERBEROS = "connections are not counted", "there is one replica", "there is no Kerberos"
-_NO_TIERED_STORAGE, _NO_LOGIN = "there is no tiered storage", "there is no login of the broker's own"
+_UNCOUNTED, _ONE_REPLICA, _NO_KERBEROS = (
+    "connections are not counted",
+    "there is one replica",
+    "there is no Kerberos",
+)
+_NO_TIERED_STORAGE, _NO_LOGIN = (
+    "there is no tiered storage",
+    "there is no login of the broker's own",
+)
 _KEPT_ROWS = (
     _kept("follower.replication.throttled.rate", Kind.LONG, LONG_MAX, _ONE_REPLICA, lowest=0),
     _kept("leader.replication.throttled.rate", Kind.LONG, LONG_MAX, _ONE_REPLICA, lowest=0),
@@ -341,7 +360,10 @@ ALL_BROKER_SETTINGS = BROKER_SETTINGS | KEPT_SETTINGS
 _NO_QUORUM, _NO_ZOOKEEPER = "there is no quorum", "there is no ZooKeeper"
 _ONE_BROKER, _NOTHING_REPORTED = "there is one broker", "nothing is reported"
 _NO_SHARE_GROUPS, _NO_TIERS = "share groups are not spoken", "there is no tiered storage"
-_NO_PURGATORY, _NO_QUOTAS = "waiting requests cost nothing once they are answered", "there are no quotas"
+_NO_PURGATORY, _NO_QUOTAS = (
+    "waiting requests cost nothing once they are answered",
+    "there are no quotas",
+)
 IGNORED_KEYS = {
     "process.roles": "one process is broker and controller",
     "allow.everyone.if.no.acl.found": "there is no authorizer",
@@ -417,17 +439,25 @@ _REFUSED_PREFIXES = {
 
 
 def _why_ignored(name: str) -> str | None:
-    """Why one of Apache Kafka's settings does nothing here; None where it does something, or is unknown."""
+    """Why one of Apache Kafka's settings does nothing here; None where it does something, or is
+    unknown.
+    """
     if name in BROKER_SETTINGS:
         return None
-    return IGNORED_KEYS.get(name) or next((why for prefix, why in IGNORED_PREFIXES.items() if name.startswith(prefix)), None)
+    return IGNORED_KEYS.get(name) or next(
+        (why for prefix, why in IGNORED_PREFIXES.items() if name.startswith(prefix)), None
+    )
 
 
 def _why_refused(name: str, text: str) -> str | None:
-    """Why one of Apache Kafka's settings ends the start: who sets it relies on what it does. An empty one asks for nothing."""
+    """Why one of Apache Kafka's settings ends the start: who sets it relies on what it does. An
+    empty one asks for nothing.
+    """
     if not text.strip():
         return None
-    return _REFUSED.get(name) or next((why for prefix, why in _REFUSED_PREFIXES.items() if name.startswith(prefix)), None)
+    return _REFUSED.get(name) or next(
+        (why for prefix, why in _REFUSED_PREFIXES.items() if name.startswith(prefix)), None
+    )
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -440,8 +470,8 @@ class BrokerConfig:
     """The broker's settings; `config[name]` is typed.
 
     explicit: what a file or the command line said; dynamic, dynamic_defaults: what was changed at
-    run time on this broker, and for every broker; all as text. warnings: settings that were taken and
-    do nothing here.
+    run time on this broker, and for every broker; all as text. warnings: settings that were taken
+    and do nothing here.
     """
 
     def __init__(self, explicit: dict[str, str], warnings: list[str]) -> None:
@@ -449,14 +479,19 @@ class BrokerConfig:
         self.dynamic: dict[str, str] = {}
         self.dynamic_defaults: dict[str, str] = {}
         self._fixed = {
-            name: setting.parse(explicit[name]) if name in explicit else setting.default for name, setting in ALL_BROKER_SETTINGS.items()
+            name: setting.parse(explicit[name]) if name in explicit else setting.default
+            for name, setting in ALL_BROKER_SETTINGS.items()
         }
         if self._fixed["broker.id"] is not None and "node.id" not in explicit:
             self._fixed["node.id"] = self._fixed["broker.id"]
         self._values = dict(self._fixed)
         self.data_dir = _one_data_dir(self._values["log.dirs"] or self._values["log.dir"])
         self.listener = self._one_listener("listeners")
-        self.advertised_listener = self._one_listener("advertised.listeners") if self._values["advertised.listeners"] else None
+        self.advertised_listener = (
+            self._one_listener("advertised.listeners")
+            if self._values["advertised.listeners"]
+            else None
+        )
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
@@ -484,12 +519,19 @@ class BrokerConfig:
     def _one_listener(self, name: str) -> tuple[str, int]:
         text: str = self._values[name]
         pairs = self._values["listener.security.protocol.map"].upper().split(",")
-        protocols = {listener.strip(): protocol.strip() for listener, _, protocol in (pair.partition(":") for pair in pairs)}
-        controllers = [controller.upper() for controller in self._values["controller.listener.names"]]
+        protocols = {
+            listener.strip(): protocol.strip()
+            for listener, _, protocol in (pair.partition(":") for pair in pairs)
+        }
+        controllers = [
+            controller.upper() for controller in self._values["controller.listener.names"]
+        ]
         listeners = [part.strip() for part in text.split(",") if part.strip()]
         kept = [part for part in listeners if part.partition("://")[0].upper() not in controllers]
         if len(kept) != 1:
-            raise ConfigError(f"{name}={text}: name one listener, such as PLAINTEXT://127.0.0.1:9092")
+            raise ConfigError(
+                f"{name}={text}: name one listener, such as PLAINTEXT://127.0.0.1:9092"
+            )
         listener_name, separator, address = kept[0].partition("://")
         host, colon, port = address.rpartition(":")
         if not separator or not colon or not _PORT.fullmatch(port) or int(port) > 65535:
@@ -527,12 +569,20 @@ class BrokerConfig:
         """
         values = dict(self._fixed)
         for configs in layers:
-            values |= {name: ALL_BROKER_SETTINGS[name].parse(text) for name, text in configs.items() if name in ALL_BROKER_SETTINGS}
+            values |= {
+                name: ALL_BROKER_SETTINGS[name].parse(text)
+                for name, text in configs.items()
+                if name in ALL_BROKER_SETTINGS
+            }
         return values
 
     def source_of(self, name: str) -> str:
         """Which layer gives the value: dynamic, dynamic default, explicit or default."""
-        layers = {"dynamic": self.dynamic, "dynamic default": self.dynamic_defaults, "explicit": self.explicit}
+        layers = {
+            "dynamic": self.dynamic,
+            "dynamic default": self.dynamic_defaults,
+            "explicit": self.explicit,
+        }
         return next((layer for layer, configs in layers.items() if name in configs), "default")
 
 
@@ -548,13 +598,16 @@ _HEXADECIMAL = re.compile(r"[0-9a-fA-F]{4}")
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """The pairs of a Java properties file: # and ! begin comments; a backslash at a line's end continues it; = or : or a blank separates.
+    """The pairs of a Java properties file: # and ! begin comments; a backslash at a line's end
+    continues it; = or : or a blank separates.
 
     Raises: ConfigError where \\u is not followed by four hexadecimal digits.
     """
     found: dict[str, str] = {}
     pending = ""
-    for raw in _LINE_END.split(text):  # splitlines() would also split at a form feed and other separators inside a value
+    for raw in _LINE_END.split(
+        text
+    ):  # splitlines() would also split at a form feed and other separators inside a value
         line = pending + raw.lstrip(" \t\f")
         pending = ""
         if not line or (not pending and line[0] in "#!"):
@@ -592,7 +645,9 @@ def _unescape(text: str) -> str:
             if character == "u":
                 digits = text[position + 1 : position + 5]
                 if not _HEXADECIMAL.fullmatch(digits):
-                    raise ConfigError(f"\\u{digits}: \\u is followed by four hexadecimal digits; write \\\\ for a backslash")
+                    raise ConfigError(
+                        f"\\u{digits}: \\u is followed by four hexadecimal digits; write \\\\ for a backslash"
+                    )
                 out.append(chr(int(digits, 16)))
                 position += 5
                 continue
@@ -602,11 +657,13 @@ def _unescape(text: str) -> str:
     return "".join(out)
 
 
-# --- topics ------------------------------------------------------------------------------------------------------------------------------
+# --- topics -------------------------------------------------------------------------------------
 
 
 def validate_topic_configs(configs: Mapping[str, str | None]) -> None:
-    """Raises ConfigError on an unknown name, a null, a value that may not be, or values that contradict each other."""
+    """Raises ConfigError on an unknown name, a null, a value that may not be, or values that
+    contradict each other.
+    """
     values = {}
     for name, text in configs.items():
         setting = TOPIC_SETTINGS.get(name)
@@ -615,26 +672,38 @@ def validate_topic_configs(configs: Mapping[str, str | None]) -> None:
         if text is None:
             raise ConfigError(f"{name} has no value: give one")
         values[name] = setting.parse(text)
-    shortest, longest = values.get("min.compaction.lag.ms", 0), values.get("max.compaction.lag.ms", LONG_MAX)
+    shortest, longest = (
+        values.get("min.compaction.lag.ms", 0),
+        values.get("max.compaction.lag.ms", LONG_MAX),
+    )
     if shortest > longest:
-        raise ConfigError(f"min.compaction.lag.ms={shortest}: it must not be more than max.compaction.lag.ms, which is {longest}")
+        raise ConfigError(
+            f"min.compaction.lag.ms={shortest}: it must not be more than max.compaction.lag.ms, "
+            f"which is {longest}"
+        )
 
 
 def broker_default(config: BrokerConfig, setting: Setting) -> tuple[Any, str | None]:
-    """A topic setting's default, typed and in its own unit, and the broker setting that gives it (None: the table)."""
+    """A topic setting's default, typed and in its own unit, and the broker setting that gives it
+    (None: the table).
+    """
     for name in setting.synonyms:
         if config.source_of(name) != "default":
             unit_ms = _UNIT_MS.get(name.rsplit(".", 1)[1])
             if unit_ms is None:
                 return config[name], name
-            return config[name] * unit_ms if config[name] > 0 else config[name], name  # -1 hours are no time either: for ever
+            return config[name] * unit_ms if config[name] > 0 else config[
+                name
+            ], name  # -1 hours are no time either: for ever
     return setting.default, None
 
 
 def topic_setting_value(config: BrokerConfig, overrides: Mapping[str, str], name: str) -> Any:
     """What holds for a topic: its own value, else the broker's default. Typed."""
     setting = TOPIC_SETTINGS[name]
-    return setting.parse(overrides[name]) if name in overrides else broker_default(config, setting)[0]
+    return (
+        setting.parse(overrides[name]) if name in overrides else broker_default(config, setting)[0]
+    )
 
 
 def topic_log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
@@ -652,10 +721,18 @@ def topic_log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogC
         retention_bytes=value("retention.bytes"),
         cleanup_policy=frozenset(value("cleanup.policy")),
         compression_type=value("compression.type"),
-        compression_levels=Levels(value("compression.gzip.level"), value("compression.lz4.level"), value("compression.zstd.level")),
+        compression_levels=Levels(
+            value("compression.gzip.level"),
+            value("compression.lz4.level"),
+            value("compression.zstd.level"),
+        ),
         timestamp_type_log_append=value("message.timestamp.type") == "LogAppendTime",
-        timestamp_before_max_ms=min(value("message.timestamp.before.max.ms"), value("message.timestamp.difference.max.ms")),
-        timestamp_after_max_ms=min(value("message.timestamp.after.max.ms"), value("message.timestamp.difference.max.ms")),
+        timestamp_before_max_ms=min(
+            value("message.timestamp.before.max.ms"), value("message.timestamp.difference.max.ms")
+        ),
+        timestamp_after_max_ms=min(
+            value("message.timestamp.after.max.ms"), value("message.timestamp.difference.max.ms")
+        ),
         delete_retention_ms=value("delete.retention.ms"),
         min_cleanable_dirty_ratio=value("min.cleanable.dirty.ratio"),
         min_compaction_lag_ms=value("min.compaction.lag.ms"),

@@ -1,8 +1,9 @@
-"""Settings as requests show them: their value as text, and where it comes from (Kafka's ConfigSource).
+"""Settings as requests show them: their value as text, and where it comes from (Kafka's
+ConfigSource).
 
 A topic's setting is looked for in the topic's own configs, then under its broker-level names in the
-dynamic configs of the broker, in those of every broker, among what the broker was started with, and in
-the defaults.
+dynamic configs of the broker, in those of every broker, among what the broker was started with, and
+in the defaults.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from barnabas.broker.client_metrics import CLIENT_METRICS_SETTINGS
-from barnabas.broker.config import ALL_BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, Kind, Setting, topic_setting_value
+from barnabas.broker.config import (
+    ALL_BROKER_SETTINGS,
+    TOPIC_SETTINGS,
+    BrokerConfig,
+    Kind,
+    Setting,
+    topic_setting_value,
+)
 
 
 class Source(IntEnum):
@@ -76,14 +84,22 @@ def broker_default_entries(config: BrokerConfig) -> list[ConfigEntry]:
 
 def client_metrics_entries(configs: Mapping[str, str]) -> list[ConfigEntry]:
     """What is set on a subscription of clients' metrics, and nothing else."""
-    return [ConfigEntry(CLIENT_METRICS_SETTINGS[name], text, Source.CLIENT_METRICS, []) for name, text in configs.items()]
+    return [
+        ConfigEntry(CLIENT_METRICS_SETTINGS[name], text, Source.CLIENT_METRICS, [])
+        for name, text in configs.items()
+    ]
 
 
 def logger_entries(levels: Mapping[str, str]) -> list[ConfigEntry]:
     """Each logger with its level, as if it were a setting."""
     doc = "The level of this logger."
     return [
-        ConfigEntry(Setting(name, Kind.STRING, None, doc, dynamic=True), level, Source.DYNAMIC_BROKER_LOGGER, [])
+        ConfigEntry(
+            Setting(name, Kind.STRING, None, doc, dynamic=True),
+            level,
+            Source.DYNAMIC_BROKER_LOGGER,
+            [],
+        )
         for name, level in levels.items()
     ]
 
@@ -93,13 +109,16 @@ def shown(setting: Setting, value: Any) -> str | None:
     return None if value is None or setting.kind is Kind.PASSWORD else setting.render(value)
 
 
-def _topic_entry(config: BrokerConfig, overrides: Mapping[str, str], setting: Setting) -> ConfigEntry:
+def _topic_entry(
+    config: BrokerConfig, overrides: Mapping[str, str], setting: Setting
+) -> ConfigEntry:
     value = shown(setting, topic_setting_value(config, overrides, setting.name))
     found = _broker_level(config, setting.synonyms)
     if setting.name in overrides:
         found.insert(0, Synonym(setting.name, value, Source.TOPIC))
     source = found[0].source if found else Source.DEFAULT
-    # Kafka lists broker-level names from the first on that is the setting's main one: log.retention.hours alone is not told of
+    # Kafka lists broker-level names from the first on that is the setting's main one:
+    # log.retention.hours alone is not told of
     own = [synonym for synonym in found if synonym.source is Source.TOPIC]
     rest = found[len(own) :]
     while rest and rest[0].name != setting.synonyms[0]:
@@ -118,7 +137,13 @@ def _broker_level(config: BrokerConfig, names: tuple[str, ...]) -> list[Synonym]
     for source, values in layers:
         for name in names:
             if name in values:
-                found.append(Synonym(name, None if ALL_BROKER_SETTINGS[name].kind is Kind.PASSWORD else values[name], source))
+                found.append(
+                    Synonym(
+                        name,
+                        None if ALL_BROKER_SETTINGS[name].kind is Kind.PASSWORD else values[name],
+                        source,
+                    )
+                )
     for name in names:
         default = shown(ALL_BROKER_SETTINGS[name], ALL_BROKER_SETTINGS[name].default)
         if default is not None:

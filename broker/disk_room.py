@@ -18,8 +18,9 @@ Refused = tuple[str, int, int, int]  # topic, partition, producer id, producer e
 class DiskRoom:
     """Counts what clients write against the space that was free when it was last measured.
 
-    What is left of the disk below `reserve_bytes` is kept for markers, offsets and checkpoints, so that transactions can still be ended and
-    readers go on. Measured anew after every 16 MB, and each time there seems to be no room. is_full: the last to ask was refused.
+    What is left of the disk below `reserve_bytes` is kept for markers, offsets and checkpoints, so
+    that transactions can still be ended and readers go on. Measured anew after every 16 MB, and
+    each time there seems to be no room. is_full: the last to ask was refused.
     """
 
     def __init__(self, free_bytes: Callable[[], int], reserve_bytes: int) -> None:
@@ -31,7 +32,9 @@ class DiskRoom:
     def take(self, count: int) -> bool:
         """Whether so many bytes may be written; they count as written then."""
         if self._left < count:
-            self._left = min(self._free_bytes() - self._reserve_bytes, max(MEASURED_EVERY_BYTES, count))
+            self._left = min(
+                self._free_bytes() - self._reserve_bytes, max(MEASURED_EVERY_BYTES, count)
+            )
             self.is_full = self._left < count
             if self.is_full:
                 self._left = 0
@@ -40,10 +43,12 @@ class DiskRoom:
         return True
 
     def note_refused(self, topic: str, partition: int, batch: Any) -> None:
-        """Remember an idempotent producer's batch that found no room; its later ones, which are under way, must not overtake it.
+        """Remember an idempotent producer's batch that found no room; its later ones, which are
+        under way, must not overtake it.
 
-        A log takes the first batch of a producer that it does not know with any sequence, so that one would leave a hole in its order, and
-        the refused one, sent again, be out of order for good.
+        A log takes the first batch of a producer that it does not know with any sequence, so that
+        one would leave a hole in its order, and the refused one, sent again, be out of order for
+        good.
         """
         if len(batch) < _BATCH_BYTES or len(self._refused) >= MOST_REFUSED:
             return

@@ -7,8 +7,8 @@
 | one that was delayed on a connection that its producer has given up ends that | `guard` |
 | it is held back while the last transaction of its transactional id is completed | `hold_back` |
 
-Handlers of `broker/handlers` do the rest themselves. Each row loads its handler and its messages when the
-first such request comes: all of them together would be a tenth of the broker's start.
+Handlers of `broker/handlers` do the rest themselves. Each row loads its handler and its messages
+when the first such request comes: all of them together would be a tenth of the broker's start.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from barnabas.broker.outbox import PARKED, Answer, Context
-from barnabas.broker.shard_host import coordinator_context
-from barnabas.coordinator.group_shard import GroupShard
-from barnabas.coordinator.shard import RequestContext, Result
-from barnabas.coordinator.txn_shard import TxnShard
+from barnabas.broker.outbox import PARKED, Answer
+from barnabas.coordinator.group_coordinator import GroupCoordinator
+from barnabas.coordinator.result import Result
+from barnabas.coordinator.transaction_coordinator import TransactionCoordinator
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import Buffer, MalformedMessageError
+from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
 
 Request = TypeVar("Request", bound=Message)
 Read = Callable[[Buffer, int, int], tuple[Request, int]]
-Handler = Callable[["Broker", Request, Context], Answer]
-Prepared = Callable[["Broker", Context], Answer]
+Handler = Callable[["Broker", Request, RequestContext], Answer]
+Prepared = Callable[["Broker", RequestContext], Answer]
 """A request that is read, ready to be handled."""
 
 Route = Callable[[memoryview, int, int], Prepared]
@@ -43,7 +43,9 @@ After:  nothing of the request is a view of the frame but the records of a Produ
 """
 
 
-def route(request_class: type[Request], handle: Handler[Request], read: Read[Request] | None = None) -> Route:
+def route(
+    request_class: type[Request], handle: Handler[Request], read: Read[Request] | None = None
+) -> Route:
     """A row: how the request is read (if None, by its class), and who handles it."""
     read = read or request_class.read
     name = request_class.__name__.removesuffix("Request")
@@ -52,55 +54,66 @@ def route(request_class: type[Request], handle: Handler[Request], read: Read[Req
         try:
             request, _ = read(frame, at, version)
         except (struct.error, IndexError, MalformedMessageError) as error:
-            raise ProtocolViolation(f"the body of a {name} request cannot be read: {error}") from error
+            raise ProtocolViolation(
+                f"the body of a {name} request cannot be read: {error}"
+            ) from error
         return lambda broker, context: handle(broker, request, context)
 
     return read_request
 
 
-# --- around a request ----------------------------------------------------------------------------
+# --- around a request ---------------------------------------------------------------------------
 
 
-def to_groups(decide: Callable[[GroupShard, Request, RequestContext, int], Result]) -> Handler[Request]:
+def to_groups(
+    decide: Callable[[GroupCoordinator, Request, RequestContext, int], Result],
+) -> Handler[Request]:
     """The group coordinator answers it: parked first, since the answer comes out of a Result."""
 
-    def handle(broker: Broker, request: Request, context: Context) -> Answer:
+    def handle(broker: Broker, request: Request, context: RequestContext) -> Answer:
         broker.park(context)
-        result = decide(broker.groups, request, coordinator_context(context), context.now_ms)
-        broker.host.run_groups(result, context.now_ms)
+        result = decide(broker.groups, request, context, context.now_ms)
+        broker.runtime.run_groups(result, context.now_ms)
         return PARKED
 
     return handle
 
 
 def to_transactions(
-    decide: Callable[[TxnShard, Request, RequestContext, int], Result],
+    decide: Callable[[TransactionCoordinator, Request, RequestContext, int], Result],
     *,
     hold_back: Callable[[Request], str | None] | None = None,
     guard: Callable[[Request], tuple[str, int, int]] | None = None,
 ) -> Handler[Request]:
     """The transaction coordinator answers it.
 
-    Takes: hold_back, the transactional id whose last transaction is completed first. guard, for what adds to a
-           transaction: (transactional id, producer id, producer epoch) of whom it says it is from.
+    Takes: hold_back, the transactional id whose last transaction is completed first. guard, for
+           what adds to a transaction: (transactional id, producer id, producer epoch) of whom it
+           says it is from.
     """
 
-    def handle(broker: Broker, request: Request, context: Context) -> Answer:
+    def handle(broker: Broker, request: Request, context: RequestContext) -> Answer:
         if guard is not None:
             transactional_id, producer_id, producer_epoch = guard(request)
-            broker.host.check_connection(transactional_id, (producer_id, producer_epoch), context.connection_id, adds=True)
+            broker.runtime.check_connection(
+                transactional_id, (producer_id, producer_epoch), context.connection_id, adds=True
+            )
         broker.park(context)
 
         def run(now_ms: int) -> None:
-            broker.host.run_transactions(decide(broker.txns, request, coordinator_context(context), now_ms), now_ms)
+            broker.runtime.run_transactions(
+                decide(broker.transactions, request, context, now_ms), now_ms
+            )
 
-        broker.host.when_complete(None if hold_back is None else hold_back(request), run, context.now_ms)
+        broker.runtime.when_complete(
+            None if hold_back is None else hold_back(request), run, context.now_ms
+        )
         return PARKED
 
     return handle
 
 
-# --- the rows ------------------------------------------------------------------------------------
+# --- the rows -----------------------------------------------------------------------------------
 
 
 def _produce() -> Route:
@@ -136,13 +149,13 @@ def _metadata() -> Route:
 def _offset_commit() -> Route:
     from barnabas.protocol.messages.offset_commit import OffsetCommitRequest
 
-    return route(OffsetCommitRequest, to_groups(GroupShard.on_offset_commit))
+    return route(OffsetCommitRequest, to_groups(GroupCoordinator.on_offset_commit))
 
 
 def _offset_fetch() -> Route:
     from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest
 
-    return route(OffsetFetchRequest, to_groups(GroupShard.on_offset_fetch))
+    return route(OffsetFetchRequest, to_groups(GroupCoordinator.on_offset_fetch))
 
 
 def _find_coordinator() -> Route:
@@ -155,37 +168,37 @@ def _find_coordinator() -> Route:
 def _join_group() -> Route:
     from barnabas.protocol.messages.join_group import JoinGroupRequest
 
-    return route(JoinGroupRequest, to_groups(GroupShard.on_join_group))
+    return route(JoinGroupRequest, to_groups(GroupCoordinator.on_join_group))
 
 
 def _heartbeat() -> Route:
     from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 
-    return route(HeartbeatRequest, to_groups(GroupShard.on_heartbeat))
+    return route(HeartbeatRequest, to_groups(GroupCoordinator.on_heartbeat))
 
 
 def _leave_group() -> Route:
     from barnabas.protocol.messages.leave_group import LeaveGroupRequest
 
-    return route(LeaveGroupRequest, to_groups(GroupShard.on_leave_group))
+    return route(LeaveGroupRequest, to_groups(GroupCoordinator.on_leave_group))
 
 
 def _sync_group() -> Route:
     from barnabas.protocol.messages.sync_group import SyncGroupRequest
 
-    return route(SyncGroupRequest, to_groups(GroupShard.on_sync_group))
+    return route(SyncGroupRequest, to_groups(GroupCoordinator.on_sync_group))
 
 
 def _describe_groups() -> Route:
     from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
 
-    return route(DescribeGroupsRequest, to_groups(GroupShard.on_describe_groups))
+    return route(DescribeGroupsRequest, to_groups(GroupCoordinator.on_describe_groups))
 
 
 def _list_groups() -> Route:
     from barnabas.protocol.messages.list_groups import ListGroupsRequest
 
-    return route(ListGroupsRequest, to_groups(GroupShard.on_list_groups))
+    return route(ListGroupsRequest, to_groups(GroupCoordinator.on_list_groups))
 
 
 def _api_versions() -> Route:
@@ -221,7 +234,10 @@ def _init_producer_id() -> Route:
 
     return route(
         InitProducerIdRequest,
-        to_transactions(TxnShard.on_init_producer_id, hold_back=lambda request: request.transactional_id),
+        to_transactions(
+            TransactionCoordinator.on_init_producer_id,
+            hold_back=lambda request: request.transactional_id,
+        ),
     )
 
 
@@ -238,8 +254,10 @@ def _add_partitions_to_txn() -> Route:
     return route(
         AddPartitionsToTxnRequest,
         to_transactions(
-            TxnShard.on_add_partitions_to_txn,
-            hold_back=lambda request: request.v3_and_below_transactional_id,  # none where it names many
+            TransactionCoordinator.on_add_partitions_to_txn,
+            hold_back=lambda request: (
+                request.v3_and_below_transactional_id
+            ),  # none where it names many
             guard=lambda request: (
                 request.v3_and_below_transactional_id,
                 request.v3_and_below_producer_id,
@@ -255,9 +273,13 @@ def _add_offsets_to_txn() -> Route:
     return route(
         AddOffsetsToTxnRequest,
         to_transactions(
-            TxnShard.on_add_offsets_to_txn,
+            TransactionCoordinator.on_add_offsets_to_txn,
             hold_back=lambda request: request.transactional_id,
-            guard=lambda request: (request.transactional_id, request.producer_id, request.producer_epoch),
+            guard=lambda request: (
+                request.transactional_id,
+                request.producer_id,
+                request.producer_epoch,
+            ),
         ),
     )
 
@@ -314,7 +336,7 @@ def _create_partitions() -> Route:
 def _delete_groups() -> Route:
     from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
 
-    return route(DeleteGroupsRequest, to_groups(GroupShard.on_delete_groups))
+    return route(DeleteGroupsRequest, to_groups(GroupCoordinator.on_delete_groups))
 
 
 def _elect_leaders() -> Route:
@@ -333,14 +355,18 @@ def _incremental_alter_configs() -> Route:
 
 def _alter_partition_reassignments() -> Route:
     from barnabas.broker.handlers.cluster import on_alter_partition_reassignments
-    from barnabas.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+    from barnabas.protocol.messages.alter_partition_reassignments import (
+        AlterPartitionReassignmentsRequest,
+    )
 
     return route(AlterPartitionReassignmentsRequest, on_alter_partition_reassignments)
 
 
 def _list_partition_reassignments() -> Route:
     from barnabas.broker.handlers.cluster import on_list_partition_reassignments
-    from barnabas.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+    from barnabas.protocol.messages.list_partition_reassignments import (
+        ListPartitionReassignmentsRequest,
+    )
 
     return route(ListPartitionReassignmentsRequest, on_list_partition_reassignments)
 
@@ -348,7 +374,7 @@ def _list_partition_reassignments() -> Route:
 def _offset_delete() -> Route:
     from barnabas.protocol.messages.offset_delete import OffsetDeleteRequest
 
-    return route(OffsetDeleteRequest, to_groups(GroupShard.on_offset_delete))
+    return route(OffsetDeleteRequest, to_groups(GroupCoordinator.on_offset_delete))
 
 
 def _describe_cluster() -> Route:
@@ -368,13 +394,18 @@ def _describe_producers() -> Route:
 def _describe_transactions() -> Route:
     from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
 
-    return route(DescribeTransactionsRequest, to_transactions(TxnShard.on_describe_transactions))
+    return route(
+        DescribeTransactionsRequest,
+        to_transactions(TransactionCoordinator.on_describe_transactions),
+    )
 
 
 def _list_transactions() -> Route:
     from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 
-    return route(ListTransactionsRequest, to_transactions(TxnShard.on_list_transactions))
+    return route(
+        ListTransactionsRequest, to_transactions(TransactionCoordinator.on_list_transactions)
+    )
 
 
 def _list_config_resources() -> Route:

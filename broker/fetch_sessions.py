@@ -1,9 +1,11 @@
-"""Incremental fetch sessions (KIP-227): what a client fetches is remembered, and it is told only of what changed.
+"""Incremental fetch sessions (KIP-227): what a client fetches is remembered, and it is told only of
+what changed.
 
-A session is found by its id on any connection; its epoch counts the fetches. Order of effects of one fetch: the session takes up what the
-request names and forgets what it says; all its partitions are read in the session's order; those with news are answered, and those that gave
-records go to the end of the order, so that none starves. Eviction: when all slots are taken, the session longest unused goes if it rested for
-two minutes; else the new client gets no session and fetches in full.
+A session is found by its id on any connection; its epoch counts the fetches. Order of effects of
+one fetch: the session takes up what the request names and forgets what it says; all its partitions
+are read in the session's order; those with news are answered, and those that gave records go to the
+end of the order, so that none starves. Eviction: when all slots are taken, the session longest
+unused goes if it rested for two minutes; else the new client gets no session and fetches in full.
 """
 
 from __future__ import annotations
@@ -23,11 +25,15 @@ NO_SESSION = 0
 EVICTION_MS = 120_000
 
 TopicKey = str | uuid.UUID
-Targets = dict[tuple[str | bytes, int], "FetchTarget"]  # by name or 16 bytes of id: a UUID is ten times as slow to look up
+Targets = dict[
+    tuple[str | bytes, int], "FetchTarget"
+]  # by name or 16 bytes of id: a UUID is ten times as slow to look up
 
 
 class FetchTarget:
-    """One partition that a fetch reads: what the client asks for, and (in a session) what it was last told."""
+    """One partition that a fetch reads: what the client asks for, and (in a session) what it was
+    last told.
+    """
 
     __slots__ = (
         "current_leader_epoch", "fetch_offset", "high_watermark", "index", "last_fetched_epoch", "log_start_offset",
@@ -50,7 +56,9 @@ class FetchTarget:
         self.current_leader_epoch = asked.current_leader_epoch
         self.last_fetched_epoch = asked.last_fetched_epoch
 
-    def has_news(self, error_code: int, high_watermark: int, log_start_offset: int, size: int) -> bool:
+    def has_news(
+        self, error_code: int, high_watermark: int, log_start_offset: int, size: int
+    ) -> bool:
         """Whether the client must be told; remembers what it is told."""
         news = size > 0 or error_code != 0
         if high_watermark != self.high_watermark:
@@ -83,7 +91,9 @@ class Planned:
 
     __slots__ = ("incremental", "session", "targets")
 
-    def __init__(self, targets: list[FetchTarget], session: FetchSession | None, *, incremental: bool) -> None:
+    def __init__(
+        self, targets: list[FetchTarget], session: FetchSession | None, *, incremental: bool
+    ) -> None:
         self.targets, self.session, self.incremental = targets, session, incremental
 
     @property
@@ -104,7 +114,8 @@ class FetchSessions:
     def plan(self, request: FetchRequest, *, uses_topic_ids: bool, now_ms: int) -> Planned:
         """What to read for the request.
 
-        Raises: KafkaError FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
+        Raises: KafkaError FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
+                FETCH_SESSION_TOPIC_ID_ERROR.
         """
         session_id, epoch = request.session_id, request.session_epoch
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -134,7 +145,9 @@ class FetchSessions:
         self._sessions[session_id] = self._sessions.pop(session_id)
         return Planned(list(known.targets.values()), known, incremental=True)
 
-    def _new_session(self, targets: Targets, *, uses_topic_ids: bool, now_ms: int) -> FetchSession | None:
+    def _new_session(
+        self, targets: Targets, *, uses_topic_ids: bool, now_ms: int
+    ) -> FetchSession | None:
         if len(self._sessions) >= self._slots:
             oldest = next(iter(self._sessions), None)
             if oldest is None or now_ms - self._sessions[oldest].last_used_ms < EVICTION_MS:

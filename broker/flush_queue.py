@@ -1,15 +1,18 @@
 """Group commit: who waits for which logs to be on the disk, and which flush serves them.
 
-At most one flush is under way. All who come while it runs are served together by the next one, so that a hundred transactions that end at
-the same time cost the disk no more than one. Order of effects: logs are asked for what is not durable only when a flush begins.
+At most one flush is under way. All who come while it runs are served together by the next one, so
+that a hundred transactions that end at the same time cost the disk no more than one. Order of
+effects: logs are asked for what is not durable only when a flush begins.
 
-Where several logs have only a little that is not durable, a flush writes it to the flush journal and brings that one file to the disk. A full
-or old journal is followed by the next, and its logs are then settled: their own files are flushed, a few with each flush that others wait
-for, more when nobody waits; then the journal is deleted.
+Where several logs have only a little that is not durable, a flush writes it to the flush journal
+and brings that one file to the disk. A full or old journal is followed by the next, and its logs
+are then settled: their own files are flushed, a few with each flush that others wait for, more when
+nobody waits; then the journal is deleted.
 
-A commit is decided in the very flush that brings its last data to the disk: the decision goes into the same frame of the journal. So a
-transaction waits for the disk once. What follows from the decision (its record in the log, the markers) is told by the journal too, and
-waits for nothing: it is owed, and goes with the next flush that anybody wants, or a little later.
+A commit is decided in the very flush that brings its last data to the disk: the decision goes into
+the same frame of the journal. So a transaction waits for the disk once. What follows from the
+decision (its record in the log, the markers) is told by the journal too, and waits for nothing: it
+is owed, and goes with the next flush that anybody wants, or a little later.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ if TYPE_CHECKING:
 Continuation = Callable[[int], None]
 
 MOST_BYTES_OF_A_LOG = 32 << 10  # more goes to the log's own file and is not written twice,
-MOST_BYTES_OF_A_FLUSH = 1 << 20  # unless it is within the log's share of this: then a decision need not wait for a flush of its own
+MOST_BYTES_OF_A_FLUSH = (
+    1 << 20
+)  # unless it is within the log's share of this: then a decision need not wait for a flush of its own
 FULL_JOURNAL_BYTES = 64 << 20
 SETTLED_BESIDE, SETTLED_ALONE = 8, 64  # logs at a time
 LONGEST_OWED_MS = 100
@@ -36,8 +41,9 @@ LONGEST_OWED_MS = 100
 class Decision(NamedTuple):
     """That a transaction is committed: a record for `log`, not appended yet.
 
-    then(now_ms, is_durable): appends it. is_durable: the journal has it, and `FlushQueue.owe` is to be told of all that follows from it;
-    else there is no journal, and each step has to wait for the disk.
+    then(now_ms, is_durable): appends it. is_durable: the journal has it, and `FlushQueue.owe` is to
+    be told of all that follows from it; else there is no journal, and each step has to wait for the
+    disk.
     """
 
     log: Log
@@ -51,9 +57,11 @@ Decide = Callable[[int], Decision | None]
 class FlushQueue:
     """Waiters by what they wait for; `then(now_ms)` runs once, when all of it is on the disk.
 
-    Takes:  journal, None: there is none. fewest_logs: from so many on the journal is used; 0: never. turn_over_ms: how old one may become.
-            to_settle: the logs of which an earlier run left journals. keep_found: whether these journals have to stay. has_room: whether the
-            disk has room for journals; without it they go. on_advanced: told of each log whose high watermark a flush has moved, and the time.
+    Takes:  journal, None: there is none. fewest_logs: from so many on the journal is used; 0:
+            never. turn_over_ms: how old one may become. to_settle: the logs of which an earlier run
+            left journals. keep_found: whether these journals have to stay. has_room: whether the
+            disk has room for journals; without it they go. on_advanced: told of each log whose high
+            watermark a flush has moved, and the time.
     full_journal_bytes: at which size a journal is followed by the next.
     """
 
@@ -93,8 +101,12 @@ class FlushQueue:
     def is_idle(self) -> bool:
         return self._under_way is None and not self._waiting and not self._committing
 
-    def wait(self, logs: Iterable[Log], then: Continuation, now_ms: int, *, in_place: bool = False) -> None:
-        """Run `then` when everything appended so far to `logs` is on the disk (`in_place`: in the logs' own files): at once if it is."""
+    def wait(
+        self, logs: Iterable[Log], then: Continuation, now_ms: int, *, in_place: bool = False
+    ) -> None:
+        """Run `then` when everything appended so far to `logs` is on the disk (`in_place`: in the
+        logs' own files): at once if it is.
+        """
         needed = _what_is_missing([(log, log.log_end_offset) for log in logs], in_place)
         if not needed:
             then(now_ms)
@@ -105,9 +117,11 @@ class FlushQueue:
         self._begin(now_ms)
 
     def commit(self, logs: Iterable[Log], decide: Decide, now_ms: int) -> None:
-        """Decide when everything appended so far to `logs` is on the disk, or comes there together with the decision.
+        """Decide when everything appended so far to `logs` is on the disk, or comes there together
+        with the decision.
 
-        Takes:  decide(now_ms), called once. It gives the decision, of which nothing is to be heard before its `then`; None: there is none.
+        Takes:  decide(now_ms), called once. It gives the decision, of which nothing is to be heard
+                before its `then`; None: there is none.
         """
         needed = _what_is_missing([(log, log.log_end_offset) for log in logs], False)
         for log, _ in needed:
@@ -116,10 +130,11 @@ class FlushQueue:
         self._begin(now_ms)
 
     def owe(self, logs: Iterable[Log], now_ms: int) -> None:
-        """What was appended to `logs` follows from a decision that the journal has. Nobody waits for it, but it comes to the disk soon.
+        """What was appended to `logs` follows from a decision that the journal has. Nobody waits
+        for it, but it comes to the disk soon.
 
-        It comes there before any decision that is made later, by somebody who may have seen it. And the journal stays until it is in the
-        logs' own files.
+        It comes there before any decision that is made later, by somebody who may have seen it. And
+        the journal stays until it is in the logs' own files.
         """
         assert self._journal is not None
         if not self._owed:
@@ -137,7 +152,10 @@ class FlushQueue:
         self._owed.pop(log, None)
         self._journaled.pop(log, None)
         self._to_settle.pop(log, None)
-        for needed in [*(needed for needed, _, _ in self._waiting), *(needed for needed, _ in self._committing)]:
+        for needed in [
+            *(needed for needed, _, _ in self._waiting),
+            *(needed for needed, _ in self._committing),
+        ]:
             needed[:] = [(other, offset) for other, offset in needed if other is not log]
         self._release(now_ms)
         if self._committing:
@@ -187,14 +205,22 @@ class FlushQueue:
     def _may_journal(self) -> bool:
         return self._journal is not None and self._fewest_logs > 0 and self._has_room()
 
-    def _take_wanted(self, tokens: list[tuple[Log, FlushToken]], files: list[Any], now_ms: int) -> None:
+    def _take_wanted(
+        self, tokens: list[tuple[Log, FlushToken]], files: list[Any], now_ms: int
+    ) -> None:
         may_journal = self._may_journal()
         if self._journaled and not self._to_settle and (not may_journal or self._is_journal_full()):
             self._turn_over()
         wanted, self._wanted = self._wanted, {}
         owed, self._owed = self._owed, {}
-        journal = self._journal if may_journal and (len(wanted) >= self._fewest_logs or self._committing or owed) else None
-        most_bytes = max(MOST_BYTES_OF_A_LOG, MOST_BYTES_OF_A_FLUSH // max(1, len(wanted.keys() | owed.keys())))
+        journal = (
+            self._journal
+            if may_journal and (len(wanted) >= self._fewest_logs or self._committing or owed)
+            else None
+        )
+        most_bytes = max(
+            MOST_BYTES_OF_A_LOG, MOST_BYTES_OF_A_FLUSH // max(1, len(wanted.keys() | owed.keys()))
+        )
         entries: list[JournalEntry] = []
         journaled: set[Log] = set()
 
@@ -211,18 +237,24 @@ class FlushQueue:
         for log, in_place in wanted.items():
             if in_place:
                 self._take_files(log, tokens, files)
-            elif not log.is_flushed(log.log_end_offset):  # else by the flush that was under way when it was asked for
+            elif not log.is_flushed(
+                log.log_end_offset
+            ):  # else by the flush that was under way when it was asked for
                 take(log, None)
         for log, end in owed.items():
             if log not in wanted and not log.is_flushed(end.offset):
                 take(log, end)
         if journal is not None:
             if all(log in journaled or log.is_flushed(end.offset) for log, end in owed.items()):
-                self._decide(journaled, now_ms)  # else in the next frame: a power loss may keep this one, and not the files beside it
+                self._decide(
+                    journaled, now_ms
+                )  # else in the next frame: a power loss may keep this one, and not the files beside it
             self._write_frame(journal, entries, files, now_ms)
 
     def _decide(self, journaled: set[Log], now_ms: int) -> None:
-        """Let those decide whose data are on the disk, or will be with the frame that has the ends of the logs `journaled`."""
+        """Let those decide whose data are on the disk, or will be with the frame that has the ends
+        of the logs `journaled`.
+        """
         committing, self._committing = self._committing, []
         for needed, decide in committing:
             if all(log in journaled or log.is_flushed(offset) for log, offset in needed):
@@ -233,7 +265,9 @@ class FlushQueue:
             else:
                 self._committing.append((needed, decide))
 
-    def _write_frame(self, journal: FlushJournal, entries: list[JournalEntry], files: list[Any], now_ms: int) -> None:
+    def _write_frame(
+        self, journal: FlushJournal, entries: list[JournalEntry], files: list[Any], now_ms: int
+    ) -> None:
         if entries or self._decided:
             if not journal.size_bytes:
                 self._journal_began_ms = now_ms
@@ -243,7 +277,9 @@ class FlushQueue:
         return self._journal is not None and self._journal.size_bytes >= self.full_journal_bytes
 
     def _decide_without_journal(self, now_ms: int) -> None:
-        """There is no journal, or no room for it: the data first, in their own files, then the decision."""
+        """There is no journal, or no room for it: the data first, in their own files, then the
+        decision.
+        """
         committing, self._committing = self._committing, []
         for needed, decide in committing:
             needed = _what_is_missing(needed, False)
@@ -262,14 +298,18 @@ class FlushQueue:
     def _is_owed_due(self, now_ms: int) -> bool:
         return bool(self._owed) and self._owed_due_ms <= now_ms
 
-    # --- the journal's end -------------------------------------------------------------------------------------------------------
+    # --- the journal's end -----------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
         """When `on_tick` has something to do; None: never."""
         if self._to_settle:
             return 0 if self._under_way is None else None
         turn_over_ms = self._journal_began_ms + self._turn_over_ms if self._journaled else None
-        if self._owed and self._under_way is None and (turn_over_ms is None or self._owed_due_ms < turn_over_ms):
+        if (
+            self._owed
+            and self._under_way is None
+            and (turn_over_ms is None or self._owed_due_ms < turn_over_ms)
+        ):
             return self._owed_due_ms
         return turn_over_ms
 
@@ -277,7 +317,11 @@ class FlushQueue:
         """Bring what is owed to the disk; let a journal that is old come to its end."""
         deadline = self.next_deadline_ms()
         if deadline is not None and deadline <= now_ms:
-            if self._journaled and not self._to_settle and self._journal_began_ms + self._turn_over_ms <= now_ms:
+            if (
+                self._journaled
+                and not self._to_settle
+                and self._journal_began_ms + self._turn_over_ms <= now_ms
+            ):
                 self._turn_over()
             self._begin(now_ms)
 
@@ -286,7 +330,9 @@ class FlushQueue:
         self._journal.begin_next()
         self._to_settle, self._journaled = self._journaled, {}
 
-    def _take_to_settle(self, most: int, tokens: list[tuple[Log, FlushToken]], files: list[Any]) -> None:
+    def _take_to_settle(
+        self, most: int, tokens: list[tuple[Log, FlushToken]], files: list[Any]
+    ) -> None:
         """Add the files of a few logs that are to be settled."""
         before = len(tokens)
         while self._to_settle and len(tokens) - before < most:

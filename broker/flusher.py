@@ -24,7 +24,9 @@ def _shares(files: list[Any]) -> Iterator[list[Any]]:
 
 
 def sync_together(files: list[Any]) -> None:
-    """Bring the files to the disk, several at a time where there are many: before there is a Flusher. Raises OSError."""
+    """Bring the files to the disk, several at a time where there are many: before there is a
+    Flusher. Raises OSError.
+    """
     if len(files) <= 2:
         _sync_all(files)
         return
@@ -49,7 +51,9 @@ class Flusher:
         self._jobs.put(job)
 
     def stop(self) -> None:
-        """Finish what was submitted, then end the thread. `sync` may still be called, until `close`."""
+        """Finish what was submitted, then end the thread. `sync` may still be called, until
+        `close`.
+        """
         self._jobs.put(None)
         self._thread.join()
 

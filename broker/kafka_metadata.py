@@ -1,10 +1,13 @@
-"""What Apache Kafka's own metadata log says of topics: their settings, when a log directory is taken over from it.
+"""What Apache Kafka's own metadata log says of topics: their settings, when a log directory is
+taken over from it.
 
-In KRaft mode Kafka keeps topics and settings in the directory `__cluster_metadata-0` beside the logs: segments of v2 batches, as in any log,
-and now and then `<20 digits of the end offset>-<10 digits of the epoch>.checkpoint`, in the same form, which holds all that was true before
-that offset. A record's value:
+In KRaft mode Kafka keeps topics and settings in the directory `__cluster_metadata-0` beside the
+logs: segments of v2 batches, as in any log, and now and then `<20 digits of the end offset>-<10
+digits of the epoch>.checkpoint`, in the same form, which holds all that was true before that
+offset. A record's value:
 
-    unsigned varint frame version (0, 1), api key, version; then the fields in the flexible form (a length is an unsigned varint, plus one)
+    unsigned varint frame version (0, 1), api key, version; then the fields in the flexible form (a
+    length is an unsigned varint, plus one)
 
     api key                fields that are read here
      2  Topic              name: string, topic_id: uuid
@@ -12,7 +15,8 @@ that offset. A record's value:
      9  RemoveTopic        topic_id: uuid
     23 24 25               what comes between a begin (23) and an abort (25) never was; an end (24) makes it hold
 
-Nothing is written to it. Source: the message schemas that Apache Kafka 3.9 publishes; KIP-631 (records), KIP-868 (transactions of metadata).
+Nothing is written to it. Source: the message schemas that Apache Kafka 3.9 publishes; KIP-631
+(records), KIP-868 (transactions of metadata).
 """
 
 from __future__ import annotations
@@ -50,7 +54,11 @@ class KafkaMetadata:
 
     def topic_configs(self, name: str, topic_id: uuid.UUID) -> dict[str, str] | None:
         """What is set on that very topic; None where Kafka did not know it."""
-        return dict(self._configs.get((OF_TOPIC, name), {})) if self.topic_ids.get(name) == topic_id else None
+        return (
+            dict(self._configs.get((OF_TOPIC, name), {}))
+            if self.topic_ids.get(name) == topic_id
+            else None
+        )
 
     def broker_configs(self, node_id: int) -> dict[str, str]:
         """The dynamic settings of that broker's own."""
@@ -104,9 +112,12 @@ class _Fields:
     def __init__(self, value: bytes) -> None:
         self._value, self._at = value, 0
         frame_version, self.api_key, version = self.varint(), self.varint(), self.varint()
-        if frame_version not in _FRAME_VERSIONS or (version and self.api_key in (TOPIC, CONFIG, REMOVE_TOPIC)):
+        if frame_version not in _FRAME_VERSIONS or (
+            version and self.api_key in (TOPIC, CONFIG, REMOVE_TOPIC)
+        ):
             raise UnreadableMetadata(
-                f"a record has the frame version {frame_version}, the api key {self.api_key} and the version {version}"
+                f"a record has the frame version {frame_version}, the api key {self.api_key} and "
+                f"the version {version}"
             )
 
     def _bytes(self, count: int) -> bytes:
@@ -141,7 +152,9 @@ class _Fields:
             raise UnreadableMetadata(str(error)) from error
 
 
-def usable_configs(configs: Mapping[str, str], settings: Mapping[str, Setting]) -> tuple[dict[str, str], list[str]]:
+def usable_configs(
+    configs: Mapping[str, str], settings: Mapping[str, Setting]
+) -> tuple[dict[str, str], list[str]]:
     """Those settings that are known here, and of the others what is wrong with them."""
     usable, refused = {}, []
     for name, text in sorted(configs.items()):
@@ -156,7 +169,9 @@ def usable_configs(configs: Mapping[str, str], settings: Mapping[str, Setting]) 
 
 
 def read_kafka_metadata(disk: Disk, data_dir: str) -> KafkaMetadata | None:
-    """What the metadata log in the data directory holds; None where there is none, or (which is logged) it cannot be read."""
+    """What the metadata log in the data directory holds; None where there is none, or (which is
+    logged) it cannot be read.
+    """
     directory = f"{data_dir}/{DIRECTORY}"
     if not disk.is_dir(directory):
         return None
@@ -164,13 +179,17 @@ def read_kafka_metadata(disk: Disk, data_dir: str) -> KafkaMetadata | None:
     try:
         metadata.take(_records(disk, directory))
     except (UnreadableMetadata, KafkaError, OSError) as error:
-        logger.warning("%s cannot be read (%s): the settings of Kafka's topics are not known", directory, error)
+        logger.warning(
+            "%s cannot be read (%s): the settings of Kafka's topics are not known", directory, error
+        )
         return None
     return metadata
 
 
 def _records(disk: Disk, directory: str) -> Iterator[bytes]:
-    """The values of all data records: those of the latest checkpoint, then those of the log from its end on."""
+    """The values of all data records: those of the latest checkpoint, then those of the log from
+    its end on.
+    """
     names = disk.list(directory)
     checkpoints = [name for name in names if _CHECKPOINT.fullmatch(name)]
     start_offset = 0
@@ -181,9 +200,13 @@ def _records(disk: Disk, directory: str) -> Iterator[bytes]:
     for name in names:
         if _SEGMENT.fullmatch(name):
             if int(name[:20]) > expected:
-                raise UnreadableMetadata(f"what is between offset {expected} and {int(name[:20])} is missing")
+                raise UnreadableMetadata(
+                    f"what is between offset {expected} and {int(name[:20])} is missing"
+                )
             data = disk.read(f"{directory}/{name}")
-            expected = max(expected, int(name[:20]), *(header.next_offset for _, header in batches_in(data)))
+            expected = max(
+                expected, int(name[:20]), *(header.next_offset for _, header in batches_in(data))
+            )
             yield from _values(disk, f"{directory}/{name}", start_offset)
 
 

@@ -1,7 +1,9 @@
-"""The broker's log lines on their way out: written by a thread, so that the event loop never waits for who reads them.
+"""The broker's log lines on their way out: written by a thread, so that the event loop never waits
+for who reads them.
 
-A pipe whose reader is stopped or hangs (a terminal with Ctrl-S, a stuck log collector) takes no more after 64 KB, and a write to it does not
-come back. Lines wait then, up to MOST_WAITING; later ones are dropped, and counted in a line of their own when there is room again.
+A pipe whose reader is stopped or hangs (a terminal with Ctrl-S, a stuck log collector) takes no
+more after 64 KB, and a write to it does not come back. Lines wait then, up to MOST_WAITING; later
+ones are dropped, and counted in a line of their own when there is room again.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ PARTING_S = 1.0  # how long the end of the process waits for lines to be taken
 
 
 class LogOutput(logging.Handler):
-    """Formats where it is called and writes elsewhere. Nobody else writes to the descriptor meanwhile."""
+    """Formats where it is called and writes elsewhere. Nobody else writes to the descriptor
+    meanwhile.
+    """
 
     def __init__(self, descriptor: int, *, most_waiting: int = MOST_WAITING) -> None:
         super().__init__()
@@ -27,7 +31,9 @@ class LogOutput(logging.Handler):
         self._thread.start()
 
     def createLock(self) -> None:
-        """None: a queue needs no lock, and one that is held could keep the end of the process waiting."""
+        """None: a queue needs no lock, and one that is held could keep the end of the process
+        waiting.
+        """
         self.lock = None
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -38,14 +44,19 @@ class LogOutput(logging.Handler):
             return
         try:
             if self._dropped:
-                self._lines.put_nowait(b"%d lines of the log were dropped here, since nobody took them\n" % self._dropped)
+                self._lines.put_nowait(
+                    b"%d lines of the log were dropped here, since nobody took them\n"
+                    % self._dropped
+                )
                 self._dropped = 0
             self._lines.put_nowait(line)
         except queue.Full:
             self._dropped += 1
 
     def finish(self, timeout_s: float = PARTING_S) -> bool:
-        """Wait until all lines are out; False where nobody takes them. Nothing is to be logged after it."""
+        """Wait until all lines are out; False where nobody takes them. Nothing is to be logged
+        after it.
+        """
         try:
             self._lines.put(None, timeout=timeout_s)
         except queue.Full:

@@ -1,4 +1,5 @@
-"""This process's loggers, by log4j's names of levels, which are those of Kafka's requests (KIP-412).
+"""This process's loggers, by log4j's names of levels, which are those of Kafka's requests
+(KIP-412).
 
     log4j    TRACE  DEBUG  INFO  WARN     ERROR  FATAL
     Python   5      DEBUG  INFO  WARNING  ERROR  CRITICAL
@@ -43,7 +44,9 @@ def set_level(name: str, level: str | None) -> None:
     found = _existing(name)
     assert found is not None, name
     found.setLevel(logging.NOTSET if level is None else LEVELS[level])
-    logger.warning("the level of the logger %s is %s now", name, level or "that of the one above it")
+    logger.warning(
+        "the level of the logger %s is %s now", name, level or "that of the one above it"
+    )
 
 
 def _existing(name: str) -> logging.Logger | None:

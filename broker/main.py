@@ -1,4 +1,6 @@
-"""The command `barnabas`: reads its arguments, starts the broker, says where it is, and stops it cleanly."""
+"""The command `barnabas`: reads its arguments, starts the broker, says where it is, and stops it
+cleanly.
+"""
 
 from __future__ import annotations
 
@@ -60,23 +62,46 @@ def parser() -> argparse.ArgumentParser:
         "start",
         help="start a broker and stay in the foreground until Ctrl-C or SIGTERM",
         description="Start a broker and stay in the foreground until Ctrl-C or SIGTERM. Settings have Apache Kafka's names; "
-        "--set goes before the file, --port, --host and --data-dir before both. docs/CONFIGURATION.md lists all settings.",
+        "--set goes before the file, --port, --host and --data-dir before both. "
+        "docs/CONFIGURATION.md lists all settings.",
     )
-    start.add_argument("--config", metavar="FILE", help="a properties file, such as Kafka's server.properties")
     start.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="one setting; may be given many times"
+        "--config", metavar="FILE", help="a properties file, such as Kafka's server.properties"
     )
-    start.add_argument("--host", metavar="ADDRESS", help=f"where to listen (default {DEFAULT_HOST}; 0.0.0.0: on every interface)")
-    start.add_argument("--port", metavar="N", type=int, help="the port (default 9092; 0: a free one, which is printed)")
+    start.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="settings",
+        help="one setting; may be given many times",
+    )
+    start.add_argument(
+        "--host",
+        metavar="ADDRESS",
+        help=f"where to listen (default {DEFAULT_HOST}; 0.0.0.0: on every interface)",
+    )
+    start.add_argument(
+        "--port",
+        metavar="N",
+        type=int,
+        help="the port (default 9092; 0: a free one, which is printed)",
+    )
     start.add_argument("--data-dir", metavar="DIR", help="where logs are kept (default ./data)")
     start.add_argument("--quiet", action="store_true", help="print nothing but warnings and errors")
-    settings = commands.add_parser("settings", help="list every setting with its default and what it does")
-    settings.add_argument("filter", nargs="?", default="", help="only settings whose names contain this")
+    settings = commands.add_parser(
+        "settings", help="list every setting with its default and what it does"
+    )
+    settings.add_argument(
+        "filter", nargs="?", default="", help="only settings whose names contain this"
+    )
     return main
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit code: 0, 1 after one line that says what is wrong, or 130 for a Ctrl-C before it listens."""
+    """Run the command; the exit code: 0, 1 after one line that says what is wrong, or 130 for a
+    Ctrl-C before it listens.
+    """
     _fill_standard_descriptors()
     options = parser().parse_args(arguments)
     logging.basicConfig(
@@ -98,8 +123,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _fill_standard_descriptors() -> None:
     """Have something at descriptors 0 to 2: whatever is opened next takes the lowest that is free.
 
-    A process may be started with standard input, output or error closed (`2>&-`, some supervisors). Then the metadata journal had number 2,
-    and what a library or the cleaner's process says on standard error would have been written into it.
+    A process may be started with standard input, output or error closed (`2>&-`, some supervisors).
+    Then the metadata journal had number 2, and what a library or the cleaner's process says on
+    standard error would have been written into it.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)
@@ -112,7 +138,11 @@ def _print_settings(text: str) -> int:
     is_found = False
     for heading, settings in (
         ("# of the broker: with --set, or in a file for --config", BROKER_SETTINGS),
-        ("# of a topic: when it is created, or with kafka-configs and other clients that alter configs", TOPIC_SETTINGS),
+        (
+            "# of a topic: when it is created, or with kafka-configs and other clients that alter "
+            "configs",
+            TOPIC_SETTINGS,
+        ),
     ):
         found = [setting for _, setting in sorted(settings.items()) if text in setting.name]
         if found:
@@ -121,7 +151,9 @@ def _print_settings(text: str) -> int:
         for setting in found:
             print(f"{setting.name}={setting.render(setting.default) or ''}\n    {setting.doc}")
     if not is_found:
-        raise StartError(f"no setting has {text!r} in its name; `barnabas settings` lists all of them")
+        raise StartError(
+            f"no setting has {text!r} in its name; `barnabas settings` lists all of them"
+        )
     return 0
 
 
@@ -135,7 +167,9 @@ def _read_config(options: argparse.Namespace) -> Any:
                 with open(options.config, encoding="utf-8") as file:
                     properties.update(read_properties(file.read()))
             except OSError as error:
-                raise StartError(f"cannot read the configuration {options.config}: {error.strerror}") from error
+                raise StartError(
+                    f"cannot read the configuration {options.config}: {error.strerror}"
+                ) from error
         for setting in options.settings:
             key, equals, value = setting.partition("=")
             if not equals:
@@ -168,7 +202,9 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         sock.close()
         if error.errno == 98:
-            raise StartError(f"port {port} on {host} is in use: choose another with --port N (0: any free one)") from error
+            raise StartError(
+                f"port {port} on {host} is in use: choose another with --port N (0: any free one)"
+            ) from error
         raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
     sock.setblocking(False)
     return sock
@@ -189,11 +225,15 @@ def _start(options: argparse.Namespace) -> int:
     gc.collect()
     try:
         with _no_garbage_collection():
-            broker = open_broker(config, SystemIds(), now_ms=steady_ms(), wall_ms=wall_ms(), sync=sync_together)
+            broker = open_broker(
+                config, SystemIds(), now_ms=steady_ms(), wall_ms=wall_ms(), sync=sync_together
+            )
     except LogDirectoryError as error:
         raise StartError(str(error)) from error
     except OSError as error:
-        raise StartError(f"cannot use the data directory {config.data_dir}: {error.strerror or error}") from error
+        raise StartError(
+            f"cannot use the data directory {config.data_dir}: {error.strerror or error}"
+        ) from error
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     return _serve(broker, sock, began, quiet=options.quiet)
@@ -229,7 +269,9 @@ def _serve(broker: Any, sock: socket.socket, began: float, *, quiet: bool) -> in
                 group.cancel_scope.cancel()
 
             async def wait_for_failure() -> None:
-                await asyncio.shield(server.failure)  # bare, its cancelling at a signal would cancel the future: a failure to `close`
+                await asyncio.shield(
+                    server.failure
+                )  # bare, its cancelling at a signal would cancel the future: a failure to `close`
                 group.cancel_scope.cancel()
 
             group.start_soon(wait_for_signal)
@@ -237,7 +279,11 @@ def _serve(broker: Any, sock: socket.socket, began: float, *, quiet: bool) -> in
         server.close()
         if server.failed:
             error = server.failure.result()
-            logger.critical("stopping: %s", _explain(error, broker), exc_info=None if isinstance(error, OSError) else error)
+            logger.critical(
+                "stopping: %s",
+                _explain(error, broker),
+                exc_info=None if isinstance(error, OSError) else error,
+            )
             if isinstance(error, OSError) and may_have_lost_pages(error):
                 broker.logs.note_failure()
         log_output.finish()
@@ -247,7 +293,9 @@ def _serve(broker: Any, sock: socket.socket, began: float, *, quiet: bool) -> in
         return anyio.run(run, backend="asyncio")
     finally:
         for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)  # the interpreter takes its handlers away before it is gone
+            signal.signal(
+                number, signal.SIG_IGN
+            )  # the interpreter takes its handlers away before it is gone
 
 
 def _log_in_a_thread() -> LogOutput:
@@ -265,14 +313,18 @@ def _log_in_a_thread() -> LogOutput:
 
 
 def _on_signals(do: Callable[[], object]) -> None:
-    """From here to the end of the process: one that comes while the logs are closed must not end it half way."""
+    """From here to the end of the process: one that comes while the logs are closed must not end it
+    half way.
+    """
 
     def on_signal(number: int, frame: object) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             do()
 
     for number in SIGNALS:
-        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup: it stays when its terminal goes
+        if (
+            number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
+        ):  # nohup: it stays when its terminal goes
             signal.signal(number, on_signal)
 
 
@@ -280,7 +332,8 @@ def _explain(error: Exception, broker: Any) -> str:
     if isinstance(error, OSError):
         return (
             f"the data directory {broker.config.data_dir} failed: {error.strerror or error}"
-            f"{f' ({error.filename})' if error.filename else ''}; nothing was acknowledged after that. Start again when the disk is well"
+            f"{f' ({error.filename})' if error.filename else ''}; nothing was acknowledged after "
+            "that. Start again when the disk is well"
         )
     return f"an invariant does not hold: {error!r}. What was acknowledged is in the logs; please report this"
 
@@ -303,9 +356,16 @@ def _announce(server: Any, broker: Any, began: float, *, quiet: bool) -> None:
     try:
         print(text, flush=True)
     except OSError as error:  # a full disk, or a reader that is gone: no reason to end
-        logger.warning("listening on %s:%d; standard output cannot be written: %s", host, port, error.strerror or error)
+        logger.warning(
+            "listening on %s:%d; standard output cannot be written: %s",
+            host,
+            port,
+            error.strerror or error,
+        )
         with open(os.devnull, "wb") as nothing:
-            os.dup2(nothing.fileno(), 1)  # the interpreter writes what is left there at its end, and would fail again
+            os.dup2(
+                nothing.fileno(), 1
+            )  # the interpreter writes what is left there at its end, and would fail again
 
 
 if __name__ == "__main__":

@@ -18,9 +18,10 @@ A journal is a file of frames, each appended by one write and flushed before it 
     producer_ids     next                                    ids below it may be in use
     changes          changes                                 several of these, which hold together or not at all
 
-A kill at any byte leaves a torn last frame, which is cut with a line in the log. A frame that is wrong with good ones behind it is damage,
-and so is a file that does not begin with the header, which was flushed before anything followed: the broker says so and touches nothing.
-When most frames are out of date the journal is written anew beside itself and renamed.
+A kill at any byte leaves a torn last frame, which is cut with a line in the log. A frame that is
+wrong with good ones behind it is damage, and so is a file that does not begin with the header,
+which was flushed before anything followed: the broker says so and touches nothing. When most frames
+are out of date the journal is written anew beside itself and renamed.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ from barnabas.storage.log_manager import LogDirectoryError
 logger = logging.getLogger("barnabas.metadata")
 
 VERSION = 1
-RENAMED_CONFIGS = {"remote.copy.disable": "remote.log.copy.disable"}  # of topics, in earlier journals
+RENAMED_CONFIGS = {
+    "remote.copy.disable": "remote.log.copy.disable"
+}  # of topics, in earlier journals
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 SMALLEST_REWRITE, REWRITE_FACTOR = 1000, 10
 _FRAME = struct.Struct(">II")
@@ -66,10 +69,12 @@ class Topic:
 
 
 class ClusterMetadata:
-    """All topics in the order of their making, the dynamic settings, and the producer ids given out.
+    """All topics in the order of their making, the dynamic settings, and the producer ids given
+    out.
 
     deletions: name by id, of the topics whose deletion has begun and may not have come to its end.
-    coming: by id, the topics whose creation has begun; nobody else is told of them, and a start after a kill ends it.
+    coming: by id, the topics whose creation has begun; nobody else is told of them, and a start
+    after a kill ends it.
     Takes:  disk and the journal's path; made if it is not there.
     Raises: JournalError.
     """
@@ -89,7 +94,7 @@ class ClusterMetadata:
         self.generation = 0
         self._file = self._open()
 
-    # --- asking --------------------------------------------------------------------------------------------------------------------------
+    # --- asking ----------------------------------------------------------------------------------
 
     def topic(self, name: str) -> Topic | None:
         return self.topics.get(name)
@@ -97,9 +102,11 @@ class ClusterMetadata:
     def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
         return self._by_id.get(topic_id)
 
-    # --- changing ------------------------------------------------------------------------------------------------------------------------
+    # --- changing --------------------------------------------------------------------------------
 
-    def create_topic(self, name: str, topic_id: uuid.UUID, partition_count: int, configs: dict[str, str]) -> Topic:
+    def create_topic(
+        self, name: str, topic_id: uuid.UUID, partition_count: int, configs: dict[str, str]
+    ) -> Topic:
         """Keep a new topic. Its name and id are free."""
         topic = Topic(name, topic_id, partition_count, dict(configs))
         self.begin_topics([topic])
@@ -107,9 +114,13 @@ class ClusterMetadata:
         return topic
 
     def begin_topics(self, topics: Sequence[Topic]) -> None:
-        """Keep new topics, with one flush. Their names and ids are free. Each is among `topics` from `end_creation` on."""
+        """Keep new topics, with one flush. Their names and ids are free. Each is among `topics`
+        from `end_creation` on.
+        """
         for topic in topics:
-            assert topic.name not in self.topics and topic.topic_id not in self._by_id, f"{topic.name} exists"
+            assert topic.name not in self.topics and topic.topic_id not in self._by_id, (
+                f"{topic.name} exists"
+            )
         self._append(*map(_topic_frame, topics))
         self.coming.update((topic.topic_id, topic) for topic in topics)
         self._maybe_rewrite()
@@ -129,17 +140,31 @@ class ClusterMetadata:
             self.deletions[topic.topic_id] = topic.name
         self._maybe_rewrite()
 
-    def adopt_topic(self, name: str, topic_id: uuid.UUID, partition_count: int, configs: dict[str, str] | None = None) -> Topic:
+    def adopt_topic(
+        self,
+        name: str,
+        topic_id: uuid.UUID,
+        partition_count: int,
+        configs: dict[str, str] | None = None,
+    ) -> Topic:
         """Keep a topic that was found in the data directory alone.
 
-        Takes: configs, as whoever wrote it had them; None where that is not known: then nothing of it is let go until it is given some.
+        Takes: configs, as whoever wrote it had them; None where that is not known: then nothing of
+               it is let go until it is given some.
         """
         if name in INTERNAL_TOPICS:
-            logger.info("taking over %s with %d partitions, which the data directory holds", name, partition_count)
-            return self.create_topic(name, topic_id, partition_count, {**(configs or {}), "cleanup.policy": "compact"})
+            logger.info(
+                "taking over %s with %d partitions, which the data directory holds",
+                name,
+                partition_count,
+            )
+            return self.create_topic(
+                name, topic_id, partition_count, {**(configs or {}), "cleanup.policy": "compact"}
+            )
         if configs is not None:
             logger.info(
-                "taking over %s with %d partitions, which the data directory holds, and with the settings that Kafka's metadata log has (%s); "
+                "taking over %s with %d partitions, which the data directory holds, and with the "
+                "settings that Kafka's metadata log has (%s); "
                 "for all others the broker's defaults hold",
                 name,
                 partition_count,
@@ -147,7 +172,8 @@ class ClusterMetadata:
             )
             return self.create_topic(name, topic_id, partition_count, configs)
         logger.warning(
-            "taking over %s with %d partitions, which the data directory holds; its settings are not known, so that nothing of it is deleted "
+            "taking over %s with %d partitions, which the data directory holds; its settings are "
+            "not known, so that nothing of it is deleted "
             "(retention.ms=-1) until you set cleanup.policy and retention.ms",
             name,
             partition_count,
@@ -155,7 +181,9 @@ class ClusterMetadata:
         return self.create_topic(name, topic_id, partition_count, {"retention.ms": "-1"})
 
     def delete_topic(self, name: str) -> uuid.UUID:
-        """From its return on the topic is deleted, whatever happens. Gives its id, for `end_deletion`."""
+        """From its return on the topic is deleted, whatever happens. Gives its id, for
+        `end_deletion`.
+        """
         (topic_id,) = self.delete_topics([name])
         return topic_id
 
@@ -172,8 +200,9 @@ class ClusterMetadata:
     def end_deletion(self, topic_id: uuid.UUID) -> None:
         """Nothing of the topic is left; may be said twice.
 
-        It is written with the next change: what is deleted once more does no harm. A frame of its own, not flushed, could be lost by
-        a power loss that spares the next one, and the journal would look damaged.
+        It is written with the next change: what is deleted once more does no harm. A frame of its
+        own, not flushed, could be lost by a power loss that spares the next one, and the journal
+        would look damaged.
         """
         if self.deletions.pop(topic_id, None) is not None:
             self._gone.append(topic_id)
@@ -186,7 +215,9 @@ class ClusterMetadata:
         topics = [self.topics[name] for name in counts]
         for topic, new_count in zip(topics, counts.values(), strict=True):
             assert new_count > topic.partition_count, "a topic grows"
-        self._append(*(_topic_frame(replace(topic, partition_count=counts[topic.name])) for topic in topics))
+        self._append(
+            *(_topic_frame(replace(topic, partition_count=counts[topic.name])) for topic in topics)
+        )
         for topic in topics:
             topic.partition_count = counts[topic.name]
         self._maybe_rewrite()
@@ -194,7 +225,12 @@ class ClusterMetadata:
 
     def cancel_growth(self, counts: Mapping[str, int]) -> None:
         """Topics have these numbers of partitions after all; nobody was told of more."""
-        self._append(*(_topic_frame(replace(self.topics[name], partition_count=count)) for name, count in counts.items()))
+        self._append(
+            *(
+                _topic_frame(replace(self.topics[name], partition_count=count))
+                for name, count in counts.items()
+            )
+        )
         for name, count in counts.items():
             self.topics[name].partition_count = count
         self._maybe_rewrite()
@@ -230,7 +266,7 @@ class ClusterMetadata:
             self._append()
         self._file.close()
 
-    # --- the journal ---------------------------------------------------------------------------------------------------------------------
+    # --- the journal -----------------------------------------------------------------------------
 
     def _change(self, topic: Topic, changed: Topic) -> None:
         self._append(_topic_frame(changed))
@@ -252,11 +288,18 @@ class ClusterMetadata:
             del self._by_id[topic.topic_id]
 
     def _append(self, *changes: dict[str, Any]) -> None:
-        """Write the changes, and what has gone since the last ones, as one frame: a power loss takes it whole or not at all."""
-        bodies = [*({"kind": "topic_gone", "id": topic_id.bytes} for topic_id in self._gone), *changes]
+        """Write the changes, and what has gone since the last ones, as one frame: a power loss
+        takes it whole or not at all.
+        """
+        bodies = [
+            *({"kind": "topic_gone", "id": topic_id.bytes} for topic_id in self._gone),
+            *changes,
+        ]
         if not bodies:
             return
-        self._file.append(_encode(bodies[0] if len(bodies) == 1 else {"kind": "changes", "changes": bodies}))
+        self._file.append(
+            _encode(bodies[0] if len(bodies) == 1 else {"kind": "changes", "changes": bodies})
+        )
         self._file.fsync()
         self._gone.clear()
         self._frames += len(bodies)
@@ -267,12 +310,18 @@ class ClusterMetadata:
         data = file.pread(file.size, 0)
         good = self._read(data)
         if good < len(data):
-            logger.warning("%s: cutting %d bytes of a change that was not finished", self._path, len(data) - good)
+            logger.warning(
+                "%s: cutting %d bytes of a change that was not finished",
+                self._path,
+                len(data) - good,
+            )
             file.truncate(good)
         if good == 0:
             file.append(_HEADER)
             self._frames = 1
-        file.fsync()  # a kill may have come between a write and its flush, or between the file's making and its name's flush
+        # a kill may have come between a write and its flush, or between the file's making and its
+        # name's flush
+        file.fsync()
         self._disk.fsync_dir(self._path.rsplit("/", 1)[0] or "/")
         return file
 
@@ -285,33 +334,45 @@ class ClusterMetadata:
                 self._check_torn(data, position)
                 break
             if position == 0 and body.get("kind") != "header":
-                raise JournalError(f"{self._path} does not begin as a journal does: restore the file from a copy, or move it away")
+                raise JournalError(
+                    f"{self._path} does not begin as a journal does: restore the file from a copy, "
+                    "or move it away"
+                )
             self._replay(body, position)
             position += _FRAME.size + _FRAME.unpack_from(data, position)[0]
             self._frames += 1
         return position
 
     def _check_torn(self, data: bytes, position: int) -> None:
-        """A frame that cannot be read is the torn last one, unless a good one follows, or it is the first of a file that holds more."""
+        """A frame that cannot be read is the torn last one, unless a good one follows, or it is the
+        first of a file that holds more.
+        """
         if position == 0 and not _is_torn_header(data):
             raise JournalError(
-                f"{self._path} is damaged at byte 0, or is no journal: restore the file from a copy; or move it away, and the topics are "
+                f"{self._path} is damaged at byte 0, or is no journal: restore the file from a "
+                "copy; or move it away, and the topics are "
                 f"taken over from their directories, without their settings"
             )
         for later in range(position + 1, len(data) - _FRAME.size):
             body = _decode(data, later)
             if isinstance(body, dict) and "kind" in body:
                 raise JournalError(
-                    f"{self._path} is damaged at byte {position}, and good changes follow at byte {later}: restore the file from a copy; "
-                    f"or move it away, and the topics are taken over from their directories, without their settings"
+                    f"{self._path} is damaged at byte {position}, and good changes follow at byte "
+                    f"{later}: restore the file from a copy; "
+                    "or move it away, and the topics are taken over from their directories, "
+                    "without their settings"
                 )
 
     def _replay(self, body: dict[str, Any], position: int) -> None:
         try:
             kind = body["kind"]
             if kind == "topic":
-                configs = {RENAMED_CONFIGS.get(key, key): text for key, text in body["configs"].items()}
-                topic = Topic(body["name"], uuid.UUID(bytes=body["id"]), body["partitions"], configs)
+                configs = {
+                    RENAMED_CONFIGS.get(key, key): text for key, text in body["configs"].items()
+                }
+                topic = Topic(
+                    body["name"], uuid.UUID(bytes=body["id"]), body["partitions"], configs
+                )
                 self._replay_topic(topic)
             elif kind == "topic_deleted":
                 self._drop(body["name"])
@@ -334,12 +395,18 @@ class ClusterMetadata:
             elif kind == "header":
                 if body["version"] != VERSION:
                     raise JournalError(
-                        f"{self._path} is of version {body['version']}, this broker reads {VERSION}: use the barnabas that wrote it"
+                        f"{self._path} is of version {body['version']}, this broker reads "
+                        f"{VERSION}: use the barnabas that wrote it"
                     )
             else:
-                raise JournalError(f"{self._path} holds a change of the unknown kind {kind!r} at byte {position}: use a later barnabas")
+                raise JournalError(
+                    f"{self._path} holds a change of the unknown kind {kind!r} at byte {position}: "
+                    "use a later barnabas"
+                )
         except (KeyError, TypeError, ValueError) as error:
-            raise JournalError(f"{self._path} holds a change that cannot be read at byte {position}: {error!r}") from error
+            raise JournalError(
+                f"{self._path} holds a change that cannot be read at byte {position}: {error!r}"
+            ) from error
 
     def _replay_topic(self, topic: Topic) -> None:
         known = self.topics.get(topic.name)
@@ -351,15 +418,23 @@ class ClusterMetadata:
 
     def _maybe_rewrite(self) -> None:
         """Write the journal anew when at most a tenth of its frames still count."""
-        living = len(self.topics) + len(self.coming) + len(self.deletions) + len(self.client_metrics) + 4
+        living = (
+            len(self.topics) + len(self.coming) + len(self.deletions) + len(self.client_metrics) + 4
+        )
         if self._frames < max(SMALLEST_REWRITE, REWRITE_FACTOR * living):
             return
-        frames = [_deletion_frame(topic_id, name) for topic_id, name in self.deletions.items()]  # a topic of that name may be there again
+        frames = [
+            _deletion_frame(topic_id, name) for topic_id, name in self.deletions.items()
+        ]  # a topic of that name may be there again
         frames += [_topic_frame(topic) for topic in (*self.topics.values(), *self.coming.values())]
         frames.append({"kind": "broker_configs", "configs": self.broker_configs})
         if self.broker_default_configs:  # a kind that earlier versions do not know
-            frames.append({"kind": "broker_default_configs", "configs": self.broker_default_configs})
-        frames += [_client_metrics_frame(name, configs) for name, configs in self.client_metrics.items()]
+            frames.append(
+                {"kind": "broker_default_configs", "configs": self.broker_default_configs}
+            )
+        frames += [
+            _client_metrics_frame(name, configs) for name, configs in self.client_metrics.items()
+        ]
         frames.append({"kind": "producer_ids", "next": self.next_producer_id})
         self._file.close()
         self._disk.write_atomic(self._path, _HEADER + b"".join(_encode(body) for body in frames))
@@ -395,8 +470,12 @@ _HEADER = _encode({"kind": "header", "version": VERSION})
 
 
 def _is_torn_header(data: bytes) -> bool:
-    """Whether a kill or a power failure can leave this of a new file: its beginning, or zeros where bytes did not reach the disk."""
-    return len(data) <= len(_HEADER) and all(found in (0, meant) for found, meant in zip(data, _HEADER, strict=False))
+    """Whether a kill or a power failure can leave this of a new file: its beginning, or zeros where
+    bytes did not reach the disk.
+    """
+    return len(data) <= len(_HEADER) and all(
+        found in (0, meant) for found, meant in zip(data, _HEADER, strict=False)
+    )
 
 
 def _decode(data: bytes, position: int) -> dict[str, Any] | None:

@@ -1,6 +1,7 @@
 """From a configuration to a running broker: the order in which a data directory is opened.
 
-lock -> metadata journal -> logs (recovered where the last stop was not clean) -> internal topics replayed -> half-ended transactions ended.
+lock -> metadata journal -> logs (recovered where the last stop was not clean) -> internal topics
+replayed -> half-ended transactions ended.
 """
 
 from __future__ import annotations
@@ -38,9 +39,11 @@ def open_broker(
 ) -> Broker:
     """Open the data directory that the configuration names, and whatever is in it.
 
-    Takes:  now_ms, the steady time; wall_ms, what the wall clock shows, the same where it is not given. sync, which fsyncs many files; one
-            that does several at a time makes the start of many logs quick.
-    Raises: LogDirectoryError, with one line that says which file is wrong and what to do; OSError of the disk.
+    Takes:  now_ms, the steady time; wall_ms, what the wall clock shows, the same where it is not
+            given. sync, which fsyncs many files; one that does several at a time makes the start of
+            many logs quick.
+    Raises: LogDirectoryError, with one line that says which file is wrong and what to do; OSError
+            of the disk.
     """
     disk = OsDisk() if disk is None else disk
     journal_path = f"{config.data_dir}/{JOURNAL}"
@@ -50,7 +53,9 @@ def open_broker(
 
     @functools.cache
     def metadata() -> ClusterMetadata:
-        """Read once the directory is ours: the log manager locks it before it asks for any topic's settings."""
+        """Read once the directory is ours: the log manager locks it before it asks for any topic's
+        settings.
+        """
         opened = ClusterMetadata(disk, journal_path)
         config.set_dynamic(opened.broker_configs)
         config.set_dynamic_defaults(opened.broker_default_configs)
@@ -92,4 +97,9 @@ class _Progress:
     def __call__(self, done: int, total: int, read_bytes: int) -> None:
         if time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + 1.0
-            logger.info("opened %d of %d logs, read %d MB of what no checkpoint knew", done, total, read_bytes >> 20)
+            logger.info(
+                "opened %d of %d logs, read %d MB of what no checkpoint knew",
+                done,
+                total,
+                read_bytes >> 20,
+            )

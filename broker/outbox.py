@@ -25,27 +25,24 @@ class Ids(Protocol):
         ...
 
 
-class Context(NamedTuple):
-    """The request that a handler answers, beside its body. `ticket` is unique to it as long as the broker runs."""
+class ConnectionState:
+    """A connection as the core knows it. `in_flight`: a request is being answered, and the next one
+    waits (answers keep their order).
+    """
 
-    connection_id: int
-    ticket: int
-    api_key: int
-    api_version: int
-    correlation_id: int
-    client_id: str
-    client_host: str
-    now_ms: int
-    local_host: str
-    local_port: int
+    __slots__ = (
+        "client_host",
+        "client_software",
+        "connection_id",
+        "in_flight",
+        "local_host",
+        "local_port",
+        "parked_ticket",
+    )
 
-
-class Session:
-    """A connection as the core knows it. `in_flight`: a request is being answered, and the next one waits (answers keep their order)."""
-
-    __slots__ = ("client_host", "client_software", "connection_id", "in_flight", "local_host", "local_port", "parked_ticket")
-
-    def __init__(self, connection_id: int, client_host: str, local_host: str, local_port: int) -> None:
+    def __init__(
+        self, connection_id: int, client_host: str, local_host: str, local_port: int
+    ) -> None:
         self.connection_id = connection_id
         self.client_host = client_host
         self.local_host, self.local_port = local_host, local_port
@@ -55,7 +52,9 @@ class Session:
 
 
 class FlushJob(NamedTuple):
-    """Files to be brought to the disk by the rim, which then calls `Broker.on_flushed` with the same job."""
+    """Files to be brought to the disk by the rim, which then calls `Broker.on_flushed` with the
+    same job.
+    """
 
     job_id: int
     tokens: tuple[tuple[Any, FlushToken], ...]  # (Log, token): what is durable then
@@ -63,10 +62,12 @@ class FlushJob(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What takes long: the rim calls `run` where nobody waits for it, then gives what it returned to `Broker.on_worked`.
+    """What takes long: the rim calls `run` where nobody waits for it, then gives what it returned
+    to `Broker.on_worked`.
 
-    run: reads and writes nothing that the core has beside its own arguments. done: what the core does with the result. held_bytes: of the
-    request that are kept until then, and count with what all connections hold.
+    run: reads and writes nothing that the core has beside its own arguments. done: what the core
+    does with the result. held_bytes: of the request that are kept until then, and count with what
+    all connections hold.
     """
 
     connection_id: int  # whose request it is for
@@ -76,13 +77,16 @@ class Work(NamedTuple):
 
 
 class Outbox:
-    """What the rim carries out after each call of the broker, in order: sends, then closes; flushes and cleanings in its own time.
+    """What the rim carries out after each call of the broker, in order: sends, then closes; flushes
+    and cleanings in its own time.
 
-    sends: (connection_id, pieces of one whole response frame). No pieces: the request has no answer (acks=0), the next may come.
-    closes: (connection_id, reason). cleanings: jobs for `storage.cleaner.clean`; the rim then calls `Broker.on_cleaned`.
-    work: what would hold up everybody; the rim then calls `Broker.on_worked`.
-    deferred: work of the core for which nobody who is answered by `sends` has to wait. `run_deferred` does it once those are sent, and the
-    core does it itself before anything else comes in: nothing that anybody sees tells whether it was deferred.
+    sends: (connection_id, pieces of one whole response frame). No pieces: the request has no answer
+    (acks=0), the next may come. closes: (connection_id, reason). cleanings: jobs for
+    `storage.cleaner.clean`; the rim then calls `Broker.on_cleaned`. work: what would hold up
+    everybody; the rim then calls `Broker.on_worked`. deferred: work of the core for which nobody
+    who is answered by `sends` has to wait. `run_deferred` does it once those are sent, and the core
+    does it itself before anything else comes in: nothing that anybody sees tells whether it was
+    deferred.
     """
 
     __slots__ = ("cleanings", "closes", "deferred", "flushes", "sends", "work")

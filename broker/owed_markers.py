@@ -1,8 +1,9 @@
-"""Decisions that a partition has not heard of, since it was off line: they are kept until it is there again.
+"""Decisions that a partition has not heard of, since it was off line: they are kept until it is
+there again.
 
-A transaction may be decided while one of its partitions is off line (its log was damaged at the start).
-What the coordinator knows of it goes with its next transaction, with compaction, or when the
-transactional id expires; so the markers that such partitions lack are noted apart.
+A transaction may be decided while one of its partitions is off line (its log was damaged at the
+start). What the coordinator knows of it goes with its next transaction, with compaction, or when
+the transactional id expires; so the markers that such partitions lack are noted apart.
 
     barnabas-owed-markers    in the data directory; written whole, and on the disk before the
                              transaction counts as complete:
@@ -15,8 +16,8 @@ transactional id expires; so the markers that such partitions lack are noted apa
     a marker        [topic, partition, topic id (16 bytes), producer id, producer epoch,
                      coordinator epoch, commit, time of the decision]
 
-Kept are the first of each producer on each partition: what is open there was begun before the partition
-went off line, and is of the transaction that was decided first.
+Kept are the first of each producer on each partition: what is open there was begun before the
+partition went off line, and is of the transaction that was decided first.
 """
 
 from __future__ import annotations
@@ -59,12 +60,18 @@ class OwedMarkers:
         self._markers: dict[tuple[str, int, bytes, int], OwedMarker] = {}
         if disk.exists(self._path):
             data = disk.read(self._path)
-            if len(data) <= 4 or crc32c(data[4:]) != int.from_bytes(data[:4]):  # the sum of no bytes is 0
+            if len(data) <= 4 or crc32c(data[4:]) != int.from_bytes(
+                data[:4]
+            ):  # the sum of no bytes is 0
                 raise LogDirectoryError(
-                    f"{self._path} is damaged; it says how transactions ended on partitions that were off line: "
+                    f"{self._path} is damaged; it says how transactions ended on partitions that "
+                    "were off line: "
                     f"restore it from a copy; or, to have what is open there aborted, remove it"
                 )
-            self._markers = {marker.place: marker for marker in (OwedMarker(*row) for row in msgpack.unpackb(data[4:]))}
+            self._markers = {
+                marker.place: marker
+                for marker in (OwedMarker(*row) for row in msgpack.unpackb(data[4:]))
+            }
 
     def __len__(self) -> int:
         return len(self._markers)

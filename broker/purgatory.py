@@ -1,8 +1,10 @@
-"""Fetches that wait for data: by the logs they read, and by when they stop waiting (Kafka's delayed fetch).
+"""Fetches that wait for data: by the logs they read, and by when they stop waiting (Kafka's delayed
+fetch).
 
-Order of effects: a log's progress tries each of its waiting fetches in the order in which they came, those that it says something to; one
-that is answered leaves every log it waited at. Time is a row in a heap; rows of answered fetches are dropped when they come
-up, or when most rows are such: a busy reader's fetches are answered long before their time.
+Order of effects: a log's progress tries each of its waiting fetches in the order in which they
+came, those that it says something to; one that is answered leaves every log it waited at. Time is a
+row in a heap; rows of answered fetches are dropped when they come up, or when most rows are such: a
+busy reader's fetches are answered long before their time.
 """
 
 from __future__ import annotations
@@ -25,16 +27,25 @@ def _always(_log: Log) -> bool:
 
 
 class WaitingFetch:
-    """One parked fetch. `try_complete(now_ms, out_of_time)` answers it, if it may, and says whether it did.
+    """One parked fetch. `try_complete(now_ms, out_of_time)` answers it, if it may, and says whether
+    it did.
 
-    `is_worth_a_try(log)`, asked first when that log progresses, looks at this log alone: a fetch of a thousand partitions, of which each gets a
-    batch that cannot be read yet, would be read a million times otherwise.
+    `is_worth_a_try(log)`, asked first when that log progresses, looks at this log alone: a fetch of
+    a thousand partitions, of which each gets a batch that cannot be read yet, would be read a
+    million times otherwise.
     """
 
     __slots__ = ("done", "is_worth_a_try", "logs", "try_complete")
 
-    def __init__(self, logs: list[Log], try_complete: TryComplete, is_worth_a_try: IsWorthATry = _always) -> None:
-        self.logs, self.try_complete, self.is_worth_a_try, self.done = logs, try_complete, is_worth_a_try, False
+    def __init__(
+        self, logs: list[Log], try_complete: TryComplete, is_worth_a_try: IsWorthATry = _always
+    ) -> None:
+        self.logs, self.try_complete, self.is_worth_a_try, self.done = (
+            logs,
+            try_complete,
+            is_worth_a_try,
+            False,
+        )
 
 
 class Purgatory:
@@ -59,7 +70,11 @@ class Purgatory:
         waiting = self._by_log.get(log)
         if waiting:
             for fetch in list(waiting):
-                if not fetch.done and fetch.is_worth_a_try(log) and fetch.try_complete(now_ms, False):
+                if (
+                    not fetch.done
+                    and fetch.is_worth_a_try(log)
+                    and fetch.try_complete(now_ms, False)
+                ):
                     self._remove(fetch)
 
     def on_tick(self, now_ms: int) -> None:

@@ -1,14 +1,17 @@
-"""Who goes on receiving when all connections together hold as much as they may (`queued.max.request.bytes`).
+"""Who goes on receiving when all connections together hold as much as they may
+(`queued.max.request.bytes`).
 
-One connection at a time then: it takes the turn by having something to receive, and keeps it until its request is whole and handed
-on. So the bound is passed by one request at most, and what is begun can be ended. The others are not read from, and their bytes stay
-in the kernel and with their senders. Small requests are received as ever, whoever has the turn.
+One connection at a time then: it takes the turn by having something to receive, and keeps it until
+its request is whole and handed on. So the bound is passed by one request at most, and what is begun
+can be ended. The others are not read from, and their bytes stay in the kernel and with their
+senders. Small requests are received as ever, whoever has the turn.
 
-Whole requests that wait for the worker's thread count, too. Where they alone are half of what may be held, nobody gets the
-turn until some are done: so all together is at most half as much again. (Waiting for all of them would let a client that
-sends small ones of that kind keep large ones out.)
+Whole requests that wait for the worker's thread count, too. Where they alone are half of what may
+be held, nobody gets the turn until some are done: so all together is at most half as much again.
+(Waiting for all of them would let a client that sends small ones of that kind keep large ones out.)
 
-A client that has the turn and sends nothing, while others wait, is hung up on: its half a request would keep all others out.
+A client that has the turn and sends nothing, while others wait, is hung up on: its half a request
+would keep all others out.
 """
 
 from __future__ import annotations
@@ -81,7 +84,8 @@ class ReceiveTurns:
         self._timer = self._loop.call_later(SILENCE_S, self._on_timer)
         if is_silent and self.holder is not None:
             self.holder.hang_up(
-                f"it sent a part of a large request and then nothing for {SILENCE_S:.0f} s, while others wait since all hold "
+                f"it sent a part of a large request and then nothing for {SILENCE_S:.0f} s, while "
+                "others wait since all hold "
                 f"queued.max.request.bytes={self._memory.max_bytes}"
             )
 

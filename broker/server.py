@@ -1,16 +1,20 @@
 """The rim: sockets on asyncio's selector loop, feeding the broker and carrying out its outbox.
 
-The hot path is plain: non-blocking sockets with add_reader/add_writer, one receive buffer for all connections (and one of its
-own for who holds a part of a request), no task, future or copy for a request; records of fetches go out with sendfile, all but
-small slices. (A version on asyncio's transports cost three to six times the CPU, by its copies.)
+The hot path is plain: non-blocking sockets with add_reader/add_writer, one receive buffer for all
+connections (and one of its own for who holds a part of a request), no task, future or copy for a
+request; records of fetches go out with sendfile, all but small slices. (A version on asyncio's
+transports cost three to six times the CPU, by its copies.)
 
-Order of effects in one event: bytes are received until the socket has no more or a share is used up; each whole frame is given to the broker;
-after each the outbox is carried out. A connection whose request is parked, or whose last answer is not yet sent, reads no further frame.
+Order of effects in one event: bytes are received until the socket has no more or a share is used
+up; each whole frame is given to the broker; after each the outbox is carried out. A connection
+whose request is parked, or whose last answer is not yet sent, reads no further frame.
 
-Idle connections (`connections.max.idle.ms`): what happens on a connection leaves a mark, and no more; from time to time all marks are looked
-at. The time is that of the sweeps, so a connection ends up to a twentieth later than asked for, and a process that was stopped for an hour
-does not hang up on everybody when it goes on. A connection that waits for its answer is not idle. (In Apache Kafka it is, and a member whose
-JoinGroup waits longer than that for the others has to begin anew, and they with it.)
+Idle connections (`connections.max.idle.ms`): what happens on a connection leaves a mark, and no
+more; from time to time all marks are looked at. The time is that of the sweeps, so a connection
+ends up to a twentieth later than asked for, and a process that was stopped for an hour does not
+hang up on everybody when it goes on. A connection that waits for its answer is not idle. (In Apache
+Kafka it is, and a member whose JoinGroup waits longer than that for the others has to begin anew,
+and they with it.)
 """
 
 from __future__ import annotations
@@ -49,15 +53,20 @@ GATHERED_BYTES = 64 * 1024
 IDLE_SWEEPS = 20  # in the time that a connection may be idle
 SHORTEST_SWEEP_S = 0.05
 HANG_UPS_PER_EVENT = 100  # thousands may become idle together, and others have requests
-LATE_MS = 100  # a timer that comes so late tells that the process was stopped, or that the loop was held up
-HEARING_ROUNDS = 4  # of the loop: what was received, what waited to be accepted, and what these sent
+# a timer that comes so late tells that the process was stopped, or that the loop was held up
+LATE_MS = 100
+HEARING_ROUNDS = (
+    4  # of the loop: what was received, what waited to be accepted, and what these sent
+)
 ACCEPT_PAUSE_S, COMPLAINT_INTERVAL_S = 0.5, 60.0
 KEPT_FOR_LOGS, FEWEST_FOR_LOGS = 8, 64  # a part of all descriptors, and a number of them
 SMALL_SLICE_BYTES = 4096  # sendfile costs as much as a copy of about 8 KiB, and a packet of its own
 
 
 class Connection:
-    """One client's socket: what came in and is not yet a request, what is to go out and is not yet sent."""
+    """One client's socket: what came in and is not yet a request, what is to go out and is not yet
+    sent.
+    """
 
     __slots__ = (
         "_buffer", "_gathered", "_gathered_bytes", "_is_active", "_loop", "_out", "_pumping", "_quiet_sweeps", "_reading", "_server",
@@ -88,10 +97,13 @@ class Connection:
             self._loop.remove_reader(self._socket.fileno())
 
     def _on_readable(self) -> None:
-        """Receive, and hand on every whole frame. Reading stops only when bytes come that cannot be handed on."""
+        """Receive, and hand on every whole frame. Reading stops only when bytes come that cannot be
+        handed on.
+        """
         for _ in range(READS_PER_EVENT):
             if self.in_flight or self._out:
-                self._pause_reading()  # the client sends more before it has its answer: it waits in the kernel's buffer
+                # the client sends more before it has its answer: it waits in the kernel's buffer
+                self._pause_reading()
                 return
             if self._buffer.holds_much and not self._server.turns.may_receive(self):
                 self._pause_reading()
@@ -102,7 +114,9 @@ class Connection:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                self._server.disconnect(self, None if error.errno == errno.ECONNRESET else str(error))
+                self._server.disconnect(
+                    self, None if error.errno == errno.ECONNRESET else str(error)
+                )
                 return
             if count == 0:
                 self._server.disconnect(self, None)
@@ -137,7 +151,9 @@ class Connection:
             server.disconnect(self, f"an error in the broker: {error!r}; please report it")
         finally:
             self._pumping = False
-            if self._buffer.keep_rest() or (server.turns.holder is self and (self.in_flight or self._out)):
+            if self._buffer.keep_rest() or (
+                server.turns.holder is self and (self.in_flight or self._out)
+            ):
                 server.turns.on_released(self)
             if self._gathered and not self.closed:
                 self._write(self._take_gathered())
@@ -157,15 +173,17 @@ class Connection:
         self._server.disconnect(self, reason)
 
     def wake(self) -> None:
-        """An answer went out from somewhere else than this connection's own event: go on with what waits."""
+        """An answer went out from somewhere else than this connection's own event: go on with what
+        waits.
+        """
         if not self._pumping and (not self._reading or self._buffer.held_bytes):
             self._loop.call_soon(self.pump)
 
     def send(self, pieces: Any) -> None:
         """Send an answer, as far as the socket takes it; the rest when it takes more.
 
-        While this connection's own frames are handed on, small answers are gathered and go out together: a client that pipelines its
-        requests gets as few packets as it sent.
+        While this connection's own frames are handed on, small answers are gathered and go out
+        together: a client that pipelines its requests gets as few packets as it sent.
         """
         if self._pumping and len(pieces) == 1 and type(pieces[0]) is not Slice:
             self._gathered.append(pieces[0])
@@ -187,7 +205,9 @@ class Connection:
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError as error:
-                self._server.disconnect(self, None if error.errno in (errno.EPIPE, errno.ECONNRESET) else str(error))
+                self._server.disconnect(
+                    self, None if error.errno in (errno.EPIPE, errno.ECONNRESET) else str(error)
+                )
                 return
             if sent < len(data):
                 out.append(memoryview(data)[sent:])
@@ -212,11 +232,18 @@ class Connection:
             while out:
                 piece = out[0]
                 if type(piece) is Slice:
-                    sent = os.sendfile(sock.fileno(), piece.file.fileno(), piece.position, min(piece.size, SENDFILE_CHUNK_BYTES))
+                    sent = os.sendfile(
+                        sock.fileno(),
+                        piece.file.fileno(),
+                        piece.position,
+                        min(piece.size, SENDFILE_CHUNK_BYTES),
+                    )
                     if sent == 0:
                         raise _too_short(piece)
                     if sent < piece.size:
-                        out[0] = piece._replace(position=piece.position + sent, size=piece.size - sent)
+                        out[0] = piece._replace(
+                            position=piece.position + sent, size=piece.size - sent
+                        )
                     else:
                         out.popleft()
                 else:
@@ -230,7 +257,9 @@ class Connection:
             self._write_later()
             return
         except OSError as error:
-            self._server.disconnect(self, None if error.errno in (errno.EPIPE, errno.ECONNRESET) else str(error))
+            self._server.disconnect(
+                self, None if error.errno in (errno.EPIPE, errno.ECONNRESET) else str(error)
+            )
             return
         if self._writing:
             self._writing = False
@@ -249,7 +278,9 @@ class Connection:
     def quiet_sweeps(self) -> int:
         """Asked once a sweep: how many in a row have found that nothing had stirred."""
         if self.has_stirred:
-            self._is_active = self.in_flight  # its answer, once sent, is something that happened since this sweep
+            self._is_active = (
+                self.in_flight
+            )  # its answer, once sent, is something that happened since this sweep
             self._quiet_sweeps = 0
         else:
             self._quiet_sweeps += 1
@@ -273,7 +304,9 @@ class Connection:
 
 
 def _with_small_slices_read(pieces: Sequence[Any]) -> list[Any]:
-    """Small slices as bytes, joined with what is around them: the answer to a reader of a thousand partitions is one piece, not two thousand."""
+    """Small slices as bytes, joined with what is around them: the answer to a reader of a thousand
+    partitions is one piece, not two thousand.
+    """
     joined: list[Any] = []
     run: list[Any] = []
     for piece in pieces:
@@ -297,20 +330,26 @@ def _too_short(piece: Slice) -> OSError:
 
 
 def _descriptors_for_connections(others: int) -> int:
-    """Above so many, those that are left are kept for logs: a segment that cannot be opened would end the broker.
+    """Above so many, those that are left are kept for logs: a segment that cannot be opened would
+    end the broker.
 
-    Takes:  others, how many are no connections. Where logs have most of all, connections get half of what these leave.
+    Takes:  others, how many are no connections. Where logs have most of all, connections get half
+            of what these leave.
     """
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return sys.maxsize
-    return max(limit - min(max(limit // KEPT_FOR_LOGS, FEWEST_FOR_LOGS), limit // 2), (limit + others) // 2)
+    return max(
+        limit - min(max(limit // KEPT_FOR_LOGS, FEWEST_FOR_LOGS), limit // 2), (limit + others) // 2
+    )
 
 
 class Server:
     """The listening socket, its connections, the timer and the flusher around one broker."""
 
-    def __init__(self, broker: Broker, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, broker: Broker, sock: socket.socket, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self.broker, self.loop = broker, loop
         self.max_frame_bytes: int = broker.config["socket.request.max.bytes"]
         self.max_other_bytes: int = broker.config["barnabas.request.max.bytes"]
@@ -327,7 +366,9 @@ class Server:
         self._carrying_out = self._is_closed = False
         self._idle_ms: int = broker.config["connections.max.idle.ms"]
         self._sweep_s = max(self._idle_ms / 1000 / IDLE_SWEEPS, SHORTEST_SWEEP_S)
-        self._sweep_timer = loop.call_later(self._sweep_s, self._sweep) if self._idle_ms >= 0 else None
+        self._sweep_timer = (
+            loop.call_later(self._sweep_s, self._sweep) if self._idle_ms >= 0 else None
+        )
         self.failure: asyncio.Future[Exception] = loop.create_future()
         self._flush_error: OSError | None = None
         self._flusher = Flusher(self._flushed_in_thread)
@@ -341,7 +382,7 @@ class Server:
         host, port = self._listener.getsockname()[:2]
         return host, port
 
-    # --- connections ---------------------------------------------------------------------------------------------------------------------
+    # --- connections -----------------------------------------------------------------------------
 
     def _on_connect(self) -> None:
         for _ in range(BACKLOG):
@@ -356,24 +397,35 @@ class Server:
                 return
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # of a machine that is gone a parked request would stay for ever
+            sock.setsockopt(
+                socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1
+            )  # of a machine that is gone a parked request would stay for ever
             connection_id = self._next_connection_id
             self._next_connection_id += 1
             local_host, local_port = sock.getsockname()[:2]
             self.broker.on_connected(connection_id, peer[0], local_host, local_port)
-            self._connections[connection_id] = Connection(self, connection_id, sock, f"{peer[0]}:{peer[1]}")
-            if not self._may_connect(sock.fileno()):  # the lowest free one is given out: all below are in use
-                self._pause_accepting(f"{sock.fileno() + 1} descriptors are in use, and the rest is kept for logs")
+            self._connections[connection_id] = Connection(
+                self, connection_id, sock, f"{peer[0]}:{peer[1]}"
+            )
+            if not self._may_connect(
+                sock.fileno()
+            ):  # the lowest free one is given out: all below are in use
+                self._pause_accepting(
+                    f"{sock.fileno() + 1} descriptors are in use, and the rest is kept for logs"
+                )
                 return
 
     def _pause_accepting(self, why: str) -> None:
-        """Let those who connect wait in the listener's queue until there are descriptors again; said once a minute at most."""
+        """Let those who connect wait in the listener's queue until there are descriptors again;
+        said once a minute at most.
+        """
         self.loop.remove_reader(self._listener.fileno())
         self._accept_timer = self.loop.call_later(ACCEPT_PAUSE_S, self._try_accepting)
         if self.loop.time() >= self._complain_at_s:
             self._complain_at_s = self.loop.time() + COMPLAINT_INTERVAL_S
             logger.warning(
-                "no connections are accepted for now: %s; %d connections are open, and RLIMIT_NOFILE is %d: raise it (ulimit -n), or have "
+                "no connections are accepted for now: %s; %d connections are open, and "
+                "RLIMIT_NOFILE is %d: raise it (ulimit -n), or have "
                 "clients share connections",
                 why, len(self._connections), resource.getrlimit(resource.RLIMIT_NOFILE)[0],
             )  # fmt: skip
@@ -394,7 +446,9 @@ class Server:
         else:
             self._accept_timer = self.loop.call_later(ACCEPT_PAUSE_S, self._try_accepting)
 
-    def disconnect(self, connection: Connection, reason: str | None, level: int = logging.WARNING) -> None:
+    def disconnect(
+        self, connection: Connection, reason: str | None, level: int = logging.WARNING
+    ) -> None:
         """End a connection; a reason is worth a line in the log."""
         if connection.closed:
             return
@@ -408,22 +462,36 @@ class Server:
         """Find the connections that are idle."""
         self._sweep_timer = self.loop.call_later(self._sweep_s, self._sweep)
         most = max(1, math.ceil(self._idle_ms / 1000 / self._sweep_s))
-        self._hang_up(deque([connection for connection in self._connections.values() if connection.quiet_sweeps() >= most]))
+        self._hang_up(
+            deque(
+                [
+                    connection
+                    for connection in self._connections.values()
+                    if connection.quiet_sweeps() >= most
+                ]
+            )
+        )
 
     def _hang_up(self, idle: deque[Connection]) -> None:
         for _ in range(min(len(idle), HANG_UPS_PER_EVENT)):
             connection = idle.popleft()
             if not connection.has_stirred:
-                self.disconnect(connection, f"nothing came or was sent for connections.max.idle.ms={self._idle_ms}", logging.INFO)
+                self.disconnect(
+                    connection,
+                    f"nothing came or was sent for connections.max.idle.ms={self._idle_ms}",
+                    logging.INFO,
+                )
         if idle:
             self.loop.call_soon(self._hang_up, idle)
 
-    # --- the outbox ----------------------------------------------------------------------------------------------------------------------
+    # --- the outbox ------------------------------------------------------------------------------
 
     def carry_out(self) -> None:
         """Do what the broker asks for, until it asks for nothing more."""
         if self._carrying_out or self.failed or self._is_closed:
-            return  # a send below led back here and the loop there goes on; or the disk failed, and nothing is answered any more
+            # a send below led back here and the loop there goes on; or the disk failed, and nothing
+            # is answered any more
+            return
         self._carrying_out = True
         outbox, connections = self.broker.outbox, self._connections
         try:
@@ -491,10 +559,12 @@ class Server:
         if not self.failed:
             self._guarded(self.broker.on_cleaned, job, result, error, self.now_ms())
 
-    # --- time ----------------------------------------------------------------------------------------------------------------------------
+    # --- time ------------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
-        """The steady time of an event of the core, which is fed what the wall clock shows beside it."""
+        """The steady time of an event of the core, which is fed what the wall clock shows beside
+        it.
+        """
         now_ms = steady_ms()
         self.broker.wall.feed(now_ms, wall_ms())
         return now_ms
@@ -525,11 +595,12 @@ class Server:
             self._guarded(self.broker.on_tick, self.now_ms())
 
     def _hear_first(self) -> None:
-        """Let some rounds of the loop go by before deadlines are judged; in each every socket that can be read has its turn.
+        """Let some rounds of the loop go by before deadlines are judged; in each every socket that
+        can be read has its turn.
 
-        The timer comes late: the process was stopped (SIGSTOP, a debugger, a paused container), and in
-        the sockets lie the heartbeats that were sent in time, and the EndTxn of a transaction whose
-        timeout has passed meanwhile. Nobody is judged for what the broker did not listen to.
+        The timer comes late: the process was stopped (SIGSTOP, a debugger, a paused container), and
+        in the sockets lie the heartbeats that were sent in time, and the EndTxn of a transaction
+        whose timeout has passed meanwhile. Nobody is judged for what the broker did not listen to.
         """
         self._hearing_rounds -= 1
         if self._hearing_rounds:
@@ -539,26 +610,32 @@ class Server:
 
     def _guarded(self, event: Any, *arguments: Any) -> None:
         if self._is_closed:
-            return  # the loop goes round once more, with what a thread has ended since: the logs are another broker's by now
+            # the loop goes round once more, with what a thread has ended since: the logs are
+            # another broker's by now
+            return
         try:
             event(*arguments)
         except Exception as error:
             self.fail(error)
         self.carry_out()
 
-    # --- end -----------------------------------------------------------------------------------------------------------------------------
+    # --- end -------------------------------------------------------------------------------------
 
     @property
     def failed(self) -> bool:
         return self.failure.done()
 
     def fail(self, error: Exception) -> None:
-        """The disk failed, or an invariant did: nothing more is answered, nothing more is written, and the daemon ends."""
+        """The disk failed, or an invariant did: nothing more is answered, nothing more is written,
+        and the daemon ends.
+        """
         if not self.failure.done():
             self.failure.set_result(error)
 
     def close(self) -> None:
-        """Stop listening, hang up, finish flushes under way, close the logs cleanly (unless the disk failed, also only now: see `failure`)."""
+        """Stop listening, hang up, finish flushes under way, close the logs cleanly (unless the
+        disk failed, also only now: see `failure`).
+        """
         self._is_closed = True
         self.loop.remove_reader(self._listener.fileno())
         self._listener.close()
@@ -572,7 +649,9 @@ class Server:
         self._worker.stop()
         self._flusher.stop()
         if self._flush_error is not None:
-            self.fail(self._flush_error)  # another fsync of the same file would succeed, and what it lost be taken for durable
+            self.fail(
+                self._flush_error
+            )  # another fsync of the same file would succeed, and what it lost be taken for durable
         if not self.failure.done():
             try:
                 self.broker.close_logs(self.now_ms(), self._flusher.sync)

@@ -1,13 +1,15 @@
-"""Long work in slices: requests that make or delete thousands of logs, between which other clients are served.
+"""Long work in slices: requests that make or delete thousands of logs, between which other clients
+are served.
 
-The work is a generator. It yields where others may have their turn, is sent the time when it goes on, and returns the
-answer. That of a request yields before its first slice, too. One request's work is done after the other, in the order in
-which they came: what a request finds when its turn comes stays so until it ends. The first slice is done at once where
-nobody's work goes before it, so that a request for one topic is answered as if there were no slices.
+The work is a generator. It yields where others may have their turn, is sent the time when it goes
+on, and returns the answer. That of a request yields before its first slice, too. One request's work
+is done after the other, in the order in which they came: what a request finds when its turn comes
+stays so until it ends. The first slice is done at once where nobody's work goes before it, so that
+a request for one topic is answered as if there were no slices.
 
-Between two slices anything may happen: other requests, a kill, a power loss. A topic that comes is journaled first, and
-nobody is told of it before all its logs are there; a topic that goes is journaled first, and nobody is told of it from
-then on. A start ends what was cut short.
+Between two slices anything may happen: other requests, a kill, a power loss. A topic that comes is
+journaled first, and nobody is told of it before all its logs are there; a topic that goes is
+journaled first, and nobody is told of it from then on. A start ends what was cut short.
 """
 
 from __future__ import annotations
@@ -18,13 +20,17 @@ from typing import Any
 
 Slices = Generator[None, int, Any]
 
-MOST_PARTITIONS_AT_ONCE = 10_000  # that one request may make, as Apache Kafka's controller bounds it
+MOST_PARTITIONS_AT_ONCE = (
+    10_000  # that one request may make, as Apache Kafka's controller bounds it
+)
 LOGS_MADE_AT_ONCE = 16
 LOGS_DELETED_AT_ONCE = 64
 
 
 class SlicedWork:
-    """The work that is under way and what waits for it. `on_answer(ticket, answer)` is called at the end of what did not end at once."""
+    """The work that is under way and what waits for it. `on_answer(ticket, answer)` is called at
+    the end of what did not end at once.
+    """
 
     def __init__(self, on_answer: Callable[[int, Any], None]) -> None:
         self._on_answer = on_answer
@@ -34,7 +40,9 @@ class SlicedWork:
         return bool(self._queue)
 
     def begin(self, ticket: int, work: Slices, now_ms: int) -> tuple[bool, Any]:
-        """Do the first slice, if nobody goes before it. Gives whether that was all, and the answer then; the rest has its turn later."""
+        """Do the first slice, if nobody goes before it. Gives whether that was all, and the answer
+        then; the rest has its turn later.
+        """
         next(work)
         if not self._queue:
             is_done, answer = _go_on(work, now_ms)

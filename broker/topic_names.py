@@ -7,7 +7,9 @@ from collections.abc import Iterable
 
 from barnabas.protocol.errors import Code, KafkaError
 
-LONGEST_NAME = 249  # a directory's name is at most 255 bytes, and holds the partition and a suffix as well
+LONGEST_NAME = (
+    249  # a directory's name is at most 255 bytes, and holds the partition and a suffix as well
+)
 CLUSTER_METADATA = "__cluster_metadata"
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
@@ -18,20 +20,27 @@ def check_topic_name(name: str) -> None:
     if not name:
         raise KafkaError(Code.INVALID_TOPIC_EXCEPTION, "The topic's name is empty: give it one.")
     if name in (".", ".."):
-        raise KafkaError(Code.INVALID_TOPIC_EXCEPTION, f"No topic may be called '{name}': that is a directory's name. Choose another.")
+        raise KafkaError(
+            Code.INVALID_TOPIC_EXCEPTION,
+            f"No topic may be called '{name}': that is a directory's name. Choose another.",
+        )
     if len(name) > LONGEST_NAME:
         raise KafkaError(
-            Code.INVALID_TOPIC_EXCEPTION, f"The topic's name has {len(name)} characters: shorten it to at most {LONGEST_NAME}."
+            Code.INVALID_TOPIC_EXCEPTION,
+            f"The topic's name has {len(name)} characters: shorten it to at most {LONGEST_NAME}.",
         )
     if not _LEGAL.fullmatch(name):
         raise KafkaError(
             Code.INVALID_TOPIC_EXCEPTION,
-            f"The topic's name '{name}' has characters that are not allowed: use ASCII letters, digits, '.', '_' and '-' alone.",
+            f"The topic's name '{name}' has characters that are not allowed: use ASCII letters, "
+            "digits, '.', '_' and '-' alone.",
         )
 
 
 class TakenNames:
-    """The names of all topics, with '.' and '_' taken for the same letter: metrics are named so, and two topics would share theirs."""
+    """The names of all topics, with '.' and '_' taken for the same letter: metrics are named so,
+    and two topics would share theirs.
+    """
 
     def __init__(self, names: Iterable[str]) -> None:
         self._by_unified = {_unified(name): name for name in names}
@@ -40,12 +49,15 @@ class TakenNames:
         self._by_unified[_unified(name)] = name
 
     def check(self, name: str) -> None:
-        """Raises: KafkaError INVALID_TOPIC_EXCEPTION where another topic's name differs by '.' and '_' alone."""
+        """Raises: KafkaError INVALID_TOPIC_EXCEPTION where another topic's name differs by '.' and
+        '_' alone.
+        """
         other = self._by_unified.get(_unified(name))
         if other is not None and other != name:
             raise KafkaError(
                 Code.INVALID_TOPIC_EXCEPTION,
-                f"The topic's name '{name}' differs from that of topic '{other}' by '.' and '_' alone: choose a name that differs by more.",
+                f"The topic's name '{name}' differs from that of topic '{other}' by '.' and '_' "
+                "alone: choose a name that differs by more.",
             )
 
 

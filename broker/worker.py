@@ -1,4 +1,6 @@
-"""The thread that does what takes long and needs nothing of the core: checks of batches that decompress to very much."""
+"""The thread that does what takes long and needs nothing of the core: checks of batches that
+decompress to very much.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,15 @@ from typing import Any
 
 from barnabas.broker.outbox import Work
 
-SWITCH_INTERVAL_S = 0.001  # how long the event loop waits for the interpreter while the worker has it, each time
+SWITCH_INTERVAL_S = (
+    0.001  # how long the event loop waits for the interpreter while the worker has it, each time
+)
 
 
 class Worker:
-    """Takes work in order, one piece at a time, which bounds the memory for it; `on_done(work, result, error)` is called in its thread."""
+    """Takes work in order, one piece at a time, which bounds the memory for it; `on_done(work,
+    result, error)` is called in its thread.
+    """
 
     def __init__(self, on_done: Callable[[Work, Any, Exception | None], Any]) -> None:
         self._on_done = on_done
@@ -30,7 +36,9 @@ class Worker:
         self._queue.put(work)
 
     def stop(self) -> None:
-        """End the thread when it has finished what it is at; what waits is dropped, since nobody is there to be answered."""
+        """End the thread when it has finished what it is at; what waits is dropped, since nobody is
+        there to be answered.
+        """
         self._stopping = True
         if self._thread is not None:
             self._queue.put(None)

@@ -1,12 +1,15 @@
-"""The records of `__consumer_offsets` that classic groups and committed offsets leave, in Apache Kafka's binary form.
+"""The records of `__consumer_offsets` that classic groups and committed offsets leave, in Apache
+Kafka's binary form.
 
-Keys (int16 version, then): all integers big-endian, a string is int16 length and UTF-8, -1 for null, bytes are int32 length and content.
+Keys (int16 version, then): all integers big-endian, a string is int16 length and UTF-8, -1 for
+null, bytes are int32 length and content.
 
     0, 1   an offset         group string, topic string, partition int32
     2      a group           group string
     others belong to other kinds of groups (KIP-848) and are passed over
 
-The value of an offset (int16 version, then); written as version 3, or 1 where the request named a retention time of its own:
+The value of an offset (int16 version, then); written as version 3, or 1 where the request named a
+retention time of its own:
 
     0      offset int64, metadata string, commit_timestamp int64
     1      offset int64, metadata string, commit_timestamp int64, expire_timestamp int64
@@ -23,7 +26,8 @@ The value of a group (int16 version, then); written as version 3:
              1+  rebalance_timeout int32      0+  session_timeout int32, subscription bytes, assignment bytes
     4      as 3 with compact strings, bytes and arrays, and tagged fields (read only)
 
-A value of None is a tombstone. Source: Apache Kafka's schemas OffsetCommitKey/Value and GroupMetadataKey/Value; KIP-211, KIP-345, KIP-915.
+A value of None is a tombstone. Source: Apache Kafka's schemas OffsetCommitKey/Value and
+GroupMetadataKey/Value; KIP-211, KIP-345, KIP-915.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ import struct
 from typing import NamedTuple
 
 from barnabas.coordinator.offsets import NO_TIMESTAMP, CommittedOffset
-from barnabas.coordinator.shard import CoordinatorRecord
+from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.protocol.wall_clock import WallClock
 
 OFFSET_KEY_VERSION = 1
@@ -66,7 +70,9 @@ class GroupKey(NamedTuple):
 
 
 class StoredMember(NamedTuple):
-    """A member as its group's record keeps it. `subscription` is the metadata of the chosen protocol alone."""
+    """A member as its group's record keeps it. `subscription` is the metadata of the chosen
+    protocol alone.
+    """
 
     member_id: str
     group_instance_id: str | None
@@ -79,7 +85,9 @@ class StoredMember(NamedTuple):
 
 
 class StoredGroup(NamedTuple):
-    """A classic group as its record keeps it; one without members is Empty, others come back as Stable."""
+    """A classic group as its record keeps it; one without members is Empty, others come back as
+    Stable.
+    """
 
     protocol_type: str
     generation: int
@@ -168,14 +176,21 @@ def decode_key(key: bytes) -> OffsetKey | GroupKey | None:
 
 
 def encode_offset_key(group_id: str, topic: str, partition: int) -> bytes:
-    return _INT16.pack(OFFSET_KEY_VERSION) + _string(group_id) + _string(topic) + _INT32.pack(partition)
+    return (
+        _INT16.pack(OFFSET_KEY_VERSION)
+        + _string(group_id)
+        + _string(topic)
+        + _INT32.pack(partition)
+    )
 
 
 def encode_group_key(group_id: str) -> bytes:
     return _INT16.pack(GROUP_KEY_VERSION) + _string(group_id)
 
 
-def offset_record(group_id: str, topic: str, partition: int, committed: CommittedOffset) -> CoordinatorRecord:
+def offset_record(
+    group_id: str, topic: str, partition: int, committed: CommittedOffset
+) -> CoordinatorRecord:
     """The record of one committed offset."""
     key = encode_offset_key(group_id, topic, partition)
     metadata, timestamp = _string(committed.metadata), _INT64.pack(committed.commit_timestamp_ms)
@@ -183,7 +198,9 @@ def offset_record(group_id: str, topic: str, partition: int, committed: Committe
         start = _OFFSET_START.pack(OFFSET_VALUE_VERSION, committed.offset, committed.leader_epoch)
         return CoordinatorRecord(key, start + metadata + timestamp)
     start = _INT16.pack(OFFSET_VALUE_VERSION_WITH_EXPIRY) + _INT64.pack(committed.offset)
-    return CoordinatorRecord(key, start + metadata + timestamp + _INT64.pack(committed.expire_timestamp_ms))
+    return CoordinatorRecord(
+        key, start + metadata + timestamp + _INT64.pack(committed.expire_timestamp_ms)
+    )
 
 
 def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:
@@ -194,28 +211,50 @@ def group_tombstone(group_id: str) -> CoordinatorRecord:
     return CoordinatorRecord(encode_group_key(group_id), None)
 
 
-def decode_offset(value: bytes, record_offset: int, wall: WallClock | None = None) -> CommittedOffset:
+def decode_offset(
+    value: bytes, record_offset: int, wall: WallClock | None = None
+) -> CommittedOffset:
     """The value of an offset's record that stands at `record_offset`.
 
     Takes:  wall, by which it knows how long ago that was; without it the time is left open.
     Raises: ValueError where the version is not known.
     """
     version = _version(value)
-    if version == OFFSET_VALUE_VERSION:  # nearly all, and a restart reads all of them: without the reader's care for versions
+    if (
+        version == OFFSET_VALUE_VERSION
+    ):  # nearly all, and a restart reads all of them: without the reader's care for versions
         _, offset, leader_epoch, size = _OFFSET_HEAD.unpack_from(value)
         end = _OFFSET_HEAD.size + size
         (commit_timestamp_ms,) = _INT64.unpack_from(value, end)
         metadata = value[_OFFSET_HEAD.size : end].decode()
         since_ms = NO_TIMESTAMP if wall is None else wall.since_ms(commit_timestamp_ms)
-        return CommittedOffset(offset, leader_epoch, metadata, commit_timestamp_ms, NO_TIMESTAMP, record_offset, since_ms)
+        return CommittedOffset(
+            offset,
+            leader_epoch,
+            metadata,
+            commit_timestamp_ms,
+            NO_TIMESTAMP,
+            record_offset,
+            since_ms,
+        )
     reader = _Reader(value, _INT16.size, flexible=version >= FLEXIBLE_VERSION)
     offset = reader.number(_INT64)
     leader_epoch = reader.number(_INT32) if version > OFFSET_VALUE_VERSION else -1
     metadata = reader.string()
     commit_timestamp_ms = reader.number(_INT64)
-    expire_timestamp_ms = reader.number(_INT64) if version == OFFSET_VALUE_VERSION_WITH_EXPIRY else NO_TIMESTAMP
+    expire_timestamp_ms = (
+        reader.number(_INT64) if version == OFFSET_VALUE_VERSION_WITH_EXPIRY else NO_TIMESTAMP
+    )
     since_ms = NO_TIMESTAMP if wall is None else wall.since_ms(commit_timestamp_ms)
-    return CommittedOffset(offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms, record_offset, since_ms)
+    return CommittedOffset(
+        offset,
+        leader_epoch,
+        metadata,
+        commit_timestamp_ms,
+        expire_timestamp_ms,
+        record_offset,
+        since_ms,
+    )
 
 
 def group_record(group_id: str, group: StoredGroup) -> CoordinatorRecord:
@@ -252,7 +291,9 @@ def decode_group(value: bytes) -> StoredGroup:
     state_timestamp_ms = reader.number(_INT64) if version >= 2 else NO_TIMESTAMP
     members = tuple(_decode_member(reader, version) for _ in range(reader.count()))
     reader.tags()
-    return StoredGroup(protocol_type, generation, protocol_name, leader_id, state_timestamp_ms, members)
+    return StoredGroup(
+        protocol_type, generation, protocol_name, leader_id, state_timestamp_ms, members
+    )
 
 
 def _decode_member(reader: _Reader, version: int) -> StoredMember:

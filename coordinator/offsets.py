@@ -1,8 +1,9 @@
 """The offsets of one group: committed ones, and those that wait for the end of a transaction.
 
-All of it is hard state: `replay_*` methods are its only writers. A transaction's offsets are staged per producer until its marker is
-replayed. When it commits, each staged offset is compared with what is committed by then: the one whose record stands later in the log is
-kept, so a plain commit that came after the staged one survives, live and after a restart alike.
+All of it is hard state: `replay_*` methods are its only writers. A transaction's offsets are staged
+per producer until its marker is replayed. When it commits, each staged offset is compared with what
+is committed by then: the one whose record stands later in the log is kept, so a plain commit that
+came after the staged one survives, live and after a restart alike.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ NO_OFFSET = -1
 class CommittedOffset(NamedTuple):
     """One committed offset.
 
-    expire_timestamp_ms: NO_TIMESTAMP unless the request (versions 2 to 4) named a retention time of its own.
-    record_offset: where its record stands in the internal topic.
-    since_ms: the steady time of the commit; the timestamps are the wall clock's, as the record has them.
+    expire_timestamp_ms: NO_TIMESTAMP unless the request (versions 2 to 4) named a retention time of
+    its own. record_offset: where its record stands in the internal topic. since_ms: the steady time
+    of the commit; the timestamps are the wall clock's, as the record has them.
     """
 
     offset: int
@@ -37,7 +38,9 @@ class CommittedOffset(NamedTuple):
 
 
 class SetBack(NamedTuple):
-    """An offset that a group has committed beyond the end of a log, and the one from which the group is to go on."""
+    """An offset that a group has committed beyond the end of a log, and the one from which the
+    group is to go on.
+    """
 
     group_id: str
     topic: str
@@ -72,9 +75,15 @@ class GroupOffsets:
     def __bool__(self) -> bool:
         return bool(self.committed or self.staged)
 
-    def hard_state(self) -> tuple[dict[TopicPartition, CommittedOffset], dict[int, dict[TopicPartition, CommittedOffset]]]:
+    def hard_state(
+        self,
+    ) -> tuple[
+        dict[TopicPartition, CommittedOffset], dict[int, dict[TopicPartition, CommittedOffset]]
+    ]:
         """What the records say, without what the clocks make of it."""
-        staged = {producer_id: _without_age(offsets) for producer_id, offsets in self.staged.items()}
+        staged = {
+            producer_id: _without_age(offsets) for producer_id, offsets in self.staged.items()
+        }
         return _without_age(self.committed), staged
 
     def is_staged(self, partition: TopicPartition) -> bool:
@@ -94,7 +103,9 @@ class GroupOffsets:
     def replay_commit(self, partition: TopicPartition, committed: CommittedOffset) -> None:
         self.committed[partition] = committed
 
-    def replay_staged(self, producer_id: int, partition: TopicPartition, committed: CommittedOffset) -> None:
+    def replay_staged(
+        self, producer_id: int, partition: TopicPartition, committed: CommittedOffset
+    ) -> None:
         self.staged.setdefault(producer_id, {})[partition] = committed
 
     def replay_tombstone(self, partition: TopicPartition) -> None:
@@ -123,7 +134,8 @@ class GroupOffsets:
         is_subscribed: Callable[[str], bool],
         most: int = sys.maxsize,
     ) -> Expiry:
-        """Which offsets are over their time, at the most so many; those of topics that members read, and those with a staged successor, are kept.
+        """Which offsets are over their time, at the most so many; those of topics that members
+        read, and those with a staged successor, are kept.
 
         Source: KIP-211; the exclusion of staged partitions is Kafka's too.
         """
@@ -133,7 +145,11 @@ class GroupOffsets:
             if is_subscribed(partition[0]) or self.is_staged(partition):
                 continue
             if committed.expire_timestamp_ms != NO_TIMESTAMP:
-                expires_ms = committed.since_ms + committed.expire_timestamp_ms - committed.commit_timestamp_ms
+                expires_ms = (
+                    committed.since_ms
+                    + committed.expire_timestamp_ms
+                    - committed.commit_timestamp_ms
+                )
             else:
                 expires_ms = retained_since_ms(committed) + retention_ms
             if expires_ms <= now_ms:
@@ -142,16 +158,25 @@ class GroupOffsets:
                 expired.append(partition)
             elif next_ms is None or expires_ms < next_ms:
                 next_ms = expires_ms
-        return Expiry(expired, next_ms, nothing_left=len(expired) == len(self.committed) and not self.staged)
+        return Expiry(
+            expired, next_ms, nothing_left=len(expired) == len(self.committed) and not self.staged
+        )
 
 
-def _without_age(offsets: dict[TopicPartition, CommittedOffset]) -> dict[TopicPartition, CommittedOffset]:
-    return {partition: committed._replace(since_ms=NO_TIMESTAMP) for partition, committed in offsets.items()}
+def _without_age(
+    offsets: dict[TopicPartition, CommittedOffset],
+) -> dict[TopicPartition, CommittedOffset]:
+    return {
+        partition: committed._replace(since_ms=NO_TIMESTAMP)
+        for partition, committed in offsets.items()
+    }
 
 
 @dataclass(slots=True)
 class OpenTransaction:
-    """A producer's transaction on one partition of the internal topic: its latest epoch, and the groups that it has staged offsets for."""
+    """A producer's transaction on one partition of the internal topic: its latest epoch, and the
+    groups that it has staged offsets for.
+    """
 
     producer_epoch: int
     group_ids: dict[str, None] = field(default_factory=dict)

@@ -10,12 +10,17 @@ MAX_PRODUCER_ID = 2**63 - 1
 class ProducerIdAllocator:
     """Gives each producer id once.
 
-    A block is reserved by `persist(end)`: from its return on, `end` is the first id that a later run may reserve. Only then are the block's
-    ids given away. So a crash loses what was left of one block, and no id is ever given twice. Source: KIP-730.
+    A block is reserved by `persist(end)`: from its return on, `end` is the first id that a later
+    run may reserve. Only then are the block's ids given away. So a crash loses what was left of one
+    block, and no id is ever given twice. Source: KIP-730.
     """
 
-    def __init__(self, *, block_size: int = 1000, persist: Callable[[int], None], next_id: int = 0) -> None:
-        """next_id: what `persist` was last told, 0 at first; no id at or above it was ever given away."""
+    def __init__(
+        self, *, block_size: int = 1000, persist: Callable[[int], None], next_id: int = 0
+    ) -> None:
+        """next_id: what `persist` was last told, 0 at first; no id at or above it was ever given
+        away.
+        """
         assert block_size > 0
         assert next_id >= 0
         self._block_size = block_size
@@ -23,7 +28,9 @@ class ProducerIdAllocator:
         self._next_id = self._block_end = next_id
 
     def skip_used(self, next_id: int) -> None:
-        """Give away none below: some were given out that `persist` was not told of (by another broker, or the note of it is lost)."""
+        """Give away none below: some were given out that `persist` was not told of (by another
+        broker, or the note of it is lost).
+        """
         if next_id > self._next_id:
             self._next_id = self._block_end = max(next_id, self._block_end)
 
@@ -33,7 +40,9 @@ class ProducerIdAllocator:
         Raises: what `persist` raises; nothing is given away then.
         """
         if self._next_id == self._block_end:
-            assert self._block_end <= MAX_PRODUCER_ID - self._block_size, "producer ids are exhausted"
+            assert self._block_end <= MAX_PRODUCER_ID - self._block_size, (
+                "producer ids are exhausted"
+            )
             self._persist(self._block_end + self._block_size)
             self._block_end += self._block_size
         producer_id = self._next_id

@@ -1,7 +1,8 @@
 """Deadlines as rows of a table: nothing here runs, the owner asks what is due.
 
-A key has at most one deadline; scheduling it again moves it. Rows that were moved or cancelled stay in the heap until they surface, or
-until they outnumber the living ones, when the heap is rebuilt: so the table is never more than twice as large as what it tracks.
+A key has at most one deadline; scheduling it again moves it. Rows that were moved or cancelled stay
+in the heap until they surface, or until they outnumber the living ones, when the heap is rebuilt:
+so the table is never more than twice as large as what it tracks.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ _SMALL = 64  # below this many rows a rebuild is not worth its while
 
 
 class Timers(Generic[Key]):
-    """Keys and their deadlines in ms. Keys due at the same ms come in the order in which they were scheduled."""
+    """Keys and their deadlines in ms. Keys due at the same ms come in the order in which they were
+    scheduled.
+    """
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Key]] = []
@@ -46,7 +49,9 @@ class Timers(Generic[Key]):
         return self._rows.pop(key, None) is not None
 
     def pop_due(self, now_ms: int) -> list[Key]:
-        """Remove and give, earliest first, the keys whose deadline is at or before `now_ms`. O(due log n)."""
+        """Remove and give, earliest first, the keys whose deadline is at or before `now_ms`. O(due
+        log n).
+        """
         due = []
         while self._heap and self._heap[0][0] <= now_ms:
             deadline_ms, sequence, key = heapq.heappop(self._heap)
@@ -67,6 +72,8 @@ class Timers(Generic[Key]):
     def _maybe_rebuild(self) -> bool:
         if len(self._heap) <= max(_SMALL, 2 * len(self._rows)):
             return False
-        self._heap = [(deadline_ms, sequence, key) for key, (deadline_ms, sequence) in self._rows.items()]
+        self._heap = [
+            (deadline_ms, sequence, key) for key, (deadline_ms, sequence) in self._rows.items()
+        ]
         heapq.heapify(self._heap)
         return True

@@ -1,4 +1,6 @@
-"""Writes docs/CONFIGURATION.md from the tables of broker/config.py: `python docs/settings.py` (a test checks that it was done)."""
+"""Writes docs/CONFIGURATION.md from the tables of broker/config.py: `python docs/settings.py` (a
+test checks that it was done).
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ def row(cells: list[str]) -> str:
 
 def broker_table() -> list[str]:
     lines = [row(["setting", "default", "values", "what it does"]), "|---|---|---|---|"]
-    for setting in sorted(BROKER_SETTINGS.values(), key=lambda s: (not s.name.startswith(OWN_PREFIX), s.name)):
+    for setting in sorted(
+        BROKER_SETTINGS.values(), key=lambda s: (not s.name.startswith(OWN_PREFIX), s.name)
+    ):
         doc = f"{setting.doc} *Dynamic.*" if setting.dynamic else setting.doc
         lines.append(row([f"`{setting.name}`", value_text(setting), allowed_text(setting), doc]))
     return lines
@@ -89,16 +93,33 @@ def kept_table() -> list[str]:
 
 
 def topic_table() -> list[str]:
-    lines = [row(["setting", "default", "values", "what it does", "the broker's default for it"]), "|---|---|---|---|---|"]
+    lines = [
+        row(["setting", "default", "values", "what it does", "the broker's default for it"]),
+        "|---|---|---|---|---|",
+    ]
     for setting in sorted(TOPIC_SETTINGS.values(), key=lambda s: s.name):
         synonyms = ", ".join(f"`{name}`" for name in setting.synonyms)
-        lines.append(row([f"`{setting.name}`", value_text(setting), allowed_text(setting), setting.doc, synonyms]))
+        lines.append(
+            row(
+                [
+                    f"`{setting.name}`",
+                    value_text(setting),
+                    allowed_text(setting),
+                    setting.doc,
+                    synonyms,
+                ]
+            )
+        )
     return lines
 
 
 def ignored_table() -> list[str]:
     ignored = IGNORED_KEYS | {f"{prefix}*": why for prefix, why in IGNORED_PREFIXES.items()}
-    return [row(["setting", "why"]), "|---|---|", *(row([f"`{name}`", ignored[name]]) for name in sorted(ignored))]
+    return [
+        row(["setting", "why"]),
+        "|---|---|",
+        *(row([f"`{name}`", ignored[name]]) for name in sorted(ignored)),
+    ]
 
 
 def text() -> str:

@@ -1,8 +1,10 @@
-"""The one list of what is spoken: each request's key, name and versions. `broker/dispatch.py` says who answers it.
+"""The one list of what is spoken: each request's key, name and versions. `broker/dispatch.py` says
+who answers it.
 
-`min_version`/`max_version` are what ApiVersions tells and what is accepted, within what Apache Kafka 3.9 offers. Produce is told of from
-version 0 although 3 is the first that is understood: librdkafka before 2.8 turns compression off against a broker that says otherwise.
-`flexible_from` is the first version whose header is v2 (KIP-482).
+`min_version`/`max_version` are what ApiVersions tells and what is accepted, within what Apache
+Kafka 3.9 offers. Produce is told of from version 0 although 3 is the first that is understood:
+librdkafka before 2.8 turns compression off against a broker that says otherwise. `flexible_from` is
+the first version whose header is v2 (KIP-482).
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
-"""The codecs of record batches: their numbers (attributes, bits 0-2), and decompression of what clients send.
+"""The codecs of record batches: their numbers (attributes, bits 0-2), and decompression of what
+clients send.
 
     0 none   1 gzip   2 snappy (raw, or in xerial's framing as Java writes it)   3 lz4 (a frame)   4 zstd
 
-Brokers pass batches through as received; they decompress only to check a batch, to look into it, or to store it in the codec that the
-topic's `compression.type` asks for. 33 KB may become 1 GB: so nothing is decompressed but under a limit, into memory that never is larger,
-and what would be more ends with TooLargeError. Source: Kafka's message format, KIP-110 (zstd), KIP-57 (lz4 frames), KIP-390 (levels).
+Brokers pass batches through as received; they decompress only to check a batch, to look into it, or
+to store it in the codec that the topic's `compression.type` asks for. 33 KB may become 1 GB: so
+nothing is decompressed but under a limit, into memory that never is larger, and what would be more
+ends with TooLargeError. Source: Kafka's message format, KIP-110 (zstd), KIP-57 (lz4 frames),
+KIP-390 (levels).
 """
 
 from __future__ import annotations
@@ -32,7 +35,9 @@ _GROWTH = 8
 _PIECE_BYTES = 256 * 1024
 _MOST_SNAPPY_RATIO = 32  # a copy of 64 bytes is told in three
 _GZIP = 16 + zlib.MAX_WBITS
-LZ4_FAST_LEVEL = 9  # Apache Kafka's default, which stands for the fast compressor; the other numbers are levels
+LZ4_FAST_LEVEL = (
+    9  # Apache Kafka's default, which stands for the fast compressor; the other numbers are levels
+)
 
 
 class Codec(IntEnum):
@@ -46,9 +51,11 @@ class Codec(IntEnum):
 
 
 class Levels(NamedTuple):
-    """How hard each codec tries, by Kafka's settings `compression.<codec>.level` and their defaults; snappy has no levels.
+    """How hard each codec tries, by Kafka's settings `compression.<codec>.level` and their
+    defaults; snappy has no levels.
 
-    gzip: 1 to 9, -1 for the library's own (6). lz4: 1 to 17, where 9 stands for the fast compressor. zstd: -131072 to 22.
+    gzip: 1 to 9, -1 for the library's own (6). lz4: 1 to 17, where 9 stands for the fast
+    compressor. zstd: -131072 to 22.
     """
 
     gzip: int = -1
@@ -60,17 +67,26 @@ DEFAULT_LEVELS = Levels()
 
 
 class DecompressionError(KafkaError):
-    """The compressed records cannot be read. Apache Kafka answers such a batch with UNKNOWN_SERVER_ERROR."""
+    """The compressed records cannot be read. Apache Kafka answers such a batch with
+    UNKNOWN_SERVER_ERROR.
+    """
 
     def __init__(self, codec: int, why: str) -> None:
-        super().__init__(Code.UNKNOWN_SERVER_ERROR, f"the records do not decompress as {Codec(codec).name.lower()}: {why}")
+        super().__init__(
+            Code.UNKNOWN_SERVER_ERROR,
+            f"the records do not decompress as {Codec(codec).name.lower()}: {why}",
+        )
 
 
 class TooLargeError(KafkaError):
-    """The records decompress to more than may be. MESSAGE_TOO_LARGE: Java's producer then divides the batch, the others give it up."""
+    """The records decompress to more than may be. MESSAGE_TOO_LARGE: Java's producer then divides
+    the batch, the others give it up.
+    """
 
     def __init__(self, limit: int) -> None:
-        super().__init__(Code.MESSAGE_TOO_LARGE, f"the records decompress to more than {limit} bytes")
+        super().__init__(
+            Code.MESSAGE_TOO_LARGE, f"the records decompress to more than {limit} bytes"
+        )
 
 
 def decompress(codec: int, data: bytes | memoryview, limit: int = MOST_DECOMPRESSED_BYTES) -> bytes:
@@ -78,10 +94,14 @@ def decompress(codec: int, data: bytes | memoryview, limit: int = MOST_DECOMPRES
     return bytes(decompress_to_memory(codec, data, limit))
 
 
-def decompress_to_memory(codec: int, data: bytes | memoryview, limit: int = MOST_DECOMPRESSED_BYTES) -> bytes | bytearray:
-    """The records of a batch, decompressed, in the memory that the codec wrote: what is large is not copied, which would hold up all threads.
+def decompress_to_memory(
+    codec: int, data: bytes | memoryview, limit: int = MOST_DECOMPRESSED_BYTES
+) -> bytes | bytearray:
+    """The records of a batch, decompressed, in the memory that the codec wrote: what is large is
+    not copied, which would hold up all threads.
 
-    Takes:  codec, the number from the batch's attributes; data, what follows the 61-byte header; limit, the most bytes that may come of it.
+    Takes:  codec, the number from the batch's attributes; data, what follows the 61-byte header;
+            limit, the most bytes that may come of it.
     Raises: DecompressionError when the data are not in that codec's form; TooLargeError.
     """
     if codec == Codec.NONE:
@@ -101,7 +121,11 @@ def decompress_to_memory(codec: int, data: bytes | memoryview, limit: int = MOST
         raise DecompressionError(codec, str(error)) from error
 
 
-def _decompress_frames(decompress_into: Callable[[bytes | memoryview, bytearray], int], data: bytes | memoryview, limit: int) -> bytearray:
+def _decompress_frames(
+    decompress_into: Callable[[bytes | memoryview, bytearray], int],
+    data: bytes | memoryview,
+    limit: int,
+) -> bytearray:
     """All frames of lz4 or zstd: into memory that grows until it does, or until the limit."""
     size = min(max(_FIRST_BYTES, _GROWTH * len(data)), limit)
     while True:
@@ -139,7 +163,9 @@ def _decompress_gzip(data: bytes | memoryview, limit: int) -> bytearray:
 
 
 def compress(codec: int, data: bytes, levels: Levels = DEFAULT_LEVELS) -> bytes:
-    """The records of a batch in the form that every Kafka client reads (xerial framing for snappy, independent lz4 blocks)."""
+    """The records of a batch in the form that every Kafka client reads (xerial framing for snappy,
+    independent lz4 blocks).
+    """
     if codec == Codec.NONE:
         return data
     if codec == Codec.GZIP:
@@ -147,7 +173,11 @@ def compress(codec: int, data: bytes, levels: Levels = DEFAULT_LEVELS) -> bytes:
     if codec == Codec.SNAPPY:
         return _compress_snappy(data)
     if codec == Codec.LZ4:
-        return _compress_lz4(data) if levels.lz4 == LZ4_FAST_LEVEL else _compress_lz4_at(data, levels.lz4)
+        return (
+            _compress_lz4(data)
+            if levels.lz4 == LZ4_FAST_LEVEL
+            else _compress_lz4_at(data, levels.lz4)
+        )
     return bytes(cramjam.zstd.compress(data, level=levels.zstd))
 
 
@@ -166,7 +196,9 @@ def _decompress_snappy(data: bytes, limit: int) -> bytes | bytearray:
 
 
 def _snappy_block(data: bytes, limit: int, before: int = 0) -> bytearray:
-    """One block. It says first how long it becomes, which is believed only as far as so few bytes can say so much."""
+    """One block. It says first how long it becomes, which is believed only as far as so few bytes
+    can say so much.
+    """
     size = cramjam.snappy.decompress_raw_len(data)
     if size > _MOST_SNAPPY_RATIO * len(data):
         raise DecompressionError(Codec.SNAPPY, f"{len(data)} bytes do not become {size}")
@@ -188,12 +220,18 @@ def _compress_snappy(data: bytes) -> bytes:
 def _check_lz4(data: bytes | memoryview) -> None:
     if data[:4] != LZ4_MAGIC or len(data) < 7:
         raise DecompressionError(Codec.LZ4, "no frame begins there")
-    if not data[4] & LZ4_INDEPENDENT_BLOCKS:  # the Java reader, which most consumers use, refuses them
-        raise DecompressionError(Codec.LZ4, "its blocks depend on each other, which Java clients do not read")
+    if (
+        not data[4] & LZ4_INDEPENDENT_BLOCKS
+    ):  # the Java reader, which most consumers use, refuses them
+        raise DecompressionError(
+            Codec.LZ4, "its blocks depend on each other, which Java clients do not read"
+        )
 
 
 def _compress_lz4(data: bytes) -> bytes:
-    """A frame of independent blocks: magic, flags 0x60 (version 1, independent), 64 KB blocks (0x40), header checksum 0x82."""
+    """A frame of independent blocks: magic, flags 0x60 (version 1, independent), 64 KB blocks
+    (0x40), header checksum 0x82.
+    """
     parts = [LZ4_MAGIC + b"\x60\x40\x82"]
     for start in range(0, len(data), LZ4_BLOCK_SIZE):
         plain = data[start : start + LZ4_BLOCK_SIZE]

@@ -1,7 +1,8 @@
 """Kafka's error codes, and the two ways in which a request can go wrong.
 
-`KafkaError` is expected: a handler turns it into one field of its response. `ProtocolViolation` is the peer's fault and ends its
-connection. Source: the protocol guide's table of error codes, as of Apache Kafka 3.9.
+`KafkaError` is expected: a handler turns it into one field of its response. `ProtocolViolation` is
+the peer's fault and ends its connection. Source: the protocol guide's table of error codes, as of
+Apache Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -113,7 +114,9 @@ class Code(IntEnum):
 
 
 class KafkaError(Exception):
-    """An expected refusal: `code` goes into the response field of the topic, partition or group that it concerns."""
+    """An expected refusal: `code` goes into the response field of the topic, partition or group
+    that it concerns.
+    """
 
     def __init__(self, code: Code, message: str = "") -> None:
         super().__init__(message or code.name)
@@ -122,4 +125,6 @@ class KafkaError(Exception):
 
 
 class ProtocolViolation(Exception):
-    """The peer broke the protocol (frame, header or body): its connection ends, with this message in the broker's log."""
+    """The peer broke the protocol (frame, header or body): its connection ends, with this message
+    in the broker's log.
+    """

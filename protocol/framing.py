@@ -1,12 +1,14 @@
 """Bytes from a connection -> whole frames; request headers and response headers.
 
-A frame is an int32 size and so many bytes. A request header, of which v0 has the first two fields only (ControlledShutdown, not spoken here):
+A frame is an int32 size and so many bytes. A request header, of which v0 has the first two fields
+only (ControlledShutdown, not spoken here):
 
     v1   int16 api_key, int16 api_version, int32 correlation_id, nullable string client_id
     v2   the same (client_id still with an int16 length), then tagged fields
 
-A response header is v0: int32 correlation_id; v1: the same and tagged fields. ApiVersions is always answered with v0, so that any client can
-read it (KIP-511). Source: the protocol guide; KIP-482 (flexible versions).
+A response header is v0: int32 correlation_id; v1: the same and tagged fields. ApiVersions is always
+answered with v0, so that any client can read it (KIP-511). Source: the protocol guide; KIP-482
+(flexible versions).
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ KEPT_BYTES, KEPT_BUFFERS, KEPT_FACTOR = 4 * 1024 * 1024, 2, 8
 
 
 class RequestHeader(NamedTuple):
-    """What stands before a request's body, and where the body begins. `api` is None when the request is not spoken in that version."""
+    """What stands before a request's body, and where the body begins. `api` is None when the
+    request is not spoken in that version.
+    """
 
     api: Api | None
     api_key: int
@@ -47,11 +51,13 @@ class RequestHeader(NamedTuple):
 class ReceiveMemory:
     """What the connections of one loop receive into, and the bound on what they hold together.
 
-    Bytes arrive in one shared buffer. A connection has a buffer of its own only while it holds a part of a request, or requests that wait
-    for their turn. A few buffers that were given back are kept for those who come next.
+    Bytes arrive in one shared buffer. A connection has a buffer of its own only while it holds a
+    part of a request, or requests that wait for their turn. A few buffers that were given back are
+    kept for those who come next.
 
-    shared: a view of the buffer for all. held_bytes: of the buffers that connections have. worked_bytes: of requests that are whole, and are
-    kept while a thread decodes or checks them. max_bytes: of both; below 0, there is no bound.
+    shared: a view of the buffer for all. held_bytes: of the buffers that connections have.
+    worked_bytes: of requests that are whole, and are kept while a thread decodes or checks them.
+    max_bytes: of both; below 0, there is no bound.
     """
 
     __slots__ = ("_kept", "held_bytes", "max_bytes", "shared", "worked_bytes")
@@ -69,12 +75,16 @@ class ReceiveMemory:
 
     @property
     def is_full_of_work(self) -> bool:
-        """Whether whole requests alone are half of what may be held: nobody goes on, and some of it will soon be done."""
+        """Whether whole requests alone are half of what may be held: nobody goes on, and some of it
+        will soon be done.
+        """
         return 0 <= self.max_bytes <= 2 * self.worked_bytes and self.worked_bytes > 0
 
     def take(self, size: int) -> bytearray:
         """A buffer of at least that size."""
-        buffer = next((kept for kept in self._kept if size <= len(kept) <= KEPT_FACTOR * size), None)
+        buffer = next(
+            (kept for kept in self._kept if size <= len(kept) <= KEPT_FACTOR * size), None
+        )
         if buffer is None:
             buffer = bytearray(size)
         else:
@@ -92,14 +102,25 @@ class ReceiveMemory:
 class FrameBuffer:
     """Gives out whole frames as views into what was received, and keeps what is left over.
 
-    Order of use: `writable()` -> receive into it -> `received(n)` -> `next_frame()` until None, or until no more are wanted for now ->
-    `keep_rest()`, before any other buffer of the same memory is received into. A frame is valid until then. A buffer of its own grows with
-    what has come in, never on the word of a size alone.
+    Order of use: `writable()` -> receive into it -> `received(n)` -> `next_frame()` until None, or
+    until no more are wanted for now -> `keep_rest()`, before any other buffer of the same memory is
+    received into. A frame is valid until then. A buffer of its own grows with what has come in,
+    never on the word of a size alone.
     """
 
-    __slots__ = ("_end", "_max_frame_bytes", "_max_other_bytes", "_memory", "_own", "_start", "_view")
+    __slots__ = (
+        "_end",
+        "_max_frame_bytes",
+        "_max_other_bytes",
+        "_memory",
+        "_own",
+        "_start",
+        "_view",
+    )
 
-    def __init__(self, max_frame_bytes: int, memory: ReceiveMemory, max_other_bytes: int | None = None) -> None:
+    def __init__(
+        self, max_frame_bytes: int, memory: ReceiveMemory, max_other_bytes: int | None = None
+    ) -> None:
         """max_other_bytes: of a request that is no Produce; None: as of all."""
         self._max_frame_bytes = max_frame_bytes
         self._max_other_bytes = max_frame_bytes if max_other_bytes is None else max_other_bytes
@@ -130,8 +151,12 @@ class FrameBuffer:
 
     @property
     def holds_much(self) -> bool:
-        """Whether what is held is a part of a frame that is large, or of a size that is not known yet and a buffer that is."""
-        return self._own is not None and (len(self._own) > SMALL_BYTES or self._wanted_bytes() > SMALL_BYTES)
+        """Whether what is held is a part of a frame that is large, or of a size that is not known
+        yet and a buffer that is.
+        """
+        return self._own is not None and (
+            len(self._own) > SMALL_BYTES or self._wanted_bytes() > SMALL_BYTES
+        )
 
     def next_frame(self) -> memoryview | None:
         """The next whole frame without its size, or None.
@@ -144,7 +169,8 @@ class FrameBuffer:
         (size,) = SIZE.unpack_from(self._view, self._start)
         if not 0 < size <= self._max_frame_bytes:
             raise ProtocolViolation(
-                f"a request of {size} bytes: it must be between 1 and {self._max_frame_bytes} (socket.request.max.bytes)"
+                f"a request of {size} bytes: it must be between 1 and {self._max_frame_bytes} "
+                "(socket.request.max.bytes)"
                 + hint_of_other_protocol(bytes(self._view[self._start : start]))
             )
         if size > self._max_other_bytes and self._end >= start + API_KEY.size:
@@ -160,12 +186,15 @@ class FrameBuffer:
         if api_key != PRODUCE:
             api = BY_KEY.get(api_key)
             raise ProtocolViolation(
-                f"a {api.name if api else 'request with API key ' + str(api_key)} of {size} bytes: only Produce may have more "
+                f"a {api.name if api else 'request with API key ' + str(api_key)} of {size} bytes: "
+                "only Produce may have more "
                 f"than {self._max_other_bytes} (barnabas.request.max.bytes)"
             )
 
     def keep_rest(self) -> bool:
-        """What is left over goes into a buffer of its own; one that is empty is given back. Gives whether one was."""
+        """What is left over goes into a buffer of its own; one that is empty is given back. Gives
+        whether one was.
+        """
         if self._start == self._end:
             self._start = self._end = 0
             return self._own is not None and self._give_back()
@@ -242,13 +271,17 @@ def read_request_header(frame: memoryview) -> RequestHeader:
             else:
                 position += 1
         spoken = api.min_version <= api_version <= api.max_version
-        return RequestHeader(api if spoken else None, api_key, api_version, correlation_id, client_id, position)
+        return RequestHeader(
+            api if spoken else None, api_key, api_version, correlation_id, client_id, position
+        )
     except (struct.error, IndexError) as error:
         raise ProtocolViolation("a request's header is cut off") from error
 
 
 def skip_tagged_fields(frame: memoryview, position: int) -> int:
-    """Where the body begins behind a header's tagged fields. uvarint count | [ uvarint tag, uvarint size, bytes ]. Raises ProtocolViolation."""
+    """Where the body begins behind a header's tagged fields. uvarint count | [ uvarint tag, uvarint
+    size, bytes ]. Raises ProtocolViolation.
+    """
     count, position = _uvarint(frame, position)
     for _ in range(count):
         _, position = _uvarint(frame, position)
@@ -277,10 +310,12 @@ def response_has_tagged_header(api: Api, api_version: int) -> bool:
     return api_version >= api.flexible_from and api.key != API_VERSIONS
 
 
-# --- the client's side ---------------------------------------------------------------------------
+# --- the client's side --------------------------------------------------------------------------
 
 
-def encode_request(request: Message, version: int, correlation_id: int, client_id: str | None) -> bytearray:
+def encode_request(
+    request: Message, version: int, correlation_id: int, client_id: str | None
+) -> bytearray:
     """The whole frame of a request, its size included."""
     name = b"" if client_id is None else client_id.encode()
     out = bytearray(SIZE.size)
@@ -293,7 +328,9 @@ def encode_request(request: Message, version: int, correlation_id: int, client_i
     return out
 
 
-def decode_response(response_class: type[Response], frame: memoryview | bytes, version: int) -> tuple[int, Response]:
+def decode_response(
+    response_class: type[Response], frame: memoryview | bytes, version: int
+) -> tuple[int, Response]:
     """(correlation id, message) of a response's frame without its size.
 
     Raises: MalformedMessageError, IndexError or struct.error where it cannot be read.

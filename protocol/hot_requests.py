@@ -1,9 +1,9 @@
 """The requests Produce and Fetch, read by hand.
 
-They are the two on the hot path. A client that follows a thousand partitions sends as many rows with
-each Fetch, and all rows of one version are of one size, where none has tagged fields: they are unpacked
-together. Both give what the generated readers give, and what is unusual is left to those (a property
-test holds them to that).
+They are the two on the hot path. A client that follows a thousand partitions sends as many rows
+with each Fetch, and all rows of one version are of one size, where none has tagged fields: they are
+unpacked together. Both give what the generated readers give, and what is unusual is left to those
+(a property test holds them to that).
 
 One partition of a Fetch, by version:
 
@@ -19,8 +19,17 @@ from __future__ import annotations
 
 import struct
 
-from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+)
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from barnabas.protocol.primitives import (
     Buffer,
     MalformedMessageError,
@@ -46,7 +55,9 @@ _ROW_12 = struct.Struct(">iiqiqix")
 
 def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
     """As `FetchRequest.read`."""
-    data = bytes(data)  # of which a number is read quicker than of a view; nothing in a Fetch is large
+    data = bytes(
+        data
+    )  # of which a number is read quicker than of a view; nothing in a Fetch is large
     start = at
     compact = version >= FETCH_FLEXIBLE
     replica_id = -1
@@ -85,14 +96,29 @@ def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
             return FetchRequest.read(data, start, version)
         at += 1
     request = FetchRequest(
-        None, replica_id, None, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, topics, forgotten, rack_id
+        None,
+        replica_id,
+        None,
+        max_wait_ms,
+        min_bytes,
+        max_bytes,
+        isolation_level,
+        session_id,
+        session_epoch,
+        topics,
+        forgotten,
+        rack_id,
     )
     return request, at
 
 
-def _read_rows(data: bytes, at: int, version: int, count: int) -> tuple[list[FetchPartition] | None, int]:
+def _read_rows(
+    data: bytes, at: int, version: int, count: int
+) -> tuple[list[FetchPartition] | None, int]:
     """The partitions of a topic; None where one has tagged fields."""
-    form = _ROW_12 if version >= 12 else _ROW_9 if version >= 9 else _ROW_5 if version >= 5 else _ROW_4
+    form = (
+        _ROW_12 if version >= 12 else _ROW_9 if version >= 9 else _ROW_5 if version >= 5 else _ROW_4
+    )
     end = at + count * form.size
     if end > len(data):
         return None, at
@@ -102,9 +128,15 @@ def _read_rows(data: bytes, at: int, version: int, count: int) -> tuple[list[Fet
             return None, at
         return [FetchPartition(*row) for row in rows], end
     if version >= 9:
-        return [FetchPartition(index, epoch, offset, -1, log_start, size) for index, epoch, offset, log_start, size in rows], end
+        return [
+            FetchPartition(index, epoch, offset, -1, log_start, size)
+            for index, epoch, offset, log_start, size in rows
+        ], end
     if version >= 5:
-        return [FetchPartition(index, -1, offset, -1, log_start, size) for index, offset, log_start, size in rows], end
+        return [
+            FetchPartition(index, -1, offset, -1, log_start, size)
+            for index, offset, log_start, size in rows
+        ], end
     return [FetchPartition(index, -1, offset, -1, -1, size) for index, offset, size in rows], end
 
 

@@ -1,22 +1,24 @@
 """The answers to Produce and Fetch, encoded by hand.
 
-They are the two on the hot path, and a fetch's records are not bytes here but slices of segment files that the rim sends with sendfile, so
-the answer is a list of pieces. Both give byte for byte what kafka-python's classes encode (a property test holds them to that).
+They are the two on the hot path, and a fetch's records are not bytes here but slices of segment
+files that the rim sends with sendfile, so the answer is a list of pieces. Both give byte for byte
+what kafka-python's classes encode (a property test holds them to that).
 
 Produce, versions 3-11; flexible from 9 (C = compact, each struct ends in tagged fields):
 
-    int32 size, int32 correlation_id, [tags]
-    array of topics: string name; array of partitions: int32 index, int16 error_code, int64 base_offset, int64 log_append_time_ms,
-        5+: int64 log_start_offset, 8+: array of record_errors (int32 batch_index, nullable string), nullable string error_message
+    int32 size, int32 correlation_id, [tags] array of topics: string name; array of partitions:
+    int32 index, int16 error_code, int64 base_offset, int64 log_append_time_ms,
+        5+: int64 log_start_offset, 8+: array of record_errors (int32 batch_index, nullable string),
+        nullable string error_message
     int32 throttle_time_ms
 
 Fetch, versions 4-17; flexible from 12, topic ids from 13:
 
-    int32 size, int32 correlation_id, [tags]
-    int32 throttle_time_ms, 7+: int16 error_code, int32 session_id
-    array of topics: string name or uuid; array of partitions: int32 index, int16 error_code, int64 high_watermark,
-        int64 last_stable_offset, 5+: int64 log_start_offset, nullable array of aborted (int64 producer_id, int64 first_offset),
-        11+: int32 preferred_read_replica, records: size and bytes
+    int32 size, int32 correlation_id, [tags] int32 throttle_time_ms, 7+: int16 error_code, int32
+    session_id array of topics: string name or uuid; array of partitions: int32 index, int16
+    error_code, int64 high_watermark,
+        int64 last_stable_offset, 5+: int64 log_start_offset, nullable array of aborted (int64
+        producer_id, int64 first_offset), 11+: int32 preferred_read_replica, records: size and bytes
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ _FETCHED = struct.Struct(">ihqq")
 _FETCHED_5 = struct.Struct(">ihqqq")
 _ABORTED = struct.Struct(">qq")
 _SESSION = struct.Struct(">ihi")
-_DIVERGING = struct.Struct(">bbbiqb")  # one tagged field: tag 0, 13 bytes, which end in no tagged fields of their own
+_DIVERGING = struct.Struct(
+    ">bbbiqb"
+)  # one tagged field: tag 0, 13 bytes, which end in no tagged fields of their own
 
 
 class FileSlice(Protocol):
@@ -73,17 +77,26 @@ class FetchedPartition(NamedTuple):
     log_start_offset: int = -1
     aborted: Sequence[tuple[int, int]] | None = None
     records: Any = None  # a FileSlice or bytes
-    diverging: tuple[int, int] | None = None  # (leader epoch, its end offset), told from version 12 on (KIP-595)
+    diverging: tuple[int, int] | None = (
+        None  # (leader epoch, its end offset), told from version 12 on (KIP-595)
+    )
 
 
 def encode_produce(
-    correlation_id: int, version: int, topics: Sequence[tuple[str, Sequence[ProducedPartition]]], throttle_time_ms: int = 0
+    correlation_id: int,
+    version: int,
+    topics: Sequence[tuple[str, Sequence[ProducedPartition]]],
+    throttle_time_ms: int = 0,
 ) -> bytes:
     """The whole frame of the answer to a Produce of versions 3-11."""
     flexible = version >= PRODUCE_FLEXIBLE
     row, width = (_PRODUCED_5, 5) if version >= 5 else (_PRODUCED, 4)
-    tail = b"" if version < 8 else b"\x01\x00\x00" if flexible else b"\x00\x00\x00\x00\xff\xff"  # no record errors, no message
-    out = bytearray(_FRAME_TAGGED.pack(0, correlation_id, 0) if flexible else _FRAME.pack(0, correlation_id))
+    tail = (
+        b"" if version < 8 else b"\x01\x00\x00" if flexible else b"\x00\x00\x00\x00\xff\xff"
+    )  # no record errors, no message
+    out = bytearray(
+        _FRAME_TAGGED.pack(0, correlation_id, 0) if flexible else _FRAME.pack(0, correlation_id)
+    )
     _array(out, len(topics), flexible)
     for name, partitions in topics:
         _string(out, name, flexible)
@@ -104,7 +117,9 @@ def encode_produce(
 
 
 def _put_refused(out: bytearray, p: ProducedPartition, version: int) -> None:
-    """One partition's part with the records that are to blame and what is wrong, as far as the version tells them."""
+    """One partition's part with the records that are to blame and what is wrong, as far as the
+    version tells them.
+    """
     flexible = version >= PRODUCE_FLEXIBLE
     out += _PRODUCED_5.pack(*p[:5]) if version >= 5 else _PRODUCED.pack(*p[:4])
     if version >= 8:
@@ -131,11 +146,18 @@ def encode_fetch(
     """The whole frame of the answer to a Fetch of versions 4-17, as bytes and file slices in order."""
     flexible = version >= FETCH_FLEXIBLE
     no_replica = b"\xff\xff\xff\xff" if version >= 11 else b""
-    null_aborted, none_aborted = (b"\x00", b"\x01") if flexible else (b"\xff\xff\xff\xff", b"\x00\x00\x00\x00")
-    null_aborted, none_aborted = null_aborted + no_replica, none_aborted + no_replica  # the two fields stand together
+    null_aborted, none_aborted = (
+        (b"\x00", b"\x01") if flexible else (b"\xff\xff\xff\xff", b"\x00\x00\x00\x00")
+    )
+    null_aborted, none_aborted = (
+        null_aborted + no_replica,
+        none_aborted + no_replica,
+    )  # the two fields stand together
     pieces: list[Piece] = []
     total = 0
-    out = bytearray(_FRAME_TAGGED.pack(0, correlation_id, 0) if flexible else _FRAME.pack(0, correlation_id))
+    out = bytearray(
+        _FRAME_TAGGED.pack(0, correlation_id, 0) if flexible else _FRAME.pack(0, correlation_id)
+    )
     first = out
     if version >= 7:
         out += _SESSION.pack(throttle_time_ms, error_code, session_id)
@@ -148,9 +170,20 @@ def encode_fetch(
         else:
             _string(out, topic, flexible)  # type: ignore[arg-type]
         _array(out, len(partitions), flexible)
-        for index, code, high_watermark, last_stable_offset, log_start_offset, aborted, records, diverging in partitions:
+        for (
+            index,
+            code,
+            high_watermark,
+            last_stable_offset,
+            log_start_offset,
+            aborted,
+            records,
+            diverging,
+        ) in partitions:
             if version >= 5:
-                out += _FETCHED_5.pack(index, code, high_watermark, last_stable_offset, log_start_offset)
+                out += _FETCHED_5.pack(
+                    index, code, high_watermark, last_stable_offset, log_start_offset
+                )
             else:
                 out += _FETCHED.pack(index, code, high_watermark, last_stable_offset)
             if aborted:
@@ -158,7 +191,9 @@ def encode_fetch(
                 out += no_replica
             else:
                 out += null_aborted if aborted is None else none_aborted
-            size = 0 if records is None else records.size if hasattr(records, "size") else len(records)
+            size = (
+                0 if records is None else records.size if hasattr(records, "size") else len(records)
+            )
             if flexible:
                 _uvarint(out, size + 1)
             else:

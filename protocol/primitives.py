@@ -76,7 +76,7 @@ def _may_not_be_null() -> NoReturn:
     raise UnwritableMessageError("null is to be written where it may not stand")
 
 
-# --- reading -------------------------------------------------------------------------------------
+# --- reading ------------------------------------------------------------------------------------
 
 
 def read_uvarint(data: Buffer, at: int) -> tuple[int, int]:
@@ -172,7 +172,11 @@ def _read_count(data: Buffer, at: int, compact: bool) -> tuple[int, int]:
 
 
 def read_nullable_structs(
-    data: Buffer, at: int, compact: bool, read: Callable[[Buffer, int, int], tuple[Item, int]], version: int
+    data: Buffer,
+    at: int,
+    compact: bool,
+    read: Callable[[Buffer, int, int], tuple[Item, int]],
+    version: int,
 ) -> tuple[list[Item] | None, int]:
     """An array of structs, each read by the function; or None."""
     count, at = _read_count(data, at, compact)
@@ -186,7 +190,11 @@ def read_nullable_structs(
 
 
 def read_structs(
-    data: Buffer, at: int, compact: bool, read: Callable[[Buffer, int, int], tuple[Item, int]], version: int
+    data: Buffer,
+    at: int,
+    compact: bool,
+    read: Callable[[Buffer, int, int], tuple[Item, int]],
+    version: int,
 ) -> tuple[list[Item], int]:
     """An array of structs that may not be null."""
     items, at = read_nullable_structs(data, at, compact, read, version)
@@ -215,7 +223,9 @@ def read_strings(data: Buffer, at: int, compact: bool) -> tuple[list[str], int]:
     return items, at
 
 
-def read_nullable_numbers(data: Buffer, at: int, compact: bool, letter: str) -> tuple[list[int] | None, int]:
+def read_nullable_numbers(
+    data: Buffer, at: int, compact: bool, letter: str
+) -> tuple[list[int] | None, int]:
     """An array of the integers that `struct` has the letter for; or None."""
     count, at = _read_count(data, at, compact)
     if count < 0:
@@ -260,7 +270,7 @@ def skip_tags(data: Buffer, at: int) -> int:
     return at + 1 if data[at] == 0 else read_tags(data, at)[1]
 
 
-# --- writing -------------------------------------------------------------------------------------
+# --- writing ------------------------------------------------------------------------------------
 
 
 def write_uvarint(out: bytearray, value: int) -> None:
@@ -281,7 +291,9 @@ def write_nullable_string(out: bytearray, text: str | None, compact: bool) -> No
     if compact:
         write_uvarint(out, length + 1)
     elif length > _LONGEST_STRING_BYTES:
-        raise UnwritableMessageError(f"a string has {length} bytes, and at most {_LONGEST_STRING_BYTES} can be told")
+        raise UnwritableMessageError(
+            f"a string has {length} bytes, and at most {_LONGEST_STRING_BYTES} can be told"
+        )
     else:
         out += _INT16.pack(length)
     out += data
@@ -324,7 +336,9 @@ def _write_count(out: bytearray, count: int, compact: bool) -> None:
         out += _INT32.pack(count)
 
 
-def write_nullable_structs(out: bytearray, items: Sequence[Writable] | None, compact: bool, version: int) -> None:
+def write_nullable_structs(
+    out: bytearray, items: Sequence[Writable] | None, compact: bool, version: int
+) -> None:
     """Append an array of structs, or null."""
     if items is None:
         _write_count(out, -1, compact)
@@ -358,7 +372,9 @@ def write_strings(out: bytearray, items: Sequence[str], compact: bool) -> None:
     write_nullable_strings(out, items, compact)
 
 
-def write_nullable_numbers(out: bytearray, numbers: Sequence[int] | None, compact: bool, letter: str) -> None:
+def write_nullable_numbers(
+    out: bytearray, numbers: Sequence[int] | None, compact: bool, letter: str
+) -> None:
     """Append an array of the integers that `struct` has the letter for, or null."""
     if numbers is None:
         _write_count(out, -1, compact)

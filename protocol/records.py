@@ -1,4 +1,5 @@
-"""Record batches (message format v2): a view over encoded ones, and encoding and decoding of records.
+"""Record batches (message format v2): a view over encoded ones, and encoding and decoding of
+records.
 
 A batch, big-endian; the CRC-32C covers everything from `attributes` to the end:
 
@@ -11,10 +12,11 @@ A batch, big-endian; the CRC-32C covers everything from `attributes` to the end:
     17   4    crc                   53   4    base_sequence
     21   2    attributes            57   4    record_count        61  records
 
-attributes: bits 0-2 codec, 3 LogAppendTime, 4 transactional, 5 control, 6 base_timestamp is a delete horizon.
-A record: varint length; int8 attributes; varint timestamp_delta, offset_delta; varint-sized key and value (-1 is null); varint header
-count, then varint-sized key and value each. A control record's key is (int16 version, int16 type: 0 abort, 1 commit), its value
-(int16 version, int32 coordinator_epoch). Source: Kafka's message format; KIP-98, "Message format changes".
+attributes: bits 0-2 codec, 3 LogAppendTime, 4 transactional, 5 control, 6 base_timestamp is a
+delete horizon. A record: varint length; int8 attributes; varint timestamp_delta, offset_delta;
+varint-sized key and value (-1 is null); varint header count, then varint-sized key and value each.
+A control record's key is (int16 version, int16 type: 0 abort, 1 commit), its value (int16 version,
+int32 coordinator_epoch). Source: Kafka's message format; KIP-98, "Message format changes".
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ from barnabas.protocol.errors import Code, KafkaError
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = 61
-LENGTH_END = 12  # bytes up to and with batch_length: a batch is LENGTH_END + batch_length bytes long
+LENGTH_END = (
+    12  # bytes up to and with batch_length: a batch is LENGTH_END + batch_length bytes long
+)
 CRC_START = 21
 MAGIC = 2
 NO_PRODUCER_ID = -1
@@ -164,7 +168,9 @@ def computed_crc(batch: Buffer) -> int:
     return int(crc32c(memoryview(batch)[CRC_START:]))
 
 
-def set_offset_and_epoch(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
+def set_offset_and_epoch(
+    batch: bytearray | memoryview, base_offset: int, leader_epoch: int
+) -> None:
     """Patch the two fields that the broker assigns and the CRC does not cover."""
     _OFFSET.pack_into(batch, 0, base_offset)
     _EPOCH.pack_into(batch, 12, leader_epoch)
@@ -180,7 +186,9 @@ def encode_varint(value: int, out: bytearray) -> None:
 
 
 def decode_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """The zigzag-encoded value at `position`, and the position after it. IndexError past the end; at most ten bytes."""
+    """The zigzag-encoded value at `position`, and the position after it. IndexError past the end;
+    at most ten bytes.
+    """
     byte = data[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
@@ -199,15 +207,26 @@ def decode_varint(data: Buffer, position: int) -> tuple[int, int]:
 def records_of(batch: Buffer) -> list[Record]:
     """Open the records of one whole batch.
 
-    Raises: KafkaError INVALID_RECORD where the content is not what the header says; DecompressionError.
+    Raises: KafkaError INVALID_RECORD where the content is not what the header says;
+            DecompressionError.
     """
     header = read_header(batch)
     body = decompress(header.codec, memoryview(batch)[HEADER_SIZE : header.size_bytes])
     fixed_timestamp = header.max_timestamp if header.is_log_append_time else None
-    return list(decode_records(body, header.record_count, header.base_offset, header.base_timestamp, fixed_timestamp))
+    return list(
+        decode_records(
+            body, header.record_count, header.base_offset, header.base_timestamp, fixed_timestamp
+        )
+    )
 
 
-def decode_records(body: bytes, count: int, base_offset: int, base_timestamp: int, fixed_timestamp: int | None = None) -> Iterator[Record]:
+def decode_records(
+    body: bytes,
+    count: int,
+    base_offset: int,
+    base_timestamp: int,
+    fixed_timestamp: int | None = None,
+) -> Iterator[Record]:
     """The `count` records encoded in `body`, which must hold neither less nor more.
 
     Raises: KafkaError INVALID_RECORD.
@@ -227,10 +246,14 @@ def decode_records(body: bytes, count: int, base_offset: int, base_timestamp: in
                 headers, position = _decode_headers(body, position, header_count)
             if position != end:
                 raise KafkaError(Code.INVALID_RECORD, "a record is not as long as it says")
-            timestamp = base_timestamp + timestamp_delta if fixed_timestamp is None else fixed_timestamp
+            timestamp = (
+                base_timestamp + timestamp_delta if fixed_timestamp is None else fixed_timestamp
+            )
             yield Record(base_offset + offset_delta, timestamp, key, value, headers)
     except (IndexError, UnicodeDecodeError) as error:
-        raise KafkaError(Code.INVALID_RECORD, "the records end before their count is reached") from error
+        raise KafkaError(
+            Code.INVALID_RECORD, "the records end before their count is reached"
+        ) from error
     if position != len(body):
         raise KafkaError(Code.INVALID_RECORD, "bytes are left over after the last record")
 
@@ -298,7 +321,9 @@ def encode_batch(
     """One batch of `records`, in order, with offset deltas 0, 1, 2 …"""
     base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
     max_timestamp = max((record.timestamp for record in records), default=NO_TIMESTAMP)
-    body = b"".join(encode_record(record, delta, base_timestamp) for delta, record in enumerate(records))
+    body = b"".join(
+        encode_record(record, delta, base_timestamp) for delta, record in enumerate(records)
+    )
     attributes = codec
     attributes |= LOG_APPEND_TIME if log_append_time else 0
     attributes |= TRANSACTIONAL if transactional else 0
@@ -332,7 +357,9 @@ def assemble_batch(
     base_sequence: int,
     record_count: int,
 ) -> bytearray:
-    """A batch from its header's fields and its encoded (and compressed) records; length and CRC are computed."""
+    """A batch from its header's fields and its encoded (and compressed) records; length and CRC are
+    computed.
+    """
     batch = bytearray(HEADER_SIZE)
     batch += body
     _TAIL.pack_into(
@@ -352,24 +379,40 @@ def assemble_batch(
     return batch
 
 
-def encode_marker(*, commit: bool, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp: int) -> bytearray:
+def encode_marker(
+    *, commit: bool, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp: int
+) -> bytearray:
     """The control batch that ends a transaction on one partition (KIP-98, "Control messages")."""
     return bytearray(_marker(commit, producer_id, producer_epoch, coordinator_epoch, timestamp))
 
 
 @lru_cache(maxsize=4)
-def _marker(commit: bool, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp: int) -> bytes:
-    """The markers of one transaction differ in what the log patches alone: made once, they are half the work where partitions are many."""
+def _marker(
+    commit: bool, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp: int
+) -> bytes:
+    """The markers of one transaction differ in what the log patches alone: made once, they are half
+    the work where partitions are many.
+    """
     record = NewRecord(
         key=_CONTROL_KEY.pack(0, COMMIT if commit else ABORT),
         value=_CONTROL_VALUE.pack(0, coordinator_epoch),
         timestamp=timestamp,
     )
-    return bytes(encode_batch([record], producer_id=producer_id, producer_epoch=producer_epoch, transactional=True, control=True))
+    return bytes(
+        encode_batch(
+            [record],
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=True,
+            control=True,
+        )
+    )
 
 
 def decode_marker(batch: Buffer) -> EndTransactionMarker:
-    """What the control batch says. Raises KafkaError INVALID_RECORD where it is none of the two known types."""
+    """What the control batch says. Raises KafkaError INVALID_RECORD where it is none of the two
+    known types.
+    """
     records = records_of(batch)
     key, value = records[0].key, records[0].value
     if key is None or value is None or len(key) < 4 or len(value) < 6:
@@ -381,6 +424,8 @@ def decode_marker(batch: Buffer) -> EndTransactionMarker:
     return EndTransactionMarker(kind == COMMIT, coordinator_epoch)
 
 
-def new_records(pairs: Iterable[tuple[bytes | None, bytes | None]], timestamp: int) -> list[NewRecord]:
+def new_records(
+    pairs: Iterable[tuple[bytes | None, bytes | None]], timestamp: int
+) -> list[NewRecord]:
     """Records of keys and values, all of one time."""
     return [NewRecord(key, value, timestamp) for key, value in pairs]

@@ -17,8 +17,8 @@ from __future__ import annotations
 class WallClock:
     """What the wall clock shows, for those few who write timestamps or compare with them.
 
-    One value, shared by logs and coordinators; the rim feeds it before each event. Unfed, as in most
-    tests, both times are the same.
+    One value, shared by logs and coordinators; the rim feeds it before each event. Unfed, as in
+    most tests, both times are the same.
     """
 
     __slots__ = ("_ahead_ms", "_now_ms")
@@ -36,10 +36,12 @@ class WallClock:
         return now_ms + self._ahead_ms
 
     def since_ms(self, timestamp_ms: int) -> int:
-        """The steady time of a timestamp; of one that is yet to come, as the clock stands, it is now.
+        """The steady time of a timestamp; of one that is yet to come, as the clock stands, it is
+        now.
 
         So what has been recorded before a start has run for as long as the wall clock says, but not
-        for less than nothing: a clock that was set back prolongs no deadline beyond its whole length.
+        for less than nothing: a clock that was set back prolongs no deadline beyond its whole
+        length.
         """
         since_ms = timestamp_ms - self._ahead_ms
         return since_ms if self._now_ms is None or since_ms < self._now_ms else self._now_ms

@@ -1,4 +1,6 @@
-"""Spark's source and sink. Its processes are many and short-lived, and need nothing of kafka-python but the protocol."""
+"""Spark's source and sink. Its processes are many and short-lived, and need nothing of kafka-python
+but the protocol.
+"""
 
 from barnabas.spark_connector.kafka_import import enter_kafka_without_clients
 

@@ -1,9 +1,11 @@
-"""Which batches of a fetch a reader sees: by isolation level and by the range it reads, decided from batch headers alone.
+"""Which batches of a fetch a reader sees: by isolation level and by the range it reads, decided
+from batch headers alone.
 
-A read_committed fetch brings batches up to the last stable offset, and with them the aborted transactions among them as (producer_id,
-first_offset). From first_offset on, that producer's transactional batches are of the aborted transaction, until its abort marker. The list of
-each fetch is complete by itself: a transaction that began before the offset of the fetch is in it. Source: KIP-98, "Fetch", and "Aborted
-Transaction Index".
+A read_committed fetch brings batches up to the last stable offset, and with them the aborted
+transactions among them as (producer_id, first_offset). From first_offset on, that producer's
+transactional batches are of the aborted transaction, until its abort marker. The list of each fetch
+is complete by itself: a transaction that began before the offset of the fetch is in it. Source:
+KIP-98, "Fetch", and "Aborted Transaction Index".
 """
 
 from __future__ import annotations
@@ -15,7 +17,14 @@ from crc32c import crc32c
 
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.protocol.records import CRC_START, MAGIC, BatchHeader, batches_in, decode_marker, read_header
+from barnabas.protocol.records import (
+    CRC_START,
+    MAGIC,
+    BatchHeader,
+    batches_in,
+    decode_marker,
+    read_header,
+)
 
 
 class AbortedTransaction(NamedTuple):
@@ -36,7 +45,9 @@ class Selection(NamedTuple):
     """What a fetch holds for a reader."""
 
     batches: list[Batch]  # with records in the range, to be decoded
-    next_offset: int  # where to go on: after the last whole batch, also if that has nothing for the reader
+    next_offset: (
+        int  # where to go on: after the last whole batch, also if that has nothing for the reader
+    )
     whole_batches: int  # how many there were at all
 
 
@@ -48,11 +59,13 @@ def select_batches(
     end_offset: int,
     check_crc: bool = True,
 ) -> Selection:
-    """Choose the batches with records of [start_offset, end_offset) that were not aborted; control batches are never among them.
+    """Choose the batches with records of [start_offset, end_offset) that were not aborted; control
+    batches are never among them.
 
-    Takes:  aborted, the fetch's list, None for read_uncommitted; buffer, which may end within a batch.
-    Raises: KafkaError CORRUPT_MESSAGE where a checksum is wrong, UNSUPPORTED_FOR_MESSAGE_FORMAT for batches older than version 2,
-            UNSUPPORTED_COMPRESSION_TYPE.
+    Takes:  aborted, the fetch's list, None for read_uncommitted; buffer, which may end within a
+            batch.
+    Raises: KafkaError CORRUPT_MESSAGE where a checksum is wrong, UNSUPPORTED_FOR_MESSAGE_FORMAT for
+            batches older than version 2, UNSUPPORTED_COMPRESSION_TYPE.
     """
     view = memoryview(buffer)
     open_aborts = sorted(aborted or (), key=lambda entry: entry.first_offset, reverse=True)
@@ -61,7 +74,8 @@ def select_batches(
     next_offset, whole_batches = start_offset, 0
     if len(view) > 16 and view[16] != MAGIC:
         raise KafkaError(
-            Code.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"the log holds messages of format {view[16]}; only record batches (format 2) are read"
+            Code.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            f"the log holds messages of format {view[16]}; only record batches (format 2) are read",
         )
     for position, header in batches_in(view):
         whole_batches += 1
@@ -71,14 +85,23 @@ def select_batches(
         is_before = last_offset < start_offset
         if is_before and not header.is_control:
             continue
-        if check_crc and crc32c(view[position + CRC_START : position + header.size_bytes]) != header.crc:
-            raise KafkaError(Code.CORRUPT_MESSAGE, f"the checksum of the batch at offset {header.base_offset} is wrong")
+        if (
+            check_crc
+            and crc32c(view[position + CRC_START : position + header.size_bytes]) != header.crc
+        ):
+            raise KafkaError(
+                Code.CORRUPT_MESSAGE,
+                f"the checksum of the batch at offset {header.base_offset} is wrong",
+            )
         if not is_before:
             next_offset = last_offset + 1
         while open_aborts and open_aborts[-1].first_offset <= last_offset:
             aborted_producers.add(open_aborts.pop().producer_id)
         if header.is_control:
-            if header.producer_id in aborted_producers and not decode_marker(view[position : position + header.size_bytes]).commit:
+            if (
+                header.producer_id in aborted_producers
+                and not decode_marker(view[position : position + header.size_bytes]).commit
+            ):
                 aborted_producers.discard(header.producer_id)
             continue
         if header.is_transactional and header.producer_id in aborted_producers:
@@ -86,7 +109,8 @@ def select_batches(
         if header.codec > Codec.ZSTD:
             raise KafkaError(
                 Code.UNSUPPORTED_COMPRESSION_TYPE,
-                f"the batch at offset {header.base_offset} is compressed with codec {header.codec}, which is not known",
+                f"the batch at offset {header.base_offset} is compressed with codec "
+                f"{header.codec}, which is not known",
             )
         if header.record_count:
             chosen.append(Batch(position, header))

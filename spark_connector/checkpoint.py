@@ -3,12 +3,14 @@
     <checkpoint>/offsets/<batch id>     Spark's: written before the batch begins, and never changed
     <checkpoint>/barnabas-published     the sink's: that the query has published, JSON, written with its first batch that has rows
 
-The file outlives what the broker forgets. It is written before the first transaction ("begun") and after it ("done"): where only the former is
-there, the driver may have died in between, and the same batch is simply tried again.
+The file outlives what the broker forgets. It is written before the first transaction ("begun") and
+after it ("done"): where only the former is there, the driver may have died in between, and the same
+batch is simply tried again.
 
     {"version": 1, "group": "barnabas-spark-...", "batch": 3, "state": "done"}
 
-A checkpoint on a file system that Arrow does not know gives no plan and keeps no file: what they protect against is then warned of, not refused.
+A checkpoint on a file system that Arrow does not know gives no plan and keeps no file: what they
+protect against is then warned of, not refused.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ class Checkpoint:
         self._location = location
 
     def plan_of(self, batch_id: int) -> str:
-        """A digest of what Spark wrote about the batch before it began; empty where that cannot be read."""
+        """A digest of what Spark wrote about the batch before it began; empty where that cannot be
+        read.
+        """
         data = self._read("offsets", str(batch_id))
         return "" if data is None else hashlib.sha256(data).hexdigest()[:16]
 
@@ -54,12 +58,18 @@ class Checkpoint:
         return f"this query published batches from {first} on, as group {group!r}"
 
     def note(self, state: str, group_id: str, batch_id: int) -> None:
-        """Keep the file; what fails is warned of, since it only makes later doubts less likely to be seen."""
-        text = json.dumps({"version": VERSION, "group": group_id, "batch": batch_id, "state": state})
+        """Keep the file; what fails is warned of, since it only makes later doubts less likely to
+        be seen.
+        """
+        text = json.dumps(
+            {"version": VERSION, "group": group_id, "batch": batch_id, "state": state}
+        )
         try:
             self._write(text.encode())
         except TROUBLE as error:
-            logger.warning("barnabas: the file %s cannot be kept in the checkpoint: %s", NAME, error)
+            logger.warning(
+                "barnabas: the file %s cannot be kept in the checkpoint: %s", NAME, error
+            )
 
     def _read(self, *names: str) -> bytes | None:
         if self._location is None:

@@ -1,9 +1,11 @@
 """kernels.py compiled by numba: whether this process is to do that, and doing it.
 
-Records are decoded by array arithmetic (decoding.py) or, in a third of the time, by compiled loops. But to import numba and load the loops from
-its cache takes as long as decoding a million records, and to compile them as long as several. Spark's Python workers are processes that come
-and go, and a topic of 400 rows should be read at once. So a process begins with arrays, and goes over to the loops when with them it would
-have gained, and would gain in the range at hand, what it costs to have them.
+Records are decoded by array arithmetic (decoding.py) or, in a third of the time, by compiled loops.
+But to import numba and load the loops from its cache takes as long as decoding a million records,
+and to compile them as long as several. Spark's Python workers are processes that come and go, and a
+topic of 400 rows should be read at once. So a process begins with arrays, and goes over to the
+loops when with them it would have gained, and would gain in the range at hand, what it costs to
+have them.
 
     python -m barnabas.spark_connector.compiled      compiles now, for all processes to come that see the same cache
 """
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.spark")
 
 ARRAYS, LOOPS, AUTO = "numpy", "numba", "auto"
-# What loops save, and what it takes to have them; measured on one core of a busy machine (README.md, Decisions).
+# What loops save, and what it takes to have them; measured on one core of a busy machine
+# (README.md, Decisions).
 SAVED_PER_ROW_NS, SAVED_PER_BYTE_NS = 200, 1
 LOADING_S, COMPILING_S = 0.6, 2.5
 
@@ -60,7 +63,8 @@ class Choice:
     def kernels(self, decoder: str, fetched: Selection, *, remaining: int) -> Kernels | None:
         """The compiled loops if they are to be used for a fetch, else None.
 
-        Takes:  decoder, the option's value; fetched, what the fetch brought; remaining, how many offsets of the range come after it.
+        Takes:  decoder, the option's value; fetched, what the fetch brought; remaining, how many
+                offsets of the range come after it.
         Raises: OptionError where the loops are asked for by name and cannot be had.
         """
         if decoder == ARRAYS:
@@ -70,7 +74,9 @@ class Choice:
                 self._loaded = load()
         except UnavailableError as error:
             if decoder == LOOPS:
-                raise OptionError(f"option decoder=numba: {error}; or leave the option out") from error
+                raise OptionError(
+                    f"option decoder=numba: {error}; or leave the option out"
+                ) from error
             logger.warning("barnabas: records are decoded with numpy: %s", error)
             self._unavailable = True
         return self._loaded
@@ -79,17 +85,24 @@ class Choice:
         if self._unavailable or not fetched.batches:
             return False
         saved_ns = sum(
-            batch.header.record_count * SAVED_PER_ROW_NS + batch.header.size_bytes * SAVED_PER_BYTE_NS for batch in fetched.batches
+            batch.header.record_count * SAVED_PER_ROW_NS
+            + batch.header.size_bytes * SAVED_PER_BYTE_NS
+            for batch in fetched.batches
         )
         offsets = fetched.batches[-1].header.next_offset - fetched.batches[0].header.base_offset
         self._missed_ns += saved_ns
-        # What remains is guessed from what came, since compaction may have left few records of many offsets.
+        # What remains is guessed from what came, since compaction may have left few records of many
+        # offsets.
         total_s = (self._missed_ns + remaining * saved_ns // max(offsets, 1)) / 1e9
         if total_s < LOADING_S:
             return False
         if importlib.util.find_spec("numba") is None:
             self._unavailable = True
-            logger.warning("barnabas: records are decoded with numpy, at half the speed or less: there is no numba; %s", INSTALL)
+            logger.warning(
+                "barnabas: records are decoded with numpy, at half the speed or less: there is no "
+                "numba; %s",
+                INSTALL,
+            )
             return False
         return total_s >= COMPILING_S or is_cached()
 
@@ -99,13 +112,18 @@ choice = Choice()  # of this process
 
 @lru_cache(maxsize=1)
 def load() -> Kernels:
-    """Import numba, and take the compiled loops from its cache or compile them. Raises UnavailableError."""
+    """Import numba, and take the compiled loops from its cache or compile them. Raises
+    UnavailableError.
+    """
     try:
         import numba
     except ImportError as error:
         raise UnavailableError(f"numba cannot be imported ({error}); {INSTALL}") from error
     if numba.config.DISABLE_JIT:
-        raise UnavailableError("NUMBA_DISABLE_JIT is set, and loops that are not compiled are slower than arrays; unset it")
+        raise UnavailableError(
+            "NUMBA_DISABLE_JIT is set, and loops that are not compiled are slower than arrays; "
+            "unset it"
+        )
     for cache in (True, True, False):
         try:
             return compile_kernels(cache=cache)
@@ -122,21 +140,37 @@ def compile_kernels(*, cache: bool) -> Kernels:
     from numba.extending import register_jitable
 
     data = types.Array(types.uint8, 1, "C", readonly=True)
-    ints, table, flags, flag_table = types.int64[::1], types.int64[:, ::1], types.boolean[::1], types.boolean[:, ::1]
+    ints, table, flags, flag_table = (
+        types.int64[::1],
+        types.int64[:, ::1],
+        types.boolean[::1],
+        types.boolean[:, ::1],
+    )
     strings, edges = types.uint8[::1], types.int32[::1]
     register_jitable(kernels.varint)
-    # The checks of bounds are there in case the loops' own ones are wrong; they cost 5 %. In the copy they would cost nearly everything.
+    # The checks of bounds are there in case the loops' own ones are wrong; they cost 5 %. In the
+    # copy they would cost nearly everything.
     checked = {"nogil": True, "cache": cache, "boundscheck": True}
     return Kernels(
-        parse=njit(types.boolean(data, ints, ints, ints, table, flag_table), **checked)(kernels.parse),
-        headers=njit(types.boolean(data, ints, ints, ints, table, table, flags), **checked)(kernels.headers),
-        gather=njit(types.boolean(data, ints, edges, strings), nogil=True, cache=cache, boundscheck=False)(kernels.gather),
+        parse=njit(types.boolean(data, ints, ints, ints, table, flag_table), **checked)(
+            kernels.parse
+        ),
+        headers=njit(types.boolean(data, ints, ints, ints, table, table, flags), **checked)(
+            kernels.headers
+        ),
+        gather=njit(
+            types.boolean(data, ints, edges, strings), nogil=True, cache=cache, boundscheck=False
+        )(kernels.gather),
     )
 
 
 def is_cached() -> bool:
-    """Whether there seem to be compiled loops in one of the places where numba keeps them; asked without numba, whose import takes long."""
-    return any(True for _ in _cached(f"parse-*.py{sys.version_info.major}{sys.version_info.minor}*.nbi"))
+    """Whether there seem to be compiled loops in one of the places where numba keeps them; asked
+    without numba, whose import takes long.
+    """
+    return any(
+        True for _ in _cached(f"parse-*.py{sys.version_info.major}{sys.version_info.minor}*.nbi")
+    )
 
 
 def _clear_cache() -> None:
@@ -147,13 +181,19 @@ def _clear_cache() -> None:
 
 
 def _cached(pattern: str) -> Iterator[Path]:
-    """Files of compiled loops, where numba may also write. Source: numba's documentation, "Notes on Caching" and NUMBA_CACHE_DIR."""
+    """Files of compiled loops, where numba may also write. Source: numba's documentation, "Notes on
+    Caching" and NUMBA_CACHE_DIR.
+    """
     here = Path(kernels.__file__).parent
     set_by_user = os.environ.get("NUMBA_CACHE_DIR")
     if set_by_user:
         directories = list(Path(set_by_user).glob(f"{here.name}_*"))
     else:
-        caches = os.path.expanduser("~/Library/Caches" if sys.platform == "darwin" else os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+        caches = os.path.expanduser(
+            "~/Library/Caches"
+            if sys.platform == "darwin"
+            else os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+        )
         directories = [here / "__pycache__", *Path(caches, "numba").glob(f"{here.name}_*")]
     for directory in directories:
         if os.access(directory, os.W_OK):
@@ -168,7 +208,11 @@ def main() -> None:
     except UnavailableError as error:
         sys.exit(f"no compiled loops: {error}")
     where = loaded.parse.stats.cache_path
-    kept = f"kept in {where}" if where else "kept nowhere: there is no directory to write to; set NUMBA_CACHE_DIR to one"
+    kept = (
+        f"kept in {where}"
+        if where
+        else "kept nowhere: there is no directory to write to; set NUMBA_CACHE_DIR to one"
+    )
     print(f"compiled or loaded in {time.perf_counter() - start:.1f} s, {kept}")
 
 

@@ -1,7 +1,9 @@
-"""A socket to one broker: TLS and login, versions agreed, requests framed, answers received in order into one buffer that is used again.
+"""A socket to one broker: TLS and login, versions agreed, requests framed, answers received in
+order into one buffer that is used again.
 
-`Connections` keeps one to each address, and a second one where `purpose` is given: a broker answers the requests of a connection one after
-the other, so what must not wait behind megabytes of records goes over a connection of its own.
+`Connections` keeps one to each address, and a second one where `purpose` is given: a broker answers
+the requests of a connection one after the other, so what must not wait behind megabytes of records
+goes over a connection of its own.
 """
 
 from __future__ import annotations
@@ -17,19 +19,29 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
+from kafka.protocol.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
 
 from barnabas.protocol.errors import Code, ProtocolViolation
 from barnabas.protocol.framing import skip_tagged_fields
 from barnabas.spark_connector.options import ClientOptions
-from barnabas.spark_connector.security import AuthenticationError, SecurityError, exchange, ssl_context
+from barnabas.spark_connector.security import (
+    AuthenticationError,
+    SecurityError,
+    exchange,
+    ssl_context,
+)
 
 MAX_RESPONSE_BYTES = (1 << 31) - 1
 MAX_FIRST_RESPONSE_BYTES = 1 << 20  # of ApiVersions; what is larger is another protocol's
 SESSION_USED = 0.85  # of a login's lifetime; then a new connection takes its place
-UNKNOWN_TOPIC_PATIENCE_MS = (
-    3000  # a topic that was just made may be unknown to the other brokers for a moment; one with a wrong name for ever
-)
+# a topic that was just made may be unknown to the other brokers for a moment; one with a wrong name
+# for ever
+UNKNOWN_TOPIC_PATIENCE_MS = 3000
 PIECES_AT_ONCE = 512  # sendmsg takes at most IOV_MAX of them, 1024 on Linux and macOS
 
 Buffer = bytes | bytearray | memoryview
@@ -67,11 +79,15 @@ class RefusedError(ClientError):
 
 
 class UnknownTopicError(ClientError):
-    """For some seconds no broker has known a topic or partition: it does not exist, or not any more."""
+    """For some seconds no broker has known a topic or partition: it does not exist, or not any
+    more.
+    """
 
 
 class PassingError(ClientError):
-    """Worth another try, for `patience_ms` at most from the first of its kind on. Never leaves the client: in the end it becomes a ClientError."""
+    """Worth another try, for `patience_ms` at most from the first of its kind on. Never leaves the
+    client: in the end it becomes a ClientError.
+    """
 
     def __init__(self, message: str, patience_ms: float = math.inf) -> None:
         super().__init__(message)
@@ -79,11 +95,15 @@ class PassingError(ClientError):
 
 
 class UnresolvedError(PassingError):
-    """A host has no address. At the first request of all that is final, as in a Java client: the name is wrong, or there is no network."""
+    """A host has no address. At the first request of all that is final, as in a Java client: the
+    name is wrong, or there is no network.
+    """
 
 
 class Spoken(NamedTuple):
-    """Of one kind of request: the versions that are used here, and what decodes the body of its answer."""
+    """Of one kind of request: the versions that are used here, and what decodes the body of its
+    answer.
+    """
 
     lowest: int
     highest: int
@@ -105,7 +125,13 @@ COMMON: Vocabulary = {
 class Connection:
     """A socket to one broker, with the versions both sides speak. Requests are answered in order."""
 
-    def __init__(self, address: Address, options: ClientOptions, vocabulary: Vocabulary, context: ssl.SSLContext | None) -> None:
+    def __init__(
+        self,
+        address: Address,
+        options: ClientOptions,
+        vocabulary: Vocabulary,
+        context: ssl.SSLContext | None,
+    ) -> None:
         self.address = f"{address[0]}:{address[1]}"
         self._options = options
         self._vocabulary = vocabulary
@@ -113,7 +139,8 @@ class Connection:
         self._expected: list[tuple[int, Callable[[memoryview, int], Any], int, bool]] = []
         self._buffer = bytearray(64 * 1024)
         self._versions: dict[int, tuple[int, int]] = {}
-        self._is_proven = False  # something was answered that a broker answers only to those who come the right way
+        # something was answered that a broker answers only to those who come the right way
+        self._is_proven = False
         self._session_end_s = math.inf
         self._socket = self._connect(address, context)
         try:
@@ -126,7 +153,9 @@ class Connection:
         try:
             connected = socket.create_connection(address, self._options.connect_timeout_ms / 1000)
         except socket.gaierror as error:
-            raise UnresolvedError(f"{self.address}: the name {address[0]!r} cannot be resolved ({reason(error)})") from error
+            raise UnresolvedError(
+                f"{self.address}: the name {address[0]!r} cannot be resolved ({reason(error)})"
+            ) from error
         except OSError as error:
             raise PassingError(f"{self.address}: {reason(error)}") from error
         try:
@@ -146,15 +175,24 @@ class Connection:
         """Versions, and who we are."""
         answer = self.request(ApiVersionsRequest())
         if answer.error_code:
-            raise ClientError(f"{self.address} refuses ApiVersions with {code_name(answer.error_code)}")
-        self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+            raise ClientError(
+                f"{self.address} refuses ApiVersions with {code_name(answer.error_code)}"
+            )
+        self._versions = {
+            api.api_key: (api.min_version, api.max_version) for api in answer.api_keys
+        }
         if self._options.security.uses_sasl:
             self._log_in()
         self._is_proven = False  # this much a broker answers to everybody
 
     def _log_in(self) -> None:
         """SaslHandshake and SaslAuthenticate. Source: KIP-152; KIP-368 (session lifetime)."""
-        from kafka.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest, SaslHandshakeResponse
+        from kafka.protocol.sasl import (
+            SaslAuthenticateRequest,
+            SaslAuthenticateResponse,
+            SaslHandshakeRequest,
+            SaslHandshakeResponse,
+        )
 
         self._vocabulary = {
             **self._vocabulary,
@@ -163,13 +201,22 @@ class Connection:
         }
         security = self._options.security
         if SaslHandshakeRequest.API_KEY not in self._versions:
-            raise ClientError(f"{self.address} asks for no login there: give kafka.security.protocol without SASL_, or another port")
+            raise ClientError(
+                f"{self.address} asks for no login there: give kafka.security.protocol without "
+                "SASL_, or another port"
+            )
         shaken = self.request(SaslHandshakeRequest(mechanism=security.mechanism))
         if shaken.error_code == Code.UNSUPPORTED_SASL_MECHANISM:
             has = ", ".join(shaken.mechanisms) or "none"
-            raise ClientError(f"{self.address} does not have kafka.sasl.mechanism={security.mechanism}; it has {has}")
+            raise ClientError(
+                f"{self.address} does not have kafka.sasl.mechanism={security.mechanism}; it has "
+                f"{has}"
+            )
         if shaken.error_code:
-            raise ClientError(f"{self.address} refuses a login with {code_name(shaken.error_code)}: does this port ask for one?")
+            raise ClientError(
+                f"{self.address} refuses a login with {code_name(shaken.error_code)}: does this "
+                "port ask for one?"
+            )
         login = exchange(security)
         message: bytes | None = login.first()
         try:
@@ -178,10 +225,15 @@ class Connection:
                 if answer.error_code:
                     raise AuthenticationError(answer.error_message or code_name(answer.error_code))
                 if getattr(answer, "session_lifetime_ms", 0) > 0:
-                    self._session_end_s = time.monotonic() + SESSION_USED * answer.session_lifetime_ms / 1000
+                    self._session_end_s = (
+                        time.monotonic() + SESSION_USED * answer.session_lifetime_ms / 1000
+                    )
                 message = login.answer(bytes(answer.auth_bytes))
         except AuthenticationError as error:
-            raise ClientError(f"{self.address} does not let user {security.username!r} in by {security.mechanism}: {error}") from error
+            raise ClientError(
+                f"{self.address} does not let user {security.username!r} in by "
+                f"{security.mechanism}: {error}"
+            ) from error
 
     @property
     def is_expired(self) -> bool:
@@ -191,22 +243,38 @@ class Connection:
     def _failure(self, error: OSError) -> ClientError:
         """What a failure of the socket means: another try, or a setting that is wrong."""
         if isinstance(error, ssl.SSLCertVerificationError):
-            if "ostname mismatch" in error.verify_message or "IP address mismatch" in error.verify_message:
+            if (
+                "ostname mismatch" in error.verify_message
+                or "IP address mismatch" in error.verify_message
+            ):
                 return ClientError(
-                    f"{self.address}: the certificate is for another host ({error.verify_message}); use its name in kafka.bootstrap.servers and "
-                    "advertised.listeners, or set kafka.ssl.endpoint.identification.algorithm to an empty text"
+                    f"{self.address}: the certificate is for another host "
+                    f"({error.verify_message}); use its name in kafka.bootstrap.servers and "
+                    "advertised.listeners, or set kafka.ssl.endpoint.identification.algorithm to "
+                    "an empty text"
                 )
             return ClientError(
-                f"{self.address}: the broker's certificate is not trusted ({error.verify_message}); "
+                f"{self.address}: the broker's certificate is not trusted "
+                f"({error.verify_message}); "
                 "give the authority that signed it in kafka.ssl.truststore.location (PEM)"
             )
         if isinstance(error, ssl.SSLError):
             why = error.reason or ""
-            if why in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"):
-                return ClientError(f"{self.address} does not speak TLS ({why}): is kafka.security.protocol right for this port?")
+            if why in (
+                "WRONG_VERSION_NUMBER",
+                "HTTP_REQUEST",
+                "UNKNOWN_PROTOCOL",
+                "PACKET_LENGTH_TOO_LONG",
+                "RECORD_LAYER_FAILURE",
+            ):
+                return ClientError(
+                    f"{self.address} does not speak TLS ({why}): is kafka.security.protocol right "
+                    "for this port?"
+                )
             if "ALERT" in why:
                 return ClientError(
-                    f"{self.address} refuses TLS ({why}): it may ask for a certificate of ours, which kafka.ssl.keystore.location (PEM) gives"
+                    f"{self.address} refuses TLS ({why}): it may ask for a certificate of ours, "
+                    "which kafka.ssl.keystore.location (PEM) gives"
                 )
         ended = isinstance(error, ConnectionResetError | ssl.SSLEOFError)
         return PassingError(f"{self.address}: {reason(error)}{self._hint() if ended else ''}")
@@ -216,13 +284,19 @@ class Connection:
         return "" if self._is_proven else "; is kafka.security.protocol right for this port?"
 
     def version_of(self, kind: Any) -> int:
-        """The highest version of a kind of request that both sides speak. Raises ClientError where there is none."""
+        """The highest version of a kind of request that both sides speak. Raises ClientError where
+        there is none.
+        """
         if kind is ApiVersionsRequest:
             return 0
         low, high, _ = self._vocabulary[kind]
         lowest, highest = self._versions.get(kind.API_KEY, (0, -1))
         if min(high, highest) < max(low, lowest):
-            has = f"has {kind.name} in versions {lowest} to {highest}" if highest >= 0 else f"does not have {kind.name}"
+            has = (
+                f"has {kind.name} in versions {lowest} to {highest}"
+                if highest >= 0
+                else f"does not have {kind.name}"
+            )
             raise ClientError(f"{self.address} {has}; versions {low} to {high} are spoken here")
         return min(high, highest)
 
@@ -257,13 +331,17 @@ class Connection:
         self._expect(type(request), correlation_id, version)
 
     def send_encoded(self, kind: Any, version: int, body: Sequence[Buffer]) -> None:
-        """Send a request whose body was encoded elsewhere, in pieces that are not put together: records are not copied.
+        """Send a request whose body was encoded elsewhere, in pieces that are not put together:
+        records are not copied.
 
-        int32 size, int16 api_key, int16 api_version, int32 correlation_id, nullable string client_id | flexible: no tagged fields
+        int32 size, int16 api_key, int16 api_version, int32 correlation_id, nullable string
+        client_id | flexible: no tagged fields
         """
         correlation_id = next(self._correlation_ids)
         client_id = self._options.client_id.encode()
-        header = struct.pack(">hhih", kind.API_KEY, version, correlation_id, len(client_id)) + client_id
+        header = (
+            struct.pack(">hhih", kind.API_KEY, version, correlation_id, len(client_id)) + client_id
+        )
         if kind.flexible_version_q(version):
             header += b"\0"
         size = len(header) + sum(map(len, body))
@@ -271,7 +349,8 @@ class Connection:
         self._expect(kind, correlation_id, version)
 
     def _expect(self, kind: Any, correlation_id: int, version: int) -> None:
-        # The answer to ApiVersions has no tagged fields in its header, so that any client can read it (KIP-511).
+        # The answer to ApiVersions has no tagged fields in its header, so that any client can read
+        # it (KIP-511).
         tagged = kind is not ApiVersionsRequest and bool(kind.flexible_version_q(version))
         self._expected.append((correlation_id, self._vocabulary[kind].decode, version, tagged))
 
@@ -299,20 +378,27 @@ class Connection:
         (size,) = struct.unpack(">i", self._read(4))
         if not 4 <= size <= (MAX_RESPONSE_BYTES if self._versions else MAX_FIRST_RESPONSE_BYTES):
             raise ClientError(
-                f"{self.address} does not speak Kafka's protocol, or speaks it over TLS (kafka.security.protocol): an answer of {size} bytes"
+                f"{self.address} does not speak Kafka's protocol, or speaks it over TLS "
+                f"(kafka.security.protocol): an answer of {size} bytes"
             )
         frame = self._read(size)
         (answered,) = struct.unpack_from(">i", frame)
         if answered != correlation_id:
-            raise ClientError(f"{self.address} answers request {answered} instead of {correlation_id}")
+            raise ClientError(
+                f"{self.address} answers request {answered} instead of {correlation_id}"
+            )
         self._is_proven = True
         try:
             return decode(frame[skip_tagged_fields(frame, 4) if tagged else 4 :], version)
         except (struct.error, IndexError, UnicodeDecodeError, ProtocolViolation) as error:
-            raise ClientError(f"{self.address} sent an answer that cannot be decoded ({error})") from error
+            raise ClientError(
+                f"{self.address} sent an answer that cannot be decoded ({error})"
+            ) from error
 
     def _read(self, size: int) -> memoryview:
-        """The next bytes, in the buffer that is used again for the next answer: fresh memory for each costs more than to receive into it."""
+        """The next bytes, in the buffer that is used again for the next answer: fresh memory for
+        each costs more than to receive into it.
+        """
         if size > len(self._buffer):
             self._buffer = bytearray(size)
         view, have = memoryview(self._buffer)[:size], 0
@@ -332,7 +418,9 @@ class Connection:
 
 
 class Connections:
-    """One connection to each broker and purpose, opened when it is first asked for. Belongs to one thread of one process."""
+    """One connection to each broker and purpose, opened when it is first asked for. Belongs to one
+    thread of one process.
+    """
 
     def __init__(self, options: ClientOptions, vocabulary: Vocabulary) -> None:
         self.options = options
@@ -349,7 +437,9 @@ class Connections:
         self._open.clear()
 
     def after_fork(self) -> None:
-        """Let go of what belongs to the parent process, if this is a child: closing a copy of a socket does not end the connection."""
+        """Let go of what belongs to the parent process, if this is a child: closing a copy of a
+        socket does not end the connection.
+        """
         if self._pid != os.getpid():
             self.close()
             self._pid = os.getpid()
@@ -364,7 +454,8 @@ class Connections:
     def any(self, purpose: str = "") -> Connection:
         """One that is connected, else the first that lets us connect.
 
-        Raises: PassingError with what each one said; ClientError where no name of kafka.bootstrap.servers can be resolved.
+        Raises: PassingError with what each one said; ClientError where no name of
+                kafka.bootstrap.servers can be resolved.
         """
         for address, opened_for in self._open:
             if opened_for == purpose:
@@ -396,7 +487,9 @@ class Connections:
             found.close()
             found = None
         if found is None:
-            found = self._open[address, purpose] = Connection(address, self.options, self._vocabulary, self._tls())
+            found = self._open[address, purpose] = Connection(
+                address, self.options, self._vocabulary, self._tls()
+            )
         return found
 
     def _tls(self) -> ssl.SSLContext | None:
@@ -411,12 +504,26 @@ class Connections:
         """The error, and what it may mean when no broker ever answered."""
         if self.nodes:
             return str(error)
-        return f"no broker of kafka.bootstrap.servers can be reached ({error}); is one running there?"
+        return (
+            f"no broker of kafka.bootstrap.servers can be reached ({error}); is one running there?"
+        )
 
 
-def metadata(connections: Connections, topics: Sequence[str] | None, *, create: bool = False, purpose: str = "") -> Any:
-    """Ask any broker; `connections.nodes` is as the answer says. None is all topics; `create` makes them where the broker allows it."""
-    wanted = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+def metadata(
+    connections: Connections,
+    topics: Sequence[str] | None,
+    *,
+    create: bool = False,
+    purpose: str = "",
+) -> Any:
+    """Ask any broker; `connections.nodes` is as the answer says. None is all topics; `create` makes
+    them where the broker allows it.
+    """
+    wanted = (
+        None
+        if topics is None
+        else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+    )
     answer = connections.any(purpose).request(
         MetadataRequest(
             topics=wanted,
@@ -429,7 +536,9 @@ def metadata(connections: Connections, topics: Sequence[str] | None, *, create: 
     return answer
 
 
-def check(code: int, what: str, unknown_topic_patience_ms: float = UNKNOWN_TOPIC_PATIENCE_MS) -> None:
+def check(
+    code: int, what: str, unknown_topic_patience_ms: float = UNKNOWN_TOPIC_PATIENCE_MS
+) -> None:
     """Raise PassingError or RefusedError where a code is an error."""
     if code in PASSING:
         if code == Code.UNKNOWN_TOPIC_OR_PARTITION:

@@ -1,20 +1,26 @@
-"""Record batches -> Arrow columns, without a Python step per record: by compiled loops (kernels.py) where there are, else by array arithmetic.
+"""Record batches -> Arrow columns, without a Python step per record: by compiled loops (kernels.py)
+where there are, else by array arithmetic.
 
-The loops accept what is plainly right. What they refuse is read by arrays, as all is where there are no loops.
+The loops accept what is plainly right. What they refuse is read by arrays, as all is where there
+are no loops.
 
-What costs time with arrays is to find where each record begins: a record's length stands in front of it, so the places form a chain. It is
-followed for all records of a fetch at once:
+What costs time with arrays is to find where each record begins: a record's length stands in front
+of it, so the places form a chain. It is followed for all records of a fetch at once:
 
-1. *Candidates.* A record is `length, attributes, …`; attributes are 0 in every version of the format so far. So each zero byte that follows
-   an even varint of at least SHORTEST_RECORD (zigzag: even is not negative) may be the attributes of a record; where its length says that the
-   next record begins is its link. A candidate that begins no batch and that none links to is dropped.
-2. *Reach.* What is left is nearly always the chain itself, which one comparison shows. Else the links are followed from the first record of
-   each batch by pointer doubling: log2(records per batch) passes over arrays.
-3. *Check.* Each batch must yield as many records as its header says, and its last one must end where the batch ends.
+1. *Candidates.* A record is `length, attributes, …`; attributes are 0 in every version of the
+   format so far. So each zero byte that follows an even varint of at least SHORTEST_RECORD (zigzag:
+   even is not negative) may be the attributes of a record; where its length says that the next
+   record begins is its link. A candidate that begins no batch and that none links to is dropped.
+2. *Reach.* What is left is nearly always the chain itself, which one comparison shows. Else the
+   links are followed from the first record of each batch by pointer doubling: log2(records per
+   batch) passes over arrays.
+3. *Check.* Each batch must yield as many records as its header says, and its last one must end
+   where the batch ends.
 
-From there on every varint column is read by array arithmetic, and keys, values and headers are taken out of the bytes by one Arrow `take`
-each. What step 3 refuses (attributes not 0, or damage) is read once more record by record (`protocol.records`), which either
-succeeds or says what is wrong.
+From there on every varint column is read by array arithmetic, and keys, values and headers are
+taken out of the bytes by one Arrow `take` each. What step 3 refuses (attributes not 0, or damage)
+is read once more record by record (`protocol.records`), which either succeeds or says what is
+wrong.
 
     a record: varint length | int8 attributes | varint timestamp_delta | varint offset_delta | varint key length, key
               | varint value length, value | varint header count | per header: varint length, key, varint length, value
@@ -46,12 +52,16 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 LONGEST_VARINT = 10
-PART_BYTES = 1 << 19  # of records that are decoded at once: the arrays of their columns stay in a CPU's cache
+PART_BYTES = (
+    1 << 19
+)  # of records that are decoded at once: the arrays of their columns stay in a CPU's cache
 LARGEST_BODY = 2**31 - 1  # Arrow's positions in binary columns are int32
 
 LOG_APPEND_TIME = 1  # timestampType; 0 is the time that the producer gave
 
-HEADERS_TYPE = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
+HEADERS_TYPE = pa.list_(
+    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+)
 
 
 class Columns(NamedTuple):
@@ -66,7 +76,9 @@ class Columns(NamedTuple):
 
 
 class _Body(NamedTuple):
-    """The records of some batches in one array of bytes, and where each batch's records begin and end in it."""
+    """The records of some batches in one array of bytes, and where each batch's records begin and
+    end in it.
+    """
 
     data: Bytes
     starts: Ints
@@ -114,16 +126,21 @@ def decode(
     headers: bool = False,
     compiled: Kernels | None = None,
 ) -> Iterator[Columns]:
-    """The records of `batches`, which lie in `buffer`, as Arrow columns; in several parts where they decompress to very much.
+    """The records of `batches`, which lie in `buffer`, as Arrow columns; in several parts where
+    they decompress to very much.
 
-    Takes:  batches, none of them empty, by position; start_offset and end_offset, outside of which records are left out (a range may begin
-            and end within a batch); key, value, headers, whether that column is needed; compiled, the loops to use, which make no other
+    Takes:  batches, none of them empty, by position; start_offset and end_offset, outside of which
+            records are left out (a range may begin and end within a batch); key, value, headers,
+            whether that column is needed; compiled, the loops to use, which make no other
             difference than speed.
     Raises: KafkaError INVALID_RECORD (damage), DecompressionError.
     """
     for part, body in _bodies(memoryview(buffer), batches):
         if len(body.data) > LARGEST_BODY:
-            raise KafkaError(Code.INVALID_RECORD, f"the batch at offset {part[-1].header.base_offset} holds more than 2 GiB")
+            raise KafkaError(
+                Code.INVALID_RECORD,
+                f"the batch at offset {part[-1].header.base_offset} holds more than 2 GiB",
+            )
         counts = np.fromiter((batch.header.record_count for batch in part), np.int64, len(part))
         fields = None if compiled is None else _fields_by_loop(body, counts, compiled)
         if fields is None:
@@ -133,13 +150,23 @@ def decode(
                 records = _find_records(body, counts)
                 assert records is not None, "records that were just encoded are not found"
             fields = _fields_by_arrays(body.data, records)
-        columns = _columns(body.data, fields, part, counts, (start_offset, end_offset), (key, value, headers), compiled)
+        columns = _columns(
+            body.data,
+            fields,
+            part,
+            counts,
+            (start_offset, end_offset),
+            (key, value, headers),
+            compiled,
+        )
         if len(columns.offset):
             yield columns
 
 
 def _bodies(view: memoryview, batches: Sequence[Batch]) -> Iterator[tuple[Sequence[Batch], _Body]]:
-    """Bring records together, some batches at a time: in place where nothing is compressed, else decompressed one after the other."""
+    """Bring records together, some batches at a time: in place where nothing is compressed, else
+    decompressed one after the other.
+    """
     first, total = 0, 0
     parts: list[bytes] = []
     in_place = all(batch.header.codec == Codec.NONE for batch in batches)
@@ -147,7 +174,11 @@ def _bodies(view: memoryview, batches: Sequence[Batch]) -> Iterator[tuple[Sequen
         if in_place:
             total += header.size_bytes
         else:
-            parts.append(decompress(header.codec, view[position + HEADER_SIZE : position + header.size_bytes]))
+            parts.append(
+                decompress(
+                    header.codec, view[position + HEADER_SIZE : position + header.size_bytes]
+                )
+            )
             total += len(parts[-1])
         if total >= PART_BYTES or index == len(batches) - 1:
             part = batches[first : index + 1]
@@ -157,8 +188,14 @@ def _bodies(view: memoryview, batches: Sequence[Batch]) -> Iterator[tuple[Sequen
 
 def _in_place(view: memoryview, batches: Sequence[Batch]) -> _Body:
     origin = batches[0].position
-    starts = np.fromiter((batch.position + HEADER_SIZE - origin for batch in batches), np.int64, len(batches))
-    ends = np.fromiter((batch.position + batch.header.size_bytes - origin for batch in batches), np.int64, len(batches))
+    starts = np.fromiter(
+        (batch.position + HEADER_SIZE - origin for batch in batches), np.int64, len(batches)
+    )
+    ends = np.fromiter(
+        (batch.position + batch.header.size_bytes - origin for batch in batches),
+        np.int64,
+        len(batches),
+    )
     return _Body(np.frombuffer(view[origin : origin + int(ends[-1])], np.uint8), starts, ends)
 
 
@@ -169,13 +206,20 @@ def _joined(parts: Sequence[bytes]) -> _Body:
 
 
 def _rewritten(body: _Body, headers: Sequence[BatchHeader]) -> _Body:
-    """The slow way: each record is read by itself and written again with attributes 0. Raises KafkaError where a batch is damaged."""
+    """The slow way: each record is read by itself and written again with attributes 0. Raises
+    KafkaError where a batch is damaged.
+    """
     parts = []
     for header, start, end in zip(headers, body.starts.tolist(), body.ends.tolist(), strict=True):
         records = decode_records(body.data[start:end].tobytes(), header.record_count, 0, 0)
         parts.append(
             b"".join(
-                encode_record(NewRecord(record.key, record.value, record.timestamp, record.headers), record.offset, 0) for record in records
+                encode_record(
+                    NewRecord(record.key, record.value, record.timestamp, record.headers),
+                    record.offset,
+                    0,
+                )
+                for record in records
             )
         )
     return _joined(parts)
@@ -189,23 +233,32 @@ def _find_records(body: _Body, counts: Ints) -> _Records | None:
     if (body.ends <= body.starts).any():
         return None
     positions, attributes, links = _candidates(body)
-    # Positions are increasing, so a batch's candidates are a run of them, and its first record is one of them if anything is right.
+    # Positions are increasing, so a batch's candidates are a run of them, and its first record is
+    # one of them if anything is right.
     first = np.searchsorted(positions, body.starts)
     if not len(positions) or not np.array_equal(positions.take(first, mode="clip"), body.starts):
         return None
     past = np.searchsorted(positions, body.ends)
-    if len(positions) != int(counts.sum()) or not np.array_equal(past - first, counts) or not _chained(positions, links, past, body.ends):
+    if (
+        len(positions) != int(counts.sum())
+        or not np.array_equal(past - first, counts)
+        or not _chained(positions, links, past, body.ends)
+    ):
         reached = _reached(positions, links, first, body.ends)
         if reached is None:
             return None
         positions, attributes, links = positions[reached], attributes[reached], links[reached]
-        if not np.array_equal(np.searchsorted(positions, body.ends) - np.searchsorted(positions, body.starts), counts):
+        if not np.array_equal(
+            np.searchsorted(positions, body.ends) - np.searchsorted(positions, body.starts), counts
+        ):
             return None
     return _Records(attributes, links)
 
 
 def _candidates(body: _Body) -> tuple[Ints, Ints, Ints]:
-    """Places where a record may begin, in order; where its attributes would be, and where the next record would begin."""
+    """Places where a record may begin, in order; where its attributes would be, and where the next
+    record would begin.
+    """
     data = body.data
     zeros = np.flatnonzero(data == 0)
     zeros = zeros[np.searchsorted(zeros, body.starts[0] + 1) :]
@@ -213,7 +266,8 @@ def _candidates(body: _Body) -> tuple[Ints, Ints, Ints]:
     ends_varint = length < 0x80
     zeros, length = zeros[ends_varint], length[ends_varint]
     found: list[tuple[Ints, Ints, Ints]] = []
-    # The varint ends just before the zero byte. Read backwards: one byte of it, then as many as have their top bit set.
+    # The varint ends just before the zero byte. Read backwards: one byte of it, then as many as
+    # have their top bit set.
     for size in range(1, LONGEST_LENGTH + 1):
         fits = ((length & 1) == 0) & (length >= SHORTEST_RECORD * 2)
         attributes = zeros[fits]
@@ -221,14 +275,18 @@ def _candidates(body: _Body) -> tuple[Ints, Ints, Ints]:
         zeros, length = _with_another_byte(data, zeros, length, size)
         if not len(zeros):
             break
-    positions, attributes, links = _linked(body, *(np.concatenate(column) for column in zip(*found, strict=True)))
+    positions, attributes, links = _linked(
+        body, *(np.concatenate(column) for column in zip(*found, strict=True))
+    )
     if (positions[1:] <= positions[:-1]).any():
         order = np.argsort(positions, kind="stable")
         positions, attributes, links = positions[order], attributes[order], links[order]
     return positions, attributes, links
 
 
-def _with_another_byte(data: Bytes, zeros: Ints, length: NDArray[Any], size: int) -> tuple[Ints, Ints]:
+def _with_another_byte(
+    data: Bytes, zeros: Ints, length: NDArray[Any], size: int
+) -> tuple[Ints, Ints]:
     """Those whose varint may begin one byte earlier, with that byte taken in."""
     place = zeros - size - 1
     before = data.take(place, mode="clip")
@@ -237,10 +295,11 @@ def _with_another_byte(data: Bytes, zeros: Ints, length: NDArray[Any], size: int
 
 
 def _linked(body: _Body, positions: Ints, attributes: Ints, links: Ints) -> tuple[Ints, Ints, Ints]:
-    """Without candidates that no other one links to: a record is the first of its batch, or the one before it ends where it begins.
+    """Without candidates that no other one links to: a record is the first of its batch, or the one
+    before it ends where it begins.
 
-    What a zero byte in a value made a candidate links to some place that is none, and almost never is linked to; two rounds leave hardly
-    any. That the rest is a chain is checked by the caller.
+    What a zero byte in a value made a candidate links to some place that is none, and almost never
+    is linked to; two rounds leave hardly any. That the rest is a chain is checked by the caller.
     """
     mark = np.empty(len(body.data) + 1, np.bool_)
     for _ in range(2):
@@ -264,13 +323,16 @@ def _chained(positions: Ints, links: Ints, past: Ints, ends: Ints) -> bool:
 
 
 def _reached(positions: Ints, links: Ints, first: Ints, ends: Ints) -> Ints | None:
-    """Indices, in order, of the candidates that the first ones lead to; None where a chain ends outside of its batch's end."""
+    """Indices, in order, of the candidates that the first ones lead to; None where a chain ends
+    outside of its batch's end.
+    """
     count = len(positions)
     batch = np.searchsorted(ends, positions, side="right")
     batch_end = ends[np.minimum(batch, len(ends) - 1)]
     index = np.searchsorted(positions, links)
     is_record = positions[np.minimum(index, count - 1)] == links
-    # Two places outside of the candidates swallow every chain: `done` at the end of its own batch, `lost` anywhere else.
+    # Two places outside of the candidates swallow every chain: `done` at the end of its own batch,
+    # `lost` anywhere else.
     done, lost = count, count + 1
     jump = np.empty(count + 2, np.int64)
     jump[:count] = np.where(is_record & (links < batch_end), index, lost)
@@ -292,7 +354,9 @@ def _reached(positions: Ints, links: Ints, first: Ints, ends: Ints) -> Ints | No
 
 
 def _varints(data: Bytes, positions: Ints) -> tuple[Ints, Ints]:
-    """The unsigned varint at each position, and the position after it. Places outside of the data read as the last byte."""
+    """The unsigned varint at each position, and the position after it. Places outside of the data
+    read as the last byte.
+    """
     byte = data.take(positions, mode="clip")
     after = positions + 1
     more = byte >= 0x80
@@ -363,7 +427,15 @@ def _fields_by_arrays(data: Bytes, records: _Records) -> _Fields:
     # A header has two bytes at least. (Twice the count may be more than an int64 holds.)
     if ((header_count < 0) | (header_count > (records.ends - position) >> 1)).any():
         raise KafkaError(Code.INVALID_RECORD, "a record is not as long as it says")
-    return _Fields(_signed(timestamp_delta), _signed(offset_delta), key, value, header_count, position, records.ends)
+    return _Fields(
+        _signed(timestamp_delta),
+        _signed(offset_delta),
+        key,
+        value,
+        header_count,
+        position,
+        records.ends,
+    )
 
 
 def _columns(
@@ -377,8 +449,12 @@ def _columns(
 ) -> Columns:
     headers = [batch.header for batch in batches]
     offset = np.repeat([header.base_offset for header in headers], counts) + fields.offset_delta
-    timestamp = np.repeat([header.base_timestamp for header in headers], counts) + fields.timestamp_delta
-    timestamp_type = np.repeat(np.array([header.is_log_append_time for header in headers], np.int32), counts)
+    timestamp = (
+        np.repeat([header.base_timestamp for header in headers], counts) + fields.timestamp_delta
+    )
+    timestamp_type = np.repeat(
+        np.array([header.is_log_append_time for header in headers], np.int32), counts
+    )
     if timestamp_type.any():
         appended = np.repeat([header.max_timestamp for header in headers], counts)
         timestamp = np.where(timestamp_type == LOG_APPEND_TIME, appended, timestamp)
@@ -405,19 +481,29 @@ def _taken(data: Bytes, blobs: _Blobs, kind: pa.DataType, compiled: Kernels | No
     count = len(blobs.positions)
     if not count:
         return pa.array([], kind)
-    buffers = _gathered_by_take(data, blobs, kind) if compiled is None else _gathered_by_loop(data, blobs, compiled)
+    buffers = (
+        _gathered_by_take(data, blobs, kind)
+        if compiled is None
+        else _gathered_by_loop(data, blobs, compiled)
+    )
     valid = pa.py_buffer(np.packbits(~blobs.null, bitorder="little")) if blobs.null.any() else None
     return pa.Array.from_buffers(kind, count, [valid, *buffers])
 
 
 def _gathered_by_take(data: Bytes, blobs: _Blobs, kind: pa.DataType) -> list[pa.Buffer]:
-    """`data` is looked at as an array of twice as many strings, wanted ones and the gaps between them, of which every second one is taken."""
+    """`data` is looked at as an array of twice as many strings, wanted ones and the gaps between
+    them, of which every second one is taken.
+    """
     count = len(blobs.positions)
     edges = np.empty(2 * count, np.int32)
     edges[0::2] = blobs.positions
     edges[1::2] = blobs.positions + blobs.lengths
-    cut = pa.Array.from_buffers(kind, 2 * count - 1, [None, pa.py_buffer(edges), pa.py_buffer(data)])
-    buffers: list[pa.Buffer] = cut.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32))).buffers()
+    cut = pa.Array.from_buffers(
+        kind, 2 * count - 1, [None, pa.py_buffer(edges), pa.py_buffer(data)]
+    )
+    buffers: list[pa.Buffer] = cut.take(
+        pa.array(np.arange(0, 2 * count, 2, dtype=np.int32))
+    ).buffers()
     return buffers[1:]
 
 
@@ -430,20 +516,33 @@ def _gathered_by_loop(data: Bytes, blobs: _Blobs, compiled: Kernels) -> list[pa.
     return [pa.py_buffer(edges), pa.py_buffer(out)]
 
 
-def _headers(data: Bytes, counts: Ints, positions: Ints, record_ends: Ints, compiled: Kernels | None) -> pa.Array:
-    """The headers column; a record without headers has null there, as with Spark's own Kafka source."""
+def _headers(
+    data: Bytes, counts: Ints, positions: Ints, record_ends: Ints, compiled: Kernels | None
+) -> pa.Array:
+    """The headers column; a record without headers has null there, as with Spark's own Kafka
+    source.
+    """
     edges = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=edges[1:])
-    found = None if compiled is None else _headers_by_loop(data, counts, positions, record_ends, compiled)
+    found = (
+        None
+        if compiled is None
+        else _headers_by_loop(data, counts, positions, record_ends, compiled)
+    )
     keys, values = found or _headers_by_arrays(data, counts, positions, record_ends, edges)
     structs = pa.StructArray.from_arrays(
-        [_taken(data, keys, pa.string(), compiled), _taken(data, values, pa.binary(), compiled)], fields=list(HEADERS_TYPE.value_type)
+        [_taken(data, keys, pa.string(), compiled), _taken(data, values, pa.binary(), compiled)],
+        fields=list(HEADERS_TYPE.value_type),
     )
     valid = None if counts.all() else pa.py_buffer(np.packbits(counts > 0, bitorder="little"))
-    return pa.Array.from_buffers(HEADERS_TYPE, len(counts), [valid, pa.py_buffer(edges)], children=[structs])
+    return pa.Array.from_buffers(
+        HEADERS_TYPE, len(counts), [valid, pa.py_buffer(edges)], children=[structs]
+    )
 
 
-def _headers_by_loop(data: Bytes, counts: Ints, positions: Ints, record_ends: Ints, compiled: Kernels) -> tuple[_Blobs, _Blobs] | None:
+def _headers_by_loop(
+    data: Bytes, counts: Ints, positions: Ints, record_ends: Ints, compiled: Kernels
+) -> tuple[_Blobs, _Blobs] | None:
     """None where something is not plainly right."""
     total = int(counts.sum())
     keys, values = np.empty((2, total), np.int64), np.empty((2, total), np.int64)
@@ -453,9 +552,14 @@ def _headers_by_loop(data: Bytes, counts: Ints, positions: Ints, record_ends: In
     return _Blobs(keys[0], keys[1], np.zeros(total, np.bool_)), _Blobs(values[0], values[1], null)
 
 
-def _headers_by_arrays(data: Bytes, counts: Ints, positions: Ints, record_ends: Ints, edges: NDArray[np.int32]) -> tuple[_Blobs, _Blobs]:
+def _headers_by_arrays(
+    data: Bytes, counts: Ints, positions: Ints, record_ends: Ints, edges: NDArray[np.int32]
+) -> tuple[_Blobs, _Blobs]:
     total = int(edges[-1])
-    keys, values = (_Blobs(np.zeros(total, np.int64), np.zeros(total, np.int64), np.zeros(total, np.bool_)) for _ in range(2))
+    keys, values = (
+        _Blobs(np.zeros(total, np.int64), np.zeros(total, np.int64), np.zeros(total, np.bool_))
+        for _ in range(2)
+    )
     which, nth = np.flatnonzero(counts), 0
     position = positions[which]
     while len(which):  # the nth header of every record that has so many

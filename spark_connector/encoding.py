@@ -2,13 +2,16 @@
 
 Rows are collected until enough of them fill batches, then all are encoded in one round:
 
-1. *Place.* Each row has a number that stands for its topic and partition; a stable sort by it brings together what belongs together, in the
-   order of the rows. Where a batch ends follows from the running sum of the records' sizes.
-2. *Small parts.* All that stands in a record besides key, value and headers is varints. They are written for all records at once, one byte of one
-   field at a time, into an array with a row of fixed width for each record.
-3. *Gathering.* That array, the keys, the values and the headers are laid behind each other as one Arrow array of byte strings, and one `take`
-   with the indices (small part, key, small part, value, …) of record after record brings them out sorted and joined: the bytes of its
-   result are the records.
+1. *Place.* Each row has a number that stands for its topic and partition; a stable sort by it
+   brings together what belongs together, in the order of the rows. Where a batch ends follows from
+   the running sum of the records' sizes.
+2. *Small parts.* All that stands in a record besides key, value and headers is varints. They are
+   written for all records at once, one byte of one field at a time, into an array with a row of
+   fixed width for each record.
+3. *Gathering.* That array, the keys, the values and the headers are laid behind each other as one
+   Arrow array of byte strings, and one `take` with the indices (small part, key, small part, value,
+   …) of record after record brings them out sorted and joined: the bytes of its result are the
+   records.
 
 From there on it is a step per batch: slice, compress, header, checksum.
 
@@ -49,7 +52,9 @@ if TYPE_CHECKING:
     Unsigned = NDArray[Any]  # uint32 or uint64
 
 BATCH_BYTES = 512 * 1024
-ROUND_BYTES = 4 << 20  # of full batches are encoded at once: enough that a round's fixed cost does not show
+ROUND_BYTES = (
+    4 << 20
+)  # of full batches are encoded at once: enough that a round's fixed cost does not show
 LIMIT_BYTES = 64 << 20  # of rows are held at most, besides those that are being added
 PART_BYTES = 4 << 20  # of records are gathered at once
 SLICE_BYTES = 16 << 20  # of added rows are looked at once: Arrow's offsets are 32 bits wide
@@ -77,7 +82,8 @@ class EncodingError(ValueError):
 def check_schema(fields: Sequence[tuple[str, str]], topic: str | None) -> None:
     """Whether rows with such columns can be written.
 
-    Takes:  fields, names and types (Spark's simpleString); topic, the option, which goes before the column of that name.
+    Takes:  fields, names and types (Spark's simpleString); topic, the option, which goes before the
+            column of that name.
     Raises: EncodingError naming the column.
     """
     names = [name for name, _ in fields]
@@ -85,22 +91,37 @@ def check_schema(fields: Sequence[tuple[str, str]], topic: str | None) -> None:
         if name not in ACCEPTED_TYPES:
             raise EncodingError(_unknown_column(name))
         if names.count(name) > 1:
-            raise EncodingError(f"Column '{name}' is there {names.count(name)} times; a record has one.")
+            raise EncodingError(
+                f"Column '{name}' is there {names.count(name)} times; a record has one."
+            )
         accepted = ACCEPTED_TYPES[name]
         if kind.partition(" collate ")[0] not in accepted:
-            raise EncodingError(f"Column '{name}' has the type {kind}, but has to be {' or '.join(accepted)}: cast it.")
+            raise EncodingError(
+                f"Column '{name}' has the type {kind}, but has to be {' or '.join(accepted)}: cast "
+                "it."
+            )
     if "value" not in names:
         raise EncodingError(
-            "There is no column 'value' (string or binary), which is what a record holds: name one so, or make one with to_json."
+            "There is no column 'value' (string or binary), which is what a record holds: name one "
+            "so, or make one with to_json."
         )
     if topic is None and "topic" not in names:
-        raise EncodingError("It is not said where to write: set the option 'topic', or add a column 'topic' (string).")
+        raise EncodingError(
+            "It is not said where to write: set the option 'topic', or add a column 'topic' "
+            "(string)."
+        )
 
 
 def _unknown_column(name: str) -> str:
     near = difflib.get_close_matches(name.lower(), ACCEPTED_TYPES, 1)
-    hint = f"is '{near[0]}' meant?" if near else f"leave it out with drop('{name}'), or make it a part of 'value'."
-    return f"Column '{name}' has no place in a record, which takes {', '.join(ACCEPTED_TYPES)}: {hint}"
+    hint = (
+        f"is '{near[0]}' meant?"
+        if near
+        else f"leave it out with drop('{name}'), or make it a part of 'value'."
+    )
+    return (
+        f"Column '{name}' has no place in a record, which takes {', '.join(ACCEPTED_TYPES)}: {hint}"
+    )
 
 
 class _Topic(NamedTuple):
@@ -112,7 +133,9 @@ class _Topic(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Collected rows. Lengths are zigzag-encoded; `headers` holds each row's headers as they stand in a record, None where no row has any."""
+    """Collected rows. Lengths are zigzag-encoded; `headers` holds each row's headers as they stand
+    in a record, None where no row has any.
+    """
 
     places: NDArray[np.int32]
     timestamps: Ints
@@ -126,8 +149,9 @@ class _Rows(NamedTuple):
 class Encoder:
     """Makes batches of the rows of one task.
 
-    Tracks the rows that are in no batch yet, and how many bytes there are for each partition. A round of encoding comes when full batches of
-    ROUND_BYTES are there, and more than would be left over, so that no row is carried along for long; or when LIMIT_BYTES are reached: then the
+    Tracks the rows that are in no batch yet, and how many bytes there are for each partition. A
+    round of encoding comes when full batches of ROUND_BYTES are there, and more than would be left
+    over, so that no row is carried along for long; or when LIMIT_BYTES are reached: then the
     fullest partitions are encoded too, until half of it is left.
     """
 
@@ -143,8 +167,9 @@ class Encoder:
         round_bytes: int = ROUND_BYTES,
         limit_bytes: int = LIMIT_BYTES,
     ) -> None:
-        """Takes: topic, for all rows, or None for the column's; partition_counts, asked once for each topic, 0 where there is none;
-        batch_bytes, the size of a batch before compression, which only a single record may exceed; task, where rows without key begin.
+        """Takes: topic, for all rows, or None for the column's; partition_counts, asked once for
+        each topic, 0 where there is none; batch_bytes, the size of a batch before compression,
+        which only a single record may exceed; task, where rows without key begin.
         """
         self._topic = topic
         self._partition_counts = partition_counts
@@ -163,8 +188,10 @@ class Encoder:
     def add(self, rows: pa.RecordBatch) -> list[EncodedBatch]:
         """Collect rows, with columns as `check_schema` allows.
 
-        Gives:  the batches that are encoded by now; those of one partition are in the order of their rows, over all calls.
-        Raises: EncodingError where a row has no topic, a partition that isn't there, or a header without key.
+        Gives:  the batches that are encoded by now; those of one partition are in the order of
+                their rows, over all calls.
+        Raises: EncodingError where a row has no topic, a partition that isn't there, or a header
+                without key.
         """
         batches: list[EncodedBatch] = []
         now_ms = self._now_ms()
@@ -172,7 +199,9 @@ class Encoder:
             self._collect(part, now_ms)
             full = self._bytes_by_place // self._batch_bytes * self._batch_bytes
             full_bytes, all_bytes = int(full.sum()), int(self._bytes_by_place.sum())
-            if self._held_bytes >= self._limit_bytes or full_bytes >= max(self._round_bytes, all_bytes - full_bytes):
+            if self._held_bytes >= self._limit_bytes or full_bytes >= max(
+                self._round_bytes, all_bytes - full_bytes
+            ):
                 batches += self._encode(keep_bytes=self._limit_bytes // 2)
         return batches
 
@@ -202,9 +231,12 @@ class Encoder:
         sizes = _content_sizes(rows)
         if len(self._bytes_by_place) < len(self._names_by_place):
             self._bytes_by_place = np.append(
-                self._bytes_by_place, np.zeros(len(self._names_by_place) - len(self._bytes_by_place), np.int64)
+                self._bytes_by_place,
+                np.zeros(len(self._names_by_place) - len(self._bytes_by_place), np.int64),
             )
-        self._bytes_by_place += np.bincount(rows.places, sizes, len(self._bytes_by_place)).astype(np.int64)
+        self._bytes_by_place += np.bincount(rows.places, sizes, len(self._bytes_by_place)).astype(
+            np.int64
+        )
         self._held_bytes += int(sizes.sum()) + ROW_COST * len(sizes)
 
     def _places(self, rows: dict[str, pa.Array]) -> NDArray[np.int32]:
@@ -225,7 +257,8 @@ class Encoder:
             row = int(np.argmax(outside))
             topic = topics[0 if which is None else which[row]]
             raise EncodingError(
-                f"Column 'partition' has {partitions[row]} in a row for topic '{topic.name}', whose partitions are 0 to "
+                f"Column 'partition' has {partitions[row]} in a row for topic '{topic.name}', "
+                "whose partitions are 0 to "
                 f"{topic.partition_count - 1}: correct it, or leave it null for the key to decide."
             )
         return (first_places + partitions).astype(np.int32)
@@ -233,9 +266,15 @@ class Encoder:
     def _topics_of(self, column: pa.Array) -> tuple[list[_Topic], Ints]:
         """The topics of some rows, and which of them each row is for."""
         if column.null_count:
-            raise EncodingError("Column 'topic' is null in a row: fill it in, or set the option 'topic', which counts for all rows.")
+            raise EncodingError(
+                "Column 'topic' is null in a row: fill it in, or set the option 'topic', which "
+                "counts for all rows."
+            )
         encoded = column.dictionary_encode()
-        topics = [self._topic_named(name.decode(), "column 'topic'") for name in encoded.dictionary.to_pylist()]
+        topics = [
+            self._topic_named(name.decode(), "column 'topic'")
+            for name in encoded.dictionary.to_pylist()
+        ]
         return topics, encoded.indices.to_numpy().astype(np.int64)
 
     def _topic_named(self, name: str, origin: str) -> _Topic:
@@ -243,13 +282,18 @@ class Encoder:
         if topic is None:
             count = self._partition_counts(name)
             if count <= 0:
-                raise EncodingError(f"Topic '{name}', which the {origin} names, does not exist: create it, or correct the name.")
+                raise EncodingError(
+                    f"Topic '{name}', which the {origin} names, does not exist: create it, or "
+                    "correct the name."
+                )
             topic = self._topics[name] = _Topic(name, len(self._names_by_place), count)
             self._names_by_place += ((name, partition) for partition in range(count))
         return topic
 
     def _partitions(self, rows: dict[str, pa.Array], counts: int | Ints) -> Ints:
-        """The partition that each row asks for, else that of its key, else the one whose turn it is."""
+        """The partition that each row asks for, else that of its key, else the one whose turn it
+        is.
+        """
         wanted, key = rows.get("partition"), rows["key"]
         if wanted is not None and not wanted.null_count:
             return _int64s(wanted)
@@ -269,16 +313,25 @@ class Encoder:
     # --- encoding
 
     def _encode(self, keep_bytes: int) -> list[EncodedBatch]:
-        """Encode all full batches, and of the others the largest, until no more than `keep_bytes` are left."""
+        """Encode all full batches, and of the others the largest, until no more than `keep_bytes`
+        are left.
+        """
         rows = _together(self._rows)
-        order = np.argsort(rows.places.astype(np.uint16) if len(self._names_by_place) <= 1 << 16 else rows.places, kind="stable")
+        order = np.argsort(
+            rows.places.astype(np.uint16) if len(self._names_by_place) <= 1 << 16 else rows.places,
+            kind="stable",
+        )
         places = rows.places[order]
         sizes = _largest_sizes(rows, self._batch_bytes)[order]
         ends, is_last = _cut(places, sizes, self._batch_bytes - HEADER_SIZE)
         counts = np.diff(ends, prepend=0)
-        chosen = ~is_last | _largest(np.add.reduceat(sizes, ends - counts) + ROW_COST * counts, is_last, keep_bytes)
+        chosen = ~is_last | _largest(
+            np.add.reduceat(sizes, ends - counts) + ROW_COST * counts, is_last, keep_bytes
+        )
         in_chosen = np.repeat(chosen, counts)
-        encoded = list(self._batches(rows, order[in_chosen], places[(ends - counts)[chosen]], counts[chosen]))
+        encoded = list(
+            self._batches(rows, order[in_chosen], places[(ends - counts)[chosen]], counts[chosen])
+        )
         self._rows, self._held_bytes = [], 0
         self._bytes_by_place[:] = 0
         if not chosen.all():
@@ -287,7 +340,9 @@ class Encoder:
             self._count(left)
         return encoded
 
-    def _batches(self, rows: _Rows, order: Ints, places: NDArray[np.int32], counts: Ints) -> Iterator[EncodedBatch]:
+    def _batches(
+        self, rows: _Rows, order: Ints, places: NDArray[np.int32], counts: Ints
+    ) -> Iterator[EncodedBatch]:
         """Batches of so many rows each, in that order."""
         starts = np.cumsum(counts) - counts
         timestamps = rows.timestamps[order]
@@ -297,7 +352,11 @@ class Encoder:
         offset_deltas = np.arange(len(order)) - np.repeat(starts, counts)
         bodies = _bodies(rows, order, timestamp_deltas, offset_deltas, counts)
         for place, count, base_timestamp, max_timestamp in zip(
-            places.tolist(), counts.tolist(), base_timestamps.tolist(), max_timestamps.tolist(), strict=True
+            places.tolist(),
+            counts.tolist(),
+            base_timestamps.tolist(),
+            max_timestamps.tolist(),
+            strict=True,
         ):
             body = next(bodies)
             data = assemble_batch(
@@ -326,7 +385,11 @@ def _columns(rows: pa.RecordBatch, *, with_topic: bool) -> pa.RecordBatch:
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         if name in ACCEPTED_TYPES and (name != "topic" or with_topic):
             # Views share buffers, so that what a slice of them holds cannot be told.
-            columns[name] = column.cast(pa.large_binary()) if column.type in (pa.string_view(), pa.binary_view()) else column
+            columns[name] = (
+                column.cast(pa.large_binary())
+                if column.type in (pa.string_view(), pa.binary_view())
+                else column
+            )
     if "key" not in columns:
         columns["key"] = pa.nulls(rows.num_rows, pa.binary())
     return pa.RecordBatch.from_pydict(columns)
@@ -343,10 +406,14 @@ def _slices(rows: pa.RecordBatch) -> Iterator[dict[str, pa.Array]]:
         return
     if rows.nbytes > LARGEST_ROW_BYTES:
         raise EncodingError(
-            f"A row holds {rows.nbytes:,} bytes in 'key', 'value' and 'headers'; a record cannot have more than a gigabyte."
+            f"A row holds {rows.nbytes:,} bytes in 'key', 'value' and 'headers'; a record cannot "
+            "have more than a gigabyte."
         )
     columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-    yield {name: column.cast(pa.binary()) if name in ("key", "value", "topic") else column for name, column in columns.items()}
+    yield {
+        name: column.cast(pa.binary()) if name in ("key", "value", "topic") else column
+        for name, column in columns.items()
+    }
 
 
 def _nulls(array: pa.Array) -> Flags:
@@ -365,7 +432,9 @@ def _timestamps(column: pa.Array | None, count: int, now_ms: int) -> Ints:
         return np.full(count, now_ms)
     if column.type.unit == "s":
         column = column.cast(pa.timestamp("ms", column.type.tz))
-    milliseconds = _int64s(column.cast(pa.int64()).fill_null(0)) // PER_MILLISECOND[column.type.unit]
+    milliseconds = (
+        _int64s(column.cast(pa.int64()).fill_null(0)) // PER_MILLISECOND[column.type.unit]
+    )
     if column.null_count:
         milliseconds[_nulls(column)] = now_ms
     return milliseconds
@@ -388,7 +457,8 @@ def _encoded_headers(column: pa.Array) -> pa.Array | None:
     key, value = (array.cast(pa.binary()) for array in pc.list_flatten(column).flatten())
     if key.null_count:
         raise EncodingError(
-            "Column 'headers' has a header whose key is null; every header of a record has a key: give it one, or leave it out."
+            "Column 'headers' has a header whose key is null; every header of a record has a key: "
+            "give it one, or leave it out."
         )
     lengths = _pieces(len(key), [[_zigzag_lengths(key)], [_zigzag_lengths(value)]])
     pool = _Pool([_pieces(len(column), [[(counts * 2).astype(np.uint64)]]), lengths, key, value])
@@ -400,11 +470,18 @@ def _encoded_headers(column: pa.Array) -> pa.Array | None:
     indices = np.empty(len(column) + 4 * len(key), np.int32)
     indices[row_at] = pool.starts[0] + 2 * np.arange(len(column))
     for nth, piece in enumerate(
-        (pool.starts[1] + 4 * header, pool.starts[2] + header, pool.starts[1] + 4 * header + 2, pool.starts[3] + header)
+        (
+            pool.starts[1] + 4 * header,
+            pool.starts[2] + header,
+            pool.starts[1] + 4 * header + 2,
+            pool.starts[3] + header,
+        )
     ):
         indices[header_at + nth] = piece
     edges, data = pool.gathered(indices)
-    return pa.Array.from_buffers(pa.binary(), len(column), [None, pa.py_buffer(np.append(edges[row_at], edges[-1])), data])
+    return pa.Array.from_buffers(
+        pa.binary(), len(column), [None, pa.py_buffer(np.append(edges[row_at], edges[-1])), data]
+    )
 
 
 # --- from collected rows to records
@@ -414,7 +491,11 @@ def _together(parts: Sequence[_Rows]) -> _Rows:
     """All rows as one; their strings stay where they are."""
     headers = None
     if any(part.headers is not None for part in parts):
-        headers = [array for part in parts for array in part.headers or [pa.repeat(b"\0", len(part.places))]]
+        headers = [
+            array
+            for part in parts
+            for array in part.headers or [pa.repeat(b"\0", len(part.places))]
+        ]
     return _Rows(
         np.concatenate([part.places for part in parts]),
         np.concatenate([part.timestamps for part in parts]),
@@ -428,15 +509,28 @@ def _together(parts: Sequence[_Rows]) -> _Rows:
 
 def _rows_at(rows: _Rows, which: Ints) -> _Rows:
     """A copy of those rows, so that the others' memory is free."""
-    key, value, headers = (None if arrays is None else [pa.concat_arrays(arrays).take(pa.array(which))] for arrays in rows[4:])
+    key, value, headers = (
+        None if arrays is None else [pa.concat_arrays(arrays).take(pa.array(which))]
+        for arrays in rows[4:]
+    )
     assert key is not None and value is not None
-    return _Rows(rows.places[which], rows.timestamps[which], rows.key_lengths[which], rows.value_lengths[which], key, value, headers)
+    return _Rows(
+        rows.places[which],
+        rows.timestamps[which],
+        rows.key_lengths[which],
+        rows.value_lengths[which],
+        key,
+        value,
+        headers,
+    )
 
 
 def _header_sizes(rows: _Rows) -> Ints | int:
     if rows.headers is None:
         return 1
-    return np.concatenate([np.diff(strings_of(array).edges) for array in rows.headers]).astype(np.int64)
+    return np.concatenate([np.diff(strings_of(array).edges) for array in rows.headers]).astype(
+        np.int64
+    )
 
 
 def _content_sizes(rows: _Rows) -> Ints:
@@ -458,14 +552,20 @@ def _largest_sizes(rows: _Rows, batch_bytes: int) -> Ints:
 
 
 def _cut(places: NDArray[np.int32], sizes: Ints, capacity: int) -> tuple[Ints, Flags]:
-    """Where batches of sorted rows end; and which of them are their partition's last, and may become fuller."""
+    """Where batches of sorted rows end; and which of them are their partition's last, and may
+    become fuller.
+    """
     filled = np.cumsum(sizes)
     ends, is_last = [], []
     start = 0
     for group_end in [*(np.flatnonzero(np.diff(places)) + 1).tolist(), len(places)]:
         while start < group_end:
             room_to = capacity + (int(filled[start - 1]) if start else 0)
-            end = group_end if filled[group_end - 1] <= room_to else max(start + 1, int(np.searchsorted(filled, room_to, "right")))
+            end = (
+                group_end
+                if filled[group_end - 1] <= room_to
+                else max(start + 1, int(np.searchsorted(filled, room_to, "right")))
+            )
             ends.append(end)
             is_last.append(end == group_end)
             start = end
@@ -481,8 +581,12 @@ def _largest(sizes: Ints, which: Flags, keep_bytes: int) -> Flags:
     return goes
 
 
-def _bodies(rows: _Rows, order: Ints, timestamp_deltas: Ints, offset_deltas: Ints, counts: Ints) -> Iterator[memoryview]:
-    """The encoded records of each batch, one after the other; each is good until the next is asked for."""
+def _bodies(
+    rows: _Rows, order: Ints, timestamp_deltas: Ints, offset_deltas: Ints, counts: Ints
+) -> Iterator[memoryview]:
+    """The encoded records of each batch, one after the other; each is good until the next is asked
+    for.
+    """
     key_lengths, value_lengths = rows.key_lengths[order], rows.value_lengths[order]
     timestamp_zigzag = _narrow(((timestamp_deltas << 1) ^ (timestamp_deltas >> 63)).view(np.uint64))
     offset_zigzag = _narrow((offset_deltas << 1).view(np.uint64))
@@ -490,16 +594,25 @@ def _bodies(rows: _Rows, order: Ints, timestamp_deltas: Ints, offset_deltas: Int
     sizes += _varint_sizes(timestamp_zigzag)
     sizes += _varint_sizes(offset_zigzag)
     length_zigzag = _narrow((sizes << 1).view(np.uint64))
-    # Without headers a record ends in a zero, the count. It is written as the first byte of what follows, and every batch is cut one byte later,
-    # which saves one piece for each record.
+    # Without headers a record ends in a zero, the count. It is written as the first byte of what
+    # follows, and every batch is cut one byte later, which saves one piece for each record.
     shift = 1 if rows.headers is None else 0
     small_parts = _pieces(
-        len(order), [[*[None] * shift, length_zigzag, None, timestamp_zigzag, offset_zigzag, key_lengths], [value_lengths]]
+        len(order),
+        [
+            [*[None] * shift, length_zigzag, None, timestamp_zigzag, offset_zigzag, key_lengths],
+            [value_lengths],
+        ],
     )
     pool = _Pool([small_parts, rows.key, rows.value, rows.headers or [pa.array([b"\0"])]])
     row = np.arange(len(order), dtype=np.int32)
     origin = order.astype(np.int32)
-    columns: list[NDArray[np.int32]] = [4 * row, origin + pool.starts[1], 4 * row + 2, origin + pool.starts[2]]
+    columns: list[NDArray[np.int32]] = [
+        4 * row,
+        origin + pool.starts[1],
+        4 * row + 2,
+        origin + pool.starts[2],
+    ]
     if rows.headers is not None:
         columns.append(origin + pool.starts[3])
     indices = np.stack(columns, axis=1)
@@ -509,7 +622,12 @@ def _bodies(rows: _Rows, order: Ints, timestamp_deltas: Ints, offset_deltas: Int
         start, end = int(ends[first] - counts[first]), int(ends[last])
         edges, data = pool.gathered(np.append(indices[start:end].reshape(-1), tail))
         view = memoryview(data)
-        bounds = edges[:: len(columns)][np.append(ends[first : last + 1] - counts[first : last + 1], end) - start] + shift
+        bounds = (
+            edges[:: len(columns)][
+                np.append(ends[first : last + 1] - counts[first : last + 1], end) - start
+            ]
+            + shift
+        )
         for body_start, body_end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             yield view[body_start:body_end]
 
@@ -525,7 +643,9 @@ def _parts(sizes: Ints) -> Iterator[tuple[int, int]]:
 
 
 class _Pool:
-    """Arrays of byte strings as one, out of which records are gathered; `starts` says where each of them begins in it."""
+    """Arrays of byte strings as one, out of which records are gathered; `starts` says where each of
+    them begins in it.
+    """
 
     def __init__(self, arrays: Sequence[pa.Array | list[pa.Array]]) -> None:
         groups = [array if isinstance(array, list) else [array] for array in arrays]
@@ -534,7 +654,9 @@ class _Pool:
         self.starts = [sum(sizes[:index]) for index in range(len(sizes))]
 
     def gathered(self, indices: NDArray[np.int32]) -> tuple[NDArray[np.int32], pa.Buffer]:
-        """The strings at the indices: where each begins and the last ends, and their bytes. Nulls have none."""
+        """The strings at the indices: where each begins and the last ends, and their bytes. Nulls
+        have none.
+        """
         taken = pc.take(self._strings, pa.array(indices), boundscheck=False)
         return strings_of(taken).edges, taken.buffers()[2]
 
@@ -544,7 +666,9 @@ class _Pool:
 
 def _narrow(numbers: Unsigned) -> Unsigned:
     """In 32 bits where they fit: half the memory for the steps that follow."""
-    return numbers.astype(np.uint32) if not len(numbers) or int(numbers.max()) < 1 << 32 else numbers
+    return (
+        numbers.astype(np.uint32) if not len(numbers) or int(numbers.max()) < 1 << 32 else numbers
+    )
 
 
 def _varint_size(number: int) -> int:
@@ -563,11 +687,16 @@ def _varint_sizes(numbers: Unsigned) -> NDArray[np.int64] | int:
 
 
 def _pieces(count: int, groups: Sequence[Sequence[Unsigned | None]]) -> pa.Array:
-    """Varints of `count` rows as byte strings: piece g of row r, which is string 2 * (len(groups) * r + g), has the varints of group g.
+    """Varints of `count` rows as byte strings: piece g of row r, which is string 2 * (len(groups) *
+    r + g), has the varints of group g.
 
-    None is a zero byte. A row has as much room as the widest needs; the gaps are the strings between the pieces.
+    None is a zero byte. A row has as much room as the widest needs; the gaps are the strings
+    between the pieces.
     """
-    widths = [sum(1 if field is None else _varint_size(int(field.max())) for field in group) for group in groups]
+    widths = [
+        sum(1 if field is None else _varint_size(int(field.max())) for field in group)
+        for group in groups
+    ]
     width = sum(widths)
     flat = np.zeros(count * width, np.uint8)
     edges = np.empty(count * len(groups) * 2 + 1, np.int32)
@@ -579,13 +708,16 @@ def _pieces(count: int, groups: Sequence[Sequence[Unsigned | None]]) -> pa.Array
             position = position + 1 if field is None else _put_varints(flat, position, field)
         edges[2 * nth + 1 : -1 : 2 * len(groups)] = position
     edges[-1] = len(flat)
-    return pa.Array.from_buffers(pa.binary(), len(edges) - 1, [None, pa.py_buffer(edges), pa.py_buffer(flat)])
+    return pa.Array.from_buffers(
+        pa.binary(), len(edges) - 1, [None, pa.py_buffer(edges), pa.py_buffer(flat)]
+    )
 
 
 def _put_varints(flat: NDArray[np.uint8], position: Ints, numbers: Unsigned) -> Ints:
     """Write a varint at each position, and give the positions after them.
 
-    All are written as wide as the widest, filled up with zeros, which the next field writes over or which lie outside of the piece.
+    All are written as wide as the widest, filled up with zeros, which the next field writes over or
+    which lie outside of the piece.
     """
     after = position + 1
     for nth in range(_varint_size(int(numbers.max()))):

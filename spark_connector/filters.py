@@ -1,14 +1,17 @@
-"""Filters of a batch query on topic, partition, offset and timestamp -> what need not be read. Nothing here talks to a broker or to Spark.
+"""Filters of a batch query on topic, partition, offset and timestamp -> what need not be read.
+Nothing here talks to a broker or to Spark.
 
-Spark joins the filters that it hands over by AND. One that is exact (every row that is read then passes it) is done with; of the others Spark
-filters again, so that reading too much is never wrong, and reading too little always is.
+Spark joins the filters that it hands over by AND. One that is exact (every row that is read then
+passes it) is done with; of the others Spark filters again, so that reading too much is never wrong,
+and reading too little always is.
 
     column          narrowed by               exact
     topic           =, <=>, in                yes
     partition       =, <=>, in, <, <=, >, >=  yes
     offset          =, <=>, in, <, <=, >, >=  yes, but for `in`, of which the least and the greatest count
     timestamp       =, <=>, in, >, >=         no: from the first record on that is late enough. There is no upper bound, since a record's
-                                              timestamp is its producer's, and later records may have earlier ones
+                                              timestamp is its producer's, and later records may
+                                              have earlier ones
     any of these    is not null               yes: they never are
 """
 
@@ -29,7 +32,9 @@ MAX_OFFSET = (1 << 63) - 1
 
 
 class Condition(NamedTuple):
-    """A column compared with a value. `operator` is one of = in < <= > >= and "is not null" (whose value is None)."""
+    """A column compared with a value. `operator` is one of = in < <= > >= and "is not null" (whose
+    value is None).
+    """
 
     column: str
     operator: str
@@ -46,7 +51,9 @@ class Narrowing:
     end_partition: int = 1 << 31
     first_offset: int = 0
     end_offset: int = MAX_OFFSET
-    from_timestamp_ms: int | None = None  # nothing before the first record that is at least that late
+    from_timestamp_ms: int | None = (
+        None  # nothing before the first record that is at least that late
+    )
 
     def keeps(self, name: PartitionName) -> bool:
         """Whether anything of the partition is to be read."""
@@ -59,11 +66,15 @@ class Narrowing:
     def cut(self, whole: OffsetRange) -> OffsetRange:
         """The range without offsets that are not to be read; it may have become empty."""
         start = min(max(whole.start_offset, self.first_offset), whole.end_offset)
-        return whole._replace(start_offset=start, end_offset=max(start, min(whole.end_offset, self.end_offset)))
+        return whole._replace(
+            start_offset=start, end_offset=max(start, min(whole.end_offset, self.end_offset))
+        )
 
 
 def narrow(narrowing: Narrowing, condition: Condition) -> tuple[Narrowing, bool]:
-    """Take one more condition in. The bool says whether it is exact; where nothing can be done with it, it is not."""
+    """Take one more condition in. The bool says whether it is exact; where nothing can be done with
+    it, it is not.
+    """
     column, operator, value = condition
     if operator == "is not null":
         return narrowing, column in NEVER_NULL
@@ -74,9 +85,15 @@ def narrow(narrowing: Narrowing, condition: Condition) -> tuple[Narrowing, bool]
     if column not in ("partition", "offset"):
         return narrowing, False
     values = value if operator == "in" else (value,)
-    if not values or not all(isinstance(each, int) and not isinstance(each, bool) for each in values):
+    if not values or not all(
+        isinstance(each, int) and not isinstance(each, bool) for each in values
+    ):
         return narrowing, False
-    return _narrow_partition(narrowing, operator, values) if column == "partition" else _narrow_offset(narrowing, operator, values)
+    return (
+        _narrow_partition(narrowing, operator, values)
+        if column == "partition"
+        else _narrow_offset(narrowing, operator, values)
+    )
 
 
 def _narrow_topic(narrowing: Narrowing, operator: str, value: Any) -> tuple[Narrowing, bool]:
@@ -86,26 +103,47 @@ def _narrow_topic(narrowing: Narrowing, operator: str, value: Any) -> tuple[Narr
     return replace(narrowing, topics=_both(narrowing.topics, values)), True
 
 
-def _narrow_partition(narrowing: Narrowing, operator: str, values: Iterable[int]) -> tuple[Narrowing, bool]:
+def _narrow_partition(
+    narrowing: Narrowing, operator: str, values: Iterable[int]
+) -> tuple[Narrowing, bool]:
     if operator in ("=", "in"):
         return replace(narrowing, partitions=_both(narrowing.partitions, values)), True
     first, end = _bounds(operator, values)
-    return replace(narrowing, first_partition=max(narrowing.first_partition, first), end_partition=min(narrowing.end_partition, end)), True
+    return replace(
+        narrowing,
+        first_partition=max(narrowing.first_partition, first),
+        end_partition=min(narrowing.end_partition, end),
+    ), True
 
 
-def _narrow_offset(narrowing: Narrowing, operator: str, values: Iterable[int]) -> tuple[Narrowing, bool]:
+def _narrow_offset(
+    narrowing: Narrowing, operator: str, values: Iterable[int]
+) -> tuple[Narrowing, bool]:
     first, end = _bounds(operator, values)
-    narrowed = replace(narrowing, first_offset=max(narrowing.first_offset, first), end_offset=min(narrowing.end_offset, end))
+    narrowed = replace(
+        narrowing,
+        first_offset=max(narrowing.first_offset, first),
+        end_offset=min(narrowing.end_offset, end),
+    )
     return narrowed, operator != "in"
 
 
 def _narrow_timestamp(narrowing: Narrowing, operator: str, value: Any) -> Narrowing:
     values = value if operator == "in" else (value,)
-    if operator not in ("=", "in", ">", ">=") or not values or not all(isinstance(each, datetime.datetime) for each in values):
+    if (
+        operator not in ("=", "in", ">", ">=")
+        or not values
+        or not all(isinstance(each, datetime.datetime) for each in values)
+    ):
         return narrowing
     earliest = min(map(timestamp_ms, values))
-    # To brokers a negative time means something else. Records may have one: -1 is that of a producer that gave none.
-    return narrowing if earliest < 0 else replace(narrowing, from_timestamp_ms=max(narrowing.from_timestamp_ms or 0, earliest))
+    # To brokers a negative time means something else. Records may have one: -1 is that of a
+    # producer that gave none.
+    return (
+        narrowing
+        if earliest < 0
+        else replace(narrowing, from_timestamp_ms=max(narrowing.from_timestamp_ms or 0, earliest))
+    )
 
 
 def timestamp_ms(value: datetime.datetime) -> int:

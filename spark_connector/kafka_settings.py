@@ -1,8 +1,10 @@
-"""The settings of Java consumers and producers: what `kafka.*` options may be called, and which values they take.
+"""The settings of Java consumers and producers: what `kafka.*` options may be called, and which
+values they take.
 
-A setting that means nothing here is passed over, as long as a Java client would take it. A value that
-it would refuse is refused; a name that it does not know is warned of, as it does, with the nearest one.
-Names that begin with `ssl.` or `sasl.` belong to security.py and to plug-ins, and are not looked at.
+A setting that means nothing here is passed over, as long as a Java client would take it. A value
+that it would refuse is refused; a name that it does not know is warned of, as it does, with the
+nearest one. Names that begin with `ssl.` or `sasl.` belong to security.py and to plug-ins, and are
+not looked at.
 Source: the documentation of Apache Kafka 4.1, "Consumer Configs" and "Producer Configs".
 """
 
@@ -15,7 +17,12 @@ from functools import lru_cache
 
 logger = logging.getLogger("barnabas.spark")
 
-TEXT, BOOLEAN, INT, LONG = "a text", "true or false", "a whole number of 32 bits", "a whole number of 64 bits"
+TEXT, BOOLEAN, INT, LONG = (
+    "a text",
+    "true or false",
+    "a whole number of 32 bits",
+    "a whole number of 64 bits",
+)
 _BITS = {INT: 31, LONG: 63}
 _NAMES = {
     TEXT: """
@@ -48,7 +55,9 @@ KINDS = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 
 
 def wrong_value(name: str, text: str) -> str:
-    """What a setting takes, where it does not take this; empty where it does, or nobody knows the name. Without `kafka.` before it."""
+    """What a setting takes, where it does not take this; empty where it does, or nobody knows the
+    name. Without `kafka.` before it.
+    """
     kind = KINDS.get(name, TEXT)
     if kind == BOOLEAN:
         return "" if text.strip().lower() in ("true", "false") else kind

@@ -1,11 +1,14 @@
-"""The loops over records that numba compiles (compiled.py), and what they rely on. As plain Python they do the same, slowly.
+"""The loops over records that numba compiles (compiled.py), and what they rely on. As plain Python
+they do the same, slowly.
 
-Each of them reads what a stranger may have written, and compiled code that leaves an array crashes the process instead of raising. So a varint
-is read up to a given end and never beyond, a length moves the position only, and every position is compared with its record's end before
-anything is taken from it.
+Each of them reads what a stranger may have written, and compiled code that leaves an array crashes
+the process instead of raising. So a varint is read up to a given end and never beyond, a length
+moves the position only, and every position is compared with its record's end before anything is
+taken from it.
 
-They accept what is plainly right and refuse all else: what they refuse is read the other way, which then either succeeds or says what is wrong.
-That keeps errors in one place. Whatever they accept has to be what the other way accepts, with the same result.
+They accept what is plainly right and refuse all else: what they refuse is read the other way, which
+then either succeeds or says what is wrong. That keeps errors in one place. Whatever they accept has
+to be what the other way accepts, with the same result.
 """
 
 from __future__ import annotations
@@ -19,20 +22,36 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-SHORTEST_RECORD = 6  # attributes, two deltas, two lengths and the header count at one byte each; its own length is not counted
+# attributes, two deltas, two lengths and the header count at one byte each; its own length is not
+# counted
+SHORTEST_RECORD = 6
 LONGEST_LENGTH = 5  # bytes of a varint that is an int32
-BITS_OF_A_VARINT = 63  # of nine bytes: one more holds the sign bit, which nothing but a damaged record needs
+BITS_OF_A_VARINT = (
+    63  # of nine bytes: one more holds the sign bit, which nothing but a damaged record needs
+)
 
 # Rows of the table that `parse` fills, a column for each record.
-TIMESTAMP_DELTA, OFFSET_DELTA, KEY_AT, KEY_SIZE, VALUE_AT, VALUE_SIZE, HEADER_COUNT, HEADERS_AT, RECORD_END = range(9)
+(
+    TIMESTAMP_DELTA,
+    OFFSET_DELTA,
+    KEY_AT,
+    KEY_SIZE,
+    VALUE_AT,
+    VALUE_SIZE,
+    HEADER_COUNT,
+    HEADERS_AT,
+    RECORD_END,
+) = range(9)
 FIELDS = 9
 KEY, VALUE = 0, 1  # rows of the table of nulls
 
 
 def varint(data: NDArray[np.uint8], position: Any, end: Any) -> tuple[Any, Any]:
-    """The unsigned varint at `position`, and the position after it: beyond `end` where it does not end before that or is too long.
+    """The unsigned varint at `position`, and the position after it: beyond `end` where it does not
+    end before that or is too long.
 
-    From a position beyond `end` nothing is read, so that whoever reads several has to look at the last position only.
+    From a position beyond `end` nothing is read, so that whoever reads several has to look at the
+    last position only.
     """
     value = np.int64(0)
     shift = np.int64(0)
@@ -46,11 +65,18 @@ def varint(data: NDArray[np.uint8], position: Any, end: Any) -> tuple[Any, Any]:
     return np.int64(0), end + 1
 
 
-def parse(data: NDArray[np.uint8], starts: Ints, ends: Ints, counts: Ints, fields: Ints, null: NDArray[np.bool_]) -> bool:
+def parse(
+    data: NDArray[np.uint8],
+    starts: Ints,
+    ends: Ints,
+    counts: Ints,
+    fields: Ints,
+    null: NDArray[np.bool_],
+) -> bool:
     """Find the parts of each record of some batches; False where anything is not as it should be.
 
-    Takes: starts and ends, between which each batch's records lie in `data`; counts, how many they are; fields and null, to be filled, with
-           as many columns as there are records.
+    Takes: starts and ends, between which each batch's records lie in `data`; counts, how many they
+           are; fields and null, to be filled, with as many columns as there are records.
     After: every position is within its record where True is given back; a null's length is 0.
     """
     row = 0
@@ -60,7 +86,13 @@ def parse(data: NDArray[np.uint8], starts: Ints, ends: Ints, counts: Ints, field
             before = position
             length, position = varint(data, position, end)
             record_end = position + (length >> 1)
-            if length & 1 or length < 2 * SHORTEST_RECORD or position - before > LONGEST_LENGTH or record_end > end or data[position] != 0:
+            if (
+                length & 1
+                or length < 2 * SHORTEST_RECORD
+                or position - before > LONGEST_LENGTH
+                or record_end > end
+                or data[position] != 0
+            ):
                 return False
             timestamp_delta, position = varint(data, position + 1, record_end)
             offset_delta, position = varint(data, position, record_end)
@@ -83,7 +115,8 @@ def parse(data: NDArray[np.uint8], starts: Ints, ends: Ints, counts: Ints, field
                 null[VALUE, row] = False
             position += value
             headers, position = varint(data, position, record_end)
-            # A header has two bytes at least. From a position beyond the record's end less than none are left.
+            # A header has two bytes at least. From a position beyond the record's end less than
+            # none are left.
             if headers & 1 or headers >> 1 > (record_end - position) >> 1:
                 return False
             fields[TIMESTAMP_DELTA, row] = (timestamp_delta >> 1) ^ -(timestamp_delta & 1)
@@ -101,12 +134,19 @@ def parse(data: NDArray[np.uint8], starts: Ints, ends: Ints, counts: Ints, field
 
 
 def headers(
-    data: NDArray[np.uint8], counts: Ints, positions: Ints, record_ends: Ints, keys: Ints, values: Ints, null: NDArray[np.bool_]
+    data: NDArray[np.uint8],
+    counts: Ints,
+    positions: Ints,
+    record_ends: Ints,
+    keys: Ints,
+    values: Ints,
+    null: NDArray[np.bool_],
 ) -> bool:
     """Find the headers of each record; False where anything is not as it should be.
 
-    Takes: counts, positions and record_ends, as `parse` found them; keys and values, to be filled with positions (row 0) and lengths (row 1),
-           and null, of values, with as many columns as there are headers.
+    Takes: counts, positions and record_ends, as `parse` found them; keys and values, to be filled
+           with positions (row 0) and lengths (row 1), and null, of values, with as many columns as
+           there are headers.
     """
     slot = 0
     for row in range(len(counts)):
@@ -134,10 +174,14 @@ def headers(
     return True
 
 
-def gather(data: NDArray[np.uint8], positions: Ints, edges: NDArray[np.int32], out: NDArray[np.uint8]) -> bool:
-    """Copy byte strings together: the one at positions[i] goes to out[edges[i]:edges[i + 1]]. False where one would leave `data` or `out`.
+def gather(
+    data: NDArray[np.uint8], positions: Ints, edges: NDArray[np.int32], out: NDArray[np.uint8]
+) -> bool:
+    """Copy byte strings together: the one at positions[i] goes to out[edges[i]:edges[i + 1]]. False
+    where one would leave `data` or `out`.
 
-    The indices are unsigned, since a signed one may count from the end and the copy is then one byte at a time: nine times as slow.
+    The indices are unsigned, since a signed one may count from the end and the copy is then one
+    byte at a time: nine times as slow.
     """
     for row in range(len(positions)):
         here, there, after = positions[row], np.int64(edges[row]), np.int64(edges[row + 1])

@@ -1,4 +1,6 @@
-"""Offsets of a read: where it begins and ends, and how the range of each partition is divided among tasks. Nothing here talks to a broker."""
+"""Offsets of a read: where it begins and ends, and how the range of each partition is divided among
+tasks. Nothing here talks to a broker.
+"""
 
 from __future__ import annotations
 
@@ -63,20 +65,26 @@ class OffsetSpec:
 Offsets = dict[PartitionName, int]
 
 
-def offsets_as_json(offsets: Mapping[PartitionName, int], topic_ids: Mapping[str, str] = MappingProxyType({})) -> dict[str, dict[str, int]]:
-    """Offsets in the form of the options, always in the same order: Spark compares a stream's offsets as strings.
+def offsets_as_json(
+    offsets: Mapping[PartitionName, int], topic_ids: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, dict[str, int]]:
+    """Offsets in the form of the options, always in the same order: Spark compares a stream's
+    offsets as strings.
 
     A topic's id stands behind its name, as of a topic that has no partitions:
 
         {"orders": {"0": 23, "1": 42}, "orders#Wn6bYRCbTMSDfkHvvvTvJQ": {}}
 
-    No topic's name has a `#`. Spark's own Kafka source reads a map of topics to maps of partitions, in
-    which such a topic has nothing: so a query with this checkpoint can go on there, and come back.
+    No topic's name has a `#`. Spark's own Kafka source reads a map of topics to maps of partitions,
+    in which such a topic has nothing: so a query with this checkpoint can go on there, and come
+    back.
     """
     topics: dict[str, dict[str, int]] = {}
     for name in sorted(offsets):
         topics.setdefault(name.topic, {})[str(name.partition)] = offsets[name]
-    topics.update({f"{topic}{ID_MARK}{topic_ids[topic]}": {} for topic in list(topics) if topic in topic_ids})
+    topics.update(
+        {f"{topic}{ID_MARK}{topic_ids[topic]}": {} for topic in list(topics) if topic in topic_ids}
+    )
     return topics
 
 
@@ -88,9 +96,15 @@ def topic_ids_of_json(topics: Mapping[str, Any]) -> dict[str, str]:
 def offsets_of_json(topics: Mapping[str, Any]) -> Offsets:
     """What `offsets_as_json` made. Raises ValueError where it is something else."""
     try:
-        return {PartitionName(topic, int(number)): int(offset) for topic, numbers in topics.items() for number, offset in numbers.items()}
+        return {
+            PartitionName(topic, int(number)): int(offset)
+            for topic, numbers in topics.items()
+            for number, offset in numbers.items()
+        }
     except (AttributeError, TypeError, ValueError) as error:
-        raise ValueError(f'offsets look like {{"topic": {{"0": 23}}}}, not like {topics!r}') from error
+        raise ValueError(
+            f'offsets look like {{"topic": {{"0": 23}}}}, not like {topics!r}'
+        ) from error
 
 
 def dump_offsets(offsets: Mapping[PartitionName, int]) -> str:
@@ -99,20 +113,32 @@ def dump_offsets(offsets: Mapping[PartitionName, int]) -> str:
 
 
 def share_of_limit(sizes: Mapping[PartitionName, int], limit: int) -> Offsets:
-    """How many offsets each partition gets when `limit` of all that are there are to be read: in proportion to what it has.
+    """How many offsets each partition gets when `limit` of all that are there are to be read: in
+    proportion to what it has.
 
-    A partition that has anything gets one at least, even beyond the limit: else a small one beside large ones would never be read.
+    A partition that has anything gets one at least, even beyond the limit: else a small one beside
+    large ones would never be read.
     """
     total = sum(sizes.values())
     if total <= limit:
         return dict(sizes)
-    return {name: min(size, max(1, limit * size // total)) if size else 0 for name, size in sizes.items()}
+    return {
+        name: min(size, max(1, limit * size // total)) if size else 0
+        for name, size in sizes.items()
+    }
 
 
-def divide(ranges: Iterable[OffsetRange], *, min_partitions: int | None = None, max_records: int | None = None) -> list[OffsetRange]:
-    """One range for each task: at least min_partitions of them where there are so many offsets, none longer than max_records.
+def divide(
+    ranges: Iterable[OffsetRange],
+    *,
+    min_partitions: int | None = None,
+    max_records: int | None = None,
+) -> list[OffsetRange]:
+    """One range for each task: at least min_partitions of them where there are so many offsets,
+    none longer than max_records.
 
-    Longer ranges are cut into more pieces: each next cut goes to the range whose pieces are the longest. Empty ranges are left out.
+    Longer ranges are cut into more pieces: each next cut goes to the range whose pieces are the
+    longest. Empty ranges are left out.
     """
     whole = [each for each in ranges if each.size > 0]
     pieces = [1 if max_records is None else -(-each.size // max_records) for each in whole]
@@ -124,7 +150,10 @@ def divide(ranges: Iterable[OffsetRange], *, min_partitions: int | None = None, 
 
 def _share(ranges: Sequence[OffsetRange], pieces: Sequence[int], missing: int) -> list[int]:
     counts = list(pieces)
-    longest = [(-each.size / count, index) for index, (each, count) in enumerate(zip(ranges, counts, strict=True))]
+    longest = [
+        (-each.size / count, index)
+        for index, (each, count) in enumerate(zip(ranges, counts, strict=True))
+    ]
     heapq.heapify(longest)
     while missing and longest:
         _, index = heapq.heappop(longest)

@@ -1,8 +1,9 @@
 """The options of `spark.read.format("barnabas")`: names and meanings of Spark's own Kafka source.
 
-Spark hands option names over in lower case. A name that is none is refused with the nearest one that is: a misspelled `startingOffsets` would
-else silently read everything. `kafka.*` options are those of a Kafka consumer; the ones that mean something to this reader are used, the
-others are passed over, as the Java client does.
+Spark hands option names over in lower case. A name that is none is refused with the nearest one
+that is: a misspelled `startingOffsets` would else silently read everything. `kafka.*` options are
+those of a Kafka consumer; the ones that mean something to this reader are used, the others are
+passed over, as the Java client does.
 """
 
 from __future__ import annotations
@@ -17,10 +18,18 @@ from typing import Any
 from barnabas.spark_connector.kafka_settings import warn_of_unknown, wrong_value
 from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetSpec, PartitionName
 from barnabas.spark_connector.patterns import PatternError, translated
-from barnabas.spark_connector.security import UNPROTECTED, SecurityError, SecurityOptions, parse_security
+from barnabas.spark_connector.security import (
+    UNPROTECTED,
+    SecurityError,
+    SecurityOptions,
+    parse_security,
+)
 
 MEBIBYTE = 1 << 20
-MAX_INT, MAX_LONG = (1 << 31) - 1, (1 << 63) - 1  # what the protocol, and a Java client's settings, have room for
+MAX_INT, MAX_LONG = (
+    (1 << 31) - 1,
+    (1 << 63) - 1,
+)  # what the protocol, and a Java client's settings, have room for
 UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -55,7 +64,13 @@ class Subscription:
     @property
     def option(self) -> str:
         """The name of the option that says so."""
-        return "subscribePattern" if self.pattern is not None else "subscribe" if self.topics else "assign"
+        return (
+            "subscribePattern"
+            if self.pattern is not None
+            else "subscribe"
+            if self.topics
+            else "assign"
+        )
 
 
 @dataclass(frozen=True)
@@ -95,7 +110,8 @@ class SourceOptions:
     metadata_max_age_ms: int = 30_000  # after which a stream looks for new topics and partitions
 
 
-# As documented for Spark's source. Those with None mean nothing here (they tune the Java client and Spark's cache of it) and are accepted.
+# As documented for Spark's source. Those with None mean nothing here (they tune the Java client and
+# Spark's cache of it) and are accepted.
 KNOWN = (
     "subscribe",
     "subscribePattern",
@@ -116,8 +132,16 @@ KNOWN = (
     "pushDownFilters",
     "decoder",
 )
-BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")  # refused in a stream, as Spark does
-STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")  # passed over in a batch read, as Spark does
+BATCH_ONLY = (
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+)  # refused in a stream, as Spark does
+STREAM_ONLY = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+)  # passed over in a batch read, as Spark does
 MEANINGLESS = (
     "groupIdPrefix",
     "kafkaConsumer.pollTimeoutMs",
@@ -140,7 +164,9 @@ REFUSED_KAFKA = {
 def parse_source_options(options: Mapping[str, str], *, streaming: bool = False) -> SourceOptions:
     """Check all options of a batch read, or of a stream. Raises OptionError."""
     given = OptionValues(options)
-    refuse_unknown(given, (*KNOWN, *STREAM_ONLY, *MEANINGLESS), ("kafkaconsumer.",), REFUSED_KAFKA, "source")
+    refuse_unknown(
+        given, (*KNOWN, *STREAM_ONLY, *MEANINGLESS), ("kafkaconsumer.",), REFUSED_KAFKA, "source"
+    )
     if streaming:
         _refuse_batch_only(given)
     parsed = SourceOptions(
@@ -152,7 +178,8 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool = False)
         max_records_per_partition=given.integer("maxRecordsPerPartition", None, minimum=1),
         fail_on_data_loss=given.boolean("failOnDataLoss", True),
         include_headers=given.boolean("includeHeaders", False),
-        read_committed=given.choice("kafka.isolation.level", ("read_committed", "read_uncommitted")) == "read_committed",
+        read_committed=given.choice("kafka.isolation.level", ("read_committed", "read_uncommitted"))
+        == "read_committed",
         open_transactions=OpenTransactions(
             wait=given.choice("onOpenTransaction", ("wait", "end")) == "wait",
             timeout_ms=given.duration_ms("openTransactionTimeout", OpenTransactions.timeout_ms),
@@ -160,7 +187,9 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool = False)
         push_down_filters=given.boolean("pushDownFilters", False),
         decoder=given.choice("decoder", ("auto", "numpy", "numba")),
         trigger=_trigger(given) if streaming else TriggerOptions(),
-        metadata_max_age_ms=given.number("kafka.metadata.max.age.ms", SourceOptions.metadata_max_age_ms),
+        metadata_max_age_ms=given.number(
+            "kafka.metadata.max.age.ms", SourceOptions.metadata_max_age_ms
+        ),
     )
     check_kafka_settings(given)
     return parsed
@@ -181,7 +210,9 @@ class OptionValues:
         value = self.values.get(name.lower())
         return None if value is None else value.strip()
 
-    def integer(self, name: str, default: int | None, *, minimum: int = 0, maximum: int = MAX_LONG) -> int | None:
+    def integer(
+        self, name: str, default: int | None, *, minimum: int = 0, maximum: int = MAX_LONG
+    ) -> int | None:
         text = self.text(name)
         if text is None:
             return default
@@ -243,25 +274,44 @@ class OptionValues:
 def _refuse_batch_only(given: OptionValues) -> None:
     for name in BATCH_ONLY:
         if given.text(name) is not None:
-            raise OptionError(f"option {name} is for batch reads: a stream goes on; leave it out, or stop with .trigger(availableNow=True)")
+            raise OptionError(
+                f"option {name} is for batch reads: a stream goes on; leave it out, or stop with "
+                ".trigger(availableNow=True)"
+            )
 
 
 def _trigger(given: OptionValues) -> TriggerOptions:
     least = given.integer("minOffsetsPerTrigger", None, minimum=1)
     most = given.integer("maxOffsetsPerTrigger", None, minimum=1)
     if least is not None and most is not None and least > most:
-        raise OptionError(f"option minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}")
-    return TriggerOptions(most, least, given.duration_ms("maxTriggerDelay", TriggerOptions.max_delay_ms))
+        raise OptionError(
+            f"option minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}"
+        )
+    return TriggerOptions(
+        most, least, given.duration_ms("maxTriggerDelay", TriggerOptions.max_delay_ms)
+    )
 
 
-def refuse_unknown(given: OptionValues, names: Iterable[str], prefixes: tuple[str, ...], refused: Mapping[str, str], where: str) -> None:
-    """Every name has to be one of `names` or to begin with one of `prefixes`, and none may be `kafka.` and one of `refused`."""
+def refuse_unknown(
+    given: OptionValues,
+    names: Iterable[str],
+    prefixes: tuple[str, ...],
+    refused: Mapping[str, str],
+    where: str,
+) -> None:
+    """Every name has to be one of `names` or to begin with one of `prefixes`, and none may be
+    `kafka.` and one of `refused`.
+    """
     known = {name.lower(): name for name in (*names, "kafka.bootstrap.servers")}
     for name in given.values:
         if name in known or name.startswith(("kafka.", *prefixes)):
             continue
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-        hint = f"did you mean {known[near[0]]}?" if near else "spark_connector/README.md lists all options"
+        hint = (
+            f"did you mean {known[near[0]]}?"
+            if near
+            else "spark_connector/README.md lists all options"
+        )
         raise OptionError(f"option {name} is not known to the {where}: {hint}")
     for name, why in refused.items():
         if given.text(f"kafka.{name}") is not None:
@@ -269,8 +319,14 @@ def refuse_unknown(given: OptionValues, names: Iterable[str], prefixes: tuple[st
 
 
 def check_kafka_settings(given: OptionValues) -> None:
-    """Also those that mean nothing here have to be what a Java client takes. Raises OptionError; warns of names that it does not know."""
-    settings = {name.removeprefix("kafka."): value for name, value in given.values.items() if name.startswith("kafka.")}
+    """Also those that mean nothing here have to be what a Java client takes. Raises OptionError;
+    warns of names that it does not know.
+    """
+    settings = {
+        name.removeprefix("kafka."): value
+        for name, value in given.values.items()
+        if name.startswith("kafka.")
+    }
     for name, value in settings.items():
         takes = wrong_value(name, value)
         if takes:
@@ -290,12 +346,15 @@ def client_options(given: OptionValues) -> ClientOptions:
     return ClientOptions(
         bootstrap_servers=_bootstrap_servers(given.text("kafka.bootstrap.servers")),
         client_id=given.text("kafka.client.id") or ClientOptions.client_id,
-        connect_timeout_ms=number("kafka.socket.connection.setup.timeout.ms", ClientOptions.connect_timeout_ms, 1),
+        connect_timeout_ms=number(
+            "kafka.socket.connection.setup.timeout.ms", ClientOptions.connect_timeout_ms, 1
+        ),
         request_timeout_ms=number("kafka.request.timeout.ms", ClientOptions.request_timeout_ms, 1),
         retry_timeout_ms=number("kafka.default.api.timeout.ms", ClientOptions.retry_timeout_ms),
         retry_backoff_ms=number("kafka.retry.backoff.ms", ClientOptions.retry_backoff_ms),
         fetch_max_wait_ms=number("kafka.fetch.max.wait.ms", ClientOptions.fetch_max_wait_ms),
-        # A task reads one partition, so the bound of a partition and that of a whole answer are the same thing here.
+        # A task reads one partition, so the bound of a partition and that of a whole answer are the
+        # same thing here.
         fetch_max_bytes=min(
             number("kafka.max.partition.fetch.bytes", ClientOptions.fetch_max_bytes, 1),
             number("kafka.fetch.max.bytes", 50 * MEBIBYTE, 1),
@@ -307,12 +366,18 @@ def client_options(given: OptionValues) -> ClientOptions:
 
 def _bootstrap_servers(text: str | None) -> tuple[tuple[str, int], ...]:
     if not text:
-        raise OptionError('option kafka.bootstrap.servers is missing: give .option("kafka.bootstrap.servers", "host:port")')
+        raise OptionError(
+            'option kafka.bootstrap.servers is missing: give .option("kafka.bootstrap.servers", "host:port")'
+        )
     servers = []
     for server in filter(None, (part.strip() for part in text.split(","))):
-        found = re.fullmatch(r"(?:[A-Za-z_]+://)?(\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]]+):(\d{1,5})", server)
+        found = re.fullmatch(
+            r"(?:[A-Za-z_]+://)?(\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]]+):(\d{1,5})", server
+        )
         if not found or not 0 < int(found.group(2)) < 65536:
-            raise OptionError(f"option kafka.bootstrap.servers={text!r}: {server!r} is not host:port")
+            raise OptionError(
+                f"option kafka.bootstrap.servers={text!r}: {server!r} is not host:port"
+            )
         servers.append((found.group(1).strip("[]"), int(found.group(2))))
     if not servers:
         raise OptionError(f"option kafka.bootstrap.servers={text!r}: give at least one host:port")
@@ -324,12 +389,17 @@ def _subscription(given: OptionValues) -> Subscription:
     used = [name for name in names if given.text(name) is not None]
     if len(used) != 1:
         seen = f"{' and '.join(used)} are given together" if used else "none is given"
-        raise OptionError(f"exactly one of the options subscribe, subscribePattern and assign says what to read: {seen}")
+        raise OptionError(
+            "exactly one of the options subscribe, subscribePattern and assign says what to read: "
+            f"{seen}"
+        )
     text = given.text(used[0]) or ""
     if used == ["subscribe"]:
         topics = tuple(dict.fromkeys(filter(None, (part.strip() for part in text.split(",")))))
         if not topics:
-            raise OptionError(f"option subscribe={text!r}: give a topic, or several with commas between")
+            raise OptionError(
+                f"option subscribe={text!r}: give a topic, or several with commas between"
+            )
         return Subscription(topics=topics)
     if used == ["subscribePattern"]:
         try:
@@ -337,13 +407,20 @@ def _subscription(given: OptionValues) -> Subscription:
         except PatternError as error:
             raise OptionError(f"option subscribePattern={text!r}: {error}") from error
         if not text:
-            raise OptionError("option subscribePattern is empty: give a regular expression that is found in the names of topics")
+            raise OptionError(
+                "option subscribePattern is empty: give a regular expression that is found in the "
+                "names of topics"
+            )
         return Subscription(pattern=pattern)
     example = '{"topic": [0, 1]}'
     assigned = given.json("assign", example) or {}
     partitions = []
     for topic, numbers in assigned.items():
-        if not isinstance(numbers, list) or not numbers or not all(_is_integer(number, minimum=0) for number in numbers):
+        if (
+            not isinstance(numbers, list)
+            or not numbers
+            or not all(_is_integer(number, minimum=0) for number in numbers)
+        ):
             raise OptionError(f"option assign={text!r}: give JSON like {example}")
         partitions += [PartitionName(topic, number) for number in numbers]
     if not partitions:
@@ -356,7 +433,9 @@ def _is_integer(value: object, *, minimum: int) -> bool:
 
 
 def _offsets(given: OptionValues, side: str, *, streaming: bool) -> OffsetSpec:
-    """Where to begin or to end. As in Spark, a timestamp for all goes before timestamps by partition, and those before offsets."""
+    """Where to begin or to end. As in Spark, a timestamp for all goes before timestamps by
+    partition, and those before offsets.
+    """
     strategy = given.choice("startingOffsetsByTimestampStrategy", ("error", "latest"))
     or_latest = side == "ending" or strategy == "latest"
     timestamp = given.integer(f"{side}Timestamp", None)
@@ -364,7 +443,9 @@ def _offsets(given: OptionValues, side: str, *, streaming: bool) -> OffsetSpec:
         return OffsetSpec(f"{side}Timestamp", timestamp_ms=timestamp, or_latest=or_latest)
     name = f"{side}OffsetsByTimestamp"
     if given.text(name) is not None:
-        return OffsetSpec(name, timestamps_ms=_by_partition(given, name, minimum=0), or_latest=or_latest)
+        return OffsetSpec(
+            name, timestamps_ms=_by_partition(given, name, minimum=0), or_latest=or_latest
+        )
     name = f"{side}Offsets"
     text = given.text(name)
     default, other = (EARLIEST, LATEST) if side == "starting" else (LATEST, EARLIEST)
@@ -374,13 +455,18 @@ def _offsets(given: OptionValues, side: str, *, streaming: bool) -> OffsetSpec:
             return OffsetSpec(name, everywhere=LATEST if streaming else default)
         everywhere = words[text.lower()]
         if everywhere == other and not streaming:
-            raise OptionError(f"option {name}={text}: a batch read would be empty; leave it out, or give offsets as JSON")
+            raise OptionError(
+                f"option {name}={text}: a batch read would be empty; leave it out, or give offsets "
+                "as JSON"
+            )
         return OffsetSpec(name, everywhere=everywhere)
     offsets = _by_partition(given, name, minimum=EARLIEST)
     for partition, offset in offsets.items():
         if offset == other and not streaming:
             word = "latest" if other == LATEST else "earliest"
-            raise OptionError(f"option {name}: {offset} ({word}) for {partition} cannot be used in a batch read")
+            raise OptionError(
+                f"option {name}: {offset} ({word}) for {partition} cannot be used in a batch read"
+            )
     return OffsetSpec(name, offsets=offsets)
 
 
@@ -392,7 +478,11 @@ def _by_partition(given: OptionValues, name: str, *, minimum: int) -> dict[Parti
         if not isinstance(numbers, dict):
             raise wrong
         for number, value in numbers.items():
-            if not re.fullmatch(r"\d{1,9}", number) or not _is_integer(value, minimum=minimum) or value > MAX_LONG:
+            if (
+                not re.fullmatch(r"\d{1,9}", number)
+                or not _is_integer(value, minimum=minimum)
+                or value > MAX_LONG
+            ):
                 raise wrong
             found[PartitionName(topic, int(number))] = value
     return found

@@ -1,7 +1,9 @@
-"""Which partition a key belongs to: murmur2 as the Java client's default partitioner has it, over whole Arrow columns.
+"""Which partition a key belongs to: murmur2 as the Java client's default partitioner has it, over
+whole Arrow columns.
 
-A row with a key goes to (murmur2(key) & 0x7fffffff) % count, so that rows written from Spark lie where any other Kafka client puts the same key.
-All keys of a column are hashed in step, four bytes at a time. Source: Apache Kafka, `Utils.murmur2` and `BuiltInPartitioner`.
+A row with a key goes to (murmur2(key) & 0x7fffffff) % count, so that rows written from Spark lie
+where any other Kafka client puts the same key. All keys of a column are hashed in step, four bytes
+at a time. Source: Apache Kafka, `Utils.murmur2` and `BuiltInPartitioner`.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ class Strings(NamedTuple):
 
 
 def strings_of(array: pa.Array) -> Strings:
-    """The strings of an Arrow binary array, without a copy. What lies under nulls is undefined, and not left out."""
+    """The strings of an Arrow binary array, without a copy. What lies under nulls is undefined, and
+    not left out.
+    """
     _, edges, data = array.buffers()
     if not len(array):
         return Strings(np.empty(0, np.uint8), np.zeros(1, np.int32))
@@ -75,10 +79,15 @@ def murmur2_of(key: bytes) -> int:
 
 def _murmur2_of_same_length(data: Bytes, starts: NDArray[np.int32], length: int) -> Words:
     if len(starts) <= FEW_KEYS:
-        return np.array([murmur2_of(data[start : start + length].tobytes()) for start in starts.tolist()], np.uint32)
+        return np.array(
+            [murmur2_of(data[start : start + length].tobytes()) for start in starts.tolist()],
+            np.uint32,
+        )
     rows = data[int(starts[0]) : int(starts[0]) + len(starts) * length].reshape(len(starts), length)
     word_count = length // 4
-    words = np.ascontiguousarray(rows[:, : word_count * 4]).view("<u4").astype(np.uint32, copy=False)
+    words = (
+        np.ascontiguousarray(rows[:, : word_count * 4]).view("<u4").astype(np.uint32, copy=False)
+    )
     hashes = np.full(len(starts), (SEED ^ length) & MASK, np.uint32)
     for index in range(word_count):
         _mix(hashes, words[:, index])
@@ -95,7 +104,9 @@ def _murmur2_by_length(data: Bytes, starts: NDArray[np.int32], lengths: NDArray[
     hashes = np.uint32(SEED) ^ lengths.astype(np.uint32)
     word_counts = lengths >> 2
     # How many keys have more than `index` words, for every index.
-    active_by_index = len(lengths) - np.searchsorted(word_counts[::-1], np.arange(int(word_counts[0])), side="right")
+    active_by_index = len(lengths) - np.searchsorted(
+        word_counts[::-1], np.arange(int(word_counts[0])), side="right"
+    )
     few, index = 0, 0
     for index, active in enumerate(active_by_index.tolist()):
         if active <= FEW_KEYS:
@@ -118,7 +129,9 @@ def _words_at(data: Bytes, positions: NDArray[np.int32]) -> Words:
     return word
 
 
-def _add_tails(data: Bytes, starts: NDArray[np.int32], lengths: NDArray[np.int32], hashes: Words) -> None:
+def _add_tails(
+    data: Bytes, starts: NDArray[np.int32], lengths: NDArray[np.int32], hashes: Words
+) -> None:
     """The last one to three bytes of each key."""
     tail_sizes, tails = lengths & 3, starts + (lengths & ~3)
     for index in range(3):
@@ -143,7 +156,9 @@ def _finished(hashes: Words) -> Words:
 
 
 def _hashed_further(state: int, rest: bytes) -> int:
-    """The hash of a key, from the state before its last bytes `rest`, of which all but the end are whole words."""
+    """The hash of a key, from the state before its last bytes `rest`, of which all but the end are
+    whole words.
+    """
     whole = len(rest) & ~3
     for (word,) in _WORD.iter_unpack(memoryview(rest)[:whole]):
         word = (word * MULTIPLIER) & MASK

@@ -1,8 +1,9 @@
-"""`subscribePattern`: a regular expression as Java writes them, as one of Python, and which topics it takes.
+"""`subscribePattern`: a regular expression as Java writes them, as one of Python, and which topics
+it takes.
 
-Spark's own source takes every topic in which the expression is found, not only those that it matches as
-a whole. Topics have names of ASCII letters, digits, `.`, `_` and `-`, so Java's classes come down to
-sets of ASCII characters. What has no counterpart is refused by name.
+Spark's own source takes every topic in which the expression is found, not only those that it
+matches as a whole. Topics have names of ASCII letters, digits, `.`, `_` and `-`, so Java's classes
+come down to sets of ASCII characters. What has no counterpart is refused by name.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import re
 import warnings
 
 _LOWER, _UPPER, _DIGIT = "a-z", "A-Z", "0-9"
-# Source: java.util.regex.Pattern, POSIX character classes (US-ASCII) and classes for Unicode categories.
+# Source: java.util.regex.Pattern, POSIX character classes (US-ASCII) and classes for Unicode
+#         categories.
 _CLASSES = {
     "Lower": _LOWER,
     "Upper": _UPPER,
@@ -46,7 +48,8 @@ class PatternError(ValueError):
 
 
 def translated(java: str) -> str:
-    r"""The expression as Python writes it: `\p{Alpha}`, `\Q...\E`, `\z` and `(?<name>...)` are Java's own.
+    r"""The expression as Python writes it: `\p{Alpha}`, `\Q...\E`, `\z` and `(?<name>...)` are
+    Java's own.
 
     Raises: PatternError.
     """
@@ -64,7 +67,8 @@ def translated(java: str) -> str:
             continue
         if here == "[" and not in_set:
             in_set = True
-            # A bracket that comes first is a character in Python's sets; in Java's it opens or ends one.
+            # A bracket that comes first is a character in Python's sets; in Java's it opens or ends
+            # one.
             position += 1 + java.startswith("^", position + 1)
             out.append("[^" if java[position - 1] == "^" else "[")
             continue
@@ -92,11 +96,16 @@ def _escape(java: str, position: int, in_set: bool) -> tuple[str, int]:
     if found:
         name = found[2] or found[3]
         if name not in _CLASSES:
-            raise PatternError(f"the class {found[0]!r} has no counterpart here: write the characters, as [A-Za-z]")
+            raise PatternError(
+                f"the class {found[0]!r} has no counterpart here: write the characters, as [A-Za-z]"
+            )
         if found[1] == "p":
             return (_CLASSES[name] if in_set else f"[{_CLASSES[name]}]"), found.end()
         if in_set:
-            raise PatternError(f"the class {found[0]!r} cannot stand in a set here: write the characters, as [A-Za-z]")
+            raise PatternError(
+                f"the class {found[0]!r} cannot stand in a set here: write the characters, as "
+                "[A-Za-z]"
+            )
         return f"[^{_CLASSES[name]}]", found.end()
     if java.startswith("z", position):
         return "\\Z", position + 1

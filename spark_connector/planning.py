@@ -1,4 +1,6 @@
-"""From options to offset ranges: which partitions there are, and where each one's range begins and ends. What the driver does."""
+"""From options to offset ranges: which partitions there are, and where each one's range begins and
+ends. What the driver does.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +8,55 @@ from collections.abc import Mapping
 
 from barnabas.spark_connector.client import Client
 from barnabas.spark_connector.filters import Narrowing
-from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetRange, Offsets, OffsetSpec, PartitionName, divide
-from barnabas.spark_connector.options import OpenTransactions, OptionError, SourceOptions, Subscription
+from barnabas.spark_connector.offsets import (
+    EARLIEST,
+    LATEST,
+    OffsetRange,
+    Offsets,
+    OffsetSpec,
+    PartitionName,
+    divide,
+)
+from barnabas.spark_connector.options import (
+    OpenTransactions,
+    OptionError,
+    SourceOptions,
+    Subscription,
+)
 from barnabas.spark_connector.reading import NEVER_THERE, DataLossError, not_read
 from barnabas.spark_connector.waiting import Beyond, Patience, logger
 
 EVERYTHING = Narrowing()
 
 
-def plan(client: Client, options: SourceOptions, narrowing: Narrowing = EVERYTHING) -> list[OffsetRange]:
+def plan(
+    client: Client, options: SourceOptions, narrowing: Narrowing = EVERYTHING
+) -> list[OffsetRange]:
     """One range for each task of a batch read, without what filters leave out.
 
-    Raises: OptionError, OpenTransactionError, ClientError; DataLossError where the log ends before an offset that was given to begin at.
+    Raises: OptionError, OpenTransactionError, ClientError; DataLossError where the log ends before
+            an offset that was given to begin at.
     """
     partitions = partitions_to_read(client, options.subscription)
     starts = resolve(client, options.starting, partitions, read_committed=options.read_committed)
     ends = resolve_ends(client, options, partitions)
     _check_order(client, options, starts, ends)
-    ranges = [narrowing.cut(OffsetRange(*name, starts[name], ends[name])) for name in partitions if narrowing.keeps(name)]
+    ranges = [
+        narrowing.cut(OffsetRange(*name, starts[name], ends[name]))
+        for name in partitions
+        if narrowing.keeps(name)
+    ]
     ranges = [each for each in ranges if each.size > 0]
     if options.read_committed and options.ending.everywhere is None:
-        decided = wait_for_open_transactions(client, {each.name: each.end_offset for each in ranges}, options.open_transactions)
+        decided = wait_for_open_transactions(
+            client, {each.name: each.end_offset for each in ranges}, options.open_transactions
+        )
         ranges = [each._replace(end_offset=decided[each.name]) for each in ranges]
     if narrowing.from_timestamp_ms is not None:
         ranges = _from_timestamp(client, ranges, narrowing.from_timestamp_ms)
-    return divide(ranges, min_partitions=options.min_partitions, max_records=options.max_records_per_partition)
+    return divide(
+        ranges, min_partitions=options.min_partitions, max_records=options.max_records_per_partition
+    )
 
 
 def _check_order(client: Client, options: SourceOptions, starts: Offsets, ends: Offsets) -> None:
@@ -40,7 +66,10 @@ def _check_order(client: Client, options: SourceOptions, starts: Offsets, ends: 
         return
     for name in behind:
         if options.ending.offsets:
-            raise OptionError(f"option startingOffsets: {starts[name]} for {name} is behind the {ends[name]} of endingOffsets")
+            raise OptionError(
+                f"option startingOffsets: {starts[name]} for {name} is behind the {ends[name]} of "
+                "endingOffsets"
+            )
     if options.ending.everywhere is None:
         return
     marks = client.offsets_at(dict.fromkeys(behind, LATEST), read_committed=False)
@@ -54,25 +83,38 @@ def _check_order(client: Client, options: SourceOptions, starts: Offsets, ends: 
         logger.warning("barnabas: %s: nothing of it is read (failOnDataLoss=false)", what)
 
 
-def _from_timestamp(client: Client, ranges: list[OffsetRange], timestamp_ms: int) -> list[OffsetRange]:
-    """The ranges from the first record on that is at least that late; nothing of a log that has none."""
-    # Asked for first: what is written between the two questions may be late enough, and is not passed over then.
+def _from_timestamp(
+    client: Client, ranges: list[OffsetRange], timestamp_ms: int
+) -> list[OffsetRange]:
+    """The ranges from the first record on that is at least that late; nothing of a log that has
+    none.
+    """
+    # Asked for first: what is written between the two questions may be late enough, and is not
+    # passed over then.
     marks = client.offsets_at({each.name: LATEST for each in ranges}, read_committed=False)
     found = client.offsets_at({each.name: timestamp_ms for each in ranges}, read_committed=False)
     narrowed = []
     for each in ranges:
         first = found[each.name]
         start = marks[each.name] or 0 if first is None else first
-        narrowed.append(each._replace(start_offset=min(max(each.start_offset, start), each.end_offset)))
+        narrowed.append(
+            each._replace(start_offset=min(max(each.start_offset, start), each.end_offset))
+        )
     return narrowed
 
 
 def partitions_to_read(client: Client, subscription: Subscription) -> list[PartitionName]:
-    """All partitions that were subscribed to, in order. Raises OptionError where an assigned one does not exist."""
+    """All partitions that were subscribed to, in order. Raises OptionError where an assigned one
+    does not exist.
+    """
     if subscription.pattern is not None:
         topics = client.topics_matching(subscription.pattern)
         if not topics:
-            logger.warning("barnabas: subscribePattern=%s is found in the name of no topic: nothing is read yet", subscription.pattern)
+            logger.warning(
+                "barnabas: subscribePattern=%s is found in the name of no topic: nothing is read "
+                "yet",
+                subscription.pattern,
+            )
         return client.partitions_of(topics) if topics else []
     if subscription.topics:
         return client.partitions_of(subscription.topics)
@@ -83,11 +125,18 @@ def partitions_to_read(client: Client, subscription: Subscription) -> list[Parti
     return list(subscription.partitions)
 
 
-def resolve(client: Client, spec: OffsetSpec, partitions: list[PartitionName], *, read_committed: bool) -> dict[PartitionName, int]:
-    """The offset that `spec` means, for each partition. Raises OptionError where it names others, or no record is late enough."""
+def resolve(
+    client: Client, spec: OffsetSpec, partitions: list[PartitionName], *, read_committed: bool
+) -> dict[PartitionName, int]:
+    """The offset that `spec` means, for each partition. Raises OptionError where it names others,
+    or no record is late enough.
+    """
     named = spec.partitions
     if named is not None and named != set(partitions):
-        raise OptionError(f"option {spec.option} has to name every partition that is read and no other: {_difference(named, partitions)}")
+        raise OptionError(
+            f"option {spec.option} has to name every partition that is read and no other: "
+            f"{_difference(named, partitions)}"
+        )
     if spec.offsets:
         given = {name: spec.offsets[name] for name in partitions}
         asked = {name: offset for name, offset in given.items() if offset in (EARLIEST, LATEST)}
@@ -110,21 +159,29 @@ def resolve(client: Client, spec: OffsetSpec, partitions: list[PartitionName], *
     return {name: found[name] or 0 for name in partitions}
 
 
-def resolve_ends(client: Client, options: SourceOptions, partitions: list[PartitionName]) -> Offsets:
-    """Where a batch read ends. By timestamp that may be beyond the last stable offset: the first record so late may be of an open transaction.
+def resolve_ends(
+    client: Client, options: SourceOptions, partitions: list[PartitionName]
+) -> Offsets:
+    """Where a batch read ends. By timestamp that may be beyond the last stable offset: the first
+    record so late may be of an open transaction.
 
     Where there is none, it is the last stable offset, as it is for `latest`.
     """
     ends = resolve(client, options.ending, partitions, read_committed=options.read_committed)
     if options.ending.everywhere is None and not options.ending.offsets:
-        asked = options.ending.timestamps_ms or dict.fromkeys(partitions, options.ending.timestamp_ms or 0)
+        asked = options.ending.timestamps_ms or dict.fromkeys(
+            partitions, options.ending.timestamp_ms or 0
+        )
         found = client.offsets_at(asked, read_committed=False)
         ends.update({name: offset for name, offset in found.items() if offset is not None})
     return ends
 
 
-def wait_for_open_transactions(client: Client, ends: Mapping[PartitionName, int], policy: OpenTransactions) -> Offsets:
-    """The ends, once all before them is decided; where the policy is not to wait, the last stable offset instead of an end beyond it.
+def wait_for_open_transactions(
+    client: Client, ends: Mapping[PartitionName, int], policy: OpenTransactions
+) -> Offsets:
+    """The ends, once all before them is decided; where the policy is not to wait, the last stable
+    offset instead of an end beyond it.
 
     An end beyond the whole log is no matter of transactions, and is left as it is.
     """
@@ -132,14 +189,21 @@ def wait_for_open_transactions(client: Client, ends: Mapping[PartitionName, int]
     patience = Patience(policy)
     while True:
         stable = client.offsets_at(dict.fromkeys(found, LATEST), read_committed=True)
-        beyond = {name: stable[name] or 0 for name, end in found.items() if end > (stable[name] or 0)}
+        beyond = {
+            name: stable[name] or 0 for name, end in found.items() if end > (stable[name] or 0)
+        }
         if not beyond:
             return found
         marks = client.offsets_at(dict.fromkeys(beyond, LATEST), read_committed=False)
-        # Asked for again, and last: a log that has grown in between has no open transaction because of that.
+        # Asked for again, and last: a log that has grown in between has no open transaction because
+        # of that.
         stable = client.offsets_at(dict.fromkeys(beyond, LATEST), read_committed=True)
         beyond = {name: stable[name] or 0 for name in beyond}
-        waiting = {name: Beyond(found[name], start) for name, start in beyond.items() if start < min(found[name], marks[name] or 0)}
+        waiting = {
+            name: Beyond(found[name], start)
+            for name, start in beyond.items()
+            if start < min(found[name], marks[name] or 0)
+        }
         if not waiting:
             return found
         if not patience.look_again(waiting):

@@ -1,8 +1,8 @@
 """How far a streaming query is behind: what Spark's progress reports say of it, by partition.
 
-Spark's progress has, for each source, where the last batch ended (`endOffset`) and what there was when it
-was planned (`latestOffset`), both as JSON in the form of offsets.py. The difference it leaves to the
-reader. PySpark is not needed here.
+Spark's progress has, for each source, where the last batch ended (`endOffset`) and what there was
+when it was planned (`latestOffset`), both as JSON in the form of offsets.py. The difference it
+leaves to the reader. PySpark is not needed here.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def lag(query: HasProgress) -> dict[str, dict[int, int]]:
 
         total = sum(behind for partitions in lag(query).values() for behind in partitions.values())
 
-    The figures are those of the last progress report: Spark makes one after each batch, and every 10 s
-    where there is none. Offsets are counted, not records: markers of transactions and what was compacted
-    count, and what is behind an open transaction does not until that is decided.
-    Takes:  query, a StreamingQuery that reads topics: by this source, or by Spark's own Kafka source,
-            whose offsets look the same. Sources of other kinds are passed over.
-    Gives:  topic -> partition -> offsets; empty before the first report. Where two sources of the query
-            read the same partition, the one that is further behind counts.
+    The figures are those of the last progress report: Spark makes one after each batch, and every
+    10 s where there is none. Offsets are counted, not records: markers of transactions and what was
+    compacted count, and what is behind an open transaction does not until that is decided.
+    Takes:  query, a StreamingQuery that reads topics: by this source, or by Spark's own Kafka
+            source, whose offsets look the same. Sources of other kinds are passed over.
+    Gives:  topic -> partition -> offsets; empty before the first report. Where two sources of the
+            query read the same partition, the one that is further behind counts.
     """
     progress = query.lastProgress
     found: dict[str, dict[int, int]] = {}

@@ -1,4 +1,6 @@
-"""Reading one range of one partition: fetch, choose batches, decode, and make Spark's columns. What tasks do; PySpark is not needed here."""
+"""Reading one range of one partition: fetch, choose batches, decode, and make Spark's columns. What
+tasks do; PySpark is not needed here.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,25 @@ import pyarrow as pa
 
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.spark_connector.batches import Selection, first_batch_size, select_batches
-from barnabas.spark_connector.client import Client, ClientError, Fetched, RefusedError, UnknownTopicError
+from barnabas.spark_connector.client import (
+    Client,
+    ClientError,
+    Fetched,
+    RefusedError,
+    UnknownTopicError,
+)
 from barnabas.spark_connector.compiled import AUTO, choice
 from barnabas.spark_connector.decoding import HEADERS_TYPE, Columns, decode
 from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetRange
 from barnabas.spark_connector.options import MAX_INT, OpenTransactions
 from barnabas.spark_connector.waiting import Beyond, Patience, logger
 
-EMPTY_ANSWERS = 20  # in a row, below the end of the log, that a reader takes at least before it gives up
-LARGEST_TIMESTAMP_MS = ((1 << 63) - 1) // 1000  # that the column has room for; a producer may give any int64
+EMPTY_ANSWERS = (
+    20  # in a row, below the end of the log, that a reader takes at least before it gives up
+)
+LARGEST_TIMESTAMP_MS = (
+    (1 << 63) - 1
+) // 1000  # that the column has room for; a producer may give any int64
 
 COLUMNS: dict[str, pa.DataType] = {
     "key": pa.binary(),
@@ -58,11 +70,13 @@ def read_range(
 ) -> Iterator[pa.RecordBatch]:
     """The records of the range, in order; of aborted transactions none where read_committed.
 
-    The end of the range is a position, not a record: a range that ends in control records, in aborted records or in a gap that compaction
-    left is finished when the reader is past it.
-    Takes:  columns, names from COLUMNS in the order in which they are to come; open_transactions, what to do where the range goes on beyond
-            one. Who plans a range sees to it that it does not; but the last stable offset can be lower after a broker lost power; decoder,
-            the option's value; topic_id, under which the range was planned: nothing is read of a topic that has another id.
+    The end of the range is a position, not a record: a range that ends in control records, in
+    aborted records or in a gap that compaction left is finished when the reader is past it.
+    Takes:  columns, names from COLUMNS in the order in which they are to come; open_transactions,
+            what to do where the range goes on beyond one. Who plans a range sees to it that it does
+            not; but the last stable offset can be lower after a broker lost power; decoder, the
+            option's value; topic_id, under which the range was planned: nothing is read of a topic
+            that has another id.
     Raises: DataLossError; OpenTransactionError; ClientError; OptionError; DamageError.
     """
     schema = pa.schema([pa.field(name, COLUMNS[name]) for name in columns])
@@ -71,7 +85,9 @@ def read_range(
         _lost(what, wanted, wanted.start_offset, wanted.end_offset, fail_on_data_loss, NOT_THE_SAME)
         return
     try:
-        for fetched, selection, position in _selections(client, wanted, read_committed, fail_on_data_loss, open_transactions):
+        for fetched, selection, position in _selections(
+            client, wanted, read_committed, fail_on_data_loss, open_transactions
+        ):
             parts = decode(
                 fetched.records,
                 selection.batches,
@@ -80,13 +96,16 @@ def read_range(
                 key="key" in columns,
                 value="value" in columns,
                 headers="headers" in columns,
-                compiled=choice.kernels(decoder, selection, remaining=wanted.end_offset - selection.next_offset),
+                compiled=choice.kernels(
+                    decoder, selection, remaining=wanted.end_offset - selection.next_offset
+                ),
             )
             for part in parts:
                 yield _record_batch(part, wanted, schema)
     except KafkaError as error:
         raise DamageError(
-            f"{wanted.name} cannot be read, for the range [{wanted.start_offset}, {wanted.end_offset}): {error}; "
+            f"{wanted.name} cannot be read, for the range [{wanted.start_offset}, "
+            f"{wanted.end_offset}): {error}; "
             "what is before and behind it can be, with startingOffsets and endingOffsets"
         ) from error
 
@@ -103,14 +122,22 @@ def _is_renewed(client: Client, wanted: OffsetRange, topic_id: str) -> bool:
 
 
 def _selections(
-    client: Client, wanted: OffsetRange, read_committed: bool, fail_on_data_loss: bool, open_transactions: OpenTransactions
+    client: Client,
+    wanted: OffsetRange,
+    read_committed: bool,
+    fail_on_data_loss: bool,
+    open_transactions: OpenTransactions,
 ) -> Iterator[tuple[Fetched, Selection, int]]:
-    """Each fetch with what was chosen of it, and the position it began at. The next one is under way while the caller has this one."""
+    """Each fetch with what was chosen of it, and the position it began at. The next one is under
+    way while the caller has this one.
+    """
     max_bytes = client.options.fetch_max_bytes
     standstill = _Standstill(client, wanted, read_committed, fail_on_data_loss, open_transactions)
 
     def start(position: int) -> Callable[[], Fetched]:
-        return client.start_fetch(wanted.name, position, read_committed=read_committed, max_bytes=max_bytes)
+        return client.start_fetch(
+            wanted.name, position, read_committed=read_committed, max_bytes=max_bytes
+        )
 
     position = wanted.start_offset
     pending = start(position)
@@ -157,7 +184,12 @@ class _Standstill:
     """Decides what it means that a fetch brought nothing new, and whether another one may."""
 
     def __init__(
-        self, client: Client, wanted: OffsetRange, read_committed: bool, fail_on_data_loss: bool, open_transactions: OpenTransactions
+        self,
+        client: Client,
+        wanted: OffsetRange,
+        read_committed: bool,
+        fail_on_data_loss: bool,
+        open_transactions: OpenTransactions,
     ) -> None:
         self._client, self._wanted = client, wanted
         self._read_committed, self._fail_on_data_loss = read_committed, fail_on_data_loss
@@ -172,27 +204,42 @@ class _Standstill:
     def look_again(self, fetched: Fetched, position: int) -> bool:
         """True after a pause; False where the range ends at the position, which was told.
 
-        Raises: DataLossError, OpenTransactionError; ClientError where the broker has had its time, and says that there is more.
+        Raises: DataLossError, OpenTransactionError; ClientError where the broker has had its time,
+                and says that there is more.
         """
         wanted, name = self._wanted, self._wanted.name
         end = fetched.last_stable_offset if self._read_committed else fetched.high_watermark
         if position >= end:
-            # The ends that a new leader knows of lag behind at first, and its fetches tell them all the same. ListOffsets does not (KIP-207).
+            # The ends that a new leader knows of lag behind at first, and its fetches tell them all
+            # the same. ListOffsets does not (KIP-207).
             end = self._client.offsets_at({name: LATEST}, read_committed=False)[name] or 0
             if position >= end:
                 what = f"the log of {name} ends at {end}, before the end of the range"
-                _lost(what, wanted, position, wanted.end_offset, self._fail_on_data_loss, NEVER_THERE)
+                _lost(
+                    what, wanted, position, wanted.end_offset, self._fail_on_data_loss, NEVER_THERE
+                )
                 return False
-            # Asked for last: a log that has grown in between has no open transaction because of that.
-            stable = self._client.offsets_at({name: LATEST}, read_committed=True)[name] or 0 if self._read_committed else end
+            # Asked for last: a log that has grown in between has no open transaction because of
+            # that.
+            stable = (
+                self._client.offsets_at({name: LATEST}, read_committed=True)[name] or 0
+                if self._read_committed
+                else end
+            )
             if position >= stable:
                 return self._patience.look_again({name: Beyond(wanted.end_offset, stable)})
         now = time.monotonic()
         self._answers += 1
         if self._answers == 1:
             self._since = now
-        if self._answers > EMPTY_ANSWERS and now - self._since >= self._client.options.retry_timeout_ms / 1000:
-            raise ClientError(f"reading {name}: nothing comes at offset {position} although the log goes on to {end}")
+        if (
+            self._answers > EMPTY_ANSWERS
+            and now - self._since >= self._client.options.retry_timeout_ms / 1000
+        ):
+            raise ClientError(
+                f"reading {name}: nothing comes at offset {position} although the log goes on to "
+                f"{end}"
+            )
         time.sleep(self._client.options.retry_backoff_ms / 1000)
         return True
 
@@ -214,11 +261,19 @@ def not_read(what: str, why: str = DELETED) -> str:
     return f'{what}: {why}. Set .option("failOnDataLoss", "false") to read what is there.'
 
 
-def _lost(what: str, wanted: OffsetRange, first: int, end: int, fail_on_data_loss: bool, why: str) -> None:
+def _lost(
+    what: str, wanted: OffsetRange, first: int, end: int, fail_on_data_loss: bool, why: str
+) -> None:
     whole = f"{what} [{wanted.start_offset}, {wanted.end_offset})"
     if fail_on_data_loss:
         raise DataLossError(not_read(whole, why))
-    logger.warning("barnabas: %s: offsets [%d, %d) of %s are not read (failOnDataLoss=false)", whole, first, end, wanted.name)
+    logger.warning(
+        "barnabas: %s: offsets [%d, %d) of %s are not read (failOnDataLoss=false)",
+        whole,
+        first,
+        end,
+        wanted.name,
+    )
 
 
 def _record_batch(part: Columns, wanted: OffsetRange, schema: pa.Schema) -> pa.RecordBatch:
@@ -233,7 +288,9 @@ def _record_batch(part: Columns, wanted: OffsetRange, schema: pa.Schema) -> pa.R
             arrays.append(pa.array(part.offset))
         elif name == "timestamp":
             arrays.append(
-                pa.array(np.clip(part.timestamp_ms, -LARGEST_TIMESTAMP_MS, LARGEST_TIMESTAMP_MS) * 1000).view(COLUMNS["timestamp"])
+                pa.array(
+                    np.clip(part.timestamp_ms, -LARGEST_TIMESTAMP_MS, LARGEST_TIMESTAMP_MS) * 1000
+                ).view(COLUMNS["timestamp"])
             )
         elif name == "timestampType":
             arrays.append(pa.array(part.timestamp_type))

@@ -43,15 +43,17 @@ GO_ON = "Then set onUncertainBatch=write to write it, or onUncertainBatch=skip t
 
 
 class UncertainBatchError(ClientError):
-    """Nobody can tell whether the batch was written before: the message says what to look at, and which option goes on."""
+    """Nobody can tell whether the batch was written before: the message says what to look at, and
+    which option goes on.
+    """
 
 
 @dataclass(frozen=True)
 class Note:
     """What is committed beside a batch's number; an empty text is what is not known.
 
-    target: a topic, or COLUMN. plan: a digest of what Spark wrote about the batch before it ran. origin: query and batch that a write of
-    foreachBatch belongs to.
+    target: a topic, or COLUMN. plan: a digest of what Spark wrote about the batch before it ran.
+    origin: query and batch that a write of foreachBatch belongs to.
     """
 
     what: str = ""
@@ -61,7 +63,9 @@ class Note:
 
     def to_text(self) -> str:
         """As the metadata of an offset."""
-        return json.dumps({name: value for name, value in asdict(self).items() if value}, ensure_ascii=False)
+        return json.dumps(
+            {name: value for name, value in asdict(self).items() if value}, ensure_ascii=False
+        )
 
 
 def note_of(text: str | None) -> Note:
@@ -74,7 +78,9 @@ def note_of(text: str | None) -> Note:
 
 
 class Committed(NamedTuple):
-    """What a group has for one topic: the number after that of the last batch, and the note of that batch."""
+    """What a group has for one topic: the number after that of the last batch, and the note of that
+    batch.
+    """
 
     next_batch_id: int
     note: Note
@@ -98,7 +104,9 @@ Recognise = Callable[[Mapping[str, Committed]], Decision]
 
 def by_number(batch_id: int) -> Recognise:
     """Batches of one group are numbered in the order in which they are written, wherever they go."""
-    return lambda committed: SKIP if any(each.next_batch_id > batch_id for each in committed.values()) else WRITE
+    return lambda committed: (
+        SKIP if any(each.next_batch_id > batch_id for each in committed.values()) else WRITE
+    )
 
 
 def recognise_micro_batch(
@@ -112,16 +120,20 @@ def recognise_micro_batch(
 ) -> Decision:
     """What to do with a micro-batch of a streaming query.
 
-    Takes:  committed, what the group has by topic; topics, those of the batch's records; published_before, asked only where the group has
-            nothing: when and how the query published, as its checkpoint tells, an empty text where it does not.
+    Takes:  committed, what the group has by topic; topics, those of the batch's records;
+            published_before, asked only where the group has nothing: when and how the query
+            published, as its checkpoint tells, an empty text where it does not.
     Raises: UncertainBatchError.
     """
     if not committed:
         told = published_before()
         doubt = (
-            f"the checkpoint says that {told}, and the group knows of no batch any more: its offsets expired (offsets.retention.minutes of the "
-            "broker is to be longer than a query may be down), the group or the topic was deleted, or kafka.bootstrap.servers or "
-            "transactionalIdPrefix is another one. Look whether the last rows of the topic are those of this batch."
+            f"the checkpoint says that {told}, and the group knows of no batch any more: its "
+            "offsets expired (offsets.retention.minutes of the "
+            "broker is to be longer than a query may be down), the group or the topic was deleted, "
+            "or kafka.bootstrap.servers or "
+            "transactionalIdPrefix is another one. Look whether the last rows of the topic are "
+            "those of this batch."
         )
         return _in_doubt(note, doubt, topics, committed, batch_id, on_uncertain) if told else WRITE
     last = max(committed.values(), key=lambda each: each.next_batch_id)
@@ -129,22 +141,28 @@ def recognise_micro_batch(
         return WRITE
     if last.next_batch_id > batch_id + 1:
         doubt = (
-            f"batch {last.next_batch_id - 1} of this query is committed already, and Spark repeats no batch but its last: the checkpoint is an "
-            "older one that was restored, a copy with which another query goes on, or another driver runs this query. What came of this number "
+            f"batch {last.next_batch_id - 1} of this query is committed already, and Spark repeats "
+            "no batch but its last: the checkpoint is an "
+            "older one that was restored, a copy with which another query goes on, or another "
+            "driver runs this query. What came of this number "
             "then may be other rows. A new checkpoint makes a new query; give it startingOffsets."
         )
         return _in_doubt(note, doubt, topics, committed, batch_id, on_uncertain)
     if last.note.plan and note.plan and last.note.plan != note.plan:
         doubt = (
-            f"a batch of this number is committed already{_where(last.note)}, and it was planned another time, with "
-            "other offsets: the checkpoint is an older one that was restored, or there is a copy of it with which "
+            f"a batch of this number is committed already{_where(last.note)}, and it was planned "
+            "another time, with "
+            "other offsets: the checkpoint is an older one that was restored, or there is a copy "
+            "of it with which "
             "another query goes on. A new checkpoint makes a new query; give it startingOffsets."
         )
         return _in_doubt(note, doubt, topics, committed, batch_id, on_uncertain)
     if not (last.note.plan and note.plan) and last.note.target and last.note.target != note.target:
         doubt = (
-            f"a batch of this number is committed already{_where(last.note)}, and this one goes elsewhere{_where(note)}: "
-            "either the option topic was changed, and these are the same rows, or the checkpoint is a copy of another "
+            f"a batch of this number is committed already{_where(last.note)}, and this one goes "
+            f"elsewhere{_where(note)}: "
+            "either the option topic was changed, and these are the same rows, or the checkpoint "
+            "is a copy of another "
             "query's, and they are not."
         )
         return _in_doubt(note, doubt, topics, committed, batch_id, on_uncertain)
@@ -152,16 +170,33 @@ def recognise_micro_batch(
 
 
 def recognise_write(
-    committed: Mapping[str, Committed], batch_id: int, note: Note, topics: Collection[str], *, on_uncertain: str = FAIL
+    committed: Mapping[str, Committed],
+    batch_id: int,
+    note: Note,
+    topics: Collection[str],
+    *,
+    on_uncertain: str = FAIL,
 ) -> Decision:
-    """What to do with a batch write that has a writeId. The same name and number may be written once to each topic. Raises UncertainBatchError."""
-    there = {topic: committed[topic] for topic in topics if topic in committed and committed[topic].next_batch_id > batch_id}
+    """What to do with a batch write that has a writeId. The same name and number may be written
+    once to each topic. Raises UncertainBatchError.
+    """
+    there = {
+        topic: committed[topic]
+        for topic in topics
+        if topic in committed and committed[topic].next_batch_id > batch_id
+    }
     if note.target == COLUMN:
-        beside = [topic for topic, each in committed.items() if each.next_batch_id > batch_id and each.note.target in ("", COLUMN)]
+        beside = [
+            topic
+            for topic, each in committed.items()
+            if each.next_batch_id > batch_id and each.note.target in ("", COLUMN)
+        ]
         if beside and len(there) < len(topics):
             doubt = (
-                f"number {batch_id} of this writeId is committed for {_named(beside)}, and now rows go to {_named(topics)}: two writes whose rows "
-                "have their topic in a column need a writeId each (or the option topic, which tells them apart)."
+                f"number {batch_id} of this writeId is committed for {_named(beside)}, and now "
+                f"rows go to {_named(topics)}: two writes whose rows "
+                "have their topic in a column need a writeId each (or the option topic, which "
+                "tells them apart)."
             )
             return _in_doubt(note, doubt, topics, {}, batch_id, on_uncertain)
     if not there:
@@ -169,15 +204,18 @@ def recognise_write(
     for topic, each in there.items():
         if each.note.target and each.note.target != note.target:
             doubt = (
-                f"number {batch_id} of this writeId is committed for topic {topic!r} by another write, of which one has the option topic and one "
+                f"number {batch_id} of this writeId is committed for topic {topic!r} by another "
+                "write, of which one has the option topic and one "
                 "the column: give each a writeId of its own."
             )
             return _in_doubt(note, doubt, topics, {}, batch_id, on_uncertain)
         is_last = each.next_batch_id == batch_id + 1
         if note.origin and each.note.origin and (not is_last or each.note.origin != note.origin):
             doubt = (
-                f"number {each.next_batch_id - 1} of this writeId is committed for topic {topic!r} by {each.note.origin}, "
-                f"and this is {note.origin}. In foreachBatch give the batch's id as batchId and the query's id as writeId. "
+                f"number {each.next_batch_id - 1} of this writeId is committed for topic {topic!r} "
+                f"by {each.note.origin}, "
+                f"and this is {note.origin}. In foreachBatch give the batch's id as batchId and "
+                "the query's id as writeId. "
                 "If that is so, the checkpoint is an older one that was restored, or a copy."
             )
             return _in_doubt(note, doubt, topics, {}, batch_id, on_uncertain)
@@ -185,22 +223,36 @@ def recognise_write(
 
 
 def _in_doubt(
-    note: Note, doubt: str, topics: Collection[str], committed: Mapping[str, Committed], batch_id: int, on_uncertain: str
+    note: Note,
+    doubt: str,
+    topics: Collection[str],
+    committed: Mapping[str, Committed],
+    batch_id: int,
+    on_uncertain: str,
 ) -> Decision:
-    """As the option says. Numbers above this one are set back where the batch is written: the next one goes on from here."""
-    higher = frozenset(topic for topic, each in committed.items() if each.next_batch_id > batch_id + 1)
+    """As the option says. Numbers above this one are set back where the batch is written: the next
+    one goes on from here.
+    """
+    higher = frozenset(
+        topic for topic, each in committed.items() if each.next_batch_id > batch_id + 1
+    )
     if on_uncertain == WRITE_IT:
         return Decision(True, True, higher)
     if on_uncertain == SKIP_IT:
         is_known = any(each.next_batch_id > batch_id for each in committed.values())
         return SKIP if is_known else Decision(False, True, frozenset(topics))
-    raise UncertainBatchError(f"it is uncertain whether {note.what} was written before, so nothing is written: {doubt} {GO_ON}")
+    raise UncertainBatchError(
+        f"it is uncertain whether {note.what} was written before, so nothing is written: {doubt} "
+        f"{GO_ON}"
+    )
 
 
 def _where(note: Note) -> str:
     if not note.target:
         return ""
-    return ", to the topics in its column" if note.target == COLUMN else f", to topic {note.target!r}"
+    return (
+        ", to the topics in its column" if note.target == COLUMN else f", to topic {note.target!r}"
+    )
 
 
 def _named(topics: Collection[str]) -> str:

@@ -1,8 +1,10 @@
-"""How a connection is protected: `kafka.security.protocol`, `kafka.ssl.*` and `kafka.sasl.*` -> TLS and SASL.
+"""How a connection is protected: `kafka.security.protocol`, `kafka.ssl.*` and `kafka.sasl.*` -> TLS
+and SASL.
 
-Names are those of the Java client (certificates as PEM) and, where it has others, those of librdkafka. SASL has two mechanisms that need
-nothing but a user's name and password: PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677). No message and no repr contains a secret; a pickle
-of the options does, since tasks have to log in.
+Names are those of the Java client (certificates as PEM) and, where it has others, those of
+librdkafka. SASL has two mechanisms that need nothing but a user's name and password: PLAIN (RFC
+4616) and SCRAM (RFC 5802, RFC 7677). No message and no repr contains a secret; a pickle of the
+options does, since tasks have to log in.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 PLAIN = "PLAIN"
 SCRAM_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MECHANISMS = (PLAIN, *SCRAM_HASHES)
-LEAST_ITERATIONS, MOST_ITERATIONS = 4096, 10_000_000  # fewer would be a server that fishes for passwords; more would only keep us busy
+LEAST_ITERATIONS, MOST_ITERATIONS = (
+    4096,
+    10_000_000,
+)  # fewer would be a server that fishes for passwords; more would only keep us busy
 
 _UNSPOKEN = {
     "OAUTHBEARER": "tokens come from a Java class there; use SCRAM-SHA-512, or PLAIN over TLS",
@@ -31,16 +36,21 @@ _UNSPOKEN = {
 _MODULES = {"PlainLoginModule": (PLAIN,), "ScramLoginModule": tuple(SCRAM_HASHES)}
 _STORE_SUFFIXES = (".jks", ".p12", ".pfx", ".keystore", ".truststore", ".bcfks")
 _TO_PEM = (
-    "make it PEM: `keytool -importkeystore -srckeystore STORE -destkeystore store.p12 -deststoretype PKCS12`, then "
+    "make it PEM: `keytool -importkeystore -srckeystore STORE -destkeystore store.p12 "
+    "-deststoretype PKCS12`, then "
     "`openssl pkcs12 -in store.p12 {what} -out store.pem`, and give {option} = store.pem"
 )
-_JAAS = re.compile(r"""(?P<name>[\w.]+)\s*=\s*(?:"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\]|\\.)*)'|(?P<bare>[^\s;"']+))""")
+_JAAS = re.compile(
+    r"""(?P<name>[\w.]+)\s*=\s*(?:"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\]|\\.)*)'|(?P<bare>[^\s;"']+))"""
+)
 
 Text = Callable[[str], str | None]  # an option's value by its full name, stripped
 
 
 class SecurityError(ValueError):
-    """An option is missing or wrong, or a certificate cannot be used: the message names the option, never a secret."""
+    """An option is missing or wrong, or a certificate cannot be used: the message names the option,
+    never a secret.
+    """
 
 
 class AuthenticationError(Exception):
@@ -49,7 +59,9 @@ class AuthenticationError(Exception):
 
 @dataclass(frozen=True)
 class SecurityOptions:
-    """What protects a connection. Of `x_file` and `x_pem` at most one is set. Without ca_file and ca_pem the system's authorities count."""
+    """What protects a connection. Of `x_file` and `x_pem` at most one is set. Without ca_file and
+    ca_pem the system's authorities count.
+    """
 
     protocol: str = "PLAINTEXT"
     ca_file: str | None = None
@@ -79,14 +91,18 @@ UNPROTECTED = SecurityOptions()
 
 
 def parse_security(text: Text) -> SecurityOptions:
-    """The options of the protocol that is chosen; those of the other ones are passed over, as the Java client does.
+    """The options of the protocol that is chosen; those of the other ones are passed over, as the
+    Java client does.
 
     Raises: SecurityError.
     """
     given = text("kafka.security.protocol")
     protocol = (given or "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
-        raise SecurityError(f"option kafka.security.protocol={given!r}: give {', '.join(PROTOCOLS[:-1])} or {PROTOCOLS[-1]}")
+        raise SecurityError(
+            f"option kafka.security.protocol={given!r}: give {', '.join(PROTOCOLS[:-1])} or "
+            f"{PROTOCOLS[-1]}"
+        )
     options = SecurityOptions(protocol)
     if options.uses_tls:
         options = _with_tls(options, text)
@@ -98,21 +114,35 @@ def _with_tls(options: SecurityOptions, text: Text) -> SecurityOptions:
     _refuse_store(text, "keystore", "-nodes")
     algorithm = text("kafka.ssl.endpoint.identification.algorithm")
     if algorithm is not None and algorithm.lower() not in ("https", "none", ""):
-        raise SecurityError(f"option kafka.ssl.endpoint.identification.algorithm={algorithm!r}: give https, or an empty text for no check")
+        raise SecurityError(
+            f"option kafka.ssl.endpoint.identification.algorithm={algorithm!r}: give https, or an "
+            "empty text for no check"
+        )
     ca_pem = text("kafka.ssl.truststore.certificates") or text("kafka.ssl.ca.pem")
     ca_file = text("kafka.ssl.truststore.location") or text("kafka.ssl.ca.location")
-    certificate_pem = text("kafka.ssl.keystore.certificate.chain") or text("kafka.ssl.certificate.pem")
+    certificate_pem = text("kafka.ssl.keystore.certificate.chain") or text(
+        "kafka.ssl.certificate.pem"
+    )
     key_pem = text("kafka.ssl.keystore.key") or text("kafka.ssl.key.pem")
     certificate_file = text("kafka.ssl.keystore.location") or text("kafka.ssl.certificate.location")
     key_file = text("kafka.ssl.key.location")
     for inline, file, names in (
         (ca_pem, ca_file, "kafka.ssl.truststore.certificates and kafka.ssl.truststore.location"),
-        (certificate_pem, certificate_file, "kafka.ssl.keystore.certificate.chain and kafka.ssl.keystore.location"),
+        (
+            certificate_pem,
+            certificate_file,
+            "kafka.ssl.keystore.certificate.chain and kafka.ssl.keystore.location",
+        ),
     ):
         if inline and file:
-            raise SecurityError(f"options {names}: give one of them, the certificates or the file that they are in")
+            raise SecurityError(
+                f"options {names}: give one of them, the certificates or the file that they are in"
+            )
     if bool(certificate_pem) != bool(key_pem):
-        raise SecurityError("options kafka.ssl.keystore.certificate.chain and kafka.ssl.keystore.key: one needs the other")
+        raise SecurityError(
+            "options kafka.ssl.keystore.certificate.chain and kafka.ssl.keystore.key: one needs "
+            "the other"
+        )
     if key_file and not certificate_file:
         raise SecurityError("option kafka.ssl.key.location needs kafka.ssl.certificate.location")
     return replace(
@@ -135,21 +165,31 @@ def _refuse_store(text: Text, store: str, what: str) -> None:
     option = f"kafka.ssl.{store}.location"
     if kind is not None and kind.upper() != "PEM":
         raise SecurityError(
-            f"option kafka.ssl.{store}.type={kind!r} cannot be read without Java: " + _TO_PEM.format(what=what, option=option)
+            f"option kafka.ssl.{store}.type={kind!r} cannot be read without Java: "
+            + _TO_PEM.format(what=what, option=option)
         )
     if kind is None and location.lower().endswith(_STORE_SUFFIXES):
-        raise SecurityError(f"option {option}={location!r} looks like a Java store: " + _TO_PEM.format(what=what, option=option))
+        raise SecurityError(
+            f"option {option}={location!r} looks like a Java store: "
+            + _TO_PEM.format(what=what, option=option)
+        )
 
 
 def _with_sasl(options: SecurityOptions, text: Text) -> SecurityOptions:
     name = text("kafka.sasl.mechanism") or text("kafka.sasl.mechanisms")
     if not name:
-        raise SecurityError(f"option kafka.sasl.mechanism is missing: give {', '.join(MECHANISMS[:-1])} or {MECHANISMS[-1]}")
+        raise SecurityError(
+            f"option kafka.sasl.mechanism is missing: give {', '.join(MECHANISMS[:-1])} or "
+            f"{MECHANISMS[-1]}"
+        )
     mechanism = name.upper()
     if mechanism in _UNSPOKEN:
         raise SecurityError(f"option kafka.sasl.mechanism={name!r}: {_UNSPOKEN[mechanism]}")
     if mechanism not in MECHANISMS:
-        raise SecurityError(f"option kafka.sasl.mechanism={name!r}: give {', '.join(MECHANISMS[:-1])} or {MECHANISMS[-1]}")
+        raise SecurityError(
+            f"option kafka.sasl.mechanism={name!r}: give {', '.join(MECHANISMS[:-1])} or "
+            f"{MECHANISMS[-1]}"
+        )
     jaas = text("kafka.sasl.jaas.config")
     if jaas is not None:
         username, password = parse_jaas(jaas, mechanism)
@@ -157,39 +197,58 @@ def _with_sasl(options: SecurityOptions, text: Text) -> SecurityOptions:
         username, password = text("kafka.sasl.username") or "", text("kafka.sasl.password") or ""
     if not username or not password:
         where = (
-            "kafka.sasl.jaas.config" if jaas is not None else "kafka.sasl.username and kafka.sasl.password, or in kafka.sasl.jaas.config"
+            "kafka.sasl.jaas.config"
+            if jaas is not None
+            else "kafka.sasl.username and kafka.sasl.password, or in kafka.sasl.jaas.config"
         )
-        raise SecurityError(f"kafka.sasl.mechanism={mechanism} needs a user's name and password: give them in {where}")
+        raise SecurityError(
+            f"kafka.sasl.mechanism={mechanism} needs a user's name and password: give them in "
+            f"{where}"
+        )
     return replace(options, mechanism=mechanism, username=username, password=password)
 
 
 def parse_jaas(config: str, mechanism: str) -> tuple[str, str]:
-    """Name and password of a line like: org.apache…ScramLoginModule required username="me" password="it";
+    """Name and password of a line like: org.apache…ScramLoginModule required username="me"
+    password="it";
 
     Raises: SecurityError, which never shows the line.
     """
     example = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="..." password="...";'
-    found = re.match(r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b(.*?);?\s*$", config, re.DOTALL | re.IGNORECASE)
+    found = re.match(
+        r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b(.*?);?\s*$",
+        config,
+        re.DOTALL | re.IGNORECASE,
+    )
     if found is None:
         raise SecurityError(f"option kafka.sasl.jaas.config is not of the form: {example}")
     module = found.group(1).rsplit(".", 1)[-1]
     if module not in _MODULES:
-        raise SecurityError(f"option kafka.sasl.jaas.config: {module} is not known here; PlainLoginModule and ScramLoginModule are")
+        raise SecurityError(
+            f"option kafka.sasl.jaas.config: {module} is not known here; PlainLoginModule and "
+            "ScramLoginModule are"
+        )
     if mechanism not in _MODULES[module]:
-        raise SecurityError(f"option kafka.sasl.jaas.config has {module}, which does not fit kafka.sasl.mechanism={mechanism}")
+        raise SecurityError(
+            f"option kafka.sasl.jaas.config has {module}, which does not fit "
+            f"kafka.sasl.mechanism={mechanism}"
+        )
     values: dict[str, str] = {}
     position, rest = 0, found.group(2)
     for entry in _JAAS.finditer(rest):
         if rest[position : entry.start()].strip():
             break
         quoted = entry["double"] if entry["double"] is not None else entry["single"]
-        values[entry["name"].lower()] = entry["bare"] if quoted is None else re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL)
+        values[entry["name"].lower()] = (
+            entry["bare"] if quoted is None else re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL)
+        )
         position = entry.end()
     if rest[position:].strip():
         raise SecurityError(f"option kafka.sasl.jaas.config is not of the form: {example}")
     if values.get("tokenauth", "false").lower() == "true":
         raise SecurityError(
-            "option kafka.sasl.jaas.config: delegation tokens (tokenauth) are not spoken here; use a user's name and password"
+            "option kafka.sasl.jaas.config: delegation tokens (tokenauth) are not spoken here; use "
+            "a user's name and password"
         )
     return values.get("username", ""), values.get("password", "")
 
@@ -202,12 +261,18 @@ def ssl_context(options: SecurityOptions) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = options.check_hostname
     if options.ca_file or options.ca_pem:
-        name = "kafka.ssl.truststore.location" if options.ca_file else "kafka.ssl.truststore.certificates"
+        name = (
+            "kafka.ssl.truststore.location"
+            if options.ca_file
+            else "kafka.ssl.truststore.certificates"
+        )
         pem = options.ca_pem or _pem_of(options.ca_file, name)
         try:
             context.load_verify_locations(cadata=pem)
         except (ssl.SSLError, ValueError) as error:
-            raise SecurityError(f"option {name}: these are no certificates in PEM form ({_why(error)})") from error
+            raise SecurityError(
+                f"option {name}: these are no certificates in PEM form ({_why(error)})"
+            ) from error
     else:
         context.load_default_certs()
     if options.certificate_file or options.certificate_pem:
@@ -216,21 +281,35 @@ def ssl_context(options: SecurityOptions) -> ssl.SSLContext:
 
 
 def _load_own(context: ssl.SSLContext, options: SecurityOptions) -> None:
-    """Our own certificate and key. OpenSSL takes them from files only: what is given as text is in one for this moment, for this user alone."""
-    name = "kafka.ssl.keystore.location" if options.certificate_file else "kafka.ssl.keystore.certificate.chain"
+    """Our own certificate and key. OpenSSL takes them from files only: what is given as text is in
+    one for this moment, for this user alone.
+    """
+    name = (
+        "kafka.ssl.keystore.location"
+        if options.certificate_file
+        else "kafka.ssl.keystore.certificate.chain"
+    )
     certificate = options.certificate_pem or _pem_of(options.certificate_file, name)
-    key = options.key_pem or (_pem_of(options.key_file, "kafka.ssl.key.location") if options.key_file else certificate)
+    key = options.key_pem or (
+        _pem_of(options.key_file, "kafka.ssl.key.location") if options.key_file else certificate
+    )
     with tempfile.TemporaryDirectory(prefix="barnabas-tls-") as directory:
         if options.certificate_file:
             files = options.certificate_file, options.key_file or options.certificate_file
         else:
-            files = _private_file(directory, "certificate.pem", certificate), _private_file(directory, "key.pem", key)
+            files = (
+                _private_file(directory, "certificate.pem", certificate),
+                _private_file(directory, "key.pem", key),
+            )
         try:
             # Without a function for the password OpenSSL would ask for it on the terminal.
             context.load_cert_chain(*files, password=lambda: options.key_password or "")
         except (ssl.SSLError, ValueError) as error:
             hint = "kafka.ssl.key.password is missing or wrong, or " if "ENCRYPTED" in key else ""
-            raise SecurityError(f"option {name}: {hint}certificate and key do not fit or are not in PEM form ({_why(error)})") from None
+            raise SecurityError(
+                f"option {name}: {hint}certificate and key do not fit or are not in PEM form "
+                f"({_why(error)})"
+            ) from None
 
 
 def _private_file(directory: str, name: str, text: str) -> str:
@@ -245,10 +324,16 @@ def _pem_of(path: str | None, option: str) -> str:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise SecurityError(f"option {option}={path!r}: {error.strerror}; the file has to be on each machine that runs tasks") from error
+        raise SecurityError(
+            f"option {option}={path!r}: {error.strerror}; the file has to be on each machine that "
+            "runs tasks"
+        ) from error
     if b"-----BEGIN" not in data:
         what = "-nokeys" if "truststore" in option or "ca." in option else "-nodes"
-        raise SecurityError(f"option {option}={path!r} is not PEM: if it is a Java store, " + _TO_PEM.format(what=what, option=option))
+        raise SecurityError(
+            f"option {option}={path!r} is not PEM: if it is a Java store, "
+            + _TO_PEM.format(what=what, option=option)
+        )
     return data.decode("utf-8", "replace")
 
 
@@ -268,7 +353,9 @@ def exchange(options: SecurityOptions) -> Exchange:
 
 
 class Exchange:
-    """The client's side of a login: `first()`, then `answer(challenge)` to what the server says, until that gives None."""
+    """The client's side of a login: `first()`, then `answer(challenge)` to what the server says,
+    until that gives None.
+    """
 
     def first(self) -> bytes:
         raise NotImplementedError
@@ -296,7 +383,9 @@ class ScramExchange(Exchange):
     Names and passwords go as UTF-8 without SASLprep, as Apache Kafka has it.
     """
 
-    def __init__(self, hash_name: str, username: str, password: str, nonce: str | None = None) -> None:
+    def __init__(
+        self, hash_name: str, username: str, password: str, nonce: str | None = None
+    ) -> None:
         self._hash_name = hash_name
         self._password = password.encode()
         self._nonce = nonce or base64.b64encode(os.urandom(24)).decode()
@@ -307,7 +396,9 @@ class ScramExchange(Exchange):
         return f"n,,{self._first_bare}".encode()
 
     def answer(self, challenge: bytes) -> bytes | None:
-        """Raises AuthenticationError where the server does not keep to the RFC, refuses, or does not know the password."""
+        """Raises AuthenticationError where the server does not keep to the RFC, refuses, or does
+        not know the password.
+        """
         try:
             text = challenge.decode()
             if self._server_signature is None:
@@ -327,8 +418,13 @@ class ScramExchange(Exchange):
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
             raise AuthenticationError("the broker's nonce does not continue ours")
         if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
-            raise AuthenticationError(f"the broker asks for {iterations} iterations; {LEAST_ITERATIONS} to {MOST_ITERATIONS} are done")
-        salted = hashlib.pbkdf2_hmac(self._hash_name, self._password, base64.b64decode(given["s"], validate=True), iterations)
+            raise AuthenticationError(
+                f"the broker asks for {iterations} iterations; {LEAST_ITERATIONS} to "
+                f"{MOST_ITERATIONS} are done"
+            )
+        salted = hashlib.pbkdf2_hmac(
+            self._hash_name, self._password, base64.b64decode(given["s"], validate=True), iterations
+        )
         without_proof = f"c=biws,r={nonce}"  # biws is "n,," in base64
         message = f"{self._first_bare},{server_first},{without_proof}".encode()
         client_key = self._hmac(salted, b"Client Key")
@@ -342,8 +438,12 @@ class ScramExchange(Exchange):
         if "e" in given:
             raise AuthenticationError(f"the broker says {given['e']!r}")
         assert self._server_signature is not None
-        if not hmac.compare_digest(base64.b64decode(given.get("v", ""), validate=True), self._server_signature):
-            raise AuthenticationError("the broker does not know the password: it may be another one that takes its place")
+        if not hmac.compare_digest(
+            base64.b64decode(given.get("v", ""), validate=True), self._server_signature
+        ):
+            raise AuthenticationError(
+                "the broker does not know the password: it may be another one that takes its place"
+            )
 
     def _hmac(self, key: bytes, message: bytes) -> bytes:
         return hmac.new(key, message, self._hash_name).digest()

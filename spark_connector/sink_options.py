@@ -1,7 +1,8 @@
 """The options of `df.write.format("barnabas")` and `df.writeStream.format("barnabas")`.
 
-Names and meanings are those of Spark's own Kafka sink and of a Kafka producer where they have one. What would take back the promise (each
-micro-batch once, a batch write wholly or not at all) is refused with the reason, as is any name that is not known.
+Names and meanings are those of Spark's own Kafka sink and of a Kafka producer where they have one.
+What would take back the promise (each micro-batch once, a batch write wholly or not at all) is
+refused with the reason, as is any name that is not known.
 """
 
 from __future__ import annotations
@@ -11,18 +12,35 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from barnabas.protocol.compression import Codec
-from barnabas.spark_connector.options import ClientOptions, OptionError, OptionValues, check_kafka_settings, client_options, refuse_unknown
+from barnabas.spark_connector.options import (
+    ClientOptions,
+    OptionError,
+    OptionValues,
+    check_kafka_settings,
+    client_options,
+    refuse_unknown,
+)
 from barnabas.spark_connector.publishing import PublishSettings
 from barnabas.spark_connector.recognition import FAIL, SKIP_IT, WRITE_IT
 
 KIBIBYTE = 1 << 10
 
-KNOWN = ("topic", "writeId", "batchId", "onUncertainBatch", "spoolDirectory", "inlineBytes", "transactionalIdPrefix")
+KNOWN = (
+    "topic",
+    "writeId",
+    "batchId",
+    "onUncertainBatch",
+    "spoolDirectory",
+    "inlineBytes",
+    "transactionalIdPrefix",
+)
 MEANINGLESS = ("checkpointLocation", "queryName", "path", "includeHeaders", "truncate", "numRows")
-# Of Spark: `false` and absence are fine, anything else is a mode in which the checkpoint may run behind the sink by more than a batch.
+# Of Spark: `false` and absence are fine, anything else is a mode in which the checkpoint may run
+# behind the sink by more than a batch.
 REFUSED_MODES = {
     "asyncProgressTrackingEnabled": (
-        "Spark then writes its checkpoint some batches late, and after a crash begins several batches back with other borders; "
+        "Spark then writes its checkpoint some batches late, and after a crash begins several "
+        "batches back with other borders; "
         "leave it out, or use a sink that may write twice"
     ),
 }
@@ -33,18 +51,25 @@ REFUSED_KAFKA = {
     "interceptor.classes": "there are no Java classes to call",
     "partitioner.class": "the partition is that of the column partition, else murmur2 of the key as in the Java client",
 }
-CODECS = {"none": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+CODECS = {
+    "none": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
 
 
 @dataclass(frozen=True)
 class SinkOptions:
     """All options of the sink, checked.
 
-    topic: for rows that have no column `topic`. write_id: names a batch write, so that a repeated one is skipped. batch_id: numbers the writes
-    of one name, which come in this order (foreachBatch): one whose number was reached is skipped. on_uncertain_batch: what to do where nobody
-    can tell whether a batch was written before. spool_directory: where
-    tasks put what is too large for their message to the driver, None for the place beside the checkpoint. inline_bytes: what is not too
-    large, for one task.
+    topic: for rows that have no column `topic`. write_id: names a batch write, so that a repeated
+    one is skipped. batch_id: numbers the writes of one name, which come in this order
+    (foreachBatch): one whose number was reached is skipped. on_uncertain_batch: what to do where
+    nobody can tell whether a batch was written before. spool_directory: where tasks put what is too
+    large for their message to the driver, None for the place beside the checkpoint. inline_bytes:
+    what is not too large, for one task.
     """
 
     client: ClientOptions
@@ -67,10 +92,21 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
     given = OptionValues(options)
     _refuse(given, streaming)
     settings = PublishSettings(
-        transaction_timeout_ms=given.number("kafka.transaction.timeout.ms", PublishSettings.transaction_timeout_ms, minimum=1),
-        delivery_timeout_ms=given.number("kafka.delivery.timeout.ms", PublishSettings.delivery_timeout_ms, minimum=1),
-        max_request_bytes=given.number("kafka.max.request.size", PublishSettings.max_request_bytes, minimum=KIBIBYTE),
-        in_flight=min(5, given.number("kafka.max.in.flight.requests.per.connection", PublishSettings.in_flight, minimum=1)),
+        transaction_timeout_ms=given.number(
+            "kafka.transaction.timeout.ms", PublishSettings.transaction_timeout_ms, minimum=1
+        ),
+        delivery_timeout_ms=given.number(
+            "kafka.delivery.timeout.ms", PublishSettings.delivery_timeout_ms, minimum=1
+        ),
+        max_request_bytes=given.number(
+            "kafka.max.request.size", PublishSettings.max_request_bytes, minimum=KIBIBYTE
+        ),
+        in_flight=min(
+            5,
+            given.number(
+                "kafka.max.in.flight.requests.per.connection", PublishSettings.in_flight, minimum=1
+            ),
+        ),
     )
     parsed = SinkOptions(
         client=client_options(given),
@@ -83,9 +119,11 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         checkpoint_location=given.text("checkpointLocation"),
         query_name=given.text("queryName"),
         inline_bytes=given.number("inlineBytes", SinkOptions.inline_bytes),
-        transactional_id_prefix=given.text("transactionalIdPrefix") or SinkOptions.transactional_id_prefix,
+        transactional_id_prefix=given.text("transactionalIdPrefix")
+        or SinkOptions.transactional_id_prefix,
         compression=CODECS[given.choice("kafka.compression.type", tuple(CODECS))],
-        # A producer's batch.size is 16 KiB since its batches wait for records; here all records are there already.
+        # A producer's batch.size is 16 KiB since its batches wait for records; here all records are
+        # there already.
         batch_bytes=given.number("kafka.batch.size", SinkOptions.batch_bytes, minimum=KIBIBYTE),
     )
     check_kafka_settings(given)
@@ -93,29 +131,51 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
 
 
 def _refuse(given: OptionValues, streaming: bool) -> None:
-    refuse_unknown(given, (*KNOWN, *MEANINGLESS, *REFUSED_MODES), ("asyncprogresstracking",), REFUSED_KAFKA, "sink")
+    refuse_unknown(
+        given,
+        (*KNOWN, *MEANINGLESS, *REFUSED_MODES),
+        ("asyncprogresstracking",),
+        REFUSED_KAFKA,
+        "sink",
+    )
     for name, why in REFUSED_MODES.items():
         if given.boolean(name, False):
-            raise OptionError(f"option {name}: the sink cannot keep exactly-once in this mode: {why}")
+            raise OptionError(
+                f"option {name}: the sink cannot keep exactly-once in this mode: {why}"
+            )
     acks = given.text("kafka.acks")
     if acks is not None and acks not in ("all", "-1"):
         raise OptionError(f"option kafka.acks={acks!r}: a transaction needs acks=all; leave it out")
     if not given.boolean("kafka.enable.idempotence", True):
-        raise OptionError("option kafka.enable.idempotence=false: a transaction needs an idempotent producer; leave it out")
+        raise OptionError(
+            "option kafka.enable.idempotence=false: a transaction needs an idempotent producer; "
+            "leave it out"
+        )
     for name in ("writeId", "batchId"):
         if streaming and given.text(name) is not None:
-            raise OptionError(f"option {name} is for batch writes; a streaming query is known by the id in its checkpoint")
+            raise OptionError(
+                f"option {name} is for batch writes; a streaming query is known by the id in its "
+                "checkpoint"
+            )
     if given.text("batchId") is not None and given.text("writeId") is None:
-        raise OptionError("option batchId numbers the writes of one name: give the name too, as writeId")
+        raise OptionError(
+            "option batchId numbers the writes of one name: give the name too, as writeId"
+        )
 
 
 def _topic(text: str | None) -> str | None:
     if text is not None and not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", text):
-        raise OptionError(f"option topic={text!r} is no topic's name: letters, digits, '.', '_' and '-', 249 at most")
+        raise OptionError(
+            f"option topic={text!r} is no topic's name: letters, digits, '.', '_' and '-', 249 at "
+            "most"
+        )
     return text
 
 
 def _write_id(text: str | None) -> str | None:
     if text is not None and (text in ("", ".", "..") or "/" in text):
-        raise OptionError(f"option writeId={text!r}: give a name without '/' for this write that no other has, or leave it out")
+        raise OptionError(
+            f"option writeId={text!r}: give a name without '/' for this write that no other has, "
+            "or leave it out"
+        )
     return text

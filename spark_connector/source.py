@@ -1,4 +1,6 @@
-"""PySpark's view of the reader: the data source `barnabas`, its schema, and the two readers. (PySpark's classes are untyped for mypy.)"""
+"""PySpark's view of the reader: the data source `barnabas`, its schema, and the two readers.
+(PySpark's classes are untyped for mypy.)
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,13 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -35,8 +43,18 @@ from pyspark.sql.types import (
 from barnabas.spark_connector.client import Client, ClientError
 from barnabas.spark_connector.encoding import EncodingError
 from barnabas.spark_connector.filters import Condition, Narrowing, narrow
-from barnabas.spark_connector.offsets import OffsetRange, offsets_as_json, offsets_of_json, topic_ids_of_json
-from barnabas.spark_connector.options import OptionError, SourceOptions, includes_headers, parse_source_options
+from barnabas.spark_connector.offsets import (
+    OffsetRange,
+    offsets_as_json,
+    offsets_of_json,
+    topic_ids_of_json,
+)
+from barnabas.spark_connector.options import (
+    OptionError,
+    SourceOptions,
+    includes_headers,
+    parse_source_options,
+)
 from barnabas.spark_connector.planning import plan
 from barnabas.spark_connector.reading import DamageError, DataLossError, read_range
 from barnabas.spark_connector.sink import BatchWriter, StreamWriter
@@ -51,7 +69,10 @@ if TYPE_CHECKING:
 # What users can do something about.
 TOLD = (OptionError, ClientError, DataLossError, DamageError, OpenTransactionError)
 
-HEADERS = StructField("headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])))
+HEADERS = StructField(
+    "headers",
+    ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+)
 
 # As of Spark's own Kafka source.
 SCHEMA = StructType(
@@ -82,7 +103,11 @@ class BarnabasSource(DataSource):  # type: ignore[misc]
     def reader(self, schema: StructType) -> BatchReader:
         with plainly(OptionError):
             options = parse_source_options(self.options)
-            return FilteringBatchReader(options, schema) if options.push_down_filters else BatchReader(options, schema)
+            return (
+                FilteringBatchReader(options, schema)
+                if options.push_down_filters
+                else BatchReader(options, schema)
+            )
 
     def streamReader(self, schema: StructType) -> StreamReader | RefusedStream:
         try:
@@ -93,7 +118,9 @@ class BarnabasSource(DataSource):  # type: ignore[misc]
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         with plainly(OptionError, EncodingError):
             if overwrite:
-                raise OptionError('mode("overwrite") cannot be kept: a topic only grows; use mode("append"), or delete the topic first')
+                raise OptionError(
+                    'mode("overwrite") cannot be kept: a topic only grows; use mode("append"), or delete the topic first'
+                )
             return BatchWriter(parse_sink_options(self.options, streaming=False), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
@@ -110,9 +137,11 @@ class RangePartition(InputPartition):  # type: ignore[misc]
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
-    """Plans in the driver, reads in tasks; what travels between them is the options and one offset range per task.
+    """Plans in the driver, reads in tasks; what travels between them is the options and one offset
+    range per task.
 
-    A schema that the user gave (`.schema("value binary")`) chooses columns: what is not in it is not decoded.
+    A schema that the user gave (`.schema("value binary")`) chooses columns: what is not in it is
+    not decoded.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -123,7 +152,8 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> list[InputPartition]:
         with plainly(*TOLD), Client(self.options.client) as client:
             ranges = plan(client, self.options, self.narrowing)
-        # Spark turns an empty list into one task without work; saying so ourselves keeps that out of `read`'s guesses.
+        # Spark turns an empty list into one task without work; saying so ourselves keeps that out
+        # of `read`'s guesses.
         return [RangePartition(each) for each in ranges] or [RangePartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -133,7 +163,8 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 class FilteringBatchReader(BatchReader):
     """Reads only what filters on topic, partition, offset and timestamp leave.
 
-    A class of its own, since Spark fails every reader that has `pushFilters` while spark.sql.python.filterPushdown.enabled is false.
+    A class of its own, since Spark fails every reader that has `pushFilters` while
+    spark.sql.python.filterPushdown.enabled is false.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
@@ -156,14 +187,18 @@ OPERATORS: dict[type[Filter], str] = {
 
 
 def condition_of(each: Filter) -> Condition:
-    """A filter in words that need no PySpark; of those that cannot narrow anything, one on no column."""
+    """A filter in words that need no PySpark; of those that cannot narrow anything, one on no
+    column.
+    """
     if type(each) not in OPERATORS or len(each.attribute) != 1:
         return Condition("", "", None)
     return Condition(each.attribute[0], OPERATORS[type(each)], getattr(each, "value", None))
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """A streaming query's. One object lives in a process of the driver and plans; copies of it travel to the tasks and only read."""
+    """A streaming query's. One object lives in a process of the driver and plans; copies of it
+    travel to the tasks and only read.
+    """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options = options
@@ -178,10 +213,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         trigger = self.options.trigger
         if trigger.max_offsets is not None:
             return ReadMaxRows(trigger.max_offsets)
-        return ReadAllAvailable() if trigger.min_offsets is None else ReadMinRows(trigger.min_offsets)
+        return (
+            ReadAllAvailable() if trigger.min_offsets is None else ReadMinRows(trigger.min_offsets)
+        )
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Spark knows no limit that is both a minimum and a maximum: what it hands over says whether limits hold, the options say which."""
+        """Spark knows no limit that is both a minimum and a maximum: what it hands over says
+        whether limits hold, the options say which.
+        """
         trigger = self.options.trigger
         limited = not isinstance(limit, ReadAllAvailable)
         begin = offsets_of_json(start)
@@ -192,7 +231,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 max_offsets=trigger.max_offsets if limited else None,
                 min_offsets=trigger.min_offsets if limited else None,
             )
-        # Spark compares texts: where there is nothing new it has to be the same one, with ids or without.
+        # Spark compares texts: where there is nothing new it has to be the same one, with ids or
+        # without.
         return start if end == begin else offsets_as_json(end, self._planner.topic_ids)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -206,8 +246,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         topic_ids = topic_ids_of_json(end)
         with plainly(*TOLD):
-            ranges = self._planner.ranges(offsets_of_json(start), offsets_of_json(end), topic_ids=topic_ids)
-        return [RangePartition(each, topic_ids.get(each.topic, "")) for each in ranges] or [RangePartition(None)]
+            ranges = self._planner.ranges(
+                offsets_of_json(start), offsets_of_json(end), topic_ids=topic_ids
+            )
+        return [RangePartition(each, topic_ids.get(each.topic, "")) for each in ranges] or [
+            RangePartition(None)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition, self.options, self.columns)
@@ -220,7 +264,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Stands where a query's reader would, when options are wrong, and says so at the first question.
+    """Stands where a query's reader would, when options are wrong, and says so at the first
+    question.
 
     While a reader is made PySpark loses all that an error says but its traceback, which is long.
     """
@@ -232,14 +277,18 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
         with plainly(OptionError):
             raise self._error
 
-    initialOffset = getDefaultReadLimit = latestOffset = reportLatestOffset = prepareForTriggerAvailableNow = _refuse
+    initialOffset = getDefaultReadLimit = latestOffset = reportLatestOffset = (
+        prepareForTriggerAvailableNow
+    ) = _refuse
     partitions = read = _refuse
 
     def stop(self) -> None:
         """There is nothing to stop."""
 
 
-def read_partition(partition: InputPartition, options: SourceOptions, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+def read_partition(
+    partition: InputPartition, options: SourceOptions, columns: tuple[str, ...]
+) -> Iterator[pa.RecordBatch]:
     """What a task does."""
     assert isinstance(partition, RangePartition), f"not one of our partitions: {partition!r}"
     if partition.wanted is None:
@@ -264,7 +313,10 @@ def checked_columns(schema: StructType, include_headers: bool) -> tuple[str, ...
         if field.name not in types:
             raise OptionError(f"column {field.name} is not one of the source's: {', '.join(types)}")
         if field.dataType != types[field.name]:
-            raise OptionError(f"column {field.name} is {types[field.name].simpleString()}, not {field.dataType.simpleString()}")
+            raise OptionError(
+                f"column {field.name} is {types[field.name].simpleString()}, not "
+                f"{field.dataType.simpleString()}"
+            )
         if field.name == "headers" and not include_headers:
             raise OptionError("the column headers needs the option includeHeaders=true")
     return tuple(field.name for field in schema.fields)

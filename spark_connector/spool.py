@@ -1,8 +1,10 @@
-"""Encoded batches on their way from tasks to the driver: inside the commit message where they are small, else in one file for each task.
+"""Encoded batches on their way from tasks to the driver: inside the commit message where they are
+small, else in one file for each task.
 
 A message: uint32 header size, header (msgpack), the batches' bytes one after the other.
 
-    header = [version, [topic, ...], [topic index, partition, record count, size in bytes, topic index, ...]]
+    header = [version, [topic, ...], [topic index, partition, record count, size in bytes, topic
+    index, ...]]
 
 A spool file, big-endian. What is cut off or damaged shows: in lengths, checksums and the trailer.
 
@@ -21,9 +23,10 @@ A spool file, big-endian. What is cut off or damaged shows: in lengths, checksum
         total_bytes   8   of all that is before the trailer
         crc           4   CRC-32C of the 17 bytes before
 
-A file has its final name only when it is whole, where the file system can rename in one step; where it cannot (object stores), it appears when
-it is closed, and the random part of its name and the trailer do the rest. Nothing is forced to disk: if a machine dies and takes a file with it,
-the driver finds it missing before it publishes anything, and Spark runs the batch again.
+A file has its final name only when it is whole, where the file system can rename in one step; where
+it cannot (object stores), it appears when it is closed, and the random part of its name and the
+trailer do the rest. Nothing is forced to disk: if a machine dies and takes a file with it, the
+driver finds it missing before it publishes anything, and Spark runs the batch again.
 """
 
 from __future__ import annotations
@@ -62,7 +65,9 @@ SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
 
 class SpoolError(ValueError):
-    """Batches that a task left for the driver cannot be stored or read: the message says which, and what to do."""
+    """Batches that a task left for the driver cannot be stored or read: the message says which, and
+    what to do.
+    """
 
 
 class EncodedBatch(NamedTuple):
@@ -85,7 +90,12 @@ def to_message(batches: Iterable[EncodedBatch]) -> bytes:
     numbers: list[int] = []
     parts: list[bytes | bytearray | memoryview] = []
     for batch in batches:
-        numbers += (topics.setdefault(batch.topic, len(topics)), batch.partition, batch.record_count, len(batch.data))
+        numbers += (
+            topics.setdefault(batch.topic, len(topics)),
+            batch.partition,
+            batch.record_count,
+            len(batch.data),
+        )
         parts.append(batch.data)
     header = msgpack.packb([VERSION, list(topics), numbers])
     return b"".join((_MESSAGE.pack(len(header)), header, *parts))
@@ -99,11 +109,18 @@ def from_message(message: bytes) -> list[EncodedBatch]:
     view = memoryview(message)
     topics, numbers, position = _message_header(view)
     batches = []
-    for index, partition, record_count, size in zip(*(numbers[field::4] for field in range(4)), strict=True):
-        batches.append(EncodedBatch(topics[index], partition, record_count, view[position : position + size]))
+    for index, partition, record_count, size in zip(
+        *(numbers[field::4] for field in range(4)), strict=True
+    ):
+        batches.append(
+            EncodedBatch(topics[index], partition, record_count, view[position : position + size])
+        )
         position += size
     if position != len(view):
-        raise SpoolError("A task's message to the driver is damaged: its batches are not as long as it says. Run the query again.")
+        raise SpoolError(
+            "A task's message to the driver is damaged: its batches are not as long as it says. "
+            "Run the query again."
+        )
     return batches
 
 
@@ -114,9 +131,15 @@ def _message_header(view: memoryview) -> tuple[list[str], list[int], int]:
         position = _MESSAGE.size + size
         version, topics, numbers = msgpack.unpackb(view[_MESSAGE.size : position])
     except (struct.error, ValueError, TypeError, msgpack.UnpackException) as error:
-        raise SpoolError("A task's message to the driver is damaged: it does not begin as one. Run the query again.") from error
+        raise SpoolError(
+            "A task's message to the driver is damaged: it does not begin as one. Run the query "
+            "again."
+        ) from error
     if version != VERSION:
-        raise SpoolError(f"A task's message has version {version}, this driver reads {VERSION}: install the same release on all machines.")
+        raise SpoolError(
+            f"A task's message has version {version}, this driver reads {VERSION}: install the "
+            "same release on all machines."
+        )
     return topics, numbers, position
 
 
@@ -124,7 +147,9 @@ def _message_header(view: memoryview) -> tuple[list[str], list[int], int]:
 
 
 def join_uri(uri: str, *names: str) -> str:
-    """A place below another one: `uri` is a URI or a plain path, and so is what comes out. Raises: SpoolError where a name cannot be one."""
+    """A place below another one: `uri` is a URI or a plain path, and so is what comes out. Raises:
+    SpoolError where a name cannot be one.
+    """
     for name in names:
         if not name or "/" in name or name in (".", ".."):
             raise SpoolError(f"{name!r} cannot be the name of a spool file or directory.")
@@ -140,15 +165,24 @@ def opened(uri: str) -> tuple[Any, str]:
     scheme = urlsplit(uri).scheme
     if not scheme and not os.path.isabs(uri):
         raise SpoolError(
-            f"The spool directory {uri!r} is relative: give a whole path, or a URI such as hdfs://host/path or s3://bucket/path."
+            f"The spool directory {uri!r} is relative: give a whole path, or a URI such as "
+            "hdfs://host/path or s3://bucket/path."
         )
     known = SCHEMES.get(scheme)
     try:
-        file_system, path = arrow_fs.FileSystem.from_uri(known + uri[len(scheme) :] if known and not os.path.isabs(uri) else uri)
+        file_system, path = arrow_fs.FileSystem.from_uri(
+            known + uri[len(scheme) :] if known and not os.path.isabs(uri) else uri
+        )
     except pa.ArrowInvalid as error:
-        raise SpoolError(f"The spool directory {uri!r} is on no file system that Arrow knows: {_first_line(error)}") from error
+        raise SpoolError(
+            f"The spool directory {uri!r} is on no file system that Arrow knows: "
+            f"{_first_line(error)}"
+        ) from error
     except OSError as error:
-        raise SpoolError(f"The file system of the spool directory {uri!r} cannot be reached: {_first_line(error)}") from error
+        raise SpoolError(
+            f"The file system of the spool directory {uri!r} cannot be reached: "
+            f"{_first_line(error)}"
+        ) from error
     return file_system, path
 
 
@@ -161,12 +195,16 @@ def list_spool(directory_uri: str) -> list[str]:
     file_system, path = opened(directory_uri)
     found = file_system.get_file_info(arrow_fs.FileSelector(path, allow_not_found=True))
     return [
-        join_uri(directory_uri, info.base_name) for info in sorted(found, key=lambda info: info.path) if info.base_name.endswith(SUFFIX)
+        join_uri(directory_uri, info.base_name)
+        for info in sorted(found, key=lambda info: info.path)
+        if info.base_name.endswith(SUFFIX)
     ]
 
 
 def delete_directory(uri: str) -> None:
-    """Remove a batch's directory and all in it; nothing where it isn't there. Raises: OSError, SpoolError."""
+    """Remove a batch's directory and all in it; nothing where it isn't there. Raises: OSError,
+    SpoolError.
+    """
     file_system, path = opened(uri)
     if file_system.get_file_info(path).type == arrow_fs.FileType.NotFound:
         return
@@ -177,7 +215,9 @@ def delete_directory(uri: str) -> None:
 
 
 def delete_batches(directory_uri: str, last: int) -> None:
-    """Remove the directories of a write's batches up to the number `last`. Raises: OSError, SpoolError."""
+    """Remove the directories of a write's batches up to the number `last`. Raises: OSError,
+    SpoolError.
+    """
     file_system, path = opened(directory_uri)
     for info in file_system.get_file_info(arrow_fs.FileSelector(path, allow_not_found=True)):
         if info.base_name.isdigit() and int(info.base_name) <= last:
@@ -206,12 +246,15 @@ def _delete(file_system: Any, path: str) -> None:
 
 
 class SpoolWriter:
-    """Appends batches to one new file, which counts only after `close`. In a `with` block an exception discards it, and the end closes it."""
+    """Appends batches to one new file, which counts only after `close`. In a `with` block an
+    exception discards it, and the end closes it.
+    """
 
     def __init__(self, directory_uri: str, name: str) -> None:
         """Create the directory and the file.
 
-        Takes:  name, never used by another writer (another attempt of the task included); it gets the suffix `.batches`.
+        Takes:  name, never used by another writer (another attempt of the task included); it gets
+                the suffix `.batches`.
         Raises: SpoolError where that cannot be done.
         """
         self.uri = join_uri(directory_uri, name + SUFFIX)
@@ -222,15 +265,21 @@ class SpoolWriter:
         self._written_path = self._path + PARTIAL_SUFFIX if renames else self._path
         try:
             self._file_system.create_dir(posixpath.dirname(self._path), recursive=True)
-            self._stream = self._file_system.open_output_stream(self._written_path, compression=None, buffer_size=BUFFER_BYTES)
+            self._stream = self._file_system.open_output_stream(
+                self._written_path, compression=None, buffer_size=BUFFER_BYTES
+            )
         except OSError as error:
-            raise SpoolError(f"The spool file {self.uri} cannot be created: {_first_line(error)}") from error
+            raise SpoolError(
+                f"The spool file {self.uri} cannot be created: {_first_line(error)}"
+            ) from error
         self._write(MAGIC)
 
     def append(self, batch: EncodedBatch) -> None:
         """Write one batch. Raises: SpoolError where the file system refuses."""
         topic = batch.topic.encode()
-        header = _BATCH.pack(BATCH, len(topic), batch.partition, batch.record_count, len(batch.data))
+        header = _BATCH.pack(
+            BATCH, len(topic), batch.partition, batch.record_count, len(batch.data)
+        )
         self._write(header + _CRC.pack(crc32c(batch.data, crc32c(topic, crc32c(header)))) + topic)
         self._write(batch.data)
         self.batch_count += 1
@@ -244,7 +293,9 @@ class SpoolWriter:
             if self._written_path != self._path:
                 self._file_system.move(self._written_path, self._path)
         except OSError as error:
-            raise SpoolError(f"The spool file {self.uri} cannot be closed: {_first_line(error)}") from error
+            raise SpoolError(
+                f"The spool file {self.uri} cannot be closed: {_first_line(error)}"
+            ) from error
         return self.uri
 
     def discard(self) -> None:
@@ -252,20 +303,29 @@ class SpoolWriter:
         try:
             self._stream.close()
             _delete(self._file_system, self._written_path)
-        except OSError:  # what is left has no trailer and is in no message: it goes with its directory
+        except (
+            OSError
+        ):  # what is left has no trailer and is in no message: it goes with its directory
             pass
 
     def _write(self, data: bytes | bytearray | memoryview) -> None:
         try:
             self._stream.write(data)
         except OSError as error:
-            raise SpoolError(f"The spool file {self.uri} cannot be written: {_first_line(error)}") from error
+            raise SpoolError(
+                f"The spool file {self.uri} cannot be written: {_first_line(error)}"
+            ) from error
         self.byte_count += len(data)
 
     def __enter__(self) -> SpoolWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if kind is None:
             self.close()
         else:
@@ -273,18 +333,22 @@ class SpoolWriter:
 
 
 def read_spool(uri: str) -> Iterator[EncodedBatch]:
-    """The batches of one file, one after the other; that the file is whole is seen before the first. Each has a bytearray of its own.
+    """The batches of one file, one after the other; that the file is whole is seen before the
+    first. Each has a bytearray of its own.
 
     Raises: SpoolError where the file is missing, cut off or damaged.
     """
     file_system, path = opened(uri)
     try:
         batch_count, end = _trailer_of(file_system, path, uri)
-        with file_system.open_input_stream(path, compression=None, buffer_size=BUFFER_BYTES) as stream:
+        with file_system.open_input_stream(
+            path, compression=None, buffer_size=BUFFER_BYTES
+        ) as stream:
             yield from _batches_of(stream, batch_count, end, uri)
     except FileNotFoundError as error:
         raise SpoolError(
-            f"The spool file {uri} is not there: the spool directory has to be one that the driver and all executors see, "
+            f"The spool file {uri} is not there: the spool directory has to be one that the driver "
+            "and all executors see, "
             "such as a directory on HDFS, in an object store or on a shared disk."
         ) from error
     except OSError as error:
@@ -300,7 +364,10 @@ def _trailer_of(file_system: Any, path: str, uri: str) -> tuple[int, int]:
             raise _damaged(uri, "it is cut off")
         trailer = file.read_at(TRAILER_SIZE, start)
     kind, batch_count, end = _TRAILER.unpack_from(trailer)
-    if _CRC.unpack_from(trailer, _TRAILER.size) != (crc32c(trailer[: _TRAILER.size]),) or kind != TRAILER:
+    if (
+        _CRC.unpack_from(trailer, _TRAILER.size) != (crc32c(trailer[: _TRAILER.size]),)
+        or kind != TRAILER
+    ):
         raise _damaged(uri, "it is cut off or its end is damaged")
     if end != start:
         raise _damaged(uri, "it is not as long as its end says")
@@ -319,7 +386,9 @@ def _batches_of(stream: Any, batch_count: int, end: int, uri: str) -> Iterator[E
             raise _damaged(uri, "a batch does not begin where it should, or is too long")
         topic = _exactly(stream, topic_size, uri)
         data = _exactly(stream, data_size, uri)
-        if _CRC.unpack_from(header, _BATCH.size) != (crc32c(data, crc32c(topic, crc32c(header[: _BATCH.size]))),):
+        if _CRC.unpack_from(header, _BATCH.size) != (
+            crc32c(data, crc32c(topic, crc32c(header[: _BATCH.size]))),
+        ):
             raise _damaged(uri, "a batch's checksum is wrong")
         yield EncodedBatch(topic.decode(), partition, record_count, data)
     if position != end:
@@ -338,4 +407,7 @@ def _exactly(stream: Any, size: int, uri: str) -> bytearray:
 
 
 def _damaged(uri: str, why: str) -> SpoolError:
-    return SpoolError(f"The spool file {uri} is damaged: {why}. Run the query again: the batch is then computed anew.")
+    return SpoolError(
+        f"The spool file {uri} is damaged: {why}. Run the query again: the batch is then computed "
+        "anew."
+    )

@@ -1,15 +1,18 @@
-"""Which offsets each micro-batch of a streaming query covers: what the driver's reader process decides. PySpark is not needed here.
+"""Which offsets each micro-batch of a streaming query covers: what the driver's reader process
+decides. PySpark is not needed here.
 
-A batch's end is chosen once, written to the checkpoint by Spark, and from then on the batch is [start, end) of each partition for ever. Under
-read_committed no end is beyond the last stable offset, so that all of a batch is decided when it is planned, and a replay gives the same rows.
+A batch's end is chosen once, written to the checkpoint by Spark, and from then on the batch is
+[start, end) of each partition for ever. Under read_committed no end is beyond the last stable
+offset, so that all of a batch is decided when it is planned, and a replay gives the same rows.
 
-The start of a query's first batch is not written to the checkpoint, only its end is. So where a query begins at the end of a partition's log,
-the first batch ends there too and has nothing of it: what comes later belongs to the second batch, also if the query stops in between.
+The start of a query's first batch is not written to the checkpoint, only its end is. So where a
+query begins at the end of a partition's log, the first batch ends there too and has nothing of it:
+what comes later belongs to the second batch, also if the query stops in between.
 
 A topic that was deleted and made again has another id. Offsets carry the ids that they were read
-under, so a query notices that under another id they mean nothing: ids are asked for after the ends of
-each batch that has something of a topic, and again by the tasks that read it. Brokers that give no
-ids, and offsets without (those of Spark's own Kafka source), change nothing.
+under, so a query notices that under another id they mean nothing: ids are asked for after the ends
+of each batch that has something of a topic, and again by the tasks that read it. Brokers that give
+no ids, and offsets without (those of Spark's own Kafka source), change nothing.
 """
 
 from __future__ import annotations
@@ -19,18 +22,40 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from barnabas.spark_connector.client import Client, ClientError, UnknownTopicError
-from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetRange, Offsets, PartitionName, divide, share_of_limit
+from barnabas.spark_connector.offsets import (
+    EARLIEST,
+    LATEST,
+    OffsetRange,
+    Offsets,
+    PartitionName,
+    divide,
+    share_of_limit,
+)
 from barnabas.spark_connector.options import SourceOptions
 from barnabas.spark_connector.patterns import takes
-from barnabas.spark_connector.planning import partitions_to_read, resolve, wait_for_open_transactions
-from barnabas.spark_connector.reading import DELETED, NOT_THE_SAME, DataLossError, made_again, not_read
+from barnabas.spark_connector.planning import (
+    partitions_to_read,
+    resolve,
+    wait_for_open_transactions,
+)
+from barnabas.spark_connector.reading import (
+    DELETED,
+    NOT_THE_SAME,
+    DataLossError,
+    made_again,
+    not_read,
+)
 from barnabas.spark_connector.waiting import logger
 
 
 class StreamPlanner:
-    """One query's. Connections are opened at the first request and kept; what was not used yet can be pickled."""
+    """One query's. Connections are opened at the first request and kept; what was not used yet can
+    be pickled.
+    """
 
-    def __init__(self, options: SourceOptions, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, options: SourceOptions, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._options = options
         self._clock = clock
         self._client = Client(options.client)
@@ -46,16 +71,26 @@ class StreamPlanner:
         self._seen_ids: dict[str, str] = {}  # by topic, for offsets that carry none
 
     def initial(self) -> Offsets:
-        """Where a query without checkpoint begins: the same offsets however often it is asked. Raises OptionError, ClientError."""
+        """Where a query without checkpoint begins: the same offsets however often it is asked.
+        Raises OptionError, ClientError.
+        """
         if self._initial is None:
             options = self._options
             self._partitions = partitions_to_read(self._client, options.subscription)
             self._looked_at = self._clock()
-            # Asked for before the beginning is: a beginning at the end of a log is then never taken for one before it.
+            # Asked for before the beginning is: a beginning at the end of a log is then never taken
+            # for one before it.
             ends = self._ends(self._partitions) if self._target is None else self._target
-            found = resolve(self._client, options.starting, self._partitions, read_committed=options.read_committed)
+            found = resolve(
+                self._client,
+                options.starting,
+                self._partitions,
+                read_committed=options.read_committed,
+            )
             if self._target is not None:  # what came after it was chosen is for the next run
-                found = {name: min(offset, ends[name]) for name, offset in found.items() if name in ends}
+                found = {
+                    name: min(offset, ends[name]) for name, offset in found.items() if name in ends
+                }
             self._initial = found
             self._held = {name: offset for name, offset in found.items() if offset >= ends[name]}
             self._seen_ids = dict(self.topic_ids)
@@ -71,31 +106,45 @@ class StreamPlanner:
     ) -> Offsets:
         """Where the next batch ends; `start` itself where there is nothing, or not yet enough.
 
-        A topic that was made again since is set back: its partitions end at 0, and begin there in the next batch.
+        A topic that was made again since is set back: its partitions end at 0, and begin there in
+        the next batch.
 
-        Takes:  topic_ids, under which `start` was read; max_offsets, how many to take at most (one of each
-                partition that has any, at least); min_offsets, how many have to be there unless the last
-                batch is trigger.max_delay_ms ago.
-        Raises: DataLossError where partitions are gone, or a topic was made again, or their log ends before
-                `start`, and failOnDataLoss is true; ClientError.
+        Takes:  topic_ids, under which `start` was read; max_offsets, how many to take at most (one
+                of each partition that has any, at least); min_offsets, how many have to be there
+                unless the last batch is trigger.max_delay_ms ago.
+        Raises: DataLossError where partitions are gone, or a topic was made again, or their log
+                ends before `start`, and failOnDataLoss is true; ClientError.
         """
-        newest = dict(self._available(start) if self._target is None else self._aimed_at(start, self._target))
+        newest = dict(
+            self._available(start) if self._target is None else self._aimed_at(start, self._target)
+        )
         self._look_at_ids(start, newest)
         self._newest = dict(newest)
         renewed = self._tell_of_renewed(start, {**self._seen_ids, **topic_ids})
         self._seen_ids = dict(self.topic_ids)
-        self._tell_of_lost({name: offset for name, offset in start.items() if name.topic not in renewed}, newest)
+        self._tell_of_lost(
+            {name: offset for name, offset in start.items() if name.topic not in renewed}, newest
+        )
         begins = start | self._begin_of_new(sorted(newest.keys() - start.keys()))
         for name in [name for name in newest if name.topic in renewed]:
             newest[name] = begins[name] = 0
         held, self._held = self._held, {}
-        newest.update({name: offset for name, offset in held.items() if start.get(name) == offset and name in newest})
+        newest.update(
+            {
+                name: offset
+                for name, offset in held.items()
+                if start.get(name) == offset and name in newest
+            }
+        )
         sizes = {name: max(0, offset - begins[name]) for name, offset in newest.items()}
         if min_offsets is not None and self._too_early(sum(sizes.values()), min_offsets):
             return start
         if max_offsets is not None:
             shares = share_of_limit(sizes, max_offsets)
-            newest = {name: begins[name] + shares[name] if shares[name] else offset for name, offset in newest.items()}
+            newest = {
+                name: begins[name] + shares[name] if shares[name] else offset
+                for name, offset in newest.items()
+            }
         if newest != start:
             self._batch_at = self._clock()
         return newest
@@ -114,12 +163,18 @@ class StreamPlanner:
         """The ends of all partitions as they were seen last, for progress reports."""
         return self._newest
 
-    def ranges(self, start: Offsets, end: Offsets, *, topic_ids: Mapping[str, str] = MappingProxyType({})) -> list[OffsetRange]:
-        """One range for each task of a batch: the same for the same offsets, whenever and wherever it is asked.
+    def ranges(
+        self, start: Offsets, end: Offsets, *, topic_ids: Mapping[str, str] = MappingProxyType({})
+    ) -> list[OffsetRange]:
+        """One range for each task of a batch: the same for the same offsets, whenever and wherever
+        it is asked.
 
-        A partition that is not in `start` is a new one and begins at 0. The first batch of a process may be one that was planned before it: its
-        end is then made sure to be decided, and what is gone meanwhile is left out. So is what is of a topic that had another id, in topic_ids.
-        Raises: DataLossError where something is gone and failOnDataLoss is true; OpenTransactionError, ClientError.
+        A partition that is not in `start` is a new one and begins at 0. The first batch of a
+        process may be one that was planned before it: its end is then made sure to be decided, and
+        what is gone meanwhile is left out. So is what is of a topic that had another id, in
+        topic_ids.
+        Raises: DataLossError where something is gone and failOnDataLoss is true;
+                OpenTransactionError, ClientError.
         """
         options = self._options
         if self._replays:
@@ -127,18 +182,33 @@ class StreamPlanner:
             gone = self._gone(replayed)
             for name in gone:
                 where = f"[{start.get(name, 0)}, {replayed.pop(name)})"
-                self._lost(f"{name} is gone, and {where} of it is in a batch that is run again", f"{name} {where}")
+                self._lost(
+                    f"{name} is gone, and {where} of it is in a batch that is run again",
+                    f"{name} {where}",
+                )
             for topic in self._renewed({name.topic for name in replayed}, topic_ids):
                 names = [name for name in replayed if name.topic == topic]
                 told = f"{made_again(topic)}, and offsets of the former are in a batch that is run again"
-                self._lost(told, ", ".join(f"{name} [{start.get(name, 0)}, {replayed.pop(name)})" for name in names), NOT_THE_SAME)
+                self._lost(
+                    told,
+                    ", ".join(
+                        f"{name} [{start.get(name, 0)}, {replayed.pop(name)})" for name in names
+                    ),
+                    NOT_THE_SAME,
+                )
                 gone += names
             if options.read_committed:
-                end = end | wait_for_open_transactions(self._client, replayed, options.open_transactions)
+                end = end | wait_for_open_transactions(
+                    self._client, replayed, options.open_transactions
+                )
             end = {name: offset for name, offset in end.items() if name not in gone}
         self._replays = False
         whole = [OffsetRange(*name, start.get(name, 0), end[name]) for name in sorted(end)]
-        return divide(whole, min_partitions=options.min_partitions, max_records=options.max_records_per_partition)
+        return divide(
+            whole,
+            min_partitions=options.min_partitions,
+            max_records=options.max_records_per_partition,
+        )
 
     def close(self) -> None:
         """Close connections."""
@@ -147,7 +217,9 @@ class StreamPlanner:
     # --- what there is
 
     def _available(self, start: Offsets) -> Offsets:
-        """The end of every partition, as far as a reader sees. Partitions are looked for when that was long ago, or something fails."""
+        """The end of every partition, as far as a reader sees. Partitions are looked for when that
+        was long ago, or something fails.
+        """
         age_s = self._options.metadata_max_age_ms / 1000
         if self._looked_at is None or self._clock() - self._looked_at >= age_s:
             self._discover(start)
@@ -161,7 +233,9 @@ class StreamPlanner:
             return self._ends(self._partitions)
 
     def _aimed_at(self, start: Offsets, target: Offsets) -> Offsets:
-        """The target; with what it lacks of `start`, if a closer look finds that: it was chosen before anyone knew where the query stands."""
+        """The target; with what it lacks of `start`, if a closer look finds that: it was chosen
+        before anyone knew where the query stands.
+        """
         lacking = start.keys() - target.keys()
         if lacking:
             self._discover(start)
@@ -169,13 +243,19 @@ class StreamPlanner:
         return target
 
     def _ends(self, partitions: Iterable[PartitionName]) -> Offsets:
-        found = self._client.offsets_at(dict.fromkeys(partitions, LATEST), read_committed=self._options.read_committed)
+        found = self._client.offsets_at(
+            dict.fromkeys(partitions, LATEST), read_committed=self._options.read_committed
+        )
         return {name: offset or 0 for name, offset in found.items()}
 
     def _discover(self, start: Offsets) -> None:
-        """A topic that was there is missed only when the brokers have not known it for some seconds: one that starts may not know it yet."""
+        """A topic that was there is missed only when the brokers have not known it for some
+        seconds: one that starts may not know it yet.
+        """
         found = self._existing()
-        missing = {name.topic for name in (*start, *self._partitions)} - {name.topic for name in found}
+        missing = {name.topic for name in (*start, *self._partitions)} - {
+            name.topic for name in found
+        }
         if missing:
             try:
                 self._client.partitions_of(missing)
@@ -194,7 +274,9 @@ class StreamPlanner:
             partitions = self._client.partitions_of(subscription.topics, missing_ok=True)
             self._tell_of_missing(set(subscription.topics) - {name.topic for name in partitions})
             return partitions
-        existing = self._client.partitions_of({name.topic for name in subscription.partitions}, missing_ok=True)
+        existing = self._client.partitions_of(
+            {name.topic for name in subscription.partitions}, missing_ok=True
+        )
         return sorted(set(existing) & set(subscription.partitions))
 
     def _gone(self, names: Iterable[PartitionName]) -> list[PartitionName]:
@@ -209,14 +291,18 @@ class StreamPlanner:
 
     def _renewed(self, topics: Iterable[str], topic_ids: Mapping[str, str]) -> list[str]:
         """Which topics have another id by now."""
-        return self._client.renewed({topic: topic_ids[topic] for topic in topics if topic in topic_ids})
+        return self._client.renewed(
+            {topic: topic_ids[topic] for topic in topics if topic in topic_ids}
+        )
 
     def _look_at_ids(self, start: Offsets, newest: Offsets) -> None:
         """Ask for the ids of topics that have something new.
 
         After their ends: those of a topic that was made again would be taken for the former's.
         """
-        topics = {name.topic for name, offset in newest.items() if start.get(name, 0) not in (0, offset)}
+        topics = {
+            name.topic for name, offset in newest.items() if start.get(name, 0) not in (0, offset)
+        }
         if topics and self.topic_ids:
             self._client.partitions_of(topics, missing_ok=True)
 
@@ -224,8 +310,12 @@ class StreamPlanner:
         """Topics of which something was read, and that were made again since."""
         renewed = self._renewed({name.topic for name, offset in start.items() if offset}, topic_ids)
         for topic in renewed:
-            stands = ", ".join(f"{name} at {start[name]}" for name in sorted(start) if name.topic == topic)
-            self._lost(f"{made_again(topic)}: the query stands in the former ({stands})", why=NOT_THE_SAME)
+            stands = ", ".join(
+                f"{name} at {start[name]}" for name in sorted(start) if name.topic == topic
+            )
+            self._lost(
+                f"{made_again(topic)}: the query stands in the former ({stands})", why=NOT_THE_SAME
+            )
             logger.warning("barnabas: topic %r is read from its beginning", topic)
         return renewed
 
@@ -236,9 +326,14 @@ class StreamPlanner:
         return name.topic in subscription.topics or name in subscription.partitions
 
     def _tell_of_missing(self, topics: set[str]) -> None:
-        """Once for each: it may be a misspelled one that was added to a query with a checkpoint, or one that is yet to be made."""
+        """Once for each: it may be a misspelled one that was added to a query with a checkpoint, or
+        one that is yet to be made.
+        """
         for topic in sorted(topics - self._told_missing):
-            logger.warning("barnabas: topic %r does not exist: it is read from its beginning when it is there", topic)
+            logger.warning(
+                "barnabas: topic %r does not exist: it is read from its beginning when it is there",
+                topic,
+            )
         self._told_missing = topics
 
     def _begin_of_new(self, names: list[PartitionName]) -> Offsets:
@@ -248,21 +343,30 @@ class StreamPlanner:
         found = self._client.offsets_at(dict.fromkeys(names, EARLIEST), read_committed=False)
         for name in names:
             if found[name]:
-                self._lost(f"{name} is new and begins at offset {found[name]}, not at 0", f"{name} [0, {found[name]})")
+                self._lost(
+                    f"{name} is new and begins at offset {found[name]}, not at 0",
+                    f"{name} [0, {found[name]})",
+                )
         return {name: found[name] or 0 for name in names}
 
     def _tell_of_lost(self, start: Offsets, newest: Offsets) -> None:
-        """Partitions that are gone, and logs that end before where the query stands. `newest` is set right where nothing is lost."""
+        """Partitions that are gone, and logs that end before where the query stands. `newest` is
+        set right where nothing is lost.
+        """
         not_there = sorted(start.keys() - newest.keys())
         left_out = [name for name in not_there if not self._is_subscribed(name)]
         gone = [name for name in not_there if name not in left_out]
         if gone:
-            self._lost(f"{', '.join(map(str, gone))} is gone, and was read up to offset {', '.join(str(start[name]) for name in gone)}")
+            self._lost(
+                f"{', '.join(map(str, gone))} is gone, and was read up to offset "
+                f"{', '.join(str(start[name]) for name in gone)}"
+            )
         if left_out:
             upto = ", ".join(str(start[name]) for name in left_out)
             option = self._options.subscription.option
             self._lost(
-                f"{', '.join(map(str, left_out))} was read up to offset {upto}, and the option {option} leaves it out",
+                f"{', '.join(map(str, left_out))} was read up to offset {upto}, and the option "
+                f"{option} leaves it out",
                 why="name it there again to go on with it",
             )
         behind = [name for name in sorted(newest) if newest[name] < start.get(name, 0)]
@@ -272,10 +376,14 @@ class StreamPlanner:
         for name in behind:
             mark = marks[name] or 0
             if mark < start[name]:
-                self._lost(f"the log of {name} ends at {mark}, before offset {start[name]} where the query stands")
+                self._lost(
+                    f"the log of {name} ends at {mark}, before offset {start[name]} where the "
+                    "query stands"
+                )
             else:
                 logger.warning(
-                    "barnabas: %s: the query stands at offset %d, and from %d on a transaction is open: it goes on when that is decided",
+                    "barnabas: %s: the query stands at offset %d, and from %d on a transaction is "
+                    "open: it goes on when that is decided",
                     name,
                     start[name],
                     newest[name],
@@ -285,7 +393,11 @@ class StreamPlanner:
     def _lost(self, what: str, where: str | None = None, why: str = DELETED) -> None:
         if self._options.fail_on_data_loss:
             raise DataLossError(not_read(what, why))
-        logger.warning("barnabas: %s%s (failOnDataLoss=false: the query goes on)", what, f"; {where} is not read" if where else "")
+        logger.warning(
+            "barnabas: %s%s (failOnDataLoss=false: the query goes on)",
+            what,
+            f"; {where} is not read" if where else "",
+        )
 
     def _too_early(self, available: int, wanted: int) -> bool:
         if self._target is not None or available >= wanted or self._batch_at is None:

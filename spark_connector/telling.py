@@ -1,4 +1,6 @@
-"""How errors reach the user: PySpark puts a traceback through half of itself before what an exception says, unless it is told not to."""
+"""How errors reach the user: PySpark puts a traceback through half of itself before what an
+exception says, unless it is told not to.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +8,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# PySpark's own; its setting spark.sql.execution.pyspark.udf.hideTraceback.enabled sets it for all errors.
+# PySpark's own; its setting spark.sql.execution.pyspark.udf.hideTraceback.enabled sets it for all
+# errors.
 _VARIABLE = "SPARK_HIDE_TRACEBACK"
 
 
 def hide_traceback() -> None:
-    """For the error that is about to be raised: a worker that reported one is given no other work, so it is not for the next."""
+    """For the error that is about to be raised: a worker that reported one is given no other work,
+    so it is not for the next.
+    """
     os.environ[_VARIABLE] = "1"
 
 

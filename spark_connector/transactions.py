@@ -1,7 +1,8 @@
-"""The requests of one transactional id: what a producer asks of its coordinator, its group's coordinator and the leaders of partitions.
+"""The requests of one transactional id: what a producer asks of its coordinator, its group's
+coordinator and the leaders of partitions.
 
-`TransactionalProducer` does one transaction after the other, and each failure ends its transaction: there is no retry of a single request.
-Order of use:
+`TransactionalProducer` does one transaction after the other, and each failure ends its transaction:
+there is no retry of a single request. Order of use:
 
     begin()      InitProducerId: fences whoever had the id before, aborts what was left open, gives a new epoch
     committed()  what the group has committed, by topic; waits for nothing that is still open (KIP-447, require_stable)
@@ -9,8 +10,9 @@ Order of use:
     commit(...)  AddOffsetsToTxn, TxnOffsetCommit, the answers that are still to come, EndTxn
     abort()      instead of commit
 
-Versions are those that Apache Kafka 2.5 to 4 has in common: before KIP-890's second part, that is with AddPartitionsToTxn and without an
-epoch in the answer to EndTxn. Source: KIP-98, KIP-360, KIP-447, KIP-890.
+Versions are those that Apache Kafka 2.5 to 4 has in common: before KIP-890's second part, that is
+with AddPartitionsToTxn and without an epoch in the answer to EndTxn. Source: KIP-98, KIP-360,
+KIP-447, KIP-890.
 """
 
 from __future__ import annotations
@@ -41,7 +43,14 @@ from kafka.protocol.producer import (
 )
 
 from barnabas.protocol.errors import Code
-from barnabas.protocol.records import CRC_START, HEADER, HEADER_SIZE, MAGIC, add_sequence, read_header
+from barnabas.protocol.records import (
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    MAGIC,
+    add_sequence,
+    read_header,
+)
 from barnabas.spark_connector.connection import (
     PASSING,
     UNKNOWN_TOPIC_PATIENCE_MS,
@@ -64,7 +73,9 @@ from barnabas.spark_connector.spool import EncodedBatch
 ALL_REPLICAS = -1  # as acks
 GROUP, TRANSACTION = 0, 1  # kinds of coordinators
 CONTROL = "control"  # the purpose of connections that must not wait behind Produce
-SMALL_BYTES = 8 * 1024  # records up to this size are copied into a piece with others: cheaper than a piece of their own
+SMALL_BYTES = (
+    8 * 1024
+)  # records up to this size are copied into a piece with others: cheaper than a piece of their own
 
 SPOKEN: Vocabulary = {
     FindCoordinatorRequest: spoken(1, 3, FindCoordinatorResponse),
@@ -77,7 +88,8 @@ SPOKEN: Vocabulary = {
     ProduceRequest: spoken(3, 11, ProduceResponse),
 }
 
-# Worth a new transaction. That of the sequences cannot be ours with a new epoch each time, unless the broker forgot what it had answered.
+# Worth a new transaction. That of the sequences cannot be ours with a new epoch each time, unless
+# the broker forgot what it had answered.
 _PASSING = PASSING | {
     Code.COORDINATOR_NOT_AVAILABLE,
     Code.NOT_COORDINATOR,
@@ -115,7 +127,9 @@ _ADVICE: dict[int, str] = {
 
 
 class PublishError(ClientError):
-    """A batch cannot be published; the message names topic and partition where it is about one, and says what to do."""
+    """A batch cannot be published; the message names topic and partition where it is about one, and
+    says what to do.
+    """
 
     def __init__(self, message: str, code: int = 0) -> None:
         super().__init__(message)
@@ -123,14 +137,17 @@ class PublishError(ClientError):
 
 
 class FencedError(ClientError):
-    """Another producer has begun with the same transactional id, or the broker ended the transaction since it took too long."""
+    """Another producer has begun with the same transactional id, or the broker ended the
+    transaction since it took too long.
+    """
 
 
 @dataclass(frozen=True)
 class PublishSettings:
     """How a batch is published.
 
-    `delivery_timeout_ms` is how long failures that pass are answered with another attempt; an attempt that makes progress is not cut short.
+    `delivery_timeout_ms` is how long failures that pass are answered with another attempt; an
+    attempt that makes progress is not cut short.
     """
 
     transaction_timeout_ms: int = 60_000
@@ -147,29 +164,46 @@ class Producer(NamedTuple):
 
 
 def checked_header(batch: EncodedBatch) -> Any:
-    """The header of a batch that is whole, undamaged and made for a transaction. Raises PublishError."""
+    """The header of a batch that is whole, undamaged and made for a transaction. Raises
+    PublishError.
+    """
     name = PartitionName(batch.topic, batch.partition)
     if len(batch.data) < HEADER_SIZE:
         raise PublishError(f"a batch for {name} is damaged: it has {len(batch.data)} bytes")
     header = read_header(batch.data)
-    if header.magic != MAGIC or header.size_bytes != len(batch.data) or header.record_count != batch.record_count:
+    if (
+        header.magic != MAGIC
+        or header.size_bytes != len(batch.data)
+        or header.record_count != batch.record_count
+    ):
         raise PublishError(
-            f"a batch for {name} is damaged: its header does not fit its {len(batch.data)} bytes and {batch.record_count} records"
+            f"a batch for {name} is damaged: its header does not fit its {len(batch.data)} bytes "
+            f"and {batch.record_count} records"
         )
     if crc32c(memoryview(batch.data)[CRC_START:]) != header.crc:
         raise PublishError(f"a batch for {name} is damaged: its checksum is wrong")
-    if not header.is_transactional or header.is_control or header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
+    if (
+        not header.is_transactional
+        or header.is_control
+        or header.record_count < 1
+        or header.last_offset_delta != header.record_count - 1
+    ):
         raise PublishError(f"a batch for {name} is not made for a transaction")
     return header
 
 
 def stamped(batch: EncodedBatch, producer: Producer, base_sequence: int) -> bytes:
-    """The header of the batch with its producer, its place in the producer's sequence, and the CRC of all that; the records stay as they are.
+    """The header of the batch with its producer, its place in the producer's sequence, and the CRC
+    of all that; the records stay as they are.
 
-    Raises: PublishError where the batch is damaged, so that damage on the way here is never given a good checksum.
+    Raises: PublishError where the batch is damaged, so that damage on the way here is never given a
+            good checksum.
     """
     header = checked_header(batch)._replace(
-        producer_id=producer.producer_id, producer_epoch=producer.epoch, base_sequence=base_sequence, base_offset=0
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        base_sequence=base_sequence,
+        base_offset=0,
     )
     fresh = HEADER.pack(*header)
     crc = crc32c(memoryview(batch.data)[HEADER_SIZE:], crc32c(fresh[CRC_START:]))
@@ -188,11 +222,15 @@ class Stamped(NamedTuple):
         return len(self.header) + len(self.records)
 
 
-def encode_produce(version: int, transactional_id: str, timeout_ms: int, batches: Sequence[Stamped]) -> list[Buffer]:
-    """The body of a ProduceRequest of version 3 to 11, in pieces: records of any size are views of where they lie.
+def encode_produce(
+    version: int, transactional_id: str, timeout_ms: int, batches: Sequence[Stamped]
+) -> list[Buffer]:
+    """The body of a ProduceRequest of version 3 to 11, in pieces: records of any size are views of
+    where they lie.
 
-    nullable string transactional_id, int16 acks, int32 timeout_ms, [ string topic | [ int32 partition, bytes records ] ]; flexible from 9 on:
-    sizes are uvarints and one larger, and each struct ends in tagged fields.
+    nullable string transactional_id, int16 acks, int32 timeout_ms, [ string topic | [ int32
+    partition, bytes records ] ]; flexible from 9 on: sizes are uvarints and one larger, and each
+    struct ends in tagged fields.
     """
     flexible = version >= 9
     pieces: list[Buffer] = []
@@ -200,11 +238,19 @@ def encode_produce(version: int, transactional_id: str, timeout_ms: int, batches
     topics: dict[str, list[Stamped]] = {}
     for batch in batches:
         topics.setdefault(batch.partition.topic, []).append(batch)
-    piece += _string(transactional_id, flexible) + struct.pack(">hi", ALL_REPLICAS, timeout_ms) + _size(len(topics), ">i", flexible)
+    piece += (
+        _string(transactional_id, flexible)
+        + struct.pack(">hi", ALL_REPLICAS, timeout_ms)
+        + _size(len(topics), ">i", flexible)
+    )
     for topic, parts in topics.items():
         piece += _string(topic, flexible) + _size(len(parts), ">i", flexible)
         for part in parts:
-            piece += struct.pack(">i", part.partition.partition) + _size(part.size_bytes, ">i", flexible) + part.header
+            piece += (
+                struct.pack(">i", part.partition.partition)
+                + _size(part.size_bytes, ">i", flexible)
+                + part.header
+            )
             if len(part.records) <= SMALL_BYTES:
                 piece += part.records
             else:
@@ -236,7 +282,9 @@ def _size(size: int, kind: str, flexible: bool) -> bytes:
 
 @dataclass
 class _Leader:
-    """What is on its way to one broker. `sent` are the partitions of each request that has no answer yet."""
+    """What is on its way to one broker. `sent` are the partitions of each request that has no
+    answer yet.
+    """
 
     batches: dict[PartitionName, Stamped] = field(default_factory=dict)
     size_bytes: int = 0
@@ -244,9 +292,17 @@ class _Leader:
 
 
 class TransactionalProducer:
-    """One transaction at a time, over connections that are kept from one to the next. Belongs to one thread."""
+    """One transaction at a time, over connections that are kept from one to the next. Belongs to
+    one thread.
+    """
 
-    def __init__(self, options: ClientOptions, settings: PublishSettings, transactional_id: str, group_id: str) -> None:
+    def __init__(
+        self,
+        options: ClientOptions,
+        settings: PublishSettings,
+        transactional_id: str,
+        group_id: str,
+    ) -> None:
         self._options, self._settings = options, settings
         self._transactional_id, self._group_id = transactional_id, group_id
         self._connections = Connections(options, SPOKEN)
@@ -264,13 +320,17 @@ class TransactionalProducer:
 
     @property
     def is_open(self) -> bool:
-        """Whether the transaction may have something that has to be ended: a partition or the group was added, or may have been."""
+        """Whether the transaction may have something that has to be ended: a partition or the group
+        was added, or may have been.
+        """
         return bool(self._added) or self._has_offsets
 
     # --- the steps
 
     def begin(self) -> None:
-        """Take the transactional id, with a new epoch. The transaction is empty. Raises PassingError while an earlier one is being ended."""
+        """Take the transactional id, with a new epoch. The transaction is empty. Raises
+        PassingError while an earlier one is being ended.
+        """
         self._forget_transaction()
         self._connections.after_fork()
         self._connections.close_stale()
@@ -284,13 +344,19 @@ class TransactionalProducer:
         )
         code = answer.error_code
         if code in (Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH):
-            raise PassingError(f"transactional id {self._transactional_id!r}: {code_name(code)}")  # somebody else is beginning right now
+            raise PassingError(
+                f"transactional id {self._transactional_id!r}: {code_name(code)}"
+            )  # somebody else is beginning right now
         self._check(code, f"transactional id {self._transactional_id!r}")
         self._producer = Producer(answer.producer_id, answer.producer_epoch)
 
     def committed(self) -> dict[str, Committed]:
-        """The number and the note that the group has committed, by topic. Raises PassingError while one is being committed."""
-        answer = self._coordinator(GROUP).request(OffsetFetchRequest(group_id=self._group_id, topics=None, require_stable=True))
+        """The number and the note that the group has committed, by topic. Raises PassingError while
+        one is being committed.
+        """
+        answer = self._coordinator(GROUP).request(
+            OffsetFetchRequest(group_id=self._group_id, topics=None, require_stable=True)
+        )
         what = f"group {self._group_id!r}"
         self._check(answer.error_code, what)
         found: dict[str, Committed] = {}
@@ -298,15 +364,22 @@ class TransactionalProducer:
             for partition in topic.partitions:
                 self._check(partition.error_code, what)
                 if partition.partition_index == 0 and partition.committed_offset >= 0:
-                    found[topic.name] = Committed(partition.committed_offset, note_of(partition.metadata))
+                    found[topic.name] = Committed(
+                        partition.committed_offset, note_of(partition.metadata)
+                    )
         return found
 
     def send(self, batch: EncodedBatch) -> None:
-        """Put the batch into its leader's next request. Its bytes are used until they are sent, which `commit` sees to at the latest."""
+        """Put the batch into its leader's next request. Its bytes are used until they are sent,
+        which `commit` sees to at the latest.
+        """
         name = PartitionName(batch.topic, batch.partition)
         node = self._leader_of(name)
         leader = self._under_way.setdefault(node, _Leader())
-        if name in leader.batches or leader.size_bytes + len(batch.data) > self._settings.max_request_bytes:
+        if (
+            name in leader.batches
+            or leader.size_bytes + len(batch.data) > self._settings.max_request_bytes
+        ):
             self._send_out(node, leader)
         sequence = self._sequences.get(name, 0)
         header = stamped(batch, self._producer, sequence)
@@ -317,9 +390,11 @@ class TransactionalProducer:
         self.byte_count += len(batch.data)
 
     def commit(self, topics: Iterable[str], offset: int, metadata_text: str) -> None:
-        """Commit all that was sent, together with `offset` as the group's on partition 0 of each of the topics.
+        """Commit all that was sent, together with `offset` as the group's on partition 0 of each of
+        the topics.
 
-        Raises: PassingError also where the answer is lost: then only `committed` can say whether it happened.
+        Raises: PassingError also where the answer is lost: then only `committed` can say whether it
+                happened.
         """
         for node, leader in self._under_way.items():
             self._send_out(node, leader)
@@ -331,10 +406,12 @@ class TransactionalProducer:
         self._forget_transaction()
 
     def abort(self) -> None:
-        """End the transaction without it. Raises ClientError where that fails: then the transaction's timeout does it.
+        """End the transaction without it. Raises ClientError where that fails: then the
+        transaction's timeout does it.
 
-        A Produce that is still under way must not come after the marker: it could open the transaction again. So either all answers are
-        there, or the end comes with a new epoch, to which late requests of the old one are fenced.
+        A Produce that is still under way must not come after the marker: it could open the
+        transaction again. So either all answers are there, or the end comes with a new epoch, to
+        which late requests of the old one are fenced.
         """
         if not self.is_open:
             return
@@ -375,7 +452,10 @@ class TransactionalProducer:
         self._check(added.error_code, what)
         topic_kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
         partition = topic_kind.TxnOffsetCommitRequestPartition(
-            partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=metadata_text
+            partition_index=0,
+            committed_offset=offset,
+            committed_leader_epoch=-1,
+            committed_metadata=metadata_text,
         )
         answer = self._coordinator(GROUP).request(
             TxnOffsetCommitRequest(
@@ -410,14 +490,18 @@ class TransactionalProducer:
         if not batches:
             return
         leader.batches, leader.size_bytes = {}, 0
-        self._add_partitions([batch.partition for batch in batches if batch.partition not in self._added])
+        self._add_partitions(
+            [batch.partition for batch in batches if batch.partition not in self._added]
+        )
         while len(leader.sent) >= self._settings.in_flight:
             self._receive(node, leader)
         while leader.sent and self._connections.of_node(node).is_expired:
             self._receive(node, leader)
         connection = self._connections.of_node(node)
         version = connection.version_of(ProduceRequest)
-        body = encode_produce(version, self._transactional_id, self._options.request_timeout_ms, batches)
+        body = encode_produce(
+            version, self._transactional_id, self._options.request_timeout_ms, batches
+        )
         connection.send_encoded(ProduceRequest, version, body)
         leader.sent.append([batch.partition for batch in batches])
 
@@ -434,7 +518,9 @@ class TransactionalProducer:
                 v3_and_below_transactional_id=self._transactional_id,
                 v3_and_below_producer_id=self._producer.producer_id,
                 v3_and_below_producer_epoch=self._producer.epoch,
-                v3_and_below_topics=[kind(name=topic, partitions=partitions) for topic, partitions in topics.items()],
+                v3_and_below_topics=[
+                    kind(name=topic, partitions=partitions) for topic, partitions in topics.items()
+                ],
             )
         )
         codes = {
@@ -443,7 +529,9 @@ class TransactionalProducer:
             for partition in topic.results_by_partition
         }
         for name, code in codes.items():
-            if code != Code.OPERATION_NOT_ATTEMPTED:  # it says that another partition of the request was refused
+            if (
+                code != Code.OPERATION_NOT_ATTEMPTED
+            ):  # it says that another partition of the request was refused
                 self._check(code, f"partition {name}")
 
     def _receive(self, node: int, leader: _Leader) -> None:
@@ -464,14 +552,22 @@ class TransactionalProducer:
         """A connection to the transaction's or to the group's coordinator."""
         if kind not in self._coordinators:
             key = self._transactional_id if kind == TRANSACTION else self._group_id
-            answer = self._connections.any(CONTROL).request(FindCoordinatorRequest(key=key, key_type=kind))
+            answer = self._connections.any(CONTROL).request(
+                FindCoordinatorRequest(key=key, key_type=kind)
+            )
             what = f"transactional id {key!r}" if kind == TRANSACTION else f"group {key!r}"
-            self._check(answer.error_code, f"looking for the coordinator of {what}", answer.error_message or "")
+            self._check(
+                answer.error_code,
+                f"looking for the coordinator of {what}",
+                answer.error_message or "",
+            )
             self._coordinators[kind] = (answer.host, answer.port)
         return self._connections.at(self._coordinators[kind], CONTROL)
 
     def _leader_of(self, name: PartitionName) -> int:
-        """The node that leads a partition. Metadata is asked again and again for a while: a topic that was just made has no leader yet."""
+        """The node that leads a partition. Metadata is asked again and again for a while: a topic
+        that was just made has no leader yet.
+        """
         if name in self._leaders:
             return self._leaders[name]
         start = time.monotonic()
@@ -480,7 +576,9 @@ class TransactionalProducer:
             (topic,) = answer.topics
             for partition in topic.partitions:
                 if partition.leader_id >= 0:
-                    self._leaders[PartitionName(name.topic, partition.partition_index)] = partition.leader_id
+                    self._leaders[PartitionName(name.topic, partition.partition_index)] = (
+                        partition.leader_id
+                    )
             if name in self._leaders:
                 return self._leaders[name]
             what = f"topic {name.topic!r}"
@@ -493,7 +591,8 @@ class TransactionalProducer:
     def _no_leader(self, name: PartitionName, topic: Any) -> ClientError:
         if topic.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
             return PublishError(
-                f"topic {name.topic!r} does not exist, and the broker does not make it (auto.create.topics.enable): create it first",
+                f"topic {name.topic!r} does not exist, and the broker does not make it "
+                "(auto.create.topics.enable): create it first",
                 Code.UNKNOWN_TOPIC_OR_PARTITION,
             )
         if topic.error_code:
@@ -502,7 +601,8 @@ class TransactionalProducer:
         if name.partition in indexes:
             return PassingError(f"partition {name} has no leader")
         return PublishError(
-            f"partition {name} does not exist: topic {name.topic!r} has {len(indexes)} partitions", Code.UNKNOWN_TOPIC_OR_PARTITION
+            f"partition {name} does not exist: topic {name.topic!r} has {len(indexes)} partitions",
+            Code.UNKNOWN_TOPIC_OR_PARTITION,
         )
 
     def _check(self, code: int, what: str, says: str = "") -> None:
@@ -519,7 +619,9 @@ class TransactionalProducer:
     # --- connections
 
     def forget_connections(self) -> None:
-        """Close all, and ask anew who leads and who coordinates: after a failure whatever was known may be stale."""
+        """Close all, and ask anew who leads and who coordinates: after a failure whatever was known
+        may be stale.
+        """
         self._connections.close()
         self._coordinators.clear()
         self._leaders.clear()
@@ -531,5 +633,9 @@ class TransactionalProducer:
 
 def _broker_says(part: Any) -> str:
     """What the answer to Produce tells beside the code, of the batch or of its first bad record."""
-    records = [each.batch_index_error_message for each in part.record_errors or () if each.batch_index_error_message]
+    records = [
+        each.batch_index_error_message
+        for each in part.record_errors or ()
+        if each.batch_index_error_message
+    ]
     return part.error_message or (records[0] if records else "")

@@ -1,7 +1,9 @@
-"""What a reader does where its range goes on beyond an open transaction: wait and say so, or end there. And how it says things to the user.
+"""What a reader does where its range goes on beyond an open transaction: wait and say so, or end
+there. And how it says things to the user.
 
-Words go through `logging`, logger `spark_connector`. Without configuration Python prints warnings to stderr: in the driver's reader process
-that is the driver's terminal, in a task the executor's log (with master local[*] the same terminal).
+Words go through `logging`, logger `spark_connector`. Without configuration Python prints warnings
+to stderr: in the driver's reader process that is the driver's terminal, in a task the executor's
+log (with master local[*] the same terminal).
 """
 
 from __future__ import annotations
@@ -25,17 +27,25 @@ class OpenTransactionError(Exception):
 
 
 class Beyond(NamedTuple):
-    """Where a range wants to end, and the last stable offset before that, where a transaction is open."""
+    """Where a range wants to end, and the last stable offset before that, where a transaction is
+    open.
+    """
 
     end_offset: int
     open_from: int
 
 
 class Patience:
-    """Decides, each time a reader finds an open transaction before the end of its range, whether it looks again."""
+    """Decides, each time a reader finds an open transaction before the end of its range, whether it
+    looks again.
+    """
 
     def __init__(
-        self, policy: OpenTransactions, *, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+        self,
+        policy: OpenTransactions,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._policy = policy
         self._clock = clock
@@ -51,7 +61,8 @@ class Patience:
         if not self._policy.wait:
             for name, (end_offset, open_from) in waiting.items():
                 logger.warning(
-                    "barnabas: %s: offsets [%d, %d) are not read: a transaction is open from %d on (onOpenTransaction=end)",
+                    "barnabas: %s: offsets [%d, %d) are not read: a transaction is open from %d on "
+                    "(onOpenTransaction=end)",
                     name,
                     open_from,
                     end_offset,
@@ -65,8 +76,10 @@ class Patience:
         spent = now - self._since
         if spent * 1000 >= self._policy.timeout_ms:
             raise OpenTransactionError(
-                f"after {spent:.0f} s a transaction is still open: {_described(waiting)}. No record was deleted: the rest can be read when its "
-                "producer commits or aborts, or the broker aborts it (transaction.timeout.ms). Wait longer with openTransactionTimeout, "
+                f"after {spent:.0f} s a transaction is still open: {_described(waiting)}. No "
+                "record was deleted: the rest can be read when its "
+                "producer commits or aborts, or the broker aborts it (transaction.timeout.ms). "
+                "Wait longer with openTransactionTimeout, "
                 "or read what is before it with onOpenTransaction=end"
             )
         if now - self._said >= REMINDER_S:
@@ -77,7 +90,8 @@ class Patience:
     def _say(self, waiting: Mapping[PartitionName, Beyond], spent: float, now: float) -> None:
         self._said = now
         logger.warning(
-            "barnabas: waiting for the end of an open transaction, for %.0f s of at most %.0f s: %s (onOpenTransaction=end would not wait)",
+            "barnabas: waiting for the end of an open transaction, for %.0f s of at most %.0f s: "
+            "%s (onOpenTransaction=end would not wait)",
             spent,
             self._policy.timeout_ms / 1000,
             _described(waiting),
@@ -86,6 +100,7 @@ class Patience:
 
 def _described(waiting: Mapping[PartitionName, Beyond]) -> str:
     return ", ".join(
-        f"{name} is to be read up to offset {end_offset}, and from {open_from} on a transaction is open"
+        f"{name} is to be read up to offset {end_offset}, and from {open_from} on a transaction is "
+        "open"
         for name, (end_offset, open_from) in waiting.items()
     )

@@ -1,17 +1,21 @@
-"""The small text files of a log directory and of its partitions, as Apache Kafka 3.9 writes them; and our manifest.
+"""The small text files of a log directory and of its partitions, as Apache Kafka 3.9 writes them;
+and our manifest.
 
-Offset checkpoints (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`, `replication-offset-checkpoint`,
-`cleaner-offset-checkpoint`) and a partition's `leader-epoch-checkpoint`, a line each:
+Offset checkpoints (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`,
+`replication-offset-checkpoint`, `cleaner-offset-checkpoint`) and a partition's
+`leader-epoch-checkpoint`, a line each:
 
     version (0)
     number of entries
     topic partition offset            or, of a leader epoch:  epoch start_offset
 
-`partition.metadata`: `version: 0`, `topic_id: <22 characters of base64, URL-safe>`. `meta.properties`: Java properties with version=1,
-cluster.id, node.id, directory.id. `.kafka_cleanshutdown`: {"version":0,"brokerEpoch":n}, there after a clean stop alone.
+`partition.metadata`: `version: 0`, `topic_id: <22 characters of base64, URL-safe>`.
+`meta.properties`: Java properties with version=1, cluster.id, node.id, directory.id.
+`.kafka_cleanshutdown`: {"version":0,"brokerEpoch":n}, there after a clean stop alone.
 
-`segments.manifest`, ours, in each partition's directory (Apache Kafka's tools ignore it): what the files were when they were last
-known to be right, so that a changed or missing one is noticed without reading the log. Lines:
+`segments.manifest`, ours, in each partition's directory (Apache Kafka's tools ignore it): what the
+files were when they were last known to be right, so that a changed or missing one is noticed
+without reading the log. Lines:
 
     segments.manifest 1 <CRC-32C of all that follows, 8 hex digits>
     partition <topic_id> <log_start_offset> <log_end_offset>
@@ -85,7 +89,9 @@ def decode_epochs(data: bytes) -> list[tuple[int, int]]:
 
 def _rows(data: bytes, columns: int) -> list[list[str]]:
     lines = data.decode("utf-8").split("\n")
-    if len(lines) < 3 or lines[-1] or lines[0] != "0":  # the last line ends too: a cut number is not read as a smaller one
+    if (
+        len(lines) < 3 or lines[-1] or lines[0] != "0"
+    ):  # the last line ends too: a cut number is not read as a smaller one
         raise ValueError("it does not begin with the version 0, or its last line is cut off")
     rows = [line.split(" ") for line in lines[2:-1]]
     if _number(lines[1]) != len(rows) or any(len(row) != columns for row in rows):
@@ -173,7 +179,9 @@ class Manifest:
         self._lines: bytes | None = None
 
     def part(self, base_offset: int, names: Iterable[str]) -> Manifest:
-        """What it says of one segment and these files of it: a manifest of its own, which does not change any more."""
+        """What it says of one segment and these files of it: a manifest of its own, which does not
+        change any more.
+        """
         part = Manifest(self.topic_id, self.log_start_offset, self.log_end_offset)
         part.segments[base_offset] = self.segments[base_offset]
         part.files = {name: self.files[name] for name in names}
@@ -193,7 +201,9 @@ class Manifest:
         return noted == ((-1, 0) if data is None else (len(data), crc32c(data)))
 
     def prefix(self, name: str, data: bytes | None) -> bytes | None:
-        """The noted first bytes of a file that has grown since; None where it does not begin with them."""
+        """The noted first bytes of a file that has grown since; None where it does not begin with
+        them.
+        """
         noted = self.files.get(name)
         if noted is None:
             return None
@@ -207,7 +217,11 @@ class Manifest:
     def encode(self, parts: Iterable[Manifest] = ()) -> bytes:
         """The file; `parts` say what this one does not."""
         head = f"partition {encode_topic_id(self.topic_id)} {self.log_start_offset} {self.log_end_offset}\n".encode()
-        body = head + self._encode_lines() + b"".join(part._lines or part._encode_lines() for part in parts)
+        body = (
+            head
+            + self._encode_lines()
+            + b"".join(part._lines or part._encode_lines() for part in parts)
+        )
         return b"segments.manifest 1 %08x\n" % crc32c(body) + body
 
     def _encode_lines(self) -> bytes:

@@ -1,9 +1,11 @@
 """Which log is dirty enough to be compacted, and what exactly is cleaned then.
 
-The clean part of a log is what an earlier cleaning has left, up to the offset in `cleaner-offset-checkpoint`; the dirty part is what came
-since. Never cleaned: the active segment, what is not wholly below the last stable offset (its transactions have no end yet), and the first
-segment younger than min.compaction.lag.ms with all after it. A log is cleaned when dirty bytes are more than min.cleanable.dirty.ratio of
-both parts, or when a dirty record is older than max.compaction.lag.ms.
+The clean part of a log is what an earlier cleaning has left, up to the offset in
+`cleaner-offset-checkpoint`; the dirty part is what came since. Never cleaned: the active segment,
+what is not wholly below the last stable offset (its transactions have no end yet), and the first
+segment younger than min.compaction.lag.ms with all after it. A log is cleaned when dirty bytes are
+more than min.cleanable.dirty.ratio of both parts, or when a dirty record is older than
+max.compaction.lag.ms.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ _SMALLEST_BATCH = 61
 
 
 class Dirt(NamedTuple):
-    """What could be cleaned of a log. end_offset: exclusive, the beginning of the first segment that is left alone."""
+    """What could be cleaned of a log. end_offset: exclusive, the beginning of the first segment
+    that is left alone.
+    """
 
     first_dirty_offset: int
     end_offset: int
@@ -76,7 +80,9 @@ def assess(log: Log, cleaned_to: int | None, wall_ms: int) -> Dirt | None:
 def _is_overdue(log: Log, dirty: list[Segment], wall_ms: int) -> bool:
     if log.config.max_compaction_lag_ms >= NEVER_MS:
         return False
-    times = [time for segment in dirty if segment.size and (time := segment.first_batch_timestamp()) > 0]
+    times = [
+        time for segment in dirty if segment.size and (time := segment.first_batch_timestamp()) > 0
+    ]
     return bool(times) and min(times) < wall_ms - log.config.max_compaction_lag_ms
 
 
@@ -93,7 +99,10 @@ def plan(log: Log, dirt: Dirt, *, job_id: int, map_bytes: int, wall_ms: int) -> 
     return CleanJob(
         job_id=job_id,
         directory=log.directory,
-        groups=tuple(tuple((segment.base_offset, segment.size) for segment in group) for group in _groups(log, sources, dirt.end_offset)),
+        groups=tuple(
+            tuple((segment.base_offset, segment.size) for segment in group)
+            for group in _groups(log, sources, dirt.end_offset)
+        ),
         first_dirty_offset=dirt.first_dirty_offset,
         end_offset=dirt.end_offset,
         aborted=tuple(_aborted(log, dirt.end_offset)),
@@ -114,7 +123,9 @@ def plan(log: Log, dirt: Dirt, *, job_id: int, map_bytes: int, wall_ms: int) -> 
 def _groups(log: Log, sources: list[Segment], end_offset: int) -> list[list[Segment]]:
     """Neighbours that fit one segment: by their bytes, their indexes and their offsets."""
     most_bytes = log.config.segment_bytes
-    entry_bytes = max(log.config.index_interval_bytes, _SMALLEST_BATCH) * log.config.segment_index_bytes
+    entry_bytes = (
+        max(log.config.index_interval_bytes, _SMALLEST_BATCH) * log.config.segment_index_bytes
+    )
     most_bytes = min(
         most_bytes, entry_bytes // max(INDEX_ENTRY_SIZE, TIME_ENTRY_SIZE)
     )  # an entry comes after so many bytes at the earliest
@@ -122,7 +133,11 @@ def _groups(log: Log, sources: list[Segment], end_offset: int) -> list[list[Segm
     held = 0
     ends = [segment.base_offset for segment in sources[1:]] + [end_offset]
     for segment, end in zip(sources, ends, strict=True):
-        if groups and held + segment.size <= most_bytes and end - 1 - groups[-1][0].base_offset <= HIGHEST_RELATIVE_OFFSET:
+        if (
+            groups
+            and held + segment.size <= most_bytes
+            and end - 1 - groups[-1][0].base_offset <= HIGHEST_RELATIVE_OFFSET
+        ):
             groups[-1].append(segment)
             held += segment.size
         else:
@@ -132,5 +147,12 @@ def _groups(log: Log, sources: list[Segment], end_offset: int) -> list[list[Segm
 
 
 def _aborted(log: Log, end_offset: int) -> list[AbortedEntry]:
-    """The entries of all segments for transactions that begin below `end_offset`, in the order of their markers."""
-    return [entry for segment in log.segments for entry in log.txn_index(segment).entries if entry.first_offset < end_offset]
+    """The entries of all segments for transactions that begin below `end_offset`, in the order of
+    their markers.
+    """
+    return [
+        entry
+        for segment in log.segments
+        for entry in log.txn_index(segment).entries
+        if entry.first_offset < end_offset
+    ]

@@ -1,8 +1,10 @@
-"""Compaction: of each key the latest committed value stays (KIP-98, KIP-534), in new segments beside the old.
+"""Compaction: of each key the latest committed value stays (KIP-98, KIP-534), in new segments
+beside the old.
 
-`clean` is a function over files: it reads the segments that a `CleanJob` names, which no longer change, and writes for each group of them
-one new segment in files that end in `.cleaned`. It knows no log and no clock, so it may run in another process; `segment_swap` puts the
-result in the log's place, `clean_plan` says what is to be cleaned.
+`clean` is a function over files: it reads the segments that a `CleanJob` names, which no longer
+change, and writes for each group of them one new segment in files that end in `.cleaned`. It knows
+no log and no clock, so it may run in another process; `segment_swap` puts the result in the log's
+place, `clean_plan` says what is to be cleaned.
 
 What becomes of a batch below the job's end:
 
@@ -15,10 +17,12 @@ What becomes of a batch below the job's end:
     a marker of one whose batches all   gets a delete horizon; from then on it goes. Never compared by key
       went in an earlier round
     a batch without records left        goes, unless it is the last of a producer that is remembered, or of all that is cleaned (so that a
-                                          reader's position passes the gap): then its header stays, with no records
+                                          reader's position passes the gap): then its header stays,
+                                          with no records
 
-Offsets, sequences, epochs and the batch's codec stay as they are. A marker is kept whole or not at all: an emptied one would no longer say
-which epoch it fenced. An entry of the aborted index stays as long as its marker does.
+Offsets, sequences, epochs and the batch's codec stay as they are. A marker is kept whole or not at
+all: an emptied one would no longer say which epoch it fenced. An entry of the aborted index stays
+as long as its marker does.
 """
 
 from __future__ import annotations
@@ -61,8 +65,13 @@ from barnabas.storage.segment import (
 from barnabas.storage.time_index import TimeIndex
 from barnabas.storage.txn_index import AbortedEntry, TxnIndex
 
-KEY_BYTES = 200  # what a key costs in the map: its bytes or hash, its offset, its share of the table
-_LONGEST_KEY, _HASH_SIZE = 32, 33  # a hash is longer than any key that stands for itself, so the two are never mistaken
+KEY_BYTES = (
+    200  # what a key costs in the map: its bytes or hash, its offset, its share of the table
+)
+_LONGEST_KEY, _HASH_SIZE = (
+    32,
+    33,
+)  # a hash is longer than any key that stands for itself, so the two are never mistaken
 _READ_BYTES = 1 << 20
 _WRITE_BYTES = 1 << 20
 
@@ -72,11 +81,13 @@ Data = bytes | bytearray | memoryview
 class CleanJob(NamedTuple):
     """All that cleaning needs to know, taken from a log at one moment.
 
-    groups: (base offset, size) of each segment, from the log's first on without a gap; those of a group become one. first_dirty_offset:
-    below it no key comes twice. end_offset: of the last group, exclusive. aborted: all entries that touch [0, end_offset), by their
-    markers' offsets. last_batches: producer id -> (offset of its last data, -1 where there are none; its epoch), of those remembered whose
-    last data are not above all that. levels: of the codecs, for batches that are written anew. max_decompressed_bytes: a
-    batch that becomes more cannot be read, and stays as it is.
+    groups: (base offset, size) of each segment, from the log's first on without a gap; those of a
+    group become one. first_dirty_offset: below it no key comes twice. end_offset: of the last
+    group, exclusive. aborted: all entries that touch [0, end_offset), by their markers' offsets.
+    last_batches: producer id -> (offset of its last data, -1 where there are none; its epoch), of
+    those remembered whose last data are not above all that. levels: of the codecs, for batches that
+    are written anew. max_decompressed_bytes: a batch that becomes more cannot be read, and stays as
+    it is.
     """
 
     job_id: int
@@ -105,9 +116,11 @@ class CleanedSegment(NamedTuple):
 
 
 class CleanResult(NamedTuple):
-    """What came of a job. segments: in order; a segment that stays as it is, is not among them. next_dirty_offset: all below is clean.
+    """What came of a job. segments: in order; a segment that stays as it is, is not among them.
+    next_dirty_offset: all below is clean.
 
-    unreadable: base offsets of batches whose records cannot be read, although their checksum is right: they were written so, and stay.
+    unreadable: base offsets of batches whose records cannot be read, although their checksum is
+    right: they were written so, and stay.
     """
 
     segments: tuple[CleanedSegment, ...]
@@ -120,7 +133,8 @@ class CleanResult(NamedTuple):
 def clean(disk: Disk, job: CleanJob) -> CleanResult:
     """Do the job; the new segments are durable then, under names that nobody heeds.
 
-    Raises: CorruptLog where a batch is damaged, or contradicts the aborted index; OSError. Nothing is left behind then.
+    Raises: CorruptLog where a batch is damaged, or contradicts the aborted index; OSError. Nothing
+            is left behind then.
     """
     cleaner = _Cleaner(disk, job)
     try:
@@ -140,17 +154,20 @@ def discard(disk: Disk, directory: str, base_offset: int) -> None:
         disk.unlink(cleaned_path(directory, base_offset, suffix))
 
 
-# --- the records of a batch -----------------------------------------------------------------------------------------------------
+# --- the records of a batch ---------------------------------------------------------------------
 
 
-# start, where the offset delta begins, end; offset delta; key; whether the value is null. Plain tuples: there are millions.
+# start, where the offset delta begins, end; offset delta; key; whether the value is null. Plain
+# tuples: there are millions.
 _Place = tuple[int, int, int, int, bytes | None, bool]
 
 
 def _places(body: bytes, count: int) -> list[_Place]:
-    """Where each record lies, with its key; neither times, value nor headers are opened. IndexError where there are not so many.
+    """Where each record lies, with its key; neither times, value nor headers are opened. IndexError
+    where there are not so many.
 
-    Numbers of one or two bytes, which are nearly all, are read here: a call for each would double the time of a cleaning.
+    Numbers of one or two bytes, which are nearly all, are read here: a call for each would double
+    the time of a cleaning.
     """
     found: list[_Place] = []
     position = 0
@@ -183,7 +200,9 @@ def _places(body: bytes, count: int) -> list[_Place]:
         else:
             width, position = decode_varint(body, position)
         if width < 0:
-            found.append((start, rest, end, delta, None, body[position] == 1))  # 1: the varint of -1, a null
+            found.append(
+                (start, rest, end, delta, None, body[position] == 1)
+            )  # 1: the varint of -1, a null
         else:
             key = body[position : position + width]
             found.append((start, rest, end, delta, key, body[position + width] == 1))
@@ -220,7 +239,14 @@ def _emptied(header: BatchHeader) -> bytes:
     return _assembled(header, b"", attributes, NO_TIMESTAMP, header.max_timestamp, 0)
 
 
-def _assembled(header: BatchHeader, body: bytes, attributes: int, base_timestamp: int, max_timestamp: int, count: int) -> bytes:
+def _assembled(
+    header: BatchHeader,
+    body: bytes,
+    attributes: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    count: int,
+) -> bytes:
     return bytes(
         assemble_batch(
             body,
@@ -238,11 +264,13 @@ def _assembled(header: BatchHeader, body: bytes, attributes: int, base_timestamp
     )
 
 
-# --- transactions ---------------------------------------------------------------------------------------------------------------
+# --- transactions -------------------------------------------------------------------------------
 
 
 class _Transactions:
-    """Which data are aborted, and which markers still have data before them, while the log is read from its start on."""
+    """Which data are aborted, and which markers still have data before them, while the log is read
+    from its start on.
+    """
 
     __slots__ = ("_aborted", "_seen", "by_marker")
 
@@ -266,22 +294,31 @@ class _Transactions:
         return aborted
 
     def end(self, producer_id: int, commit: bool) -> bool:
-        """A marker: whether a batch of its transaction was read. Raises ValueError where that has the other fate."""
+        """A marker: whether a batch of its transaction was read. Raises ValueError where that has
+        the other fate.
+        """
         aborted = self._seen.pop(producer_id, None)
         if aborted is None:
             return False
         if aborted is commit:
-            raise ValueError(f"a transaction of producer {producer_id} has the other end than the aborted index says")
+            raise ValueError(
+                f"a transaction of producer {producer_id} has the other end than the aborted index "
+                "says"
+            )
         return True
 
 
-# --- the new segment ------------------------------------------------------------------------------------------------------------
+# --- the new segment ----------------------------------------------------------------------------
 
 
 class _Output:
-    """One new segment while it is written: `.log.cleaned`, and its indexes, each of which is there even if it is empty."""
+    """One new segment while it is written: `.log.cleaned`, and its indexes, each of which is there
+    even if it is empty.
+    """
 
-    def __init__(self, disk: Disk, directory: str, base_offset: int, index_interval_bytes: int) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, base_offset: int, index_interval_bytes: int
+    ) -> None:
         self._disk, self._directory, self._base_offset = disk, directory, base_offset
         self._interval = index_interval_bytes
         discard(disk, directory, base_offset)
@@ -299,7 +336,9 @@ class _Output:
             self.max_timestamp, self.max_timestamp_offset = max_timestamp, last_offset
         if self._bytes_since_entry > self._interval:
             self._offsets.append(last_offset - self._base_offset, self.size)
-            self._times.maybe_append(self.max_timestamp, self.max_timestamp_offset - self._base_offset)
+            self._times.maybe_append(
+                self.max_timestamp, self.max_timestamp_offset - self._base_offset
+            )
             self._bytes_since_entry = 0
         self._bytes_since_entry += len(data)
         self.size += len(data)
@@ -318,7 +357,9 @@ class _Output:
         self._write(TXN_SUFFIX, TxnIndex(self.aborted).encode())
 
     def _write(self, suffix: str, data: bytes) -> None:
-        file = self._disk.open(cleaned_path(self._directory, self._base_offset, suffix), create=True)
+        file = self._disk.open(
+            cleaned_path(self._directory, self._base_offset, suffix), create=True
+        )
         try:
             file.append(data)
             file.fsync()
@@ -327,7 +368,9 @@ class _Output:
 
 
 class _Cleaner:
-    """One run. The keys are read first, from the dirty part; then every segment is read once, from the log's start on."""
+    """One run. The keys are read first, from the dirty part; then every segment is read once, from
+    the log's start on.
+    """
 
     def __init__(self, disk: Disk, job: CleanJob) -> None:
         self.disk, self.job = disk, job
@@ -348,7 +391,13 @@ class _Cleaner:
             cleaned = self._clean_group(group)
             if cleaned is not None:
                 segments.append(cleaned)
-        return CleanResult(tuple(segments), self.map_end, self.read_bytes, self.written_bytes, tuple(sorted(self.unreadable)))
+        return CleanResult(
+            tuple(segments),
+            self.map_end,
+            self.read_bytes,
+            self.written_bytes,
+            tuple(sorted(self.unreadable)),
+        )
 
     def give_up(self) -> None:
         for base_offset in self.begun:
@@ -357,7 +406,7 @@ class _Cleaner:
             except OSError:
                 pass  # what went wrong first is what is told; the next start removes them too
 
-    # --- keys -------------------------------------------------------------------------------------------------------------------
+    # --- keys ------------------------------------------------------------------------------------
 
     def _read_keys(self) -> None:
         """Fill the map from the dirty part, up to its end or until there is no more room."""
@@ -386,7 +435,9 @@ class _Cleaner:
                 latest[key if len(key) <= _LONGEST_KEY else _map_key(key)] = base_offset + delta
 
     def _places(self, header: BatchHeader, batch: memoryview) -> tuple[bytes, list[_Place]]:
-        """The records, decompressed, and the place of each; none where they cannot be read, or have offsets that are not the batch's."""
+        """The records, decompressed, and the place of each; none where they cannot be read, or have
+        offsets that are not the batch's.
+        """
         try:
             body = decompress(header.codec, batch[HEADER_SIZE:], self.job.max_decompressed_bytes)
             places = _places(body, header.record_count)
@@ -397,7 +448,7 @@ class _Cleaner:
         self.unreadable.add(header.base_offset)
         return b"", []
 
-    # --- segments ---------------------------------------------------------------------------------------------------------------
+    # --- segments --------------------------------------------------------------------------------
 
     def _clean_group(self, group: tuple[tuple[int, int], ...]) -> CleanedSegment | None:
         """Write the group's new segment; None where it is one segment, and stays as it is."""
@@ -419,19 +470,31 @@ class _Cleaner:
                     if header.is_control and header.base_offset in self.transactions.by_marker:
                         aborted.append(self.transactions.by_marker[header.base_offset])
                     if output is not None:
-                        output.add(kept, header.last_offset, _time_of(header if kept is batch else read_header(kept)))
+                        output.add(
+                            kept,
+                            header.last_offset,
+                            _time_of(header if kept is batch else read_header(kept)),
+                        )
         if output is None:
             return None
         output.aborted = aborted
         output.finish()
         self.written_bytes += output.size
-        return CleanedSegment(base_offset, tuple(base for base, _ in group), output.size, output.max_timestamp, output.max_timestamp_offset)
+        return CleanedSegment(
+            base_offset,
+            tuple(base for base, _ in group),
+            output.size,
+            output.max_timestamp,
+            output.max_timestamp_offset,
+        )
 
     def _begin(self, base_offset: int) -> _Output:
         self.begun.append(base_offset)
         return _Output(self.disk, self.job.directory, base_offset, self.job.index_interval_bytes)
 
-    def _keep(self, source: _Source, position: int, header: BatchHeader, batch: memoryview) -> Data | None:
+    def _keep(
+        self, source: _Source, position: int, header: BatchHeader, batch: memoryview
+    ) -> Data | None:
         """What stays of a batch: the same object where all of it does, None for nothing."""
         if header.is_control:
             return self._keep_marker(source, position, header, batch)
@@ -457,7 +520,9 @@ class _Cleaner:
             delta = place[3]
             if delta < to_check:
                 key = place[4]
-                if key is None or base_offset + delta < latest(key if len(key) <= _LONGEST_KEY else _map_key(key), -1):
+                if key is None or base_offset + delta < latest(
+                    key if len(key) <= _LONGEST_KEY else _map_key(key), -1
+                ):
                     continue
                 if place[5]:
                     if tombstones_go:
@@ -476,16 +541,22 @@ class _Cleaner:
             return self._with_horizon(header, body, kept, max_timestamp)
         rest = b"".join([body[place[0] : place[2]] for place in kept])
         packed = compress(header.codec, rest, self.job.levels)
-        return _assembled(header, packed, header.attributes, header.base_timestamp, max_timestamp, len(kept))
+        return _assembled(
+            header, packed, header.attributes, header.base_timestamp, max_timestamp, len(kept)
+        )
 
-    def _with_horizon(self, header: BatchHeader, body: bytes, kept: list[_Place], max_timestamp: int) -> bytes:
+    def _with_horizon(
+        self, header: BatchHeader, body: bytes, kept: list[_Place], max_timestamp: int
+    ) -> bytes:
         horizon = self.job.wall_ms + self.job.delete_retention_ms
         rest = _with_times_from(body, kept, header.base_timestamp - horizon)
         attributes = header.attributes | DELETE_HORIZON
         packed = compress(header.codec, rest, self.job.levels)
         return _assembled(header, packed, attributes, horizon, max_timestamp, len(kept))
 
-    def _keep_marker(self, source: _Source, position: int, header: BatchHeader, batch: memoryview) -> Data | None:
+    def _keep_marker(
+        self, source: _Source, position: int, header: BatchHeader, batch: memoryview
+    ) -> Data | None:
         if not header.record_count:  # another cleaner emptied it
             return batch if header.next_offset == self.job.end_offset else None
         try:
@@ -507,7 +578,9 @@ class _Cleaner:
         return batch if horizon > self.job.wall_ms or is_needed else None
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
-        """Whether the batch is what a remembered producer is known by: its last data or, where there are none, a marker of its epoch."""
+        """Whether the batch is what a remembered producer is known by: its last data or, where
+        there are none, a marker of its epoch.
+        """
         last = self.job.last_batches.get(header.producer_id)
         if last is None or header.producer_id < 0:
             return False
@@ -522,7 +595,7 @@ def _time_of(header: BatchHeader) -> int:
     return header.max_timestamp if header.record_count else -1
 
 
-# --- reading --------------------------------------------------------------------------------------------------------------------
+# --- reading ------------------------------------------------------------------------------------
 
 
 class _Source:
@@ -549,7 +622,11 @@ class _Source:
         while position < end:
             at = position - chunk_at
             if at + HEADER_SIZE > len(chunk):
-                chunk, chunk_at, at = memoryview(file.pread(min(_READ_BYTES, end - position), position)), position, 0
+                chunk, chunk_at, at = (
+                    memoryview(file.pread(min(_READ_BYTES, end - position), position)),
+                    position,
+                    0,
+                )
                 if len(chunk) < HEADER_SIZE:
                     raise self.corrupt(position, "a batch is cut off")
             header = read_header(chunk, at)
@@ -557,9 +634,15 @@ class _Source:
             if header.magic != MAGIC or size < HEADER_SIZE or position + size > end:
                 raise self.corrupt(position, "no batch begins there")
             if not least_offset <= header.base_offset <= header.last_offset <= most_offset:
-                raise self.corrupt(position, f"a batch of the offsets {header.base_offset} to {header.last_offset}")
+                raise self.corrupt(
+                    position, f"a batch of the offsets {header.base_offset} to {header.last_offset}"
+                )
             if at + size > len(chunk):
-                chunk, chunk_at, at = memoryview(file.pread(min(max(_READ_BYTES, size), end - position), position)), position, 0
+                chunk, chunk_at, at = (
+                    memoryview(file.pread(min(max(_READ_BYTES, size), end - position), position)),
+                    position,
+                    0,
+                )
                 if len(chunk) < size:
                     raise self.corrupt(position, "a batch is cut off")
             batch = chunk[at : at + size]
@@ -570,4 +653,9 @@ class _Source:
             position += size
 
     def corrupt(self, position: int, why: str) -> CorruptLog:
-        return CorruptLog(self._path, position, why, "The log is not compacted until that is put right; restore the file from a copy")
+        return CorruptLog(
+            self._path,
+            position,
+            why,
+            "The log is not compacted until that is put right; restore the file from a copy",
+        )

@@ -1,7 +1,9 @@
-"""The seam between the storage engine and the machine: everything that touches a file system goes through `Disk` and `File`.
+"""The seam between the storage engine and the machine: everything that touches a file system goes
+through `Disk` and `File`.
 
-`OsDisk` is the real one. A simulated one implements the same two protocols, and with it the whole engine runs in a seeded simulation.
-Paths are plain strings with `/`; a file is written at its end alone, read anywhere, and cut; nothing is ever overwritten in place.
+`OsDisk` is the real one. A simulated one implements the same two protocols, and with it the whole
+engine runs in a seeded simulation. Paths are plain strings with `/`; a file is written at its end
+alone, read anywhere, and cut; nothing is ever overwritten in place.
 """
 
 from __future__ import annotations
@@ -19,18 +21,25 @@ from typing import Protocol
 
 Data = bytes | bytearray | memoryview
 BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
-OPEN_FILES_PATH, OTHER_OPEN_FILES_PATH = "/proc/self/fd", "/dev/fd"  # of Linux, and of other systems
+OPEN_FILES_PATH, OTHER_OPEN_FILES_PATH = (
+    "/proc/self/fd",
+    "/dev/fd",
+)  # of Linux, and of other systems
 _AT_FDCWD, _STATX_MNT_ID_UNIQUE, _STATX_BYTES, _MOUNT_AT = -100, 0x4000, 256, 144  # linux/stat.h
 _WANT_OF_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 
 
 def is_want_of_room(error: OSError) -> bool:
-    """Whether what failed may succeed later: space, inodes, a quota or descriptors are used up. Any other error is of a disk that fails."""
+    """Whether what failed may succeed later: space, inodes, a quota or descriptors are used up. Any
+    other error is of a disk that fails.
+    """
     return error.errno in _WANT_OF_ROOM
 
 
 def may_have_lost_pages(error: OSError) -> bool:
-    """Whether pages that were written may be gone with it, as after a failed fsync: not where a file, a right or a descriptor was wanting."""
+    """Whether pages that were written may be gone with it, as after a failed fsync: not where a
+    file, a right or a descriptor was wanting.
+    """
     return error.errno not in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE)
 
 
@@ -47,7 +56,9 @@ class File(Protocol):
     size: int
 
     def append(self, data: Data) -> int:
-        """Write all of `data` at the end; gives the position at which it begins. OSError is fatal to the log."""
+        """Write all of `data` at the end; gives the position at which it begins. OSError is fatal
+        to the log.
+        """
 
     def pread(self, size: int, position: int) -> bytes:
         """Up to `size` bytes from `position`; fewer only at the end of the file."""
@@ -99,7 +110,9 @@ class Disk(Protocol):
     def read(self, path: str) -> bytes: ...
 
     def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
-        """Replace the whole file or nothing. Without `sync` a power failure may lose it (then it must be checksummed)."""
+        """Replace the whole file or nothing. Without `sync` a power failure may lose it (then it
+        must be checksummed).
+        """
 
     def fsync_dir(self, path: str) -> None: ...
 
@@ -118,11 +131,15 @@ class Disk(Protocol):
         """Another one each time the machine starts; None where the system does not tell."""
 
     def mount_id(self, path: str) -> str:
-        """What tells the directory from a copy of it: another text where its file system was mounted anew, as far as the system tells."""
+        """What tells the directory from a copy of it: another text where its file system was
+        mounted anew, as far as the system tells.
+        """
 
 
 class DirectorySync:
-    """The directory itself as a part of a flush: new files are durable once their names are. Two of the same directory are equal."""
+    """The directory itself as a part of a flush: new files are durable once their names are. Two of
+    the same directory are equal.
+    """
 
     __slots__ = ("directory", "disk")
 
@@ -142,7 +159,9 @@ class DirectorySync:
 
 
 class OsFile:
-    """A File over a descriptor. The descriptor is closed with the last reference, so a slice being sent keeps a deleted file readable."""
+    """A File over a descriptor. The descriptor is closed with the last reference, so a slice being
+    sent keeps a deleted file readable.
+    """
 
     __slots__ = ("_fd", "path", "size")
 
@@ -286,7 +305,9 @@ class OsDisk:
     def open_files(self) -> tuple[int, int]:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         try:
-            used = os.stat(OPEN_FILES_PATH).st_size or len(os.listdir(OPEN_FILES_PATH))  # the size tells it since Linux 6.2
+            used = os.stat(OPEN_FILES_PATH).st_size or len(
+                os.listdir(OPEN_FILES_PATH)
+            )  # the size tells it since Linux 6.2
         except FileNotFoundError:
             used = len(os.listdir(OTHER_OPEN_FILES_PATH))
         return used, sys.maxsize if limit == resource.RLIM_INFINITY else limit
@@ -301,7 +322,9 @@ class OsDisk:
             return None
 
     def mount_id(self, path: str) -> str:
-        """The kernel's number of the mount, which is never given again (Linux 6.8; else 0), the device and the inode."""
+        """The kernel's number of the mount, which is never given again (Linux 6.8; else 0), the
+        device and the inode.
+        """
         found = os.stat(path)
         return f"{_unique_mount(path)}-{found.st_dev}-{found.st_ino}"
 

@@ -1,8 +1,11 @@
-"""What makes the small ends of many logs durable with one fsync, and a transaction's decision with them.
+"""What makes the small ends of many logs durable with one fsync, and a transaction's decision with
+them.
 
-A transaction over a thousand partitions leaves a few hundred bytes in each of a thousand files, and a commit has to wait until all are on the
-disk. Instead of flushing each file, the ends that are not durable yet are written once more, one after the other, to a flush journal, and
-that file is flushed. The logs' own files are flushed later, many commits at a time, in the background; then the journal is deleted.
+A transaction over a thousand partitions leaves a few hundred bytes in each of a thousand files, and
+a commit has to wait until all are on the disk. Instead of flushing each file, the ends that are not
+durable yet are written once more, one after the other, to a flush journal, and that file is
+flushed. The logs' own files are flushed later, many commits at a time, in the background; then the
+journal is deleted.
 
     barnabas-flush-<10 digits>.journal    in the data directory, numbered upwards; appended to only, in frames:
 
@@ -15,26 +18,31 @@ that file is flushed. The logs' own files are flushed later, many commits at a t
     | 4     | length of the payload, uint32                                               |
     | n     | msgpack: a list of entries and decisions, in any order                      |
 
-Earlier versions wrote the length, the CRC-32C of the payload and the payload alone. Such frames are read; a length is less than F5000000.
+Earlier versions wrote the length, the CRC-32C of the payload and the payload alone. Such frames are
+read; a length is less than F5000000.
 
     an entry        [topic, partition, topic id (16 bytes), base offset of the segment, position in its file, bytes]
     a decision      [key, value, ends]: a record of __transaction_state that says that a transaction is committed, not appended yet; and where
-                    its partitions ended, so that all its data are before: a list of [topic, partition, topic id (16 bytes), offset];
-                    2^63 - 1 where the partition was off line
+                    its partitions ended, so that all its data are before: a list of [topic,
+                    partition, topic id (16 bytes), offset]; 2^63 - 1 where the partition was off
+                    line
 
-Entries are used after a power loss, and where a log lacks what they say although it seems that the broker was only killed, which leaves
-the page cache: then this is a copy of the disk, made in mid-run (`Redo.lacking`). Where a log is torn or short at or above its recovery point, what
-the journal has from that position on is written there again. Of the journal itself, what ends in a frame that is not whole was never
-promised to anybody.
+Entries are used after a power loss, and where a log lacks what they say although it seems that the
+broker was only killed, which leaves the page cache: then this is a copy of the disk, made in
+mid-run (`Redo.lacking`). Where a log is torn or short at or above its recovery point, what the
+journal has from that position on is written there again. Of the journal itself, what ends in a
+frame that is not whole was never promised to anybody.
 
-A decision is written before it is in its log, together with the last data that it is about, or after them: a frame is there whole or not at
-all, so that one fsync does for both. It is appended to its log when the frame is durable. At a start, those that the log lacks are appended;
-and after a power loss, markers that their partitions lack are written again. So an older journal stays until the log of each decision and
-the partitions with its markers were flushed in their own files.
+A decision is written before it is in its log, together with the last data that it is about, or
+after them: a frame is there whole or not at all, so that one fsync does for both. It is appended to
+its log when the frame is durable. At a start, those that the log lacks are appended; and after a
+power loss, markers that their partitions lack are written again. So an older journal stays until
+the log of each decision and the partitions with its markers were flushed in their own files.
 
-Why it is safe: only the end of an active segment comes here, and the log's next flush after that segment was closed is one of the files
-themselves, so what is durable above a recovery point lies in one segment and is all in the journals. A position in a file means the same
-bytes as long as the segment is not cleaned, and a segment is cleaned only below a recovery point that is written down.
+Why it is safe: only the end of an active segment comes here, and the log's next flush after that
+segment was closed is one of the files themselves, so what is durable above a recovery point lies in
+one segment and is all in the journals. A position in a file means the same bytes as long as the
+segment is not cleaned, and a segment is cleaned only below a recovery point that is written down.
 """
 
 from __future__ import annotations
@@ -49,7 +57,11 @@ from typing import NamedTuple
 import msgpack
 from crc32c import crc32c
 
-from barnabas.storage.checkpoints import PARTITION_METADATA_NAME, CorruptCheckpoint, decode_partition_metadata
+from barnabas.storage.checkpoints import (
+    PARTITION_METADATA_NAME,
+    CorruptCheckpoint,
+    decode_partition_metadata,
+)
 from barnabas.storage.disk import DirectorySync, Disk, File, Syncable
 from barnabas.storage.segment import LOG_SUFFIX, CorruptLog, offset_name
 
@@ -77,7 +89,8 @@ OFFLINE_END = (1 << 63) - 1
 
 
 class PartitionEnd(NamedTuple):
-    """Where a partition ended when a decision was made: what the transaction wrote there has lower offsets, what comes later has not.
+    """Where a partition ended when a decision was made: what the transaction wrote there has lower
+    offsets, what comes later has not.
 
     offset: OFFLINE_END where the partition was off line, so that nobody knew.
     """
@@ -89,7 +102,9 @@ class PartitionEnd(NamedTuple):
 
 
 class JournalDecision(NamedTuple):
-    """A record of __transaction_state, not appended yet when it was written, and the ends of the transaction's partitions."""
+    """A record of __transaction_state, not appended yet when it was written, and the ends of the
+    transaction's partitions.
+    """
 
     key: bytes
     value: bytes
@@ -108,7 +123,9 @@ class _Run(NamedTuple):
 
 
 class Redo:
-    """What the journals hold of each segment, and the decisions in the order in which they were written."""
+    """What the journals hold of each segment, and the decisions in the order in which they were
+    written.
+    """
 
     def __init__(self) -> None:
         self.decisions: list[JournalDecision] = []
@@ -116,7 +133,9 @@ class Redo:
         self._ends: dict[tuple[str, int, uuid.UUID, int], int] = {}
 
     def add(self, entry: JournalEntry) -> None:
-        """Entries come in the order in which they were written; where two overlap, the later one is right."""
+        """Entries come in the order in which they were written; where two overlap, the later one is
+        right.
+        """
         key = entry.topic, entry.partition, entry.topic_id, entry.base_offset
         runs = self._runs.setdefault(key, [])
         if runs and self._ends[key] == entry.position:
@@ -126,10 +145,12 @@ class Redo:
         self._ends[key] = entry.position + len(entry.data)
 
     def lacking(self, disk: Disk, data_dir: str, points: Mapping[tuple[str, int], int]) -> str:
-        """The path of a log file that does not hold what the journals say it held; empty where none lacks anything.
+        """The path of a log file that does not hold what the journals say it held; empty where none
+        lacks anything.
 
-        A kill takes nothing, so such a file is of a copy of the disk, or came from elsewhere. Of topics that are gone, or of the same name,
-        and of segments that retention let go, nothing is said; nor of what is below the recovery points, which may have been cleaned.
+        A kill takes nothing, so such a file is of a copy of the disk, or came from elsewhere. Of
+        topics that are gone, or of the same name, and of segments that retention let go, nothing is
+        said; nor of what is below the recovery points, which may have been cleaned.
         """
         for (topic, partition, topic_id, base_offset), runs in self._runs.items():
             directory = f"{data_dir}/{topic}-{partition}"
@@ -143,15 +164,21 @@ class Redo:
                 position = run.position
                 for piece in run.pieces:
                     wanted = piece[: max(overwritten_from - position, 0)]
-                    is_above = int.from_bytes(piece[:8]) >= point  # it begins with a batch, and that with its offset
+                    is_above = (
+                        int.from_bytes(piece[:8]) >= point
+                    )  # it begins with a batch, and that with its offset
                     if is_above and (held is None or held.pread(len(wanted), position) != wanted):
                         return path
                     position += len(piece)
                 overwritten_from = min(overwritten_from, run.position)
         return ""
 
-    def tail(self, topic: str, partition: int, topic_id: uuid.UUID, base_offset: int, position: int) -> bytes:
-        """The bytes of a segment's file from `position` on, as far as the latest run that holds it goes; empty where none does."""
+    def tail(
+        self, topic: str, partition: int, topic_id: uuid.UUID, base_offset: int, position: int
+    ) -> bytes:
+        """The bytes of a segment's file from `position` on, as far as the latest run that holds it
+        goes; empty where none does.
+        """
         for run in reversed(self._runs.get((topic, partition, topic_id, base_offset), ())):
             if run.position <= position < run.end:
                 return b"".join(run.pieces)[position - run.position :]
@@ -159,7 +186,9 @@ class Redo:
 
 
 class _Frame(NamedTuple):
-    """A whole frame: the position after it, how much of the file was durable before it, and its payload."""
+    """A whole frame: the position after it, how much of the file was durable before it, and its
+    payload.
+    """
 
     end: int
     durable_bytes: int
@@ -167,16 +196,20 @@ class _Frame(NamedTuple):
 
 
 class FlushJournal:
-    """The journals of one data directory: one that grows, and older ones whose logs are not all flushed yet.
+    """The journals of one data directory: one that grows, and older ones whose logs are not all
+    flushed yet.
 
-    Order of effects: an entry is written -> the journal is flushed -> what it holds counts as durable -> `begin_next` -> the logs' own files
-    are flushed -> `forget_older`. At a start, what an earlier run left is older: it is forgotten when all logs were flushed.
+    Order of effects: an entry is written -> the journal is flushed -> what it holds counts as
+    durable -> `begin_next` -> the logs' own files are flushed -> `forget_older`. At a start, what
+    an earlier run left is older: it is forgotten when all logs were flushed.
     """
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
         self._disk = disk
         self._data_dir = data_dir
-        self._found = sorted(int(match[1]) for name in disk.list(data_dir) if (match := _NAME.fullmatch(name)))
+        self._found = sorted(
+            int(match[1]) for name in disk.list(data_dir) if (match := _NAME.fullmatch(name))
+        )
         self._older = list(self._found)
         self._number = self._found[-1] if self._found else 0
         self._file: File | None = None
@@ -191,15 +224,21 @@ class FlushJournal:
     def has_older(self) -> bool:
         return bool(self._older)
 
-    def append(self, entries: Iterable[JournalEntry], decisions: Iterable[JournalDecision] = ()) -> list[Syncable]:
+    def append(
+        self, entries: Iterable[JournalEntry], decisions: Iterable[JournalDecision] = ()
+    ) -> list[Syncable]:
         """Write one frame. Gives what is to be fsynced before it counts. OSError is fatal."""
-        payload = msgpack.packb([*([*entry[:2], entry.topic_id.bytes, *entry[3:]] for entry in entries), *decisions])
+        payload = msgpack.packb(
+            [*([*entry[:2], entry.topic_id.bytes, *entry[3:]] for entry in entries), *decisions]
+        )
         is_new = self._file is None
         if self._file is None:
             self._number += 1
             self._file = self._disk.open(self._path(self._number), create=True)
             self._durable_bytes = 0
-        head = _FRAME.pack(_MAGIC, 0, self._file.size, self._durable_bytes, len(payload))[_CHECKED_FROM:]
+        head = _FRAME.pack(_MAGIC, 0, self._file.size, self._durable_bytes, len(payload))[
+            _CHECKED_FROM:
+        ]
         self._file.append(_MAGIC + crc32c(payload, crc32c(head)).to_bytes(4) + head + payload)
         return [self._file, DirectorySync(self._disk, self._data_dir)] if is_new else [self._file]
 
@@ -208,7 +247,9 @@ class FlushJournal:
         self._durable_bytes = self.size_bytes
 
     def begin_next(self) -> None:
-        """What is appended from now on goes to a new journal. All of this one has to be durable before anything is."""
+        """What is appended from now on goes to a new journal. All of this one has to be durable
+        before anything is.
+        """
         if self._file is not None:
             self._file = None  # closed with the last reference: a flush may still hold it
             self._older.append(self._number)
@@ -216,7 +257,8 @@ class FlushJournal:
     def forget_older(self, *, keep_found: bool = False) -> None:
         """All that the older ones hold is on the disk in its own files.
 
-        Takes:  keep_found, whether to keep those that were there at the start: for logs that are off line.
+        Takes:  keep_found, whether to keep those that were there at the start: for logs that are
+                off line.
         """
         gone = [number for number in self._older if not (keep_found and number in self._found)]
         for number in gone:
@@ -228,7 +270,8 @@ class FlushJournal:
     def read(self) -> Redo:
         """All that the older journals hold. Raises CorruptLog where one is damaged. OSError.
 
-        It is made durable first: after a kill a frame may be in the page cache alone, and what is believed must not go with the power.
+        It is made durable first: after a kill a frame may be in the page cache alone, and what is
+        believed must not go with the power.
         """
         redo = Redo()
         unfinished: tuple[str, int] | None = None
@@ -237,7 +280,11 @@ class FlushJournal:
             file = self._disk.open(path)
             file.fsync()
             data = self._disk.read(path)
-            if unfinished is not None and _frame_at(data, 0) is not None and data.startswith(_MAGIC):
+            if (
+                unfinished is not None
+                and _frame_at(data, 0) is not None
+                and data.startswith(_MAGIC)
+            ):
                 raise _damaged(*unfinished, f"{path} was begun when all of it was on the disk")
             position = 0
             while position < len(data):
@@ -245,8 +292,14 @@ class FlushJournal:
                 if frame is None:
                     behind = _frame_that_knows(data, position)
                     if behind >= 0:
-                        raise _damaged(path, position, f"the one at byte {behind} says that it was on the disk")
-                    logger.info("%s ends at byte %d, in the midst of a flush that was never finished", path, position)
+                        raise _damaged(
+                            path, position, f"the one at byte {behind} says that it was on the disk"
+                        )
+                    logger.info(
+                        "%s ends at byte %d, in the midst of a flush that was never finished",
+                        path,
+                        position,
+                    )
                     if data.startswith(_MAGIC):
                         unfinished = path, position
                     break
@@ -264,14 +317,21 @@ class FlushJournal:
 
 def _is_of(disk: Disk, directory: str, topic_id: uuid.UUID) -> bool:
     try:
-        return decode_partition_metadata(disk.read(f"{directory}/{PARTITION_METADATA_NAME}")) == topic_id
+        return (
+            decode_partition_metadata(disk.read(f"{directory}/{PARTITION_METADATA_NAME}"))
+            == topic_id
+        )
     except (FileNotFoundError, CorruptCheckpoint):
         return False
 
 
 def _is_kept(disk: Disk, directory: str, base_offset: int) -> bool:
     """Whether the log does not begin with a later segment."""
-    bases = [int(name[:20]) for name in disk.list(directory) if name.endswith(LOG_SUFFIX) and name[:20].isdigit()]
+    bases = [
+        int(name[:20])
+        for name in disk.list(directory)
+        if name.endswith(LOG_SUFFIX) and name[:20].isdigit()
+    ]
     return not bases or min(bases) <= base_offset
 
 
@@ -279,10 +339,14 @@ def _take(payload: bytes, redo: Redo) -> None:
     for item in msgpack.unpackb(payload):
         if len(item) == len(JournalDecision._fields):
             key, value, ends = item
-            redo.decisions.append(JournalDecision(key, value, tuple(PartitionEnd(*end) for end in ends)))
+            redo.decisions.append(
+                JournalDecision(key, value, tuple(PartitionEnd(*end) for end in ends))
+            )
         else:
             topic, partition, topic_id, base_offset, at, content = item
-            redo.add(JournalEntry(topic, partition, uuid.UUID(bytes=topic_id), base_offset, at, content))
+            redo.add(
+                JournalEntry(topic, partition, uuid.UUID(bytes=topic_id), base_offset, at, content)
+            )
 
 
 def _damaged(path: str, position: int, how_it_is_known: str) -> CorruptLog:
@@ -290,7 +354,8 @@ def _damaged(path: str, position: int, how_it_is_known: str) -> CorruptLog:
         path,
         position,
         f"a frame of the flush journal is damaged, and {how_it_is_known}",
-        "It may hold the last of commits that were answered. Restore the file from a copy; or, to give up what it alone holds, remove it",
+        "It may hold the last of commits that were answered. Restore the file from a copy; or, to "
+        "give up what it alone holds, remove it",
     )
 
 
@@ -303,7 +368,11 @@ def _frame_at(data: bytes, position: int) -> _Frame | None:
         return None
     _, crc, at, durable_bytes, length = _FRAME.unpack_from(data, position)
     end = start + length
-    if at != position or end > len(data) or crc32c(memoryview(data)[position + _CHECKED_FROM : end]) != crc:
+    if (
+        at != position
+        or end > len(data)
+        or crc32c(memoryview(data)[position + _CHECKED_FROM : end]) != crc
+    ):
         return None
     return _Frame(end, durable_bytes, data[start:end])
 
@@ -314,11 +383,17 @@ def _old_frame_at(data: bytes, position: int) -> _Frame | None:
         return None
     length, crc = _OLD_FRAME.unpack_from(data, position)
     payload = data[start : start + length]
-    return _Frame(start + length, 0, payload) if len(payload) == length > 0 and crc32c(payload) == crc else None
+    return (
+        _Frame(start + length, 0, payload)
+        if len(payload) == length > 0 and crc32c(payload) == crc
+        else None
+    )
 
 
 def _frame_that_knows(data: bytes, position: int) -> int:
-    """Where a later frame begins that was written when the one at `position` was durable; -1 where there is none."""
+    """Where a later frame begins that was written when the one at `position` was durable; -1 where
+    there is none.
+    """
     at = data.find(_MAGIC, position + 1)
     while at >= 0:
         frame = _frame_at(data, at)
@@ -326,7 +401,9 @@ def _frame_that_knows(data: bytes, position: int) -> int:
             return at
         at = data.find(_MAGIC, at + 1)
     start = position + _OLD_FRAME.size
-    if start <= len(data) and not data.startswith(_MAGIC):  # an earlier version's: its length may be right
+    if start <= len(data) and not data.startswith(
+        _MAGIC
+    ):  # an earlier version's: its length may be right
         length: int = _OLD_FRAME.unpack_from(data, position)[0]
         following = start + length
         if length and _old_frame_at(data, following) is not None:

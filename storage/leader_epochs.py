@@ -1,7 +1,8 @@
 """At which offset each leader epoch of a log began (KIP-101), kept in `leader-epoch-checkpoint`.
 
-An epoch begins with each start of the broker, at the end of the log. Clients ask OffsetForLeaderEpoch
-(KIP-320) for the end of the epoch that they read in: so they learn what a power loss cut off.
+An epoch begins with each start of the broker, at the end of the log. Clients ask
+OffsetForLeaderEpoch (KIP-320) for the end of the epoch that they read in: so they learn what a
+power loss cut off.
 
 `begin` writes nothing: ten thousand partitions begin an epoch at a start. The file has the epoch
 before the log has a batch of it; an epoch without a batch is forgotten, and nobody has its offsets.
@@ -63,7 +64,8 @@ class LeaderEpochs:
         return self.entries[at - 1][0] if at else -1
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(the largest epoch not above the one asked for, the offset after its last), UNDEFINED where that cannot be said.
+        """(the largest epoch not above the one asked for, the offset after its last), UNDEFINED
+        where that cannot be said.
 
         Source: KIP-320; an epoch before all known ones ends where the first known begins.
         """
@@ -78,7 +80,9 @@ class LeaderEpochs:
         return floor, end
 
     def truncate_from_start(self, log_start_offset: int) -> None:
-        """Offsets below are gone: epochs that ended there are dropped, the one it lies in begins there."""
+        """Offsets below are gone: epochs that ended there are dropped, the one it lies in begins
+        there.
+        """
         kept = [entry for entry in self.entries if entry[1] > log_start_offset]
         below = [entry for entry in self.entries if entry[1] <= log_start_offset]
         if below and (len(below) > 1 or below[-1][1] != log_start_offset):
@@ -93,5 +97,7 @@ class LeaderEpochs:
             self.write()
 
     def write(self) -> None:
-        self.disk.write_atomic(f"{self.directory}/{LEADER_EPOCH_NAME}", encode_epochs(self.entries), sync=False)
+        self.disk.write_atomic(
+            f"{self.directory}/{LEADER_EPOCH_NAME}", encode_epochs(self.entries), sync=False
+        )
         self.written = list(self.entries)

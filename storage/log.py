@@ -1,12 +1,14 @@
 """One partition's log: its segments, its offsets, and what it knows of its producers.
 
-An append checks a batch, gives it offsets, and writes the bytes as they were received; a read answers with a slice of one segment's file.
-There is one replica, so the high watermark is the end of the log; with flush.messages=1 it is what the disk has. After every change
+An append checks a batch, gives it offsets, and writes the bytes as they were received; a read
+answers with a slice of one segment's file. There is one replica, so the high watermark is the end
+of the log; with flush.messages=1 it is what the disk has. After every change
 
     log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset
 
-The order within an append: check everything, write the batch, then take it into the indexes, the producers' state and the offsets. A write
-that fails leaves no state behind and is fatal: the log directory is taken off line and nothing is rolled back.
+The order within an append: check everything, write the batch, then take it into the indexes, the
+producers' state and the offsets. A write that fails leaves no state behind and is fatal: the log
+directory is taken off line and nothing is rolled back.
 """
 
 from __future__ import annotations
@@ -39,7 +41,13 @@ from barnabas.protocol.records import (
     encode_marker,
 )
 from barnabas.protocol.wall_clock import WallClock
-from barnabas.storage.checkpoints import LEADER_EPOCH_NAME, MANIFEST_NAME, Manifest, SegmentNote, encode_epochs
+from barnabas.storage.checkpoints import (
+    LEADER_EPOCH_NAME,
+    MANIFEST_NAME,
+    Manifest,
+    SegmentNote,
+    encode_epochs,
+)
 from barnabas.storage.disk import DirectorySync, Disk, File, Syncable, is_want_of_room
 from barnabas.storage.flush_journal import JournalEntry
 from barnabas.storage.leader_epochs import LeaderEpochs
@@ -66,13 +74,21 @@ from barnabas.storage.segment import (
 )
 from barnabas.storage.time_search import BatchSearch, Searched
 from barnabas.storage.txn_index import AbortedEntry, AbortedTxn, TxnIndex
-from barnabas.storage.validate import AppendRefused, Checked, Rules, check_client_batch, with_append_time
+from barnabas.storage.validate import (
+    AppendRefused,
+    Checked,
+    Rules,
+    check_client_batch,
+    with_append_time,
+)
 
 KEPT_SNAPSHOTS = 2
 NO_LEADER_EPOCH = -1
 _RECENT_BATCHES = 128
 UNREAD_BATCH_BYTES = 8192  # reading a batch again costs as much as so many bytes more
-_MOST_HEADERS_REMEMBERED = 1 << 18  # how far back a producer's earlier batches are looked for: about half a second
+_MOST_HEADERS_REMEMBERED = (
+    1 << 18
+)  # how far back a producer's earlier batches are looked for: about half a second
 _OFFSET = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
 _LENGTH = struct.Struct(">i")
@@ -95,7 +111,8 @@ class Isolation(IntEnum):
 
 
 class AppendInfo(NamedTuple):
-    """What became of a batch. last_offset is inclusive; log_append_time_ms is -1 where the records keep the producer's time.
+    """What became of a batch. last_offset is inclusive; log_append_time_ms is -1 where the records
+    keep the producer's time.
 
     Of a duplicate: the offsets and the time of the batch that it repeats.
     """
@@ -127,7 +144,8 @@ class FetchData(NamedTuple):
 class FlushToken(NamedTuple):
     """Fsync each of the files, in any thread; then all below end_offset is durable.
 
-    base_offset, end_position: the active segment, and its size when the flush began. in_place: the files are the log's own, not a journal.
+    base_offset, end_position: the active segment, and its size when the flush began. in_place: the
+    files are the log's own, not a journal.
     """
 
     files: tuple[Syncable, ...]
@@ -138,7 +156,9 @@ class FlushToken(NamedTuple):
 
 
 class LogEnd(NamedTuple):
-    """Where a log ended at some time: the offset, and the segment's base offset and the position in its file."""
+    """Where a log ended at some time: the offset, and the segment's base offset and the position in
+    its file.
+    """
 
     offset: int
     base_offset: int
@@ -154,7 +174,9 @@ class TimestampOffset(NamedTuple):
 
 
 class ActiveProducer(NamedTuple):
-    """A producer that a partition remembers. -1 stands for none: no batch yet, no marker yet, no open transaction."""
+    """A producer that a partition remembers. -1 stands for none: no batch yet, no marker yet, no
+    open transaction.
+    """
 
     producer_id: int
     producer_epoch: int
@@ -165,7 +187,9 @@ class ActiveProducer(NamedTuple):
 
 
 class Trash:
-    """Paths that are out of use and go from the disk a while later, so that readers may finish. Shared by the logs of a directory."""
+    """Paths that are out of use and go from the disk a while later, so that readers may finish.
+    Shared by the logs of a directory.
+    """
 
     __slots__ = ("_heap",)
 
@@ -182,7 +206,9 @@ class Trash:
         return self._heap[0][0] if self._heap else None
 
     def take_due(self, now_ms: int, most: int) -> list[str]:
-        """At most so many of the paths whose time has come, the earliest first; they are no longer here then."""
+        """At most so many of the paths whose time has come, the earliest first; they are no longer
+        here then.
+        """
         due: list[str] = []
         while self._heap and self._heap[0][0] <= now_ms and len(due) < most:
             due.append(heappop(self._heap)[1])
@@ -190,19 +216,24 @@ class Trash:
 
     def forget_in(self, directories: Container[str]) -> None:
         """What lies in these directories goes another way."""
-        self._heap = [(due_ms, path) for due_ms, path in self._heap if path.rpartition("/")[0] not in directories]
+        self._heap = [
+            (due_ms, path)
+            for due_ms, path in self._heap
+            if path.rpartition("/")[0] not in directories
+        ]
         heapify(self._heap)
 
 
 class Log:
     """The log of one partition. Built by `LogManager.create` or by `recovery.load_log`.
 
-    recovery_point: all below it is durable in its own files; all below durable_offset is there or in a flush journal. leader_epoch: given to
-    every batch appended. unread_bytes: what a start after a kill would read, because it came since the last checkpoint; a batch counts as its
-    size and UNREAD_BATCH_BYTES.
-    wall: shared with the manager, too. Records are stamped and kept by it; all else runs on the steady `now_ms`.
-    start_changed, trash, changed: shared with the manager, which writes the checkpoints and removes the files. `changed` has the logs that
-    are not as their last checkpoint says, in the order in which they came to be so, with the time.
+    recovery_point: all below it is durable in its own files; all below durable_offset is there or
+    in a flush journal. leader_epoch: given to every batch appended. unread_bytes: what a start
+    after a kill would read, because it came since the last checkpoint; a batch counts as its size
+    and UNREAD_BATCH_BYTES. wall: shared with the manager, too. Records are stamped and kept by it;
+    all else runs on the steady `now_ms`. start_changed, trash, changed: shared with the manager,
+    which writes the checkpoints and removes the files. `changed` has the logs that are not as their
+    last checkpoint says, in the order in which they came to be so, with the time.
     """
 
     def __init__(
@@ -254,7 +285,11 @@ class Log:
         self.unread_bytes = 0
         self._producers_went = False
         self._closed_bytes = sum(segment.size for segment in segments[:-1])
-        self._unflushed = [segment for segment in segments if segment is self.active or self._end_of(segment) > recovery_point]
+        self._unflushed = [
+            segment
+            for segment in segments
+            if segment is self.active or self._end_of(segment) > recovery_point
+        ]
         self._directory_changed = not directory_is_durable
         self._new_paths: list[str] = []
         self._state_when_closed: tuple[int, int, int] | None = None
@@ -265,7 +300,7 @@ class Log:
         self.config = config
         self._update_stable()
 
-    # --- settings -------------------------------------------------------------------------------------------------------------
+    # --- settings --------------------------------------------------------------------------------
 
     @property
     def config(self) -> LogConfig:
@@ -283,12 +318,14 @@ class Log:
         self.active.index_interval_bytes = config.index_interval_bytes
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
-        """A broker took the log up: what is appended from now on is of this epoch, which is above all before it (KIP-101)."""
+        """A broker took the log up: what is appended from now on is of this epoch, which is above
+        all before it (KIP-101).
+        """
         self.epochs.begin(leader_epoch, self.log_end_offset)
         self.leader_epoch = leader_epoch
         self._has_new_epoch = True
 
-    # --- appending ------------------------------------------------------------------------------------------------------------
+    # --- appending -------------------------------------------------------------------------------
 
     def append(
         self,
@@ -301,13 +338,17 @@ class Log:
     ) -> AppendInfo:
         """Check one batch, give it offsets, write it to the active segment.
 
-        Takes:  batch, writable: of a client the records field of one partition, of a coordinator one batch that we made. The base offset
-                and the leader epoch are overwritten in place (and the clock or the codec where the topic says so).
-                at_once: a client's batch that takes long to check is left as it is. checked: what `check_client_batch` made of it, by
-                the rules that hold now. What depends on the log and its producers is looked at here: nothing comes in between.
-        Gives:  first_offset, last_offset (inclusive), log_append_time_ms; those of the earlier batch where this one repeats it.
-        Raises: AppendRefused, see validate; TakesLongError, only where at_once; KafkaError OUT_OF_ORDER_SEQUENCE_NUMBER,
-                INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED. OSError is fatal.
+        Takes:  batch, writable: of a client the records field of one partition, of a coordinator
+                one batch that we made. The base offset and the leader epoch are overwritten in
+                place (and the clock or the codec where the topic says so). at_once: a client's
+                batch that takes long to check is left as it is. checked: what `check_client_batch`
+                made of it, by the rules that hold now. What depends on the log and its producers is
+                looked at here: nothing comes in between.
+        Gives:  first_offset, last_offset (inclusive), log_append_time_ms; those of the earlier
+                batch where this one repeats it.
+        Raises: AppendRefused, see validate; TakesLongError, only where at_once; KafkaError
+                OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE,
+                TRANSACTION_COORDINATOR_FENCED. OSError is fatal.
         After:  log_end_offset = last_offset + 1 unless it is a duplicate.
         Source: KIP-98 (idempotence).
         """
@@ -322,22 +363,38 @@ class Log:
         view, size, attributes, last_delta, max_timestamp, producer_id, epoch, sequence = checked  # type: ignore[assignment]
         if size > self._segment_bytes:
             raise AppendRefused(
-                Code.RECORD_LIST_TOO_LARGE, f"{size} bytes do not fit a segment of {self._segment_bytes}", knows_log_start=False
+                Code.RECORD_LIST_TOO_LARGE,
+                f"{size} bytes do not fit a segment of {self._segment_bytes}",
+                knows_log_start=False,
             )
         if producer_id >= 0:
             last_sequence = (sequence + last_delta) & MAX_SEQUENCE
             transactional = attributes & TRANSACTIONAL != 0
-            duplicate = self.producer_state.check_batch(producer_id, epoch, sequence, last_sequence, transactional, self._remember)
+            duplicate = self.producer_state.check_batch(
+                producer_id, epoch, sequence, last_sequence, transactional, self._remember
+            )
             if duplicate is not None:
-                return AppendInfo(duplicate.first_offset, duplicate.last_offset, duplicate.timestamp, True)
+                return AppendInfo(
+                    duplicate.first_offset, duplicate.last_offset, duplicate.timestamp, True
+                )
             first_offset, last_offset = self._write(view, size, last_delta, max_timestamp, now_ms)
             self.producer_state.on_batch(
-                producer_id, epoch, sequence, last_sequence, first_offset, last_offset, max_timestamp, transactional, now_ms
+                producer_id,
+                epoch,
+                sequence,
+                last_sequence,
+                first_offset,
+                last_offset,
+                max_timestamp,
+                transactional,
+                now_ms,
             )
         else:
             first_offset, last_offset = self._write(view, size, last_delta, max_timestamp, now_ms)
         self._advance(last_offset + 1)
-        return AppendInfo(first_offset, last_offset, max_timestamp if rules.log_append_time else -1, False)
+        return AppendInfo(
+            first_offset, last_offset, max_timestamp if rules.log_append_time else -1, False
+        )
 
     @property
     def rules(self) -> Rules:
@@ -355,24 +412,33 @@ class Log:
         timestamp: int | None = None,
         is_decided: bool = True,
     ) -> AppendInfo:
-        """End the producer's transaction on this partition. A marker is written even where none is open, as Apache Kafka does.
+        """End the producer's transaction on this partition. A marker is written even where none is
+        open, as Apache Kafka does.
 
-        Takes:  timestamp, the marker's; the wall clock's where it is not given. is_decided: a coordinator's decision brings the marker back
-                where a power loss takes it. Else, with flush.messages=1, the transaction is not stable before the disk has the marker.
+        Takes:  timestamp, the marker's; the wall clock's where it is not given. is_decided: a
+                coordinator's decision brings the marker back where a power loss takes it. Else,
+                with flush.messages=1, the transaction is not stable before the disk has the marker.
         Raises: KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
-        After:  last_stable_offset is past the transaction unless an earlier one is open; an aborted one with data is in the index.
+        After:  last_stable_offset is past the transaction unless an earlier one is open; an aborted
+                one with data is in the index.
         Source: KIP-98, "Control messages".
         """
         self.producer_state.check_marker(producer_id, producer_epoch, coordinator_epoch)
         time_ms = self.wall.at(now_ms) if timestamp is None else timestamp
         batch = encode_marker(
-            commit=commit, producer_id=producer_id, producer_epoch=producer_epoch, coordinator_epoch=coordinator_epoch, timestamp=time_ms
+            commit=commit,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            timestamp=time_ms,
         )
         first_offset = self.producer_state.open_txns.get(producer_id)
         offset, _ = self._write(batch, len(batch), 0, time_ms, now_ms)
         if self._waits_for_disk and not is_decided and first_offset is not None:
             self._unflushed_ends.append((first_offset, offset))
-        self._on_marker(producer_id, producer_epoch, coordinator_epoch, commit, offset, time_ms, now_ms)
+        self._on_marker(
+            producer_id, producer_epoch, coordinator_epoch, commit, offset, time_ms, now_ms
+        )
         self._advance(offset + 1)
         return AppendInfo(offset, offset, -1, False)
 
@@ -382,8 +448,12 @@ class Log:
         assert header.size_bytes == len(view), "a coordinator appends one whole batch"
         if header.is_control:
             marker = decode_marker(view)
-            self.producer_state.check_marker(header.producer_id, header.producer_epoch, marker.coordinator_epoch)
-        first_offset, last_offset = self._write(view, len(view), header.last_offset_delta, header.max_timestamp, now_ms)
+            self.producer_state.check_marker(
+                header.producer_id, header.producer_epoch, marker.coordinator_epoch
+            )
+        first_offset, last_offset = self._write(
+            view, len(view), header.last_offset_delta, header.max_timestamp, now_ms
+        )
         if header.is_control:
             self._on_marker(
                 header.producer_id,
@@ -409,8 +479,17 @@ class Log:
         self._advance(last_offset + 1)
         return AppendInfo(first_offset, last_offset, -1, False)
 
-    def _write(self, view: memoryview | bytearray, size: int, last_delta: int, max_timestamp: int, now_ms: int) -> tuple[int, int]:
-        """Give the batch its offsets and write it; gives the first and the last. The caller takes it into the state and advances."""
+    def _write(
+        self,
+        view: memoryview | bytearray,
+        size: int,
+        last_delta: int,
+        max_timestamp: int,
+        now_ms: int,
+    ) -> tuple[int, int]:
+        """Give the batch its offsets and write it; gives the first and the last. The caller takes
+        it into the state and advances.
+        """
         if self._has_new_epoch:
             self._write_new_epoch()
         segment = self.active
@@ -464,22 +543,41 @@ class Log:
         if first_open is not None and first_open < stable:
             stable = first_open
         if self._unflushed_ends:
-            self._unflushed_ends = [end for end in self._unflushed_ends if end[1] >= self.high_watermark]
+            self._unflushed_ends = [
+                end for end in self._unflushed_ends if end[1] >= self.high_watermark
+            ]
             stable = min([stable, *(first for first, _ in self._unflushed_ends)])
         self.last_stable_offset = max(stable, self.log_start_offset)
-        assert self.log_start_offset <= self.last_stable_offset <= self.high_watermark <= self.log_end_offset, (
-            f"{self!r}: {self.log_start_offset} <= {self.last_stable_offset} <= {self.high_watermark} <= {self.log_end_offset}"
+        assert (
+            self.log_start_offset
+            <= self.last_stable_offset
+            <= self.high_watermark
+            <= self.log_end_offset
+        ), (
+            f"{self!r}: {self.log_start_offset} <= {self.last_stable_offset} <= "
+            f"{self.high_watermark} <= {self.log_end_offset}"
         )
 
     def _on_marker(
-        self, producer_id: int, epoch: int, coordinator_epoch: int, commit: bool, offset: int, timestamp: int, now_ms: int
+        self,
+        producer_id: int,
+        epoch: int,
+        coordinator_epoch: int,
+        commit: bool,
+        offset: int,
+        timestamp: int,
+        now_ms: int,
     ) -> None:
-        completed = self.producer_state.on_marker(producer_id, epoch, coordinator_epoch, commit, offset, timestamp, now_ms)
+        completed = self.producer_state.on_marker(
+            producer_id, epoch, coordinator_epoch, commit, offset, timestamp, now_ms
+        )
         if completed is not None and completed.aborted:
             self.active.append_aborted(aborted_entry(completed))
 
     def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether the producer has a transaction open here: what it writes now needs no verification."""
+        """Whether the producer has a transaction open here: what it writes now needs no
+        verification.
+        """
         return self.producer_state.has_ongoing_transaction(producer_id, producer_epoch)
 
     def has_ongoing_transaction_of(self, producer_id: int) -> bool:
@@ -495,7 +593,9 @@ class Log:
         return list(self.producer_state.open_txns)
 
     def ended_before_open_transaction(self, producer_id: int, marker_timestamp: int) -> bool:
-        """Whether the producer has a transaction open here that began after a marker of its own of that time or later."""
+        """Whether the producer has a transaction open here that began after a marker of its own of
+        that time or later.
+        """
         first_offset = self.producer_state.open_txns.get(producer_id)
         if first_offset is None:
             return False
@@ -518,7 +618,9 @@ class Log:
         return -1 if entry is None else entry.producer_epoch
 
     def coordinator_epoch_of(self, producer_id: int) -> int:
-        """The epoch of the coordinator that last ended a transaction of the producer here; 0 where none did."""
+        """The epoch of the coordinator that last ended a transaction of the producer here; 0 where
+        none did.
+        """
         entry = self.producer_state.producers.get(producer_id)
         return 0 if entry is None else max(entry.coordinator_epoch, 0)
 
@@ -545,7 +647,9 @@ class Log:
         return count
 
     def _remember(self, entry: ProducerEntry) -> None:
-        """Find in the log the batches before those that a snapshot gave, so that a repeated one is recognised."""
+        """Find in the log the batches before those that a snapshot gave, so that a repeated one is
+        recognised.
+        """
         entry.window_known = True
         oldest = entry.batches[0].first_offset if entry.batches else self.log_end_offset
         found: list[BatchMeta] = []
@@ -568,7 +672,12 @@ class Log:
                 if header.base_sequence == 0:
                     break
         except CorruptLog as error:
-            logger.error("%r: batches of producer %d cannot be looked for: %s", self, entry.producer_id, error)
+            logger.error(
+                "%r: batches of producer %d cannot be looked for: %s",
+                self,
+                entry.producer_id,
+                error,
+            )
         entry.batches = [*reversed(found[:wanted]), *entry.batches]
 
     def _batches_before(self, offset: int) -> Iterator[BatchHeader]:
@@ -576,35 +685,55 @@ class Log:
         left = _MOST_HEADERS_REMEMBERED
         for segment in reversed(self.segments[: bisect_right(self._bases, offset)]):
             index = segment.trusted_offset_index()
-            below = bisect_left(index.offsets, offset - segment.base_offset)  # from that entry's batch on all is above
-            stops = [0, *index.positions[:below], index.positions[below] if below < len(index) else segment.size]
+            below = bisect_left(
+                index.offsets, offset - segment.base_offset
+            )  # from that entry's batch on all is above
+            stops = [
+                0,
+                *index.positions[:below],
+                index.positions[below] if below < len(index) else segment.size,
+            ]
             for start, end in zip(reversed(stops[:-1]), reversed(stops[1:]), strict=True):
-                part = [header for _, header in segment.headers(start, end) if header.last_offset < offset]
+                part = [
+                    header
+                    for _, header in segment.headers(start, end)
+                    if header.last_offset < offset
+                ]
                 yield from reversed(part)
                 left -= len(part)
                 if left < 0:
                     return
 
-    # --- rolling --------------------------------------------------------------------------------------------------------------
+    # --- rolling ---------------------------------------------------------------------------------
 
     def _is_time_to_roll(self, segment: Segment, newest_timestamp: int, now_ms: int) -> bool:
-        """Segments roll by their batches' own times: the newest against that of the first; without times by the broker's clock."""
+        """Segments roll by their batches' own times: the newest against that of the first; without
+        times by the broker's clock.
+        """
         first = segment.first_batch_timestamp()
         waited = newest_timestamp - first if first >= 0 else now_ms - segment.created_ms
         return waited > self._roll_ms - self._jitter_ms(segment)
 
     def _jitter_ms(self, segment: Segment) -> int:
-        """Spreads the rolling of many partitions: a share of segment.jitter.ms that is always the same for one segment."""
+        """Spreads the rolling of many partitions: a share of segment.jitter.ms that is always the
+        same for one segment.
+        """
         if not self._config.segment_jitter_ms:
             return 0
         jitter = min(self._config.segment_jitter_ms, self._roll_ms)
-        return crc32(f"{self.topic} {self.partition} {segment.base_offset}".encode()) % jitter if jitter > 0 else 0
+        return (
+            crc32(f"{self.topic} {self.partition} {segment.base_offset}".encode()) % jitter
+            if jitter > 0
+            else 0
+        )
 
     def _roll(self, now_ms: int) -> None:
-        """Close the active segment and begin one at the end of the log, with a snapshot of the producers and a manifest as of there.
+        """Close the active segment and begin one at the end of the log, with a snapshot of the
+        producers and a manifest as of there.
 
         Raises: OSError; the log is as it was then, and may be rolled another time.
-        Order:  all files that can fail to be written, then the change of state; the manifest of before is right, too, and waits for room.
+        Order:  all files that can fail to be written, then the change of state; the manifest of
+                before is right, too, and waits for room.
         """
         self.take_snapshot()
         self.active.complete_indexes()
@@ -647,12 +776,16 @@ class Log:
             return False
         return True
 
-    # --- producer snapshots -----------------------------------------------------------------------------------------------------
+    # --- producer snapshots ----------------------------------------------------------------------
 
     def take_snapshot(self) -> None:
-        """Write the producers' state as of the end of the log. The two latest are kept, and those at the segments' beginnings."""
+        """Write the producers' state as of the end of the log. The two latest are kept, and those
+        at the segments' beginnings.
+        """
         offset = self.log_end_offset
-        self.disk.write_atomic(self._snapshot_path(offset), self.producer_state.encode_snapshot(), sync=False)
+        self.disk.write_atomic(
+            self._snapshot_path(offset), self.producer_state.encode_snapshot(), sync=False
+        )
         if not self.snapshots or self.snapshots[-1] != offset:
             self.snapshots.append(offset)
         self._producers_went = False
@@ -669,13 +802,19 @@ class Log:
         return f"{self.directory}/{offset_name(offset)}{SNAPSHOT_SUFFIX}"
 
     def state_at(self, offset: int, now_ms: int = 0) -> ProducerStateManager:
-        """The producers' state before the batch at `offset`, from the latest good snapshot below and the batches after it."""
+        """The producers' state before the batch at `offset`, from the latest good snapshot below
+        and the batches after it.
+        """
         for at in reversed(self.snapshots):
             if at <= offset:
                 try:
-                    state = ProducerStateManager.decode_snapshot(self.disk.read(self._snapshot_path(at)), at, now_ms)
+                    state = ProducerStateManager.decode_snapshot(
+                        self.disk.read(self._snapshot_path(at)), at, now_ms
+                    )
                 except (FileNotFoundError, CorruptSnapshot) as error:
-                    logger.warning("%s cannot be used (%s): an older one is", self._snapshot_path(at), error)
+                    logger.warning(
+                        "%s cannot be used (%s): an older one is", self._snapshot_path(at), error
+                    )
                 else:
                     break
         else:
@@ -691,7 +830,7 @@ class Log:
         at = bisect_right(self._bases, segment.base_offset)
         return self._bases[at] if at < len(self._bases) else self.log_end_offset
 
-    # --- reading --------------------------------------------------------------------------------------------------------------
+    # --- reading ---------------------------------------------------------------------------------
 
     def read(
         self,
@@ -703,15 +842,20 @@ class Log:
     ) -> FetchData:
         """Find the bytes from the batch of `offset` on.
 
-        Takes:  min_one_batch: give the first batch whole even if it is longer than max_bytes; else nothing is given then.
-        Gives:  a slice of one segment, up to max_bytes, which may end within a batch; for READ_COMMITTED it ends at the last stable
-                offset, and comes with the aborted transactions that touch it.
-        Raises: KafkaError OFFSET_OUT_OF_RANGE; UNKNOWN_SERVER_ERROR for a negative max_bytes, as Apache Kafka answers;
-                KAFKA_STORAGE_ERROR where the log cannot be read there.
+        Takes:  min_one_batch: give the first batch whole even if it is longer than max_bytes; else
+                nothing is given then.
+        Gives:  a slice of one segment, up to max_bytes, which may end within a batch; for
+                READ_COMMITTED it ends at the last stable offset, and comes with the aborted
+                transactions that touch it.
+        Raises: KafkaError OFFSET_OUT_OF_RANGE; UNKNOWN_SERVER_ERROR for a negative max_bytes, as
+                Apache Kafka answers; KAFKA_STORAGE_ERROR where the log cannot be read there.
         Source: KIP-98, "Fetch" (aborted transactions); KIP-74 (limits).
         """
         if offset > self.log_end_offset or offset < self.log_start_offset:
-            raise KafkaError(Code.OFFSET_OUT_OF_RANGE, f"{offset} is not in [{self.log_start_offset}, {self.log_end_offset}]")
+            raise KafkaError(
+                Code.OFFSET_OUT_OF_RANGE,
+                f"{offset} is not in [{self.log_start_offset}, {self.log_end_offset}]",
+            )
         if max_bytes < 0:
             raise KafkaError(Code.UNKNOWN_SERVER_ERROR, f"max_bytes is {max_bytes}")
         committed = isolation == 1
@@ -726,9 +870,13 @@ class Log:
             except CorruptLog as error:
                 logger.error("%r cannot be read at offset %d: %s", self, offset, error)
                 raise KafkaError(Code.KAFKA_STORAGE_ERROR, str(error)) from error
-        return FetchData(found, aborted, self.high_watermark, self.last_stable_offset, self.log_start_offset)
+        return FetchData(
+            found, aborted, self.high_watermark, self.last_stable_offset, self.log_start_offset
+        )
 
-    def _slice(self, offset: int, limit: int, max_bytes: int, min_one_batch: bool) -> tuple[Segment, Slice | None]:
+    def _slice(
+        self, offset: int, limit: int, max_bytes: int, min_one_batch: bool
+    ) -> tuple[Segment, Slice | None]:
         """The bytes from the batch of `offset` on that may be read, and their segment."""
         position = self._recent.get(offset, -1)
         if position < 0:
@@ -763,17 +911,28 @@ class Log:
             place = segment.find(offset)
             if place is not None:
                 if place.last_offset >= self._end_of(segment):
-                    raise segment.corrupt(place.position, f"a batch reaches to offset {place.last_offset}, beyond the segment's end")
+                    raise segment.corrupt(
+                        place.position,
+                        f"a batch reaches to offset {place.last_offset}, beyond the segment's end",
+                    )
                 return segment, place.position, place.size
         return None
 
     def _find_end(self, limit: int) -> tuple[int, Segment, int]:
         """Where reading ends that may not go beyond `limit`."""
         place = self._place(limit)
-        return (limit, place[0], place[1]) if place is not None else (limit, self.active, self.active.size)
+        return (
+            (limit, place[0], place[1])
+            if place is not None
+            else (limit, self.active, self.active.size)
+        )
 
-    def _collect_aborted(self, offset: int, segment: Segment, found: Slice, into: list[AbortedTxn]) -> None:
-        """The aborted transactions between `offset` and the end of the slice, the latter as far as the offset index tells."""
+    def _collect_aborted(
+        self, offset: int, segment: Segment, found: Slice, into: list[AbortedTxn]
+    ) -> None:
+        """The aborted transactions between `offset` and the end of the slice, the latter as far as
+        the offset index tells.
+        """
         if segment is self.active and not self.txn_index(segment):
             return
         at = bisect_right(self._bases, segment.base_offset) - 1
@@ -785,18 +944,24 @@ class Log:
                 return
 
     def txn_index(self, segment: Segment) -> TxnIndex:
-        """The aborted index of a segment, built anew where the one on disk is not known to be right."""
+        """The aborted index of a segment, built anew where the one on disk is not known to be
+        right.
+        """
         if not segment.has_txn_index() and not segment.try_load_txn_index():
             index = TxnIndex()
             state = self.state_at(segment.base_offset)
-            for completed in replay_segment(state, segment, segment.base_offset, self.log_end_offset, 0):
+            for completed in replay_segment(
+                state, segment, segment.base_offset, self.log_end_offset, 0
+            ):
                 if completed.aborted:
                     index.append(aborted_entry(completed))
             segment.set_txn_index(index)
         return segment.txn_index()
 
     def read_batches(self, from_offset: int | None = None) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Each whole batch in order, from the one that holds `from_offset` (the log's start) on; with a right checksum. Raises CorruptLog."""
+        """Each whole batch in order, from the one that holds `from_offset` (the log's start) on;
+        with a right checksum. Raises CorruptLog.
+        """
         offset = self.log_start_offset if from_offset is None else from_offset
         place = self._place(offset) if offset < self.log_end_offset else None
         if place is None:
@@ -810,22 +975,34 @@ class Log:
                 yield header, batch
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """Tell a client that knows another leader epoch, so that it asks for metadata and compares logs. -1: it knows none.
+        """Tell a client that knows another leader epoch, so that it asks for metadata and compares
+        logs. -1: it knows none.
 
         Raises: KafkaError FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
         Source: KIP-320.
         """
         if current_leader_epoch in (NO_LEADER_EPOCH, self.leader_epoch):
             return
-        code = Code.FENCED_LEADER_EPOCH if current_leader_epoch < self.leader_epoch else Code.UNKNOWN_LEADER_EPOCH
-        raise KafkaError(code, f"{self!r} is in leader epoch {self.leader_epoch}, not {current_leader_epoch}")
+        code = (
+            Code.FENCED_LEADER_EPOCH
+            if current_leader_epoch < self.leader_epoch
+            else Code.UNKNOWN_LEADER_EPOCH
+        )
+        raise KafkaError(
+            code, f"{self!r} is in leader epoch {self.leader_epoch}, not {current_leader_epoch}"
+        )
 
-    # --- offsets by time and by epoch ---------------------------------------------------------------------------------------------
+    # --- offsets by time and by epoch ------------------------------------------------------------
 
     def offset_for_timestamp(
-        self, timestamp: int, *, upper_bound_offset: int | None = None, searched: Searched | None = None
+        self,
+        timestamp: int,
+        *,
+        upper_bound_offset: int | None = None,
+        searched: Searched | None = None,
     ) -> TimestampOffset | None:
-        """The first record whose time is not before `timestamp`; None if that is not below the bound, or not there.
+        """The first record whose time is not before `timestamp`; None if that is not below the
+        bound, or not there.
 
         Takes:  searched, what came of searches that took long: only then one is put off.
         Raises: SearchTakesLong, only where `searched` is given.
@@ -836,12 +1013,23 @@ class Log:
                 continue
             found = self._search_times(segment, timestamp, searched)
             if found is not None:
-                return found if upper_bound_offset is None or found.offset < upper_bound_offset else None
+                return (
+                    found
+                    if upper_bound_offset is None or found.offset < upper_bound_offset
+                    else None
+                )
         return None
 
-    def _search_times(self, segment: Segment, timestamp: int, searched: Searched | None) -> TimestampOffset | None:
-        entry = segment.time_index().lookup(timestamp - 1)  # all up to an entry are at most as young as it
-        start = max(segment.base_offset + entry.relative_offset if entry else segment.base_offset, self.log_start_offset)
+    def _search_times(
+        self, segment: Segment, timestamp: int, searched: Searched | None
+    ) -> TimestampOffset | None:
+        entry = segment.time_index().lookup(
+            timestamp - 1
+        )  # all up to an entry are at most as young as it
+        start = max(
+            segment.base_offset + entry.relative_offset if entry else segment.base_offset,
+            self.log_start_offset,
+        )
         place = segment.find(start)
         if place is None:
             return None
@@ -853,11 +1041,18 @@ class Log:
         return None
 
     def _first_at_time(
-        self, segment: Segment, position: int, header: BatchHeader, timestamp: int, searched: Searched | None
+        self,
+        segment: Segment,
+        position: int,
+        header: BatchHeader,
+        timestamp: int,
+        searched: Searched | None,
     ) -> TimestampOffset | None:
-        """The first record of a batch whose time is not before `timestamp`. A batch whose records cannot be read has none.
+        """The first record of a batch whose time is not before `timestamp`. A batch whose records
+        cannot be read has none.
 
-        Of one that decompresses to more than a batch may, the first stands for it: what is read from there on is not too little.
+        Of one that decompresses to more than a batch may, the first stands for it: what is read
+        from there on is not too little.
         """
         base_time = 0 if header.is_log_append_time else header.base_timestamp
         least_time = -(1 << 63) if header.is_log_append_time else timestamp - base_time
@@ -875,20 +1070,36 @@ class Log:
         found = search.result(searched)
         if isinstance(found, TooLargeError):
             logger.warning(
-                "%r: the records at offset %d are looked for by time no further than to their batch: %s", self, header.base_offset, found
+                "%r: the records at offset %d are looked for by time no further than to their "
+                "batch: %s",
+                self,
+                header.base_offset,
+                found,
             )
-            time = header.max_timestamp if header.base_timestamp < timestamp or header.is_log_append_time else header.base_timestamp
+            time = (
+                header.max_timestamp
+                if header.base_timestamp < timestamp or header.is_log_append_time
+                else header.base_timestamp
+            )
             return TimestampOffset(time, header.base_offset + least_delta, header.leader_epoch)
         if isinstance(found, Exception):
-            logger.warning("%r: the records at offset %d cannot be read, and are left out by time: %s", self, header.base_offset, found)
+            logger.warning(
+                "%r: the records at offset %d cannot be read, and are left out by time: %s",
+                self,
+                header.base_offset,
+                found,
+            )
             return None
         if found is None or not 0 <= found[1] <= header.last_offset_delta:
             return None
         time = header.max_timestamp if header.is_log_append_time else base_time + found[0]
         return TimestampOffset(time, header.base_offset + found[1], header.leader_epoch)
 
-    def offset_of_max_timestamp(self, *, upper_bound_offset: int | None = None, searched: Searched | None = None) -> TimestampOffset | None:
-        """The first record of the highest time in the log (KIP-734); None without times, or where it is not below the bound.
+    def offset_of_max_timestamp(
+        self, *, upper_bound_offset: int | None = None, searched: Searched | None = None
+    ) -> TimestampOffset | None:
+        """The first record of the highest time in the log (KIP-734); None without times, or where
+        it is not below the bound.
 
         Takes and raises what `offset_for_timestamp` does.
         """
@@ -912,7 +1123,11 @@ class Log:
             if header.max_timestamp == highest and header.record_count:
                 found = self._first_at_time(segment, position, header, highest, searched)
                 if found is not None:
-                    return found if upper_bound_offset is None or found.offset < upper_bound_offset else None
+                    return (
+                        found
+                        if upper_bound_offset is None or found.offset < upper_bound_offset
+                        else None
+                    )
         return None
 
     def _highest_from_start(self, segment: Segment) -> tuple[int, int]:
@@ -925,22 +1140,28 @@ class Log:
         return highest, at
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) of the largest epoch that is not above the one asked for; (-1, -1) where that is not known (KIP-320)."""
+        """(epoch, end offset) of the largest epoch that is not above the one asked for; (-1, -1)
+        where that is not known (KIP-320).
+        """
         return self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
 
-    # --- what goes --------------------------------------------------------------------------------------------------------------
+    # --- what goes -------------------------------------------------------------------------------
 
     def delete_records_before(self, offset: int) -> int:
-        """Records below `offset` (-1: all that there are) can no longer be read; gives the new log_start_offset.
+        """Records below `offset` (-1: all that there are) can no longer be read; gives the new
+        log_start_offset.
 
         Raises: KafkaError OFFSET_OUT_OF_RANGE beyond the high watermark.
-        After:  producers stay known and open transactions open; the last stable offset is not below the new start. The files go with
-                the next `delete_old_segments`.
+        After:  producers stay known and open transactions open; the last stable offset is not below
+                the new start. The files go with the next `delete_old_segments`.
         """
         if offset == -1:
             offset = self.high_watermark
         if not 0 <= offset <= self.high_watermark:
-            raise KafkaError(Code.OFFSET_OUT_OF_RANGE, f"{offset} is beyond the high watermark {self.high_watermark}")
+            raise KafkaError(
+                Code.OFFSET_OUT_OF_RANGE,
+                f"{offset} is beyond the high watermark {self.high_watermark}",
+            )
         self._raise_log_start(offset)
         return self.log_start_offset
 
@@ -954,7 +1175,9 @@ class Log:
             except OSError as error:
                 if not is_want_of_room(error):
                     raise
-                logger.warning("%r: the file of its leader epochs waits for room: %s", self, error)  # what it has too many does no harm
+                logger.warning(
+                    "%r: the file of its leader epochs waits for room: %s", self, error
+                )  # what it has too many does no harm
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Let go of the segments that retention no longer keeps; gives how many."""
@@ -975,23 +1198,31 @@ class Log:
         del self.segments[:count]
         del self._bases[:count]
         self._closed_bytes -= sum(segment.size for segment in count_from_start)
-        self._unflushed = [segment for segment in self._unflushed if segment not in count_from_start]
+        self._unflushed = [
+            segment for segment in self._unflushed if segment not in count_from_start
+        ]
         self._stable_end = (-1, self.active, 0)
         self._raise_log_start(self._bases[0])
         due_ms = now_ms + self._config.file_delete_delay_ms
         self.discard_files(count_from_start, now_ms)
         for segment in count_from_start:
             logger.info("%r: the segment at %d is let go", self, segment.base_offset)
-        for offset in [offset for offset in self.snapshots[:-KEPT_SNAPSHOTS] if offset < self._bases[0]]:
+        for offset in [
+            offset for offset in self.snapshots[:-KEPT_SNAPSHOTS] if offset < self._bases[0]
+        ]:
             self._discard(self._snapshot_path(offset), due_ms)
             self.snapshots.remove(offset)
         return count
 
     def replace_segments(self, old: list[Segment], new: Segment) -> None:
-        """One cleaned segment stands for these neighbours; its files are in place, and theirs are not."""
+        """One cleaned segment stands for these neighbours; its files are in place, and theirs are
+        not.
+        """
         at = self.segments.index(old[0])
         end = at + len(old)
-        assert self.segments[at:end] == old and self.active not in old, "neighbours below the active segment are replaced"
+        assert self.segments[at:end] == old and self.active not in old, (
+            "neighbours below the active segment are replaced"
+        )
         self.segments[at:end] = [new]
         self._bases[at:end] = [new.base_offset]
         self._closed_bytes += new.size - sum(segment.size for segment in old)
@@ -1019,7 +1250,7 @@ class Log:
             return
         self.trash.add(due_ms, path + DELETED_SUFFIX)
 
-    # --- flushing ---------------------------------------------------------------------------------------------------------------
+    # --- flushing --------------------------------------------------------------------------------
 
     def begin_flush(self) -> FlushToken | None:
         """The files of the log that hold what is not durable in them yet; None where all is."""
@@ -1032,18 +1263,23 @@ class Log:
             files.append(DirectorySync(self.disk, self.directory))
             files.append(DirectorySync(self.disk, self.directory.rpartition("/")[0]))
             self._directory_changed = False
-        return FlushToken(tuple(files), self.log_end_offset, self.active.base_offset, self.active.size, True)
+        return FlushToken(
+            tuple(files), self.log_end_offset, self.active.base_offset, self.active.size, True
+        )
 
     @property
     def end(self) -> LogEnd:
         """Where it ends now."""
         return LogEnd(self.log_end_offset, self.active.base_offset, self.active.size)
 
-    def try_begin_journal(self, most_bytes: int, end: LogEnd | None = None) -> tuple[JournalEntry, FlushToken] | None:
-        """What is not durable yet, to be written to a flush journal; None where it has to be flushed in place.
+    def try_begin_journal(
+        self, most_bytes: int, end: LogEnd | None = None
+    ) -> tuple[JournalEntry, FlushToken] | None:
+        """What is not durable yet, to be written to a flush journal; None where it has to be
+        flushed in place.
 
-        That is so where there are more than `most_bytes` of it, or a segment before the active one is not durable in its own file: so the
-        journals never hold more than the end of one segment.
+        That is so where there are more than `most_bytes` of it, or a segment before the active one
+        is not durable in its own file: so the journals never hold more than the end of one segment.
 
         Takes:  end, to write no more than what came before it; None: all.
         """
@@ -1053,14 +1289,20 @@ class Log:
         size = end.position - position
         if position < 0 or size > most_bytes or self._directory_changed or len(self._unflushed) > 1:
             return None
-        assert end.base_offset == segment.base_offset, f"{self!r} is not durable up to {end}, which is in an earlier segment"
+        assert end.base_offset == segment.base_offset, (
+            f"{self!r} is not durable up to {end}, which is in an earlier segment"
+        )
         data = segment.file.pread(size, position)
         assert len(data) == size, f"{segment.path(LOG_SUFFIX)} is shorter than {end.position} bytes"
-        entry = JournalEntry(self.topic, self.partition, self.topic_id, segment.base_offset, position, data)
+        entry = JournalEntry(
+            self.topic, self.partition, self.topic_id, segment.base_offset, position, data
+        )
         return entry, FlushToken((), end.offset, end.base_offset, end.position, False)
 
     def finish_flush(self, token: FlushToken) -> bool:
-        """All files of the token, or the journal that has its entry, were fsynced without an error. Gives whether readers may read more."""
+        """All files of the token, or the journal that has its entry, were fsynced without an error.
+        Gives whether readers may read more.
+        """
         high_watermark = self.high_watermark
         if token.end_offset >= self.durable_offset:
             self.durable_offset = token.end_offset
@@ -1073,7 +1315,9 @@ class Log:
             self.recovery_point = token.end_offset
             active = self.active
             if len(self._unflushed) > 1:
-                self._unflushed = [s for s in self._unflushed if s is active or self._end_of(s) > token.end_offset]
+                self._unflushed = [
+                    s for s in self._unflushed if s is active or self._end_of(s) > token.end_offset
+                ]
         return self.high_watermark > high_watermark
 
     def is_flushed(self, end_offset: int) -> bool:
@@ -1090,27 +1334,38 @@ class Log:
                 file.fsync()
             self.finish_flush(token)
 
-    # --- the whole ----------------------------------------------------------------------------------------------------------------
+    # --- the whole -------------------------------------------------------------------------------
 
     @property
     def size_bytes(self) -> int:
         return self._closed_bytes + self.active.size
 
     def check_sizes(self) -> None:
-        """`size_bytes` is what the segments' files hold: nothing is to be deleted for a sum that is wrong. Raises CorruptLog."""
+        """`size_bytes` is what the segments' files hold: nothing is to be deleted for a sum that is
+        wrong. Raises CorruptLog.
+        """
         held = 0
         for segment in self.segments:
             size, path = segment.size, segment.path(LOG_SUFFIX)
             found = self.disk.size(path) if self.disk.exists(path) else -1
             if found != size:
-                raise CorruptLog(path, size, f"the file has {found} bytes, not {size}", "Nothing is deleted for the log's size meanwhile.")
+                raise CorruptLog(
+                    path,
+                    size,
+                    f"the file has {found} bytes, not {size}",
+                    "Nothing is deleted for the log's size meanwhile.",
+                )
             held += size
-        assert self.size_bytes == held, f"{self!r}: its segments hold {held} bytes, not {self.size_bytes}"
+        assert self.size_bytes == held, (
+            f"{self!r}: its segments hold {held} bytes, not {self.size_bytes}"
+        )
 
     def checkpoint(self) -> None:
-        """Between times: bring index files, a snapshot and the manifest up to the log, so that little is scanned after a kill.
+        """Between times: bring index files, a snapshot and the manifest up to the log, so that
+        little is scanned after a kill.
 
-        Nothing is flushed: a kill leaves all of it, and after a power loss it is believed up to the recovery point, which is checked.
+        Nothing is flushed: a kill leaves all of it, and after a power loss it is believed up to the
+        recovery point, which is checked.
         """
         self.active.write_indexes()
         self._bring_snapshot_up()
@@ -1122,13 +1377,17 @@ class Log:
         self.changed.pop(self, None)
 
     def close(self, now_ms: int) -> None:
-        """Leave the log so that it is opened again without reading it: durable, indexes and snapshot written, files closed."""
+        """Leave the log so that it is opened again without reading it: durable, indexes and
+        snapshot written, files closed.
+        """
         for file in self.begin_close(now_ms):
             file.fsync()
         self.end_close()
 
     def begin_close(self, now_ms: int) -> list[Syncable]:
-        """Write all that a clean stop leaves. Gives what is to be fsynced before `end_close`: nothing where nothing changed since the last."""
+        """Write all that a clean stop leaves. Gives what is to be fsynced before `end_close`:
+        nothing where nothing changed since the last.
+        """
         if self._state_when_closed == self._closing_state() and not self._directory_changed:
             return []
         token = self.begin_flush()
@@ -1139,7 +1398,11 @@ class Log:
         files = [] if token is None else list(token.files)
         if token is not None:
             self.finish_flush(token)
-        return [*files, self.disk.open(f"{self.directory}/{MANIFEST_NAME}"), DirectorySync(self.disk, self.directory)]
+        return [
+            *files,
+            self.disk.open(f"{self.directory}/{MANIFEST_NAME}"),
+            DirectorySync(self.disk, self.directory),
+        ]
 
     def end_close(self) -> None:
         """All that `begin_close` gave is on the disk."""
@@ -1175,15 +1438,25 @@ class Log:
         self._new_paths += paths
 
     def write_manifest(self) -> None:
-        """Note what the files are; of the active segment, which goes on growing, what they are so far."""
+        """Note what the files are; of the active segment, which goes on growing, what they are so
+        far.
+        """
         manifest = Manifest(self.topic_id, self.log_start_offset, self.log_end_offset)
         epochs = encode_epochs(self.epochs.written)  # its form has no checksum of its own
         manifest.files[LEADER_EPOCH_NAME] = (len(epochs), crc32c(epochs))
-        parts = [part for segment in self.segments if (part := self._note_segment(segment, manifest)) is not None]
-        self.disk.write_atomic(f"{self.directory}/{MANIFEST_NAME}", manifest.encode(parts), sync=False)
+        parts = [
+            part
+            for segment in self.segments
+            if (part := self._note_segment(segment, manifest)) is not None
+        ]
+        self.disk.write_atomic(
+            f"{self.directory}/{MANIFEST_NAME}", manifest.encode(parts), sync=False
+        )
 
     def _note_segment(self, segment: Segment, manifest: Manifest) -> Manifest | None:
-        """What the manifest says of a segment: a part that is made once, of a closed one; else it is put into `manifest`."""
+        """What the manifest says of a segment: a part that is made once, of a closed one; else it
+        is put into `manifest`.
+        """
         base, known = segment.base_offset, segment.manifest
         is_active = segment is self.active
         if known is not None and not is_active and known.parted:
@@ -1193,10 +1466,14 @@ class Log:
             segment.manifest = known.part(base, names)
             return segment.manifest
         if not (segment.times_known and segment.txn_trusted):
-            manifest.segments[base] = SegmentNote(base, segment.size, -1, base, self._end_of(segment))
+            manifest.segments[base] = SegmentNote(
+                base, segment.size, -1, base, self._end_of(segment)
+            )
             return None
         highest, at = segment.max_timestamp, segment.max_timestamp_offset
-        manifest.segments[base] = SegmentNote(base, segment.size, highest, at, self._end_of(segment))
+        manifest.segments[base] = SegmentNote(
+            base, segment.size, highest, at, self._end_of(segment)
+        )
         manifest.files.update({name: (size, crc) for name, size, crc in segment.checksums()})
         if not is_active:
             segment.manifest = manifest.part(base, names)
@@ -1207,11 +1484,20 @@ class Log:
 
 
 def aborted_entry(completed: CompletedTxn) -> AbortedEntry:
-    return AbortedEntry(completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable_offset)
+    return AbortedEntry(
+        completed.producer_id,
+        completed.first_offset,
+        completed.last_offset,
+        completed.last_stable_offset,
+    )
 
 
-def replay_segment(state: ProducerStateManager, segment: Segment, from_offset: int, to_offset: int, now_ms: int) -> list[CompletedTxn]:
-    """Take the batches of a segment from `from_offset` up to `to_offset` into the state; gives the transactions that ended there."""
+def replay_segment(
+    state: ProducerStateManager, segment: Segment, from_offset: int, to_offset: int, now_ms: int
+) -> list[CompletedTxn]:
+    """Take the batches of a segment from `from_offset` up to `to_offset` into the state; gives the
+    transactions that ended there.
+    """
     completed: list[CompletedTxn] = []
     place = segment.find(from_offset) if segment.size else None
     if place is None:
@@ -1220,7 +1506,9 @@ def replay_segment(state: ProducerStateManager, segment: Segment, from_offset: i
         if header.base_offset >= to_offset:
             break
         if header.producer_id >= 0:
-            ended = replay_batch(state, header, partial(segment.file.pread, header.size_bytes, position), now_ms)
+            ended = replay_batch(
+                state, header, partial(segment.file.pread, header.size_bytes, position), now_ms
+            )
             if ended is not None:
                 completed.append(ended)
         state.end_offset = header.next_offset
@@ -1228,9 +1516,14 @@ def replay_segment(state: ProducerStateManager, segment: Segment, from_offset: i
 
 
 def replay_batch(
-    state: ProducerStateManager, header: BatchHeader, whole: Callable[[], bytes | memoryview], now_ms: int
+    state: ProducerStateManager,
+    header: BatchHeader,
+    whole: Callable[[], bytes | memoryview],
+    now_ms: int,
 ) -> CompletedTxn | None:
-    """Take one batch of a producer into the state; `whole` gives its bytes, which only a marker needs."""
+    """Take one batch of a producer into the state; `whole` gives its bytes, which only a marker
+    needs.
+    """
     if header.attributes & CONTROL:
         if not header.record_count:
             return None  # Apache Kafka's cleaner emptied it: it ended a transaction that is gone

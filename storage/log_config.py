@@ -12,7 +12,9 @@ DAY_MS = 24 * 3600 * 1000
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """Immutable: a changed setting is another LogConfig, and takes hold with the next operation on the log."""
+    """Immutable: a changed setting is another LogConfig, and takes hold with the next operation on
+    the log.
+    """
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * DAY_MS
@@ -41,8 +43,14 @@ class LogConfig:
 
     @property
     def roll_ms(self) -> int:
-        """How long a segment stays the active one, which is never compacted: not longer than a record may stay uncompacted."""
-        return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
+        """How long a segment stays the active one, which is never compacted: not longer than a
+        record may stay uncompacted.
+        """
+        return (
+            min(self.segment_ms, self.max_compaction_lag_ms)
+            if self.is_compacted
+            else self.segment_ms
+        )
 
     @property
     def is_compacted(self) -> bool:

@@ -1,4 +1,5 @@
-"""The log directory: which partitions there are, what is written about all of them, and what is done from time to time.
+"""The log directory: which partitions there are, what is written about all of them, and what is
+done from time to time.
 
     meta.properties                       node.id, cluster.id, directory.id
     .lock                                 held while a broker runs here
@@ -11,7 +12,8 @@
     <topic>-<partition>/                  a log                           <…>.<32 hex digits>-delete/   one that is going
     <…>.<32 hex digits>-stray/            no log, though its name was that of one: a copy, mostly; never touched again
 
-A log that cannot be loaded is not among `logs` but in `offline`, with the error that says why; the others are served.
+A log that cannot be loaded is not among `logs` but in `offline`, with the error that says why; the
+others are served.
 """
 
 from __future__ import annotations
@@ -63,7 +65,8 @@ LEADER_EPOCH_NAME = "barnabas-leader-epoch"
 _NOT_OURS = "__cluster_metadata"  # Apache Kafka's own log of its metadata
 _LONGEST_NAME = 255
 _LONGEST_TOPIC = 249
-_WIDEST_GAP = 10_000  # in the numbers of a topic's partitions; where another broker has the others, gaps are right
+# in the numbers of a topic's partitions; where another broker has the others, gaps are right
+_WIDEST_GAP = 10_000
 _CHECKPOINTS_AT_ONCE = 8
 _PRODUCERS_AS_A_LOG = 500  # so many are written in about the time that a log without any takes
 _LOG_CHECK_INTERVAL_MS = 1000
@@ -106,9 +109,9 @@ class LogDirectoryError(Exception):
 class LogManagerConfig:
     """Intervals as Apache Kafka's broker settings name them; ids for a directory that has none yet.
 
-    producer_snapshot_interval_ms: how long a log may differ from its last checkpoint (producers, indexes, manifest).
-    most_unread_bytes: how much all logs together may hold that no checkpoint knows, as `Log.unread_bytes` counts it: a start after a kill
-    reads about that much.
+    producer_snapshot_interval_ms: how long a log may differ from its last checkpoint (producers,
+    indexes, manifest). most_unread_bytes: how much all logs together may hold that no checkpoint
+    knows, as `Log.unread_bytes` counts it: a start after a kill reads about that much.
     """
 
     node_id: int = 1
@@ -124,12 +127,14 @@ class LogManagerConfig:
 
 
 class LogManager:
-    """All logs of one directory. Nothing happens between calls: `on_tick` is to be called by `next_deadline_ms`.
+    """All logs of one directory. Nothing happens between calls: `on_tick` is to be called by
+    `next_deadline_ms`.
 
-    wall: the wall clock, of which all logs know; the rim feeds it.
-    lost_power: after `load`, whether the machine was down, and not only the broker, since the last run, or the disk is a copy from mid-run:
-    what was written and not flushed may be gone. decisions: after `load`, those that flush journals hold, in their order. leader_epoch:
-    after `load`, the one that began with it in every log.
+    wall: the wall clock, of which all logs know; the rim feeds it. lost_power: after `load`,
+    whether the machine was down, and not only the broker, since the last run, or the disk is a copy
+    from mid-run: what was written and not flushed may be gone. decisions: after `load`, those that
+    flush journals hold, in their order. leader_epoch: after `load`, the one that began with it in
+    every log.
     """
 
     def __init__(self, disk: Disk, data_dir: str, *, config: LogManagerConfig, now_ms: int) -> None:
@@ -168,7 +173,7 @@ class LogManager:
     def _path(self, name: str) -> str:
         return f"{self.data_dir}/{name}"
 
-    # --- starting -------------------------------------------------------------------------------------------------------------
+    # --- starting --------------------------------------------------------------------------------
 
     def load(
         self,
@@ -179,11 +184,13 @@ class LogManager:
     ) -> None:
         """Take the directory, and open every log in it.
 
-        Takes:  config_of, a topic's settings; progress, told (logs done, logs in all, bytes read of them); known_topics, asked once
-                the directory is ours.
-        Raises: LogDirectoryError where another process has the directory, it belongs to another node, or a flush journal is damaged. OSError.
-        After:  `logs`, `offline` and `lost_power` say what there is; the mark of a clean stop is gone. All logs are in a leader epoch that no
-                client was ever told of, nor will be by a later start.
+        Takes:  config_of, a topic's settings; progress, told (logs done, logs in all, bytes read of
+                them); known_topics, asked once the directory is ours.
+        Raises: LogDirectoryError where another process has the directory, it belongs to another
+                node, or a flush journal is damaged. OSError.
+        After:  `logs`, `offline` and `lost_power` say what there is; the mark of a clean stop is
+                gone. All logs are in a leader epoch that no client was ever told of, nor will be by
+                a later start.
         """
         if not self.disk.is_dir(self.data_dir):
             self.disk.mkdir(self.data_dir)
@@ -192,13 +199,17 @@ class LogManager:
         try:
             self._lock = self.disk.lock(self._path(LOCK_NAME))
         except BlockingIOError as error:
-            raise LogDirectoryError(f"{self.data_dir} is in use by another broker: stop it, or give another log.dirs") from error
+            raise LogDirectoryError(
+                f"{self.data_dir} is in use by another broker: stop it, or give another log.dirs"
+            ) from error
         used_before = self.disk.exists(self._path(META_PROPERTIES_NAME))
         self._load_meta_properties()
         clean = self.disk.exists(self._path(CLEAN_SHUTDOWN_NAME))
         self.lost_power = used_before and not clean and not self._is_same_run()
         if used_before and not clean:
-            self.disk.fsync_dir(self.data_dir)  # logs that were made just before the process was killed may not be durable by name
+            self.disk.fsync_dir(
+                self.data_dir
+            )  # logs that were made just before the process was killed may not be durable by name
         self.journal = FlushJournal(self.disk, self.data_dir)
         redo = self._read_journals()
         self.decisions = [] if redo is None else redo.decisions
@@ -209,7 +220,9 @@ class LogManager:
                 self._note_copy(f"{lacking} lacks what was durable")
         starts = self._load_offsets(LOG_START_NAME)
         is_ours = self.disk.exists(self._path(BOOT_ID_NAME))
-        found = self._without_strays(self._directories(now_ms), known_topics() if known_topics is not None else None)
+        found = self._without_strays(
+            self._directories(now_ms), known_topics() if known_topics is not None else None
+        )
         done = read_bytes = 0
 
         def on_read(count: int) -> None:
@@ -252,13 +265,17 @@ class LogManager:
             else:
                 reached = self.logs[key].log_end_offset
                 if not clean and not self.lost_power and reached < points.get(key, 0):
-                    self._note_copy(f"{topic}-{partition} ends at offset {reached}, and was durable up to {points[key]}")
+                    self._note_copy(
+                        f"{topic}-{partition} ends at offset {reached}, and was durable up to "
+                        f"{points[key]}"
+                    )
             done += 1
             on_read(0)
         self._begin_leader_epoch()
         self._checkpoint(force=False)
-        # After a power loss, too, what a log holds may be in the page cache alone: a start before this one may have written
-        # it again and been killed before its flush. So the journals stay until all logs were flushed.
+        # After a power loss, too, what a log holds may be in the page cache alone: a start before
+        # this one may have written it again and been killed before its flush. So the journals stay
+        # until all logs were flushed.
         if redo is not None and clean and not redo.decisions:
             self.journal.forget_older(keep_found=bool(self.offline))
         if not self.lost_power:
@@ -274,15 +291,19 @@ class LogManager:
             raise LogDirectoryError(str(error)) from error
 
     def _begin_leader_epoch(self) -> None:
-        """Begin an epoch in all logs, as Apache Kafka does when a broker comes up: clients then compare what they read with what there is.
+        """Begin an epoch in all logs, as Apache Kafka does when a broker comes up: clients then
+        compare what they read with what there is.
 
-        The number is on the disk before a client hears of it. The logs' own files would not do: they have an epoch from its first batch on,
-        and a power loss may take both, after clients read what it takes. One number serves all partitions, since epochs may skip.
+        The number is on the disk before a client hears of it. The logs' own files would not do:
+        they have an epoch from its first batch on, and a power loss may take both, after clients
+        read what it takes. One number serves all partitions, since epochs may skip.
         """
         latest = max((log.epochs.latest for log in self.logs.values()), default=-1)
         self.leader_epoch = max(latest, self._read_leader_epoch()) + 1
         number = b"%d" % self.leader_epoch
-        self.disk.write_atomic(self._path(LEADER_EPOCH_NAME), b"%s %08x\n" % (number, crc32c(number)))
+        self.disk.write_atomic(
+            self._path(LEADER_EPOCH_NAME), b"%s %08x\n" % (number, crc32c(number))
+        )
         for log in self.logs.values():
             log.begin_leader_epoch(self.leader_epoch)
 
@@ -293,20 +314,32 @@ class LogManager:
         except FileNotFoundError:
             return -1
         if crc != b"%08x" % crc32c(number):
-            logger.warning("%s cannot be used (its checksum is wrong): the highest leader epoch is that of the logs", path)
+            logger.warning(
+                "%s cannot be used (its checksum is wrong): the highest leader epoch is that of "
+                "the logs",
+                path,
+            )
             return -1
         return int(number)
 
     def _flush_offline(self, directory: str) -> None:
-        """A transaction that has data there may be committed all the same, and they are to be durable then."""
+        """A transaction that has data there may be committed all the same, and they are to be
+        durable then.
+        """
         for name in self.disk.list(directory):
             if name.endswith(LOG_SUFFIX):
                 self.disk.open(f"{directory}/{name}").fsync()
         self.disk.fsync_dir(directory)
 
     def _note_copy(self, why: str) -> None:
-        """What was written and not flushed is gone, although the machine was not down: it is treated as a power loss."""
-        logger.warning("this is not what the last broker left, but a copy of the disk from before, or a part of one: %s", why)
+        """What was written and not flushed is gone, although the machine was not down: it is
+        treated as a power loss.
+        """
+        logger.warning(
+            "this is not what the last broker left, but a copy of the disk from before, or a part "
+            "of one: %s",
+            why,
+        )
         self.lost_power = True
 
     def _noted_run(self) -> list[str]:
@@ -316,21 +349,31 @@ class LogManager:
             return []
 
     def _is_same_run(self) -> bool:
-        """Whether all that was written is there: the machine has not been down since, and the file system is mounted as it was."""
+        """Whether all that was written is there: the machine has not been down since, and the file
+        system is mounted as it was.
+        """
         return self._noted_run() == [self.disk.boot_id(), self.disk.mount_id(self.data_dir)]
 
     def note_boot(self) -> None:
-        """All that follows from a power loss is done and durable: it need not be done again in this run of the machine."""
+        """All that follows from a power loss is done and durable: it need not be done again in this
+        run of the machine.
+        """
         boot_id = self.disk.boot_id()
         if boot_id is not None and not self._is_same_run():
-            self.disk.write_atomic(self._path(BOOT_ID_NAME), f"{boot_id} {self.disk.mount_id(self.data_dir)}".encode())
+            self.disk.write_atomic(
+                self._path(BOOT_ID_NAME), f"{boot_id} {self.disk.mount_id(self.data_dir)}".encode()
+            )
 
     def note_failure(self) -> None:
-        """The disk failed: the kernel may have dropped what was written, and the next start is not to believe that all of it is there."""
+        """The disk failed: the kernel may have dropped what was written, and the next start is not
+        to believe that all of it is there.
+        """
         if self._lock is None:
             return  # the directory is not ours
         with suppress(OSError):
-            self.disk.write_atomic(self._path(BOOT_ID_NAME), f"{self.disk.boot_id()} failed".encode(), sync=False)
+            self.disk.write_atomic(
+                self._path(BOOT_ID_NAME), f"{self.disk.boot_id()} failed".encode(), sync=False
+            )
 
     def _load_meta_properties(self) -> None:
         path = self._path(META_PROPERTIES_NAME)
@@ -339,17 +382,25 @@ class LogManager:
         except FileNotFoundError:
             properties = {}
         except CorruptCheckpoint as error:
-            raise LogDirectoryError(f"{path} cannot be read ({error}): restore it, or remove it to have it written anew") from error
+            raise LogDirectoryError(
+                f"{path} cannot be read ({error}): restore it, or remove it to have it written anew"
+            ) from error
         node_id = properties.get("node.id", str(self.config.node_id))
         if node_id != str(self.config.node_id):
             raise LogDirectoryError(
-                f"{path} says that this is the directory of node {node_id}, not of node {self.config.node_id}: "
+                f"{path} says that this is the directory of node {node_id}, not of node "
+                f"{self.config.node_id}: "
                 f"set node.id to that, or restore the file, or give another log.dirs"
             )
         cluster_id = properties.get("cluster.id", self.config.cluster_id)
         directory_id = properties.get("directory.id", self.config.directory_id)
         self.cluster_id = cluster_id
-        wanted = {"node.id": node_id, "directory.id": directory_id, "version": "1", "cluster.id": cluster_id}
+        wanted = {
+            "node.id": node_id,
+            "directory.id": directory_id,
+            "version": "1",
+            "cluster.id": cluster_id,
+        }
         wanted |= {key: value for key, value in properties.items() if key not in wanted}
         wanted_text = {key: value for key, value in wanted.items() if value is not None}
         if wanted_text != properties:
@@ -362,7 +413,11 @@ class LogManager:
         except FileNotFoundError:
             return {}
         except CorruptCheckpoint as error:
-            logger.warning("%s cannot be used (%s): the logs are checked from further back", self._path(name), error)
+            logger.warning(
+                "%s cannot be used (%s): the logs are checked from further back",
+                self._path(name),
+                error,
+            )
             return {}
         self._written[name] = data
         return offsets
@@ -383,11 +438,15 @@ class LogManager:
                     found.append((topic, int(number)))
         return found
 
-    def _without_strays(self, found: list[tuple[str, int]], known: KnownTopics | None) -> list[tuple[str, int]]:
-        """Set aside what is there under the name of a log and cannot be one: most often a copy that somebody made.
+    def _without_strays(
+        self, found: list[tuple[str, int]], known: KnownTopics | None
+    ) -> list[tuple[str, int]]:
+        """Set aside what is there under the name of a log and cannot be one: most often a copy that
+        somebody made.
 
-        The number behind the last dash of `t-0-20241122` would be a partition's, and its topic would have twenty million. By
-        its id a directory is told to be of a topic of another name; of two names that nobody knows the shorter one is right.
+        The number behind the last dash of `t-0-20241122` would be a partition's, and its topic
+        would have twenty million. By its id a directory is told to be of a topic of another name;
+        of two names that nobody knows the shorter one is right.
         """
         indexes: dict[str, list[int]] = {}
         for topic, partition in found:
@@ -401,7 +460,9 @@ class LogManager:
                 name = f"{topic}-{partition}"
                 other = None if is_known else self._other_topic(name, topic, known, names)
                 if other is not None:
-                    self._set_aside(name, f"its {PARTITION_METADATA_NAME} says that it is of topic {other}")
+                    self._set_aside(
+                        name, f"its {PARTITION_METADATA_NAME} says that it is of topic {other}"
+                    )
                 elif partition - last - 1 > _WIDEST_GAP:
                     self._set_aside(
                         name,
@@ -414,10 +475,14 @@ class LogManager:
                     last = partition
         return sorted(kept)
 
-    def _other_topic(self, name: str, topic: str, known: KnownTopics | None, names: dict[uuid.UUID, str]) -> str | None:
+    def _other_topic(
+        self, name: str, topic: str, known: KnownTopics | None, names: dict[uuid.UUID, str]
+    ) -> str | None:
         """The topic of another name that the directory is of."""
         try:
-            topic_id = decode_partition_metadata(self.disk.read(self._path(f"{name}/{PARTITION_METADATA_NAME}")))
+            topic_id = decode_partition_metadata(
+                self.disk.read(self._path(f"{name}/{PARTITION_METADATA_NAME}"))
+            )
         except (FileNotFoundError, CorruptCheckpoint):
             return None
         of = known.topic_by_id(topic_id) if known is not None else None
@@ -435,7 +500,8 @@ class LogManager:
         self.disk.rename(self._path(name), self._path(aside))
         self.disk.fsync_dir(self.data_dir)
         logger.warning(
-            "%s is not used, and is called %s from now on: %s; move it out of the data directory, or, if you miss something, give it its "
+            "%s is not used, and is called %s from now on: %s; move it out of the data directory, "
+            "or, if you miss something, give it its "
             "topic's name and partition's number back",
             self._path(name), aside, why,
         )  # fmt: skip
@@ -443,23 +509,43 @@ class LogManager:
     def _directory(self, topic: str, partition: int) -> str:
         return self._path(f"{topic}-{partition}")
 
-    # --- logs that come and go --------------------------------------------------------------------------------------------------
+    # --- logs that come and go -------------------------------------------------------------------
 
-    def create(self, topic: str, partition: int, topic_id: uuid.UUID, config: LogConfig, now_ms: int, *, leader_epoch: int = 0) -> Log:
-        """A new, empty log; it keeps a descriptor open. Where one of its files cannot be made none of them is there after the OSError.
+    def create(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: uuid.UUID,
+        config: LogConfig,
+        now_ms: int,
+        *,
+        leader_epoch: int = 0,
+    ) -> Log:
+        """A new, empty log; it keeps a descriptor open. Where one of its files cannot be made none
+        of them is there after the OSError.
 
-        leader_epoch: 0 of a new partition, `self.leader_epoch` of one that clients may know and whose log is gone.
+        leader_epoch: 0 of a new partition, `self.leader_epoch` of one that clients may know and
+        whose log is gone.
         """
         key = topic, partition
         assert key not in self.logs and key not in self.offline, f"{topic}-{partition} exists"
         directory = self._directory(topic, partition)
         self.disk.mkdir(directory)
         try:
-            self.disk.write_atomic(f"{directory}/{PARTITION_METADATA_NAME}", encode_partition_metadata(topic_id), sync=False)
+            self.disk.write_atomic(
+                f"{directory}/{PARTITION_METADATA_NAME}",
+                encode_partition_metadata(topic_id),
+                sync=False,
+            )
             epochs = LeaderEpochs(self.disk, directory, [])
             epochs.assign(leader_epoch, 0)
             segment = Segment.create(
-                self.disk, directory, 0, now_ms=now_ms, cache=self.cache, index_interval_bytes=config.index_interval_bytes
+                self.disk,
+                directory,
+                0,
+                now_ms=now_ms,
+                cache=self.cache,
+                index_interval_bytes=config.index_interval_bytes,
             )
         except OSError:
             with suppress(OSError):
@@ -522,9 +608,11 @@ class LogManager:
             self._checkpoint(force=False)
 
     def discard(self, firsts: Mapping[str, int]) -> None:
-        """New logs that nobody was told of go at once, and what was made of the next: of each topic those from this number on.
+        """New logs that nobody was told of go at once, and what was made of the next: of each topic
+        those from this number on.
 
-        The logs first: where descriptors are what is wanting, theirs are free then for the directories.
+        The logs first: where descriptors are what is wanting, theirs are free then for the
+        directories.
         """
         directories = []
         for topic, index in firsts.items():
@@ -539,7 +627,7 @@ class LogManager:
             self.disk.rmtree(directory)
         self.disk.fsync_dir(self.data_dir)
 
-    # --- from time to time ----------------------------------------------------------------------------------------------------------
+    # --- from time to time -----------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int:
         """When `on_tick` has something to do."""
@@ -608,7 +696,8 @@ class LogManager:
         return self.logs.get((log.topic, log.partition)) is log
 
     def _checkpoint_logs(self, now_ms: int) -> None:
-        """Bring up the checkpoints of logs that are due; and, where all together hold too much that none knows, of those that hold the most.
+        """Bring up the checkpoints of logs that are due; and, where all together hold too much that
+        none knows, of those that hold the most.
 
         A few at a call, so that requests get their turn: what is left is due at once.
         """
@@ -624,7 +713,9 @@ class LogManager:
         self._next_log_check_ms = now_ms + min(_LOG_CHECK_INTERVAL_MS, interval_ms)
         if self._changed:
             due_ms = next(iter(self._changed.values())) + interval_ms
-            self._next_log_check_ms = now_ms if excess > 0 else max(now_ms, min(self._next_log_check_ms, due_ms))
+            self._next_log_check_ms = (
+                now_ms if excess > 0 else max(now_ms, min(self._next_log_check_ms, due_ms))
+            )
 
     def _checkpoint_due_logs(self, now_ms: int, interval_ms: int) -> int:
         """Gives by how many bytes too much is still in no checkpoint."""
@@ -636,7 +727,11 @@ class LogManager:
             room -= _checkpoint_cost(log)
             log.checkpoint()
         excess = sum(log.unread_bytes for log in self._changed) - self.config.most_unread_bytes
-        for log in heapq.nlargest(_CHECKPOINTS_AT_ONCE, self._changed, key=lambda log: log.unread_bytes) if excess > 0 else ():
+        for log in (
+            heapq.nlargest(_CHECKPOINTS_AT_ONCE, self._changed, key=lambda log: log.unread_bytes)
+            if excess > 0
+            else ()
+        ):
             if excess <= 0 or room <= 0:
                 break
             excess -= log.unread_bytes
@@ -661,33 +756,48 @@ class LogManager:
         points = {key: log.recovery_point for key, log in logs.items()}
         self._write(RECOVERY_POINT_NAME, encode_offsets(self._kept_points | points), force)
         self._points = points
-        self._write(REPLICATION_NAME, encode_offsets({key: log.high_watermark for key, log in logs.items()}), force)
+        self._write(
+            REPLICATION_NAME,
+            encode_offsets({key: log.high_watermark for key, log in logs.items()}),
+            force,
+        )
         self.write_starts()
 
     def write_recovery_point(self, log: Log, offset: int) -> None:
-        """Have it written down that all below `offset` is durable in its files, which it is: gaps below are no damage then."""
-        assert log.is_flushed_in_place(offset), f"{log!r} is durable up to {log.recovery_point}, not {offset}"
+        """Have it written down that all below `offset` is durable in its files, which it is: gaps
+        below are no damage then.
+        """
+        assert log.is_flushed_in_place(offset), (
+            f"{log!r} is durable up to {log.recovery_point}, not {offset}"
+        )
         if self._points.get((log.topic, log.partition), 0) < offset:
             self._checkpoint(force=False)
 
     def write_starts(self) -> None:
         """Write down the log start offsets that changed.
 
-        Of a log that begins with its first segment, too: a power loss may bring the segments back that were before it.
+        Of a log that begins with its first segment, too: a power loss may bring the segments back
+        that were before it.
         """
         for key in sorted(self._start_changed):
             self.logs[key].checkpoint()  # the manifest has the start too, with a checksum
         self._start_changed.clear()
-        starts = {key: log.log_start_offset for key, log in self.logs.items() if log.log_start_offset}
+        starts = {
+            key: log.log_start_offset for key, log in self.logs.items() if log.log_start_offset
+        }
         self._write(LOG_START_NAME, encode_offsets(self._kept_starts | starts), False)
 
     def _write_changed_starts(self) -> None:
-        """The same; where there is no room for it, which what retention took will give, what it took is made to stay away."""
+        """The same; where there is no room for it, which what retention took will give, what it
+        took is made to stay away.
+        """
         changed = [self.logs[key] for key in sorted(self._start_changed)]
         try:
             self.write_starts()
         except OSError as error:
-            if not is_want_of_room(error) or any(log.log_start_offset != log.segments[0].base_offset for log in changed):
+            if not is_want_of_room(error) or any(
+                log.log_start_offset != log.segments[0].base_offset for log in changed
+            ):
                 raise
             logger.warning("the starts of %s wait for room: %s", changed, error)
             self._start_changed.clear()
@@ -702,7 +812,8 @@ class LogManager:
     def close(self, now_ms: int, sync: Callable[[list[Syncable]], None] = sync_one_by_one) -> None:
         """Stop cleanly: every log durable and closed, all checkpoints, then the mark that says so.
 
-        Takes:  sync, which fsyncs many files; one that does several at a time makes the stop of many logs quick.
+        Takes:  sync, which fsyncs many files; one that does several at a time makes the stop of
+                many logs quick.
         """
         files: dict[Syncable, None] = {}
         for log in self.logs.values():

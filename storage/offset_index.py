@@ -1,4 +1,5 @@
-"""The offset index of one segment: sparse (offset, position) pairs, by which a batch is found without reading the segment from its start.
+"""The offset index of one segment: sparse (offset, position) pairs, by which a batch is found
+without reading the segment from its start.
 
 An entry of `.index`, big-endian:
 
@@ -6,8 +7,9 @@ An entry of `.index`, big-endian:
      0   4    relative_offset: the last offset of the batch, less the segment's base offset
      4   4    position of that batch in the segment's file
 
-A batch gets an entry where more than index.interval.bytes were appended since the last entry; the first batch of a segment has none. An
-index left open by Apache Kafka ends in zeros, which are left out here.
+A batch gets an entry where more than index.interval.bytes were appended since the last entry; the
+first batch of a segment has none. An index left open by Apache Kafka ends in zeros, which are left
+out here.
 """
 
 from __future__ import annotations
@@ -49,14 +51,20 @@ class OffsetIndex:
         self.positions.append(position)
 
     def lookup(self, relative_offset: int) -> IndexEntry:
-        """The entry with the largest offset that is not above the given one, or NO_ENTRY: from its position on the offset is found."""
+        """The entry with the largest offset that is not above the given one, or NO_ENTRY: from its
+        position on the offset is found.
+        """
         slot = bisect_right(self.offsets, relative_offset) - 1
         return IndexEntry(self.offsets[slot], self.positions[slot]) if slot >= 0 else NO_ENTRY
 
     def first_at_or_after(self, position: int) -> IndexEntry | None:
         """The entry with the smallest position that is not below the given one."""
         slot = bisect_left(self.positions, position)
-        return IndexEntry(self.offsets[slot], self.positions[slot]) if slot < len(self.positions) else None
+        return (
+            IndexEntry(self.offsets[slot], self.positions[slot])
+            if slot < len(self.positions)
+            else None
+        )
 
     def truncate(self, position: int) -> None:
         """Drop the entries of batches at or after `position`."""
@@ -75,7 +83,9 @@ class OffsetIndex:
 
     @classmethod
     def decode(cls, data: bytes, segment_size: int) -> OffsetIndex:
-        """The entries of a file, up to the first that cannot be one: not increasing, or beyond the segment's end."""
+        """The entries of a file, up to the first that cannot be one: not increasing, or beyond the
+        segment's end.
+        """
         flat = array("I", data[: len(data) - len(data) % ENTRY_SIZE])
         if sys.byteorder == "little":
             flat.byteswap()
@@ -83,7 +93,12 @@ class OffsetIndex:
         index.offsets, index.positions = flat[0::2], flat[1::2]
         last_offset, last_position = -1, 0
         for slot, (offset, position) in enumerate(zip(index.offsets, index.positions, strict=True)):
-            if offset <= last_offset or position <= last_position or position >= segment_size or offset > 0x7FFFFFFF:
+            if (
+                offset <= last_offset
+                or position <= last_position
+                or position >= segment_size
+                or offset > 0x7FFFFFFF
+            ):
                 del index.offsets[slot:]
                 del index.positions[slot:]
                 break

@@ -1,7 +1,9 @@
-"""What a log knows of its producers: epochs, sequences, open transactions; and the snapshots of that.
+"""What a log knows of its producers: epochs, sequences, open transactions; and the snapshots of
+that.
 
-Pure: nothing here reads a clock or a file. `check_batch` decides whether a batch may be written and changes nothing; `on_batch` and
-`on_marker` take in what was written, and never refuse, so that live appends and replay go the same way.
+Pure: nothing here reads a clock or a file. `check_batch` decides whether a batch may be written and
+changes nothing; `on_batch` and `on_marker` take in what was written, and never refuse, so that live
+appends and replay go the same way.
 
 A snapshot, big-endian, named `<offset>.snapshot`: the state before the batch at that offset.
 
@@ -15,8 +17,10 @@ A snapshot, big-endian, named `<offset>.snapshot`: the state before the batch at
                                         34   4   coordinator_epoch (-1: no marker yet)
                                         38   8   current_txn_first_offset (-1: none open)
 
-It holds the last batch of each producer only; the batches before it are found again in the log when one comes a second time (`Log`).
-Source: KIP-98 (idempotence, transactions), KIP-360 (epochs); the layout as Apache Kafka 3.9 writes it.
+It holds the last batch of each producer only; the batches before it are found again in the log when
+one comes a second time (`Log`).
+Source: KIP-98 (idempotence, transactions), KIP-360 (epochs); the layout as Apache Kafka 3.9 writes
+        it.
 """
 
 from __future__ import annotations
@@ -66,9 +70,10 @@ class CompletedTxn(NamedTuple):
 class ProducerEntry:
     """One producer on one partition.
 
-    batches: the last five of the present epoch, oldest first. window_known is False while earlier ones may be in the log but not here
-    (after a snapshot was loaded). seen_ms is the broker's clock at the last append (or at loading), by which the entry expires: the
-    batches' own times may be of any year.
+    batches: the last five of the present epoch, oldest first. window_known is False while earlier
+    ones may be in the log but not here (after a snapshot was loaded). seen_ms is the broker's clock
+    at the last append (or at loading), by which the entry expires: the batches' own times may be of
+    any year.
     """
 
     __slots__ = (
@@ -111,9 +116,9 @@ class ProducerEntry:
 class ProducerStateManager:
     """The producers of one log.
 
-    open_txns: producer id -> first offset of its open transaction, in the order of the first offsets (a transaction begins at the end of
-    the log, so the order of insertion is that of the offsets).
-    end_offset: all batches below it have been taken in.
+    open_txns: producer id -> first offset of its open transaction, in the order of the first
+    offsets (a transaction begins at the end of the log, so the order of insertion is that of the
+    offsets). end_offset: all batches below it have been taken in.
     """
 
     __slots__ = ("end_offset", "open_txns", "producers")
@@ -123,7 +128,7 @@ class ProducerStateManager:
         self.open_txns: dict[int, int] = {}
         self.end_offset = end_offset
 
-    # --- asking ---------------------------------------------------------------------------------------------------------------
+    # --- asking ----------------------------------------------------------------------------------
 
     def first_open_offset(self) -> int | None:
         """The first offset of the earliest open transaction."""
@@ -147,10 +152,12 @@ class ProducerStateManager:
     ) -> BatchMeta | None:
         """Whether a client's batch comes next.
 
-        Takes:  remembered, called where the entry's earlier batches are needed and not known: it fills them in.
+        Takes:  remembered, called where the entry's earlier batches are needed and not known: it
+                fills them in.
         Gives:  None: append it; or the earlier batch that it repeats.
         Raises: KafkaError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
-        Source: KIP-98; a producer that is not known may begin anywhere, a new epoch must begin at 0.
+        Source: KIP-98; a producer that is not known may begin anywhere, a new epoch must begin at
+                0.
         """
         entry = self.producers.get(producer_id)
         if entry is None:
@@ -171,14 +178,21 @@ class ProducerStateManager:
                     f"producer {producer_id} sent the sequence {base_sequence}, its last was {last}",
                 )
         elif producer_epoch < epoch:
-            raise KafkaError(Code.INVALID_PRODUCER_EPOCH, f"producer {producer_id} has the epoch {epoch}, the batch {producer_epoch}")
+            raise KafkaError(
+                Code.INVALID_PRODUCER_EPOCH,
+                f"producer {producer_id} has the epoch {epoch}, the batch {producer_epoch}",
+            )
         elif base_sequence != 0 and epoch != NO_PRODUCER_EPOCH:
             raise KafkaError(
                 Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {producer_id} begins its epoch {producer_epoch} with the sequence {base_sequence}",
+                f"producer {producer_id} begins its epoch {producer_epoch} with the sequence "
+                f"{base_sequence}",
             )
         if entry.txn_first_offset >= 0 and not transactional:
-            raise KafkaError(Code.INVALID_TXN_STATE, f"producer {producer_id} has an open transaction, the batch is not of one")
+            raise KafkaError(
+                Code.INVALID_TXN_STATE,
+                f"producer {producer_id} has an open transaction, the batch is not of one",
+            )
         return None
 
     def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
@@ -189,15 +203,17 @@ class ProducerStateManager:
         if producer_epoch < entry.producer_epoch:
             raise KafkaError(
                 Code.INVALID_PRODUCER_EPOCH,
-                f"producer {producer_id} has the epoch {entry.producer_epoch}, the marker {producer_epoch}",
+                f"producer {producer_id} has the epoch {entry.producer_epoch}, the marker "
+                f"{producer_epoch}",
             )
         if coordinator_epoch < entry.coordinator_epoch:
             raise KafkaError(
                 Code.TRANSACTION_COORDINATOR_FENCED,
-                f"a coordinator of epoch {entry.coordinator_epoch} has ended transactions here, this one has {coordinator_epoch}",
+                f"a coordinator of epoch {entry.coordinator_epoch} has ended transactions here, "
+                f"this one has {coordinator_epoch}",
             )
 
-    # --- taking in ------------------------------------------------------------------------------------------------------------
+    # --- taking in -------------------------------------------------------------------------------
 
     def on_batch(
         self,
@@ -220,7 +236,9 @@ class ProducerStateManager:
             entry.batches = []
             entry.window_known = True
         batches = entry.batches
-        batches.append(BatchMeta(base_sequence, last_sequence, first_offset, last_offset, timestamp))
+        batches.append(
+            BatchMeta(base_sequence, last_sequence, first_offset, last_offset, timestamp)
+        )
         if len(batches) > REMEMBERED_BATCHES:
             del batches[0]
             entry.window_known = True
@@ -241,7 +259,9 @@ class ProducerStateManager:
         timestamp: int,
         now_ms: int,
     ) -> CompletedTxn | None:
-        """A marker was written. Gives the transaction that it ended; none where that had no data here."""
+        """A marker was written. Gives the transaction that it ended; none where that had no data
+        here.
+        """
         entry = self.producers.get(producer_id)
         if entry is None:
             entry = self.producers[producer_id] = ProducerEntry(producer_id, producer_epoch, now_ms)
@@ -259,10 +279,18 @@ class ProducerStateManager:
         entry.txn_first_offset = NO_OFFSET
         del self.open_txns[producer_id]
         still_open = self.first_open_offset()
-        return CompletedTxn(producer_id, first_offset, offset, not commit, offset + 1 if still_open is None else still_open)
+        return CompletedTxn(
+            producer_id,
+            first_offset,
+            offset,
+            not commit,
+            offset + 1 if still_open is None else still_open,
+        )
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that wrote nothing for that long and have no transaction open. Gives how many."""
+        """Forget producers that wrote nothing for that long and have no transaction open. Gives how
+        many.
+        """
         gone = [
             producer_id
             for producer_id, entry in self.producers.items()
@@ -272,7 +300,7 @@ class ProducerStateManager:
             del self.producers[producer_id]
         return len(gone)
 
-    # --- snapshots ------------------------------------------------------------------------------------------------------------
+    # --- snapshots -------------------------------------------------------------------------------
 
     def encode_snapshot(self) -> bytes:
         rows = [_COUNT.pack(len(self.producers))]
@@ -310,11 +338,26 @@ class ProducerStateManager:
         state = cls(offset)
         producers, still_open = state.producers, []
         for row in _PRODUCER.iter_unpack(body[_COUNT.size :]):
-            producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, txn_first = row
+            (
+                producer_id,
+                epoch,
+                last_sequence,
+                last_offset,
+                delta,
+                timestamp,
+                coordinator_epoch,
+                txn_first,
+            ) = row
             entry = ProducerEntry(producer_id, epoch, now_ms)
             if last_offset >= 0:
-                first_sequence = NO_SEQUENCE if last_sequence < 0 else (last_sequence - delta) & MAX_SEQUENCE
-                entry.batches = [BatchMeta(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp)]
+                first_sequence = (
+                    NO_SEQUENCE if last_sequence < 0 else (last_sequence - delta) & MAX_SEQUENCE
+                )
+                entry.batches = [
+                    BatchMeta(
+                        first_sequence, last_sequence, last_offset - delta, last_offset, timestamp
+                    )
+                ]
                 entry.window_known = False
             entry.last_timestamp = timestamp
             entry.coordinator_epoch = coordinator_epoch
@@ -322,5 +365,7 @@ class ProducerStateManager:
                 entry.txn_first_offset = txn_first
                 still_open.append((txn_first, producer_id))
             producers[producer_id] = entry
-        state.open_txns = {producer_id: first_offset for first_offset, producer_id in sorted(still_open)}
+        state.open_txns = {
+            producer_id: first_offset for first_offset, producer_id in sorted(still_open)
+        }
         return state

@@ -7,13 +7,15 @@ A record is opened in one of three ways, which accept the same:
     in columns   many records of one shape together. Each field then lies at the same place of every record, and so a field of all of them
                  is one slice with a stride, which is compared at once with what it must be
 
-A shape is where the fields of a record lie. Records of one length are found at a stride in the batch itself (`_run`).
-Of records that differ in the sizes of their values, or of short keys, the beginnings are brought together first
-(`_gather`), by the width of their lengths (`_check_heads`). The others are walked.
+A shape is where the fields of a record lie. Records of one length are found at a stride in the
+batch itself (`_run`). Of records that differ in the sizes of their values, or of short keys, the
+beginnings are brought together first (`_gather`), by the width of their lengths (`_check_heads`).
+The others are walked.
 
-Source: Kafka's message format; what is refused is what DefaultRecord.readFrom and LogValidator refuse, and offset deltas that do not
-count from 0, which Apache Kafka looks at in compressed batches alone. Attributes of a record other than 0, which nobody has defined, are
-refused: kafka-python reads them as a varint.
+Source: Kafka's message format; what is refused is what DefaultRecord.readFrom and LogValidator
+refuse, and offset deltas that do not count from 0, which Apache Kafka looks at in compressed
+batches alone. Attributes of a record other than 0, which nobody has defined, are refused:
+kafka-python reads them as a varint.
 """
 
 from __future__ import annotations
@@ -33,27 +35,43 @@ _FIRST_BLOCK = 8  # records of one length that are tried together at first: fewe
 _BLOCK = 2048  # records that are gathered together
 _FIRST_GATHERED = 256
 _LEAST_GATHERED = 32
-_PIECE_BYTES = 250 * 1024  # of a batch that are copied at a time: what was read before stays in the processor's cache
-_COPIED_RECORD_BYTES = 256  # of records that are smaller a copy is made, since bytes are sliced sooner than a memoryview
-_LONGEST_HEAD = 80  # of a record's beginning that is gathered: with a longer key, walking is as fast
+_PIECE_BYTES = (
+    250 * 1024
+)  # of a batch that are copied at a time: what was read before stays in the processor's cache
+# of records that are smaller a copy is made, since bytes are sliced sooner than a memoryview
+_COPIED_RECORD_BYTES = 256
+_LONGEST_HEAD = (
+    80  # of a record's beginning that is gathered: with a longer key, walking is as fast
+)
 _GROWTH = 4
 _FIRST_WIDE_DELTA = 8192  # the first offset delta whose varint has three bytes
 
-_LOW = bytes((delta << 1) & 0x7F | 0x80 for delta in range(8192))  # of varints of several bytes: the first, by the delta modulo 8192
+_LOW = bytes(
+    (delta << 1) & 0x7F | 0x80 for delta in range(8192)
+)  # of varints of several bytes: the first, by the delta modulo 8192
 _HIGH = bytes(delta >> 6 for delta in range(8192))  # the second
 _MIDDLE = bytes(byte | 0x80 for byte in _HIGH)  # the second, where there is a third
 _ONE = bytes(range(0, 128, 2))
-_LOW_STEPS = [1 + (byte >> 1) if byte < 0x80 else 2 + (byte - 0x80 >> 1) for byte in range(256)]  # what a length adds to the position
-_HIGH_STEPS = [byte << 6 for byte in range(256)]  # its second byte; where it has one, the attributes, which are 0
+_LOW_STEPS = [
+    1 + (byte >> 1) if byte < 0x80 else 2 + (byte - 0x80 >> 1) for byte in range(256)
+]  # what a length adds to the position
+_HIGH_STEPS = [
+    byte << 6 for byte in range(256)
+]  # its second byte; where it has one, the attributes, which are 0
 _HIGH_BYTES = bytes(range(0x80, 0x100))
 _IS_HIGH = bytes(128) + b"\1" * 128
 _IS_LOW = b"\1" * 128 + bytes(128)
 _ALIKE = tuple(bytes((byte,)) for byte in range(256))
-_AT_MOST = tuple(bytes(code for code in range(128) if (code >> 1) ^ -(code & 1) <= delta) for delta in range(-64, 64))  # [delta + 64]
+_AT_MOST = tuple(
+    bytes(code for code in range(128) if (code >> 1) ^ -(code & 1) <= delta)
+    for delta in range(-64, 64)
+)  # [delta + 64]
 
 
 class _Shape(NamedTuple):
-    """Where the fields of a record lie, counted from its beginning; its offset delta is as wide as that of the deltas around it."""
+    """Where the fields of a record lie, counted from its beginning; its offset delta is as wide as
+    that of the deltas around it.
+    """
 
     length_width: int
     time_at: int
@@ -65,7 +83,8 @@ class _Shape(NamedTuple):
 
 
 def highest_time_delta(body: Body, position: int, count: int) -> int:
-    """Check that `count` records, with the offset deltas 0, 1, 2 …, fill `body` from `position` to its end.
+    """Check that `count` records, with the offset deltas 0, 1, 2 …, fill `body` from `position` to
+    its end.
 
     Gives:  the largest of their timestamp deltas.
     Raises: KafkaError INVALID_RECORD.
@@ -80,14 +99,21 @@ def highest_time_delta(body: Body, position: int, count: int) -> int:
         else:
             position, highest = _check_many(body, position, count)
     except IndexError as error:
-        raise KafkaError(Code.INVALID_RECORD, f"the batch does not hold the {count} records that it says") from error
+        raise KafkaError(
+            Code.INVALID_RECORD, f"the batch does not hold the {count} records that it says"
+        ) from error
     if position != len(body):
-        raise KafkaError(Code.INVALID_RECORD, f"bytes are left over after the {count} records that the batch says")
+        raise KafkaError(
+            Code.INVALID_RECORD,
+            f"bytes are left over after the {count} records that the batch says",
+        )
     return highest
 
 
 def _is_plain_record(body: Body, position: int) -> bool:
-    """Whether one record fills the body from there, as most that come alone do: its deltas are 0, and it has no headers."""
+    """Whether one record fills the body from there, as most that come alone do: its deltas are 0,
+    and it has no headers.
+    """
     try:
         size = body[position]
         at = position + 1
@@ -95,7 +121,14 @@ def _is_plain_record(body: Body, position: int) -> bool:
             size += (body[at] << 7) - 0x80
             at += 1
         last = len(body) - 1
-        if at + (size >> 1) != last + 1 or size & 0x4001 or body[at] or body[at + 1] or body[at + 2] or body[last]:
+        if (
+            at + (size >> 1) != last + 1
+            or size & 0x4001
+            or body[at]
+            or body[at + 1]
+            or body[at + 2]
+            or body[last]
+        ):
             return False
         key = body[at + 3]
         at += 5
@@ -156,7 +189,9 @@ def _check_many(body: Body, position: int, count: int) -> tuple[int, int]:
 
 
 def _open_record(body: Body, position: int, delta: int) -> tuple[int, int]:
-    """The position after the record that begins there, and its timestamp delta. Raises KafkaError or IndexError where it is none."""
+    """The position after the record that begins there, and its timestamp delta. Raises KafkaError
+    or IndexError where it is none.
+    """
     length, at = _decode_int(body, position)
     following = at + length
     if length < _SMALLEST_RECORD or following > len(body):
@@ -182,7 +217,10 @@ def _open_record(body: Body, position: int, delta: int) -> tuple[int, int]:
 def _decode_int(body: Body, position: int) -> tuple[int, int]:
     value, at = decode_varint(body, position)
     if at - position > _WIDEST_INT:
-        raise KafkaError(Code.INVALID_RECORD, f"a varint has {at - position} bytes, and at most {_WIDEST_INT} are read")
+        raise KafkaError(
+            Code.INVALID_RECORD,
+            f"a varint has {at - position} bytes, and at most {_WIDEST_INT} are read",
+        )
     return value, at
 
 
@@ -209,7 +247,9 @@ def _wrong(delta: int, what: str) -> KafkaError:
 
 
 class RecordRefused(KafkaError):
-    """A record that is one, but not in its place. Apache Kafka names it in record_errors, and none whose bytes are no record."""
+    """A record that is one, but not in its place. Apache Kafka names it in record_errors, and none
+    whose bytes are no record.
+    """
 
     def __init__(self, index: int, message: str) -> None:
         super().__init__(Code.INVALID_RECORD, message)
@@ -217,10 +257,11 @@ class RecordRefused(KafkaError):
 
 
 def _walk(body: Body, position: int, first: int, stop: int, highest: int) -> tuple[int, int]:
-    """Check the records of the offset deltas `first` up to `stop`. Gives the position after them, and the highest timestamp delta so far.
+    """Check the records of the offset deltas `first` up to `stop`. Gives the position after them,
+    and the highest timestamp delta so far.
 
-    A number of two bytes has bit 14 set here where a third byte belongs to it, one of three bytes bit 21: then, and where anything else is
-    not as it mostly is, the record is opened by itself.
+    A number of two bytes has bit 14 set here where a third byte belongs to it, one of three bytes
+    bit 21: then, and where anything else is not as it mostly is, the record is opened by itself.
     """
     top = highest << 1
     for delta in range(first, stop):
@@ -267,7 +308,11 @@ def _walk(body: Body, position: int, first: int, stop: int, highest: int) -> tup
                     if (
                         not (key | value) & 0x4001
                         and not body[at] & 0x81
-                        and (position == _after_headers(body, at + 1, body[at] >> 1, delta) if body[at] else at + 1 == position)
+                        and (
+                            position == _after_headers(body, at + 1, body[at] >> 1, delta)
+                            if body[at]
+                            else at + 1 == position
+                        )
                     ):
                         if time & 1:
                             time = -1 - time
@@ -282,12 +327,16 @@ def _walk(body: Body, position: int, first: int, stop: int, highest: int) -> tup
 
 
 def _next_width(delta: int) -> int:
-    """The first offset delta after this one at which the columns of the deltas change their width or their last byte."""
+    """The first offset delta after this one at which the columns of the deltas change their width
+    or their last byte.
+    """
     return 64 if delta < 64 else (delta | 8191) + 1
 
 
 def _offset_columns(delta: int, count: int) -> tuple[bytes, ...]:
-    """The bytes of `count` offset deltas from `delta` on, none of which reaches `_next_width`: all the first bytes, all the second …"""
+    """The bytes of `count` offset deltas from `delta` on, none of which reaches `_next_width`: all
+    the first bytes, all the second …
+    """
     if delta < 64:
         return (_ONE[delta : delta + count],)
     at = delta & 8191
@@ -302,10 +351,14 @@ def _offset_columns(delta: int, count: int) -> tuple[bytes, ...]:
     return (*columns, bytes((rest,)) * count)
 
 
-def _first_of_shape(body: Body, start: int, delta: int, highest: int) -> tuple[int, int, _Shape | None]:
-    """Check the record that begins there. Gives the position after it, the highest timestamp delta so far, and its shape.
+def _first_of_shape(
+    body: Body, start: int, delta: int, highest: int
+) -> tuple[int, int, _Shape | None]:
+    """Check the record that begins there. Gives the position after it, the highest timestamp delta
+    so far, and its shape.
 
-    None where it has none that others could be compared with: it has headers, or a field that is as long as few are.
+    None where it has none that others could be compared with: it has headers, or a field that is as
+    long as few are.
     """
     try:
         size = body[start]
@@ -374,7 +427,9 @@ def _first_of_shape(body: Body, start: int, delta: int, highest: int) -> tuple[i
     return following, time if time > highest else highest, shape
 
 
-def _run(body: Body, position: int, stride: int, delta: int, most: int, shape: _Shape, highest: int) -> tuple[int, int]:
+def _run(
+    body: Body, position: int, stride: int, delta: int, most: int, shape: _Shape, highest: int
+) -> tuple[int, int]:
     """How many of the records from `position` on are of the shape and length of the one before.
 
     Takes:  most, how many there are up to the next width of offset deltas.
@@ -396,11 +451,16 @@ def _run(body: Body, position: int, stride: int, delta: int, most: int, shape: _
         columns = _offset_columns(delta + taken, block)
         if len(columns) != key_at - offset_at:
             break
-        if copied:  # piece by piece, since all of it together would drive what is written next from the cache
+        # piece by piece, since all of it together would drive what is written next from the cache
+        if copied:
             piece = bytes(body[position - stride : position + block * stride])
-            found = _check_columns(piece, stride, stride, block, columns, time_at, offset_at, fixed, highest)
+            found = _check_columns(
+                piece, stride, stride, block, columns, time_at, offset_at, fixed, highest
+            )
         else:
-            found = _check_columns(body, position, stride, block, columns, time_at, offset_at, fixed, highest)
+            found = _check_columns(
+                body, position, stride, block, columns, time_at, offset_at, fixed, highest
+            )
         if found is not None:
             highest = found
             taken += block
@@ -424,7 +484,9 @@ def _check_columns(
     fixed: tuple[int, ...],
     highest: int,
 ) -> int | None:
-    """Whether `count` records are as the one before; gives the highest timestamp delta so far, or None."""
+    """Whether `count` records are as the one before; gives the highest timestamp delta so far, or
+    None.
+    """
     before, stop = position - stride, position + count * stride
     for at in fixed:
         if body[position + at : stop : stride] != _ALIKE[body[before + at]] * count:
@@ -438,19 +500,26 @@ def _check_columns(
     if type(body) is not bytes:
         times = [memoryview(column).tobytes() for column in times]
     if times[0] == _ALIKE[body[before + time_at]] * count and (
-        len(times) == 1 or all(column == _ALIKE[body[before + at]] * count for at, column in enumerate(times, time_at))
+        len(times) == 1
+        or all(
+            column == _ALIKE[body[before + at]] * count for at, column in enumerate(times, time_at)
+        )
     ):
         return highest
     return _highest_of(times, highest)
 
 
 def _highest_of(columns: list[bytes], highest: int) -> int | None:
-    """The highest of the timestamp deltas in these columns and `highest`; None where they are not of one width, or of more than two bytes."""
+    """The highest of the timestamp deltas in these columns and `highest`; None where they are not
+    of one width, or of more than two bytes.
+    """
     if len(columns) == 1:
         (column,) = columns
         if not column.isascii():
             return None
-        highest = max(highest, _unzigzag(column[-1]))  # times mostly rise, so that there is none later
+        highest = max(
+            highest, _unzigzag(column[-1])
+        )  # times mostly rise, so that there is none later
         later = column.translate(None, _AT_MOST[min(highest, 63) + 64])
         return highest if not later else max(_unzigzag(code) for code in set(later))
     lanes = _lanes(columns)
@@ -470,7 +539,8 @@ def _unzigzag(code: int) -> int:
 
 
 def _lanes(columns: list[bytes]) -> int | None:
-    """Varints of one or two bytes, each in 16 bits of one number, so that all of them are reckoned with at once.
+    """Varints of one or two bytes, each in 16 bits of one number, so that all of them are reckoned
+    with at once.
 
     None where they are not all as wide as there are columns, or wider than two bytes.
     """
@@ -495,20 +565,32 @@ def _ones(count: int) -> int:
 
 
 def _gather(
-    body: bytes | bytearray, before: int, position: int, delta: int, count: int, shape: _Shape, highest: int
+    body: bytes | bytearray,
+    before: int,
+    position: int,
+    delta: int,
+    count: int,
+    shape: _Shape,
+    highest: int,
 ) -> tuple[int, int] | None:
-    """Check `count` records that are of the shape, which is that of the record at `before`, but for the sizes of their keys and values.
+    """Check `count` records that are of the shape, which is that of the record at `before`, but for
+    the sizes of their keys and values.
 
-    Gives:  the position after them, and the highest timestamp delta so far; None where they are not.
+    Gives:  the position after them, and the highest timestamp delta so far; None where they are
+            not.
     """
     columns = _offset_columns(delta, count)
-    around = shape.value_at - shape.length_width  # the fields between a record's length and its value's size
+    around = (
+        shape.value_at - shape.length_width
+    )  # the fields between a record's length and its value's size
     if around > _LONGEST_HEAD or len(columns) != shape.key_at - shape.offset_at:
         return None
     first, size = position, around + 4  # with a length and a value's size of two bytes each
     heads = []
     low_steps, high_steps = _LOW_STEPS, _HIGH_STEPS
-    try:  # where each begins, if the lengths have one or two bytes; a head begins with the last byte of the record before
+    # where each begins, if the lengths have one or two bytes; a head begins with the last byte of
+    # the record before
+    try:
         for _ in range(count):
             head = body[position - 1 : position + size]
             heads.append(head)
@@ -518,7 +600,9 @@ def _gather(
     if position > len(body) or body[position - 1]:
         return None
     stride = size + 1
-    heads[-1] = heads[-1].ljust(stride, b"\0")  # behind the records nothing counts, as long as the sizes agree
+    heads[-1] = heads[-1].ljust(
+        stride, b"\0"
+    )  # behind the records nothing counts, as long as the sizes agree
     joined = b"".join(heads)
     if len(joined) != stride * count or joined[::stride].strip(b"\0"):
         return None
@@ -526,7 +610,9 @@ def _gather(
     starts = None
     lengths = joined[1::stride]
     if len(key) == 1 and key != b"\1":
-        steps = map(add, map(low_steps.__getitem__, lengths), map(high_steps.__getitem__, joined[2::stride]))
+        steps = map(
+            add, map(low_steps.__getitem__, lengths), map(high_steps.__getitem__, joined[2::stride])
+        )
         starts = list(accumulate(steps, initial=first))[:-1]
     if lengths.isascii():
         youngest = _check_heads(body, joined, stride, 1, shape, key, columns, starts, highest)
@@ -539,7 +625,9 @@ def _gather(
             some = b"".join(compress(heads, chosen))
             some_columns = tuple([bytes(compress(column, chosen)) for column in columns])
             some_starts = None if starts is None else list(compress(starts, chosen))
-            found = _check_heads(body, some, stride, width, shape, key, some_columns, some_starts, youngest)
+            found = _check_heads(
+                body, some, stride, width, shape, key, some_columns, some_starts, youngest
+            )
             if found is None:
                 return None
             youngest = found
@@ -557,10 +645,12 @@ def _check_heads(
     starts: list[int] | None,
     highest: int,
 ) -> int | None:
-    """Check the beginnings of records whose lengths have one width; gives the highest timestamp delta so far, or None.
+    """Check the beginnings of records whose lengths have one width; gives the highest timestamp
+    delta so far, or None.
 
-    Takes:  heads, of `stride` bytes each, the first of which belongs to the record before. key, the size of the key of the record before;
-            starts, where each record begins, or None where the key has that size or is not gathered.
+    Takes:  heads, of `stride` bytes each, the first of which belongs to the record before. key, the
+            size of the key of the record before; starts, where each record begins, or None where
+            the key has that size or is not gathered.
     """
     shift = 1 + length_width - shape.length_width  # from a place in the shape to that in a head
     if heads[shape.time_at - 1 + shift :: stride].strip(b"\0"):  # attributes
@@ -570,17 +660,27 @@ def _check_heads(
             return None
     count = len(offset_columns[0])
     ones = _ones(count)
-    around = shape.value_at - shape.length_width + 1  # all of a record but its length, its value, its value's size and a varied key
+    around = (
+        shape.value_at - shape.length_width + 1
+    )  # all of a record but its length, its value, its value's size and a varied key
     keys: int = 0
     codes = heads[shape.key_at + shift :: stride]
-    if all(heads[at + shift :: stride] == byte * count for at, byte in enumerate([_ALIKE[byte] for byte in key], shape.key_at)):
+    if all(
+        heads[at + shift :: stride] == byte * count
+        for at, byte in enumerate([_ALIKE[byte] for byte in key], shape.key_at)
+    ):
         low = heads[shape.value_at + shift :: stride]
         high = heads[shape.value_at + shift + 1 :: stride]
     elif starts is not None and codes.isascii():
         keys = _spread(codes)
         ahead = shape.key_size_end - shape.length_width + length_width
         ends = [ahead + (code >> 1) for code in range(128)]
-        sizes_bytes = b"".join([body[(at := start + ends[code]) : at + 2] for start, code in zip(starts, codes, strict=True)])
+        sizes_bytes = b"".join(
+            [
+                body[(at := start + ends[code]) : at + 2]
+                for start, code in zip(starts, codes, strict=True)
+            ]
+        )
         if len(sizes_bytes) != 2 * count:
             return None
         low, high = sizes_bytes[::2], sizes_bytes[1::2]
@@ -595,15 +695,25 @@ def _check_heads(
         if second & wide << 7:
             return None
         sizes = (sizes & ones * 0x7F | second << 7) + 2 * wide
-    if lengths is None or (sizes | keys) & ones or lengths != sizes + keys + 2 * (around + 1) * ones:
+    if (
+        lengths is None
+        or (sizes | keys) & ones
+        or lengths != sizes + keys + 2 * (around + 1) * ones
+    ):
         return None
-    return _highest_of([heads[at + shift :: stride] for at in range(shape.time_at, shape.offset_at)], highest)
+    return _highest_of(
+        [heads[at + shift :: stride] for at in range(shape.time_at, shape.offset_at)], highest
+    )
 
 
-def first_at_time(body: bytes | bytearray, count: int, time_delta: int, offset_delta: int) -> tuple[int, int] | None:
-    """Timestamp delta and offset delta of the first record whose deltas are not below these; None where there is none.
+def first_at_time(
+    body: bytes | bytearray, count: int, time_delta: int, offset_delta: int
+) -> tuple[int, int] | None:
+    """Timestamp delta and offset delta of the first record whose deltas are not below these; None
+    where there is none.
 
-    Of the others their length and time are read, no more. Raises: KafkaError or IndexError where the bytes are no records.
+    Of the others their length and time are read, no more. Raises: KafkaError or IndexError where
+    the bytes are no records.
     """
     position = 0
     for _ in range(count):

@@ -1,16 +1,21 @@
 """Loading a log from its directory, after a clean stop or a kill.
 
-What was last known to be right is in the manifest: sizes, indexes, and a snapshot of the producers at its log_end_offset. Loading begins
-there, if the files still fit it, and takes in what the log holds beyond, batch by batch with its checksum; after a clean stop that is
-nothing. Where they do not fit, or there is no manifest (Apache Kafka wrote the directory), loading begins at the start of the segment that
-holds the recovery point: its indexes are built anew, and the producers come from the latest good snapshot and the batches after it.
+What was last known to be right is in the manifest: sizes, indexes, and a snapshot of the producers
+at its log_end_offset. Loading begins there, if the files still fit it, and takes in what the log
+holds beyond, batch by batch with its checksum; after a clean stop that is nothing. Where they do
+not fit, or there is no manifest (Apache Kafka wrote the directory), loading begins at the start of
+the segment that holds the recovery point: its indexes are built anew, and the producers come from
+the latest good snapshot and the batches after it.
 
-What is no whole batch with a right checksum, above the recovery point and with nothing good behind it, is a torn write: it is cut off, and
-that is logged. Where something good is behind it, a power failure may have kept later sectors or segments and lost this one (there are
-zeros, or the file ends): then the log ends there, and what follows, none of which was durable, is set aside in files named as the segment
-with `.log.set-aside` for `.log`. Anything else is damage: CorruptLog names the file, the position, and what to do.
+What is no whole batch with a right checksum, above the recovery point and with nothing good behind
+it, is a torn write: it is cut off, and that is logged. Where something good is behind it, a power
+failure may have kept later sectors or segments and lost this one (there are zeros, or the file
+ends): then the log ends there, and what follows, none of which was durable, is set aside in files
+named as the segment with `.log.set-aside` for `.log`. Anything else is damage: CorruptLog names the
+file, the position, and what to do.
 
-Before anything is cut, the flush journals are asked: what they hold was durable, and is written to the log again.
+Before anything is cut, the flush journals are asked: what they hold was durable, and is written to
+the log again.
 """
 
 from __future__ import annotations
@@ -26,7 +31,14 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from barnabas.protocol.errors import KafkaError
-from barnabas.protocol.records import CRC_START, HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, read_header
+from barnabas.protocol.records import (
+    CRC_START,
+    HEADER_SIZE,
+    LENGTH_END,
+    MAGIC,
+    BatchHeader,
+    read_header,
+)
 from barnabas.storage.checkpoints import (
     LEADER_EPOCH_NAME,
     MANIFEST_NAME,
@@ -100,29 +112,53 @@ def load_log(
 ) -> Log:
     """Open the log in `directory`.
 
-    Takes:  recovery_point and log_start_offset as the checkpoints of the log directory tell (0 and None where they do not); the manifest,
-            which has a checksum, goes before them where it is up to date. clean: whether the last stop was. intact: whether the machine
-            has not been down since, so that all that was ever written is there, and only what the last checkpoint does not know is read.
-            redo: what the flush journals hold, where the log's own files may lack it.
-            knows_recovery_point: whether the recovery point is ours, so that nothing above it was cleaned, which leaves gaps.
-            on_read: told of the bytes of the log that were read, piece by piece.
+    Takes:  recovery_point and log_start_offset as the checkpoints of the log directory tell (0 and
+            None where they do not); the manifest, which has a checksum, goes before them where it
+            is up to date. clean: whether the last stop was. intact: whether the machine has not
+            been down since, so that all that was ever written is there, and only what the last
+            checkpoint does not know is read. redo: what the flush journals hold, where the log's
+            own files may lack it. knows_recovery_point: whether the recovery point is ours, so that
+            nothing above it was cleaned, which leaves gaps. on_read: told of the bytes of the log
+            that were read, piece by piece.
     Raises: CorruptLog, naming the file and what to do. OSError.
     """
     files = _tidy(disk, directory)
     manifest = _load_manifest(disk, directory)
     topic_id = _load_topic_id(disk, directory, manifest)
-    if manifest is not None and not clean and not intact and _lost_names(manifest, directory, files.bases, recovery_point):
-        disk.unlink(f"{directory}/{MANIFEST_NAME}")  # else the next start, after a kill, misses what it names
+    if (
+        manifest is not None
+        and not clean
+        and not intact
+        and _lost_names(manifest, directory, files.bases, recovery_point)
+    ):
+        disk.unlink(
+            f"{directory}/{MANIFEST_NAME}"
+        )  # else the next start, after a kill, misses what it names
         manifest = None
-    segments = _segments(disk, directory, files, manifest, config, now_ms, cache, log_start_offset or 0)
+    segments = _segments(
+        disk, directory, files, manifest, config, now_ms, cache, log_start_offset or 0
+    )
     log_start = max(log_start_offset or 0, segments[0].base_offset)
-    if manifest is not None and (not clean or _is_exact(manifest, segments)):  # else Apache Kafka was here since, and knows better
-        noted = log_start if not clean and not intact else 0  # an older manifest may be back, and the checkpoint was flushed
+    if manifest is not None and (
+        not clean or _is_exact(manifest, segments)
+    ):  # else Apache Kafka was here since, and knows better
+        noted = (
+            log_start if not clean and not intact else 0
+        )  # an older manifest may be back, and the checkpoint was flushed
         log_start = max(manifest.log_start_offset, noted, segments[0].base_offset)
         if clean:
             recovery_point = manifest.log_end_offset
     loader = _Loader(
-        disk, directory, segments, files.snapshots, manifest, recovery_point, config.is_compacted, now_ms, on_read, intact=intact
+        disk,
+        directory,
+        segments,
+        files.snapshots,
+        manifest,
+        recovery_point,
+        config.is_compacted,
+        now_ms,
+        on_read,
+        intact=intact,
     )
     loader.knows_recovery_point = knows_recovery_point
     if redo is not None:
@@ -133,7 +169,9 @@ def load_log(
         _say_what_shrank(directory, manifest, sizes)
     end_offset = state.end_offset
     if manifest is not None and end_offset < manifest.log_end_offset:
-        disk.unlink(f"{directory}/{MANIFEST_NAME}")  # else it may seem to fit when the log has grown again, to something else
+        disk.unlink(
+            f"{directory}/{MANIFEST_NAME}"
+        )  # else it may seem to fit when the log has grown again, to something else
     snapshots = _usable_snapshots(disk, directory, files.snapshots, end_offset)
     epochs = _load_epochs(disk, directory, segments, end_offset, manifest, clean=clean)
     log = Log(
@@ -157,16 +195,29 @@ def load_log(
         directory_is_durable=clean,
     )
     if not clean and topic_id != NO_TOPIC_ID:
-        log.directory_changed(f"{directory}/{PARTITION_METADATA_NAME}")  # by which a flush journal's entries are told to be of this log
-    if manifest is not None and start_changed is not None and log.log_start_offset > manifest.log_start_offset:
-        start_changed.add((topic, partition))  # a power loss took the later manifest, and the next start after a kill believes this one
+        log.directory_changed(
+            f"{directory}/{PARTITION_METADATA_NAME}"
+        )  # by which a flush journal's entries are told to be of this log
+    if (
+        manifest is not None
+        and start_changed is not None
+        and log.log_start_offset > manifest.log_start_offset
+    ):
+        start_changed.add(
+            (topic, partition)
+        )  # a power loss took the later manifest, and the next start after a kill believes this one
     log.note_unread(loader.read_bytes, now_ms)
-    if clean and manifest is not None and manifest.log_end_offset == end_offset and _is_exact(manifest, segments):
+    if (
+        clean
+        and manifest is not None
+        and manifest.log_end_offset == end_offset
+        and _is_exact(manifest, segments)
+    ):
         log.note_as_closed()
     return log
 
 
-# --- what the directory holds ---------------------------------------------------------------------------------------------------
+# --- what the directory holds -------------------------------------------------------------------
 
 
 def _tidy(disk: Disk, directory: str) -> Files:
@@ -203,10 +254,20 @@ def _load_manifest(disk: Disk, directory: str) -> Manifest | None:
 
 
 def _lost_names(manifest: Manifest, directory: str, bases: list[int], recovery_point: int) -> bool:
-    """Whether a power loss kept the manifest and lost segments that it names, of which nothing was durable: they are not to be missed."""
-    lost = [base for base, note in manifest.segments.items() if note.size and base not in bases and base >= recovery_point]
+    """Whether a power loss kept the manifest and lost segments that it names, of which nothing was
+    durable: they are not to be missed.
+    """
+    lost = [
+        base
+        for base, note in manifest.segments.items()
+        if note.size and base not in bases and base >= recovery_point
+    ]
     if lost:
-        logger.error("%s: the segments at %s went with the power; nothing in them was durable", directory, lost)
+        logger.error(
+            "%s: the segments at %s went with the power; nothing in them was durable",
+            directory,
+            lost,
+        )
     return bool(lost)
 
 
@@ -216,9 +277,15 @@ def _load_topic_id(disk: Disk, directory: str, manifest: Manifest | None) -> uui
         return decode_partition_metadata(disk.read(path))
     except (FileNotFoundError, CorruptCheckpoint) as error:
         if manifest is None or manifest.topic_id == NO_TOPIC_ID:
-            logger.warning("%s cannot be read (%s): the topic id has to come from elsewhere", path, error)
+            logger.warning(
+                "%s cannot be read (%s): the topic id has to come from elsewhere", path, error
+            )
             return NO_TOPIC_ID
-        logger.warning("%s cannot be read (%s): it is written anew with the id that the manifest has", path, error)
+        logger.warning(
+            "%s cannot be read (%s): it is written anew with the id that the manifest has",
+            path,
+            error,
+        )
         disk.write_atomic(path, encode_partition_metadata(manifest.topic_id))
         return manifest.topic_id
 
@@ -238,17 +305,26 @@ def _segments(
     interval = config.index_interval_bytes
     if manifest is not None:
         for note in manifest.segments.values():
-            if note.size and note.base_offset not in bases and (not bases or note.base_offset > bases[0]):
+            if (
+                note.size
+                and note.base_offset not in bases
+                and (not bases or note.base_offset > bases[0])
+            ):
                 path = f"{directory}/{offset_name(note.base_offset)}{LOG_SUFFIX}"
                 raise CorruptLog(
                     path,
                     0,
                     f"the file is missing; it held {note.size} bytes",
-                    f"Restore it from a copy; or, to give up its records, remove {directory}/{MANIFEST_NAME}",
+                    "Restore it from a copy; or, to give up its records, remove "
+                    f"{directory}/{MANIFEST_NAME}",
                 )
     if not bases:
         base = manifest.log_end_offset if manifest is not None else log_start_offset
-        return [Segment.create(disk, directory, base, now_ms=now_ms, cache=cache, index_interval_bytes=interval)]
+        return [
+            Segment.create(
+                disk, directory, base, now_ms=now_ms, cache=cache, index_interval_bytes=interval
+            )
+        ]
     segments = []
     for base in bases:
         segment = Segment(
@@ -264,21 +340,30 @@ def _segments(
         if known is not None:
             segment.manifest = manifest
             if known.max_timestamp >= 0 and known.size == segment.size:
-                segment.max_timestamp, segment.max_timestamp_offset = known.max_timestamp, known.max_timestamp_offset
+                segment.max_timestamp, segment.max_timestamp_offset = (
+                    known.max_timestamp,
+                    known.max_timestamp_offset,
+                )
                 segment.times_known = True
         segments.append(segment)
     return segments
 
 
 def _say_what_shrank(directory: str, manifest: Manifest, sizes: dict[int, int]) -> None:
-    """Of segments before the last, which may be short and end at a whole batch: nothing else would tell."""
+    """Of segments before the last, which may be short and end at a whole batch: nothing else would
+    tell.
+    """
     last = max(manifest.segments, default=-1)
     for base_offset, note in manifest.segments.items():
         size = sizes.get(base_offset, 0)
         if size < note.size and base_offset != last:
             path = f"{directory}/{offset_name(base_offset)}{LOG_SUFFIX}"
             logger.error(
-                "%s has %d bytes, and had %d at the last stop: restore it from a copy, what is missing is not read", path, size, note.size
+                "%s has %d bytes, and had %d at the last stop: restore it from a copy, what is "
+                "missing is not read",
+                path,
+                size,
+                note.size,
             )
 
 
@@ -289,7 +374,9 @@ def _is_exact(manifest: Manifest, segments: list[Segment]) -> bool:
     }
 
 
-def _usable_snapshots(disk: Disk, directory: str, snapshots: list[int], end_offset: int) -> list[int]:
+def _usable_snapshots(
+    disk: Disk, directory: str, snapshots: list[int], end_offset: int
+) -> list[int]:
     """Those of the log as it is; snapshots of what was cut off go."""
     for offset in snapshots:
         if offset > end_offset:
@@ -298,11 +385,19 @@ def _usable_snapshots(disk: Disk, directory: str, snapshots: list[int], end_offs
 
 
 def _load_epochs(
-    disk: Disk, directory: str, segments: list[Segment], end_offset: int, manifest: Manifest | None, *, clean: bool
+    disk: Disk,
+    directory: str,
+    segments: list[Segment],
+    end_offset: int,
+    manifest: Manifest | None,
+    *,
+    clean: bool,
 ) -> LeaderEpochs:
-    """The leader epochs as their file has them, or as the batches have them where the file does not fit the log.
+    """The leader epochs as their file has them, or as the batches have them where the file does not
+    fit the log.
 
-    The file is not flushed, so a power loss may bring an older one back: then it lacks the epoch of the last batch.
+    The file is not flushed, so a power loss may bring an older one back: then it lacks the epoch of
+    the last batch.
     """
     try:
         epochs = LeaderEpochs.load(disk, directory)
@@ -317,10 +412,18 @@ def _load_epochs(
             raise CorruptCheckpoint(f"the log has batches of the epoch {_epoch_at(*last)}")
         return epochs
     except CorruptLog as error:
-        logger.error("%s: the leader epochs are as the file has them, since the log cannot be read: %s", directory, error)
+        logger.error(
+            "%s: the leader epochs are as the file has them, since the log cannot be read: %s",
+            directory,
+            error,
+        )
         return epochs
     except (FileNotFoundError, CorruptCheckpoint) as error:
-        logger.warning("the leader epochs of %s cannot be used (%s): they are built anew from the log", directory, error)
+        logger.warning(
+            "the leader epochs of %s cannot be used (%s): they are built anew from the log",
+            directory,
+            error,
+        )
     epochs = LeaderEpochs(disk, directory, [])
     for epoch, start_offset in _epochs_of_batches(segments, end_offset):
         epochs.assign(epoch, start_offset)
@@ -328,7 +431,9 @@ def _load_epochs(
 
 
 def _noted_count(epochs: LeaderEpochs, manifest: Manifest | None) -> int:
-    """How many of the entries are as the manifest noted them, which came before the others. Raises CorruptCheckpoint."""
+    """How many of the entries are as the manifest noted them, which came before the others. Raises
+    CorruptCheckpoint.
+    """
     entries = epochs.entries
     if manifest is None or LEADER_EPOCH_NAME not in manifest.files:
         return len(entries)
@@ -339,7 +444,9 @@ def _noted_count(epochs: LeaderEpochs, manifest: Manifest | None) -> int:
 
 
 def _epochs_of_batches(segments: list[Segment], end_offset: int) -> Iterator[tuple[int, int]]:
-    """(epoch, offset of its first batch). Epochs rise with the offsets, so a few batches of a long log tell."""
+    """(epoch, offset of its first batch). Epochs rise with the offsets, so a few batches of a long
+    log tell.
+    """
     place = _batch_at(segments, segments[0].base_offset)
     while place is not None:
         epoch, start_offset = _epoch_at(*place), _base_offset_at(*place)
@@ -358,7 +465,9 @@ def _epochs_of_batches(segments: list[Segment], end_offset: int) -> Iterator[tup
 
 
 def _batch_at(segments: list[Segment], offset: int) -> tuple[Segment, int] | None:
-    """Segment and position of the first batch whose last offset is not below that; None where there is none. Raises CorruptLog."""
+    """Segment and position of the first batch whose last offset is not below that; None where there
+    is none. Raises CorruptLog.
+    """
     if offset < 0:
         return None
     at = max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
@@ -377,7 +486,7 @@ def _epoch_at(segment: Segment, position: int) -> int:
     return int.from_bytes(segment.file.pread(4, position + 12), signed=True)
 
 
-# --- what the log holds -----------------------------------------------------------------------------------------------------------
+# --- what the log holds -------------------------------------------------------------------------
 
 
 class _Loader:
@@ -409,10 +518,14 @@ class _Loader:
         self.now_ms = now_ms
         self.on_read = on_read
         self.read_bytes = 0
-        self.journaled: Callable[[int, int], bytes] | None = None  # (base offset, position) -> what the file had from there on
+        self.journaled: Callable[[int, int], bytes] | None = (
+            None  # (base offset, position) -> what the file had from there on
+        )
 
     def load(self) -> ProducerStateManager:
-        """Check and index what has to be; gives the producers' state at the end of the log. The last segment is open for appends."""
+        """Check and index what has to be; gives the producers' state at the end of the log. The
+        last segment is open for appends.
+        """
         begun = self._begin_at_manifest()
         if begun is None:
             self._forget_grown()
@@ -427,16 +540,24 @@ class _Loader:
             at += 1
             end_before[segment.base_offset] = state.end_offset
             if position == 0 and segment.base_offset < state.end_offset:
-                raise segment.corrupt(0, f"the segment before it reaches to offset {state.end_offset}")
+                raise segment.corrupt(
+                    0, f"the segment before it reaches to offset {state.end_offset}"
+                )
             if position == 0 and segment.base_offset > state.end_offset:
-                self._drop_snapshots_above(state.end_offset)  # what is missing before it may be in them
+                self._drop_snapshots_above(
+                    state.end_offset
+                )  # what is missing before it may be in them
                 if at > 1 and self._is_torn_before(at - 1, state.end_offset):
                     self._end_with(self.segments[at - 2], state.end_offset)
                     break
             self._check(segment, position, state)
             position = 0
-        while len(self.segments) > 1 and self.segments[-1].size == 0:  # all that was in it was cut, and perhaps what is before it is gone
-            end_offset = end_before.get(self.segments[-1].base_offset, self.segments[-1].base_offset)
+        while (
+            len(self.segments) > 1 and self.segments[-1].size == 0
+        ):  # all that was in it was cut, and perhaps what is before it is gone
+            end_offset = end_before.get(
+                self.segments[-1].base_offset, self.segments[-1].base_offset
+            )
             if end_offset == self.segments[-1].base_offset or end_offset < self.recovery_point:
                 break
             self._end_with(self.segments[-2], end_offset)
@@ -445,7 +566,9 @@ class _Loader:
         return state
 
     def _begin_at_manifest(self) -> tuple[int, int, ProducerStateManager] | None:
-        """Segment number, position, and state where the manifest's knowledge ends; None where the files do not fit it."""
+        """Segment number, position, and state where the manifest's knowledge ends; None where the
+        files do not fit it.
+        """
         manifest = self.manifest
         if manifest is None or self.trusted_point < manifest.log_end_offset:
             return None
@@ -469,21 +592,37 @@ class _Loader:
             return None
         segment.size = held
         if held > note.size:
-            logger.info("%s: %d bytes were written after the last checkpoint", segment.path(LOG_SUFFIX), held - note.size)
+            logger.info(
+                "%s: %d bytes were written after the last checkpoint",
+                segment.path(LOG_SUFFIX),
+                held - note.size,
+            )
         return number, note.size, state
 
     def _forget_grown(self) -> None:
-        """Of a segment that was written to since, the manifest does not tell what its indexes hold: as it has them, they may lack the end."""
+        """Of a segment that was written to since, the manifest does not tell what its indexes hold:
+        as it has them, they may lack the end.
+        """
         for segment in self.segments:
-            note = self.manifest.segments.get(segment.base_offset) if self.manifest is not None else None
+            note = (
+                self.manifest.segments.get(segment.base_offset)
+                if self.manifest is not None
+                else None
+            )
             if note is not None and note.size != segment.size:
                 segment.manifest = None
 
     def _first_suspect(self) -> int:
-        """The number of the segment up to whose start all is trusted, or of an earlier one that lost bytes since the manifest."""
+        """The number of the segment up to whose start all is trusted, or of an earlier one that
+        lost bytes since the manifest.
+        """
         suspect = 0
         for number, segment in enumerate(self.segments):
-            note = self.manifest.segments.get(segment.base_offset) if self.manifest is not None else None
+            note = (
+                self.manifest.segments.get(segment.base_offset)
+                if self.manifest is not None
+                else None
+            )
             if note is not None and segment.size < note.size:
                 return number
             if segment.base_offset <= self.trusted_point:
@@ -504,7 +643,9 @@ class _Loader:
             return None
 
     def _state_at(self, number: int) -> ProducerStateManager:
-        """The producers' state before segment `number`, from the latest good snapshot at or below its start and the batches after."""
+        """The producers' state before segment `number`, from the latest good snapshot at or below
+        its start and the batches after.
+        """
         target = self.segments[number].base_offset
         state: ProducerStateManager | None = None
         for offset in sorted(self.snapshots, reverse=True):
@@ -527,13 +668,20 @@ class _Loader:
             return
         for position, header in segment.headers(place.position):
             if header.producer_id >= 0:
-                replay_batch(state, header, partial(segment.file.pread, header.size_bytes, position), self.now_ms)
+                replay_batch(
+                    state,
+                    header,
+                    partial(segment.file.pread, header.size_bytes, position),
+                    self.now_ms,
+                )
             state.end_offset = header.next_offset
 
     def _check(self, segment: Segment, position: int, state: ProducerStateManager) -> None:
-        """Check each batch from `position` on, and note it in the segment's indexes and the producers' state.
+        """Check each batch from `position` on, and note it in the segment's indexes and the
+        producers' state.
 
-        A torn or missing end is written again from the flush journals as far as they have it; what is torn beyond that is cut.
+        A torn or missing end is written again from the flush journals as far as they have it; what
+        is torn beyond that is cut.
         """
         if position == 0:
             segment.start_empty()
@@ -556,18 +704,27 @@ class _Loader:
             segment.write_indexes()
 
     def _remove_left_over(self, segment: Segment, end_offset: int) -> None:
-        """Empty files that lie within the offsets of this segment are of a new one that came not to be, for want of room."""
+        """Empty files that lie within the offsets of this segment are of a new one that came not to
+        be, for want of room.
+        """
         later = self.segments[self.segments.index(segment) + 1 :]
         if any(following.size for following in later):
             return
         for following in later:
             if following.base_offset < end_offset:
-                logger.info("%s is empty, of a segment that found no room: it is removed", following.path(LOG_SUFFIX))
+                logger.info(
+                    "%s is empty, of a segment that found no room: it is removed",
+                    following.path(LOG_SUFFIX),
+                )
                 following.remove_files()
                 self.segments.remove(following)
 
-    def _check_batches(self, segment: Segment, position: int, state: ProducerStateManager) -> tuple[int, str]:
-        """Take in the good batches from `position` on; gives where they end, and why they do if it is not the end of the file."""
+    def _check_batches(
+        self, segment: Segment, position: int, state: ProducerStateManager
+    ) -> tuple[int, str]:
+        """Take in the good batches from `position` on; gives where they end, and why they do if it
+        is not the end of the file.
+        """
         end = segment.size
         chunk, chunk_at = b"", position
         why = ""
@@ -582,17 +739,27 @@ class _Loader:
             size = header.size_bytes
             why = _what_is_wrong(header, state.end_offset, segment.base_offset, end - position)
             if why:
-                if _is_whole(header, segment, position) and not _lacks_start(segment, position, state.end_offset):
-                    raise segment.corrupt(position, why)  # it was never torn: an offset was changed, which no CRC covers
+                if _is_whole(header, segment, position) and not _lacks_start(
+                    segment, position, state.end_offset
+                ):
+                    raise segment.corrupt(
+                        position, why
+                    )  # it was never torn: an offset was changed, which no CRC covers
                 break
             if at + size > len(chunk):
-                chunk, chunk_at, at = self._read(segment, max(size, _READ_BYTES), position), position, 0
+                chunk, chunk_at, at = (
+                    self._read(segment, max(size, _READ_BYTES), position),
+                    position,
+                    0,
+                )
             whole = memoryview(chunk)[at : at + size]
             if crc32c(whole[CRC_START:]) != header.crc:
                 why = "the CRC of a batch is wrong"
                 break
             if header.base_offset != state.end_offset and not self._may_have_gaps(segment):
-                raise segment.corrupt(position, f"the offset {header.base_offset} follows {state.end_offset - 1}")
+                raise segment.corrupt(
+                    position, f"the offset {header.base_offset} follows {state.end_offset - 1}"
+                )
             self.read_bytes += size + UNREAD_BATCH_BYTES
             try:
                 self._take(segment, position, header, whole, state)
@@ -603,9 +770,11 @@ class _Loader:
         return position, why
 
     def _write_again(self, segment: Segment, position: int, end_offset: int) -> bool:
-        """Where a flush journal has the batches that the file lacks from `position` on, write them there; False where none has.
+        """Where a flush journal has the batches that the file lacks from `position` on, write them
+        there; False where none has.
 
-        What the file has beyond them stays, for it may be good: it was written later, and is not durable.
+        What the file has beyond them stays, for it may be good: it was written later, and is not
+        durable.
         """
         if self.journaled is None or end_offset < self.recovery_point:
             return False
@@ -613,11 +782,15 @@ class _Loader:
         if len(data) < HEADER_SIZE:
             return False
         header = read_header(data, 0)
-        if _what_is_wrong(header, end_offset, segment.base_offset, len(data)) or header.base_offset != end_offset:
+        if (
+            _what_is_wrong(header, end_offset, segment.base_offset, len(data))
+            or header.base_offset != end_offset
+        ):
             return False
         beyond = segment.file.pread(segment.size, position + len(data))
         logger.warning(
-            "%s: %d bytes from byte %d on, which a power failure took, are written again from the flush journal",
+            "%s: %d bytes from byte %d on, which a power failure took, are written again from the "
+            "flush journal",
             segment.path(LOG_SUFFIX),
             len(data),
             position,
@@ -635,21 +808,37 @@ class _Loader:
         return data
 
     def _may_have_gaps(self, segment: Segment) -> bool:
-        """Compaction leaves gaps in the offsets, though never in the last segment; there one is a wrong offset, which no CRC covers."""
+        """Compaction leaves gaps in the offsets, though never in the last segment; there one is a
+        wrong offset, which no CRC covers.
+        """
         return self.is_compacted or segment is not self.segments[-1]
 
-    def _take(self, segment: Segment, position: int, header: BatchHeader, whole: memoryview, state: ProducerStateManager) -> None:
+    def _take(
+        self,
+        segment: Segment,
+        position: int,
+        header: BatchHeader,
+        whole: memoryview,
+        state: ProducerStateManager,
+    ) -> None:
         if header.producer_id >= 0:
             ended = replay_batch(state, header, lambda: whole, self.now_ms)
             if ended is not None and ended.aborted:
                 segment.append_aborted(aborted_entry(ended))
-        segment.index_batch(position, header.size_bytes, header.last_offset, header.max_timestamp if header.record_count else -1)
+        segment.index_batch(
+            position,
+            header.size_bytes,
+            header.last_offset,
+            header.max_timestamp if header.record_count else -1,
+        )
         state.end_offset = header.next_offset
 
     def _cut(self, segment: Segment, position: int, why: str, end_offset: int) -> None:
         """Cut a torn end. Raises CorruptLog where it is more than that."""
         if end_offset < self.recovery_point:
-            raise segment.corrupt(position, f"{why}, although all below offset {self.recovery_point} was durable")
+            raise segment.corrupt(
+                position, f"{why}, although all below offset {self.recovery_point} was durable"
+            )
         behind = _good_batch_behind(segment, position)
         if behind >= 0 and not _is_hole(segment, position, end_offset):
             raise segment.corrupt(position, f"{why}, but a good batch follows at byte {behind}")
@@ -667,24 +856,36 @@ class _Loader:
             end_offset,
         )
         segment.truncate(position)
-        segment.file.fsync()  # else a power failure may bring it back, below what will be durable by then
+        # else a power failure may bring it back, below what will be durable by then
+        segment.file.fsync()
         self.disk.fsync_dir(self.directory)
 
     def _is_torn_before(self, number: int, end_offset: int) -> bool:
-        """Whether the offsets missing before a segment were lost with the power: nothing at or above the recovery point was promised.
+        """Whether the offsets missing before a segment were lost with the power: nothing at or
+        above the recovery point was promised.
 
-        Compaction leaves gaps between segments too, but below the recovery point, and Apache Kafka's anywhere before the active one.
+        Compaction leaves gaps between segments too, but below the recovery point, and Apache
+        Kafka's anywhere before the active one.
         """
         if end_offset < self.recovery_point:
             return False
-        return not self.is_compacted or self.knows_recovery_point or all(segment.size == 0 for segment in self.segments[number:])
+        return (
+            not self.is_compacted
+            or self.knows_recovery_point
+            or all(segment.size == 0 for segment in self.segments[number:])
+        )
 
     def _end_with(self, segment: Segment, end_offset: int) -> None:
         """Let the log end where a whole segment ends, because the one after it begins later."""
         following = self.segments[self.segments.index(segment) + 1]
         why = f"the segment after it begins at offset {following.base_offset}"
         self._set_later_aside(segment, segment.size, why)
-        logger.warning("%s: %s, and all between was lost: the log ends at offset %d", segment.path(LOG_SUFFIX), why, end_offset)
+        logger.warning(
+            "%s: %s, and all between was lost: the log ends at offset %d",
+            segment.path(LOG_SUFFIX),
+            why,
+            end_offset,
+        )
         self.disk.fsync_dir(self.directory)
         self._check(segment, 0, self._state_at(self.segments.index(segment)))
 
@@ -714,7 +915,8 @@ class _Loader:
 
     def _say_set_aside(self, path: str, why: str, segment: Segment, position: int) -> None:
         logger.error(
-            "%s: %s at byte %d, as a power failure leaves it; what was written after it, and was not durable, is set aside in %s",
+            "%s: %s at byte %d, as a power failure leaves it; what was written after it, and was "
+            "not durable, is set aside in %s",
             segment.path(LOG_SUFFIX),
             why,
             position,
@@ -722,16 +924,21 @@ class _Loader:
         )
 
     def _drop_snapshots_above(self, offset: int) -> None:
-        """They hold what producers wrote that is not there any more: a batch sent again would pass for written."""
+        """They hold what producers wrote that is not there any more: a batch sent again would pass
+        for written.
+        """
         for above in [above for above in self.snapshots if above > offset]:
             self.disk.unlink(f"{self.directory}/{offset_name(above)}{SNAPSHOT_SUFFIX}")
             self.snapshots.remove(above)
 
     def _say_what_is_missing(self, end_offset: int) -> None:
-        known = max(self.recovery_point, self.manifest.log_end_offset if self.manifest is not None else 0)
+        known = max(
+            self.recovery_point, self.manifest.log_end_offset if self.manifest is not None else 0
+        )
         if end_offset < known:
             logger.error(
-                "%s: the log ends at offset %d, but it once reached to %d: what was between is not in the files any more",
+                "%s: the log ends at offset %d, but it once reached to %d: what was between is not "
+                "in the files any more",
                 self.directory,
                 end_offset,
                 known,
@@ -745,7 +952,12 @@ def _what_is_wrong(header: BatchHeader, next_offset: int, base_offset: int, left
     if header.size_bytes > left:
         return "a batch is cut off"
     last_offset = header.last_offset
-    if not next_offset <= header.base_offset <= last_offset <= base_offset + HIGHEST_RELATIVE_OFFSET:
+    if (
+        not next_offset
+        <= header.base_offset
+        <= last_offset
+        <= base_offset + HIGHEST_RELATIVE_OFFSET
+    ):
         return f"a batch of offset {header.base_offset} comes after offset {next_offset - 1}"
     return ""
 
@@ -754,11 +966,15 @@ def _is_whole(header: BatchHeader, segment: Segment, position: int) -> bool:
     """Whether a batch with a right checksum lies there, whatever its offset."""
     if header.magic != MAGIC or not HEADER_SIZE <= header.size_bytes <= segment.size - position:
         return False
-    return bool(crc32c(memoryview(segment.file.pread(header.size_bytes, position))[CRC_START:]) == header.crc)
+    return bool(
+        crc32c(memoryview(segment.file.pread(header.size_bytes, position))[CRC_START:])
+        == header.crc
+    )
 
 
 def _is_hole(segment: Segment, position: int, next_offset: int) -> bool:
-    """Whether a sector of the bad batch is missing (zeros), as where a power failure kept later sectors and not this one.
+    """Whether a sector of the bad batch is missing (zeros), as where a power failure kept later
+    sectors and not this one.
 
     No flush ended after such a batch was written, so nothing behind it was durable.
     """
@@ -775,7 +991,9 @@ def _is_hole(segment: Segment, position: int, next_offset: int) -> bool:
 
 
 def _lacks_start(segment: Segment, position: int, next_offset: int) -> bool:
-    """Whether the sector in which the batch begins is missing from there on. That may be a few bytes of its offset, and no CRC tells."""
+    """Whether the sector in which the batch begins is missing from there on. That may be a few
+    bytes of its offset, and no CRC tells.
+    """
     first = segment.file.pread(_SECTOR_BYTES - position % _SECTOR_BYTES, position)
     return not any(first) and (len(first) > 16 or any(next_offset.to_bytes(8)[: len(first)]))
 

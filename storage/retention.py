@@ -1,12 +1,14 @@
-"""Which segments a log lets go: by the log's start, by its size, by the age of the youngest record in each.
+"""Which segments a log lets go: by the log's start, by its size, by the age of the youngest record
+in each.
 
 Ages are by the wall clock, as in Apache Kafka: the records say when they were written by nothing
 else. A clock that is wrong by a week for a minute deletes what is a week from its end.
 
 Segments go from the oldest on, without gaps, none beyond the high watermark.
  A segment without any time counts as old as its file. The active segment goes too, unless
-it is empty (a new one takes its place), but not for the log's start. Compacted logs lose what lies below their start
-alone, unless their policy is also to delete. Source: KIP-107 (log start), Apache Kafka's retention.ms and retention.bytes.
+it is empty (a new one takes its place), but not for the log's start. Compacted logs lose what lies
+below their start alone, unless their policy is also to delete. Source: KIP-107 (log start), Apache
+Kafka's retention.ms and retention.bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +31,11 @@ def expired_segments(log: Log, wall_ms: int) -> list[Segment]:
 
 
 def _end_of(log: Log, number: int) -> int:
-    return log.segments[number + 1].base_offset if number + 1 < len(log.segments) else log.log_end_offset
+    return (
+        log.segments[number + 1].base_offset
+        if number + 1 < len(log.segments)
+        else log.log_end_offset
+    )
 
 
 def _below_start(log: Log) -> int:
@@ -68,7 +74,9 @@ def _beyond_time(log: Log, wall_ms: int) -> int:
                 break
             continue  # compaction emptied it: it goes with the one after it
         segment.load_times()
-        youngest = segment.max_timestamp if segment.max_timestamp >= 0 else segment.last_modified_ms()
+        youngest = (
+            segment.max_timestamp if segment.max_timestamp >= 0 else segment.last_modified_ms()
+        )
         if wall_ms - youngest <= limit:
             break
         count = number + 1

@@ -7,13 +7,16 @@
 
 What a reader may lean on, whatever the disk holds:
 
-- The offset index is checked where a batch is looked up with it: the one at an entry's position must fit the entry. An entry that does
-  not fit has the whole index built anew from the log.
-- For all else it, the time index and the aborted index of a segment are used as they are only if this process wrote them or their
-  checksum is the one noted in the manifest (see checkpoints). Else they are built anew, once, from the batches' headers, when needed.
-- Batches looked over must have offsets that rise and lie within the segment: the CRC does not cover the base offset.
+- The offset index is checked where a batch is looked up with it: the one at an entry's position
+  must fit the entry. An entry that does not fit has the whole index built anew from the log.
+- For all else it, the time index and the aborted index of a segment are used as they are only if
+  this process wrote them or their checksum is the one noted in the manifest (see checkpoints). Else
+  they are built anew, once, from the batches' headers, when needed.
+- Batches looked over must have offsets that rise and lie within the segment: the CRC does not cover
+  the base offset.
 
-Indexes of closed segments are loaded when they are needed, and dropped again, the least used first, beyond a bound on their bytes.
+Indexes of closed segments are loaded when they are needed, and dropped again, the least used first,
+beyond a bound on their bytes.
 """
 
 from __future__ import annotations
@@ -35,7 +38,13 @@ from barnabas.storage.txn_index import AbortedEntry, TxnIndex, encode_entry
 if TYPE_CHECKING:
     from barnabas.storage.checkpoints import Manifest, SegmentNote
 
-LOG_SUFFIX, INDEX_SUFFIX, TIME_SUFFIX, TXN_SUFFIX, SNAPSHOT_SUFFIX = ".log", ".index", ".timeindex", ".txnindex", ".snapshot"
+LOG_SUFFIX, INDEX_SUFFIX, TIME_SUFFIX, TXN_SUFFIX, SNAPSHOT_SUFFIX = (
+    ".log",
+    ".index",
+    ".timeindex",
+    ".txnindex",
+    ".snapshot",
+)
 DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX = ".deleted", ".cleaned", ".swap"
 INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_SUFFIX, TXN_SUFFIX)
 SEGMENT_SUFFIXES = (LOG_SUFFIX, *INDEX_SUFFIXES)
@@ -44,13 +53,17 @@ _CHUNK_BYTES = 64 * 1024
 _LOOKUP_BYTES = 4096
 _START = struct.Struct(">qiib")
 _LAST_DELTA = struct.Struct(">i")
-_SPARSE_BATCHES, _SPARSE_BYTES = 1024, 1 << 20  # a lookup that passes both found an index with a hole
+_SPARSE_BATCHES, _SPARSE_BYTES = (
+    1024,
+    1 << 20,
+)  # a lookup that passes both found an index with a hole
 
 logger = logging.getLogger(__name__)
 
 
 class CorruptLog(Exception):
-    """A file of a partition cannot be read on, and what it holds beyond that point must not be dropped unasked.
+    """A file of a partition cannot be read on, and what it holds beyond that point must not be
+    dropped unasked.
 
     The text names the file, the position, and what can be done.
     """
@@ -76,7 +89,9 @@ class Place(NamedTuple):
 
 
 class IndexCache:
-    """Which closed segments have their indexes in memory; the least recently used lose theirs beyond `max_bytes`."""
+    """Which closed segments have their indexes in memory; the least recently used lose theirs
+    beyond `max_bytes`.
+    """
 
     __slots__ = ("_held", "bytes", "max_bytes")
 
@@ -106,12 +121,14 @@ class IndexCache:
 
 
 class Segment:
-    """One segment. `size` is that of its log file; `end_offset` is that of the last batch plus one, or the base offset while empty.
+    """One segment. `size` is that of its log file; `end_offset` is that of the last batch plus one,
+    or the base offset while empty.
 
-    max_timestamp and max_timestamp_offset: of all batches (-1 while unknown in a segment that was closed before this process began: see
-    `load_times`). first_timestamp: of the first batch, for rolling by time (None: not read yet). written_entries, written_times: how many
-    entries of each index the files hold; -1: the file is to be written anew. _sums: size (-1: there is none) and CRC-32C of the index files
-    that this process wrote, by suffix.
+    max_timestamp and max_timestamp_offset: of all batches (-1 while unknown in a segment that was
+    closed before this process began: see `load_times`). first_timestamp: of the first batch, for
+    rolling by time (None: not read yet). written_entries, written_times: how many entries of each
+    index the files hold; -1: the file is to be written anew. _sums: size (-1: there is none) and
+    CRC-32C of the index files that this process wrote, by suffix.
     """
 
     __slots__ = (
@@ -178,9 +195,28 @@ class Segment:
         self._txn_index: TxnIndex | None = None
 
     @classmethod
-    def create(cls, disk: Disk, directory: str, base_offset: int, *, now_ms: int, cache: IndexCache, index_interval_bytes: int) -> Segment:
-        """A new, empty segment, open for appends. Where one of its files cannot be made none of them is there after the OSError."""
-        segment = cls(disk, directory, base_offset, size=0, created_ms=now_ms, cache=cache, index_interval_bytes=index_interval_bytes)
+    def create(
+        cls,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        *,
+        now_ms: int,
+        cache: IndexCache,
+        index_interval_bytes: int,
+    ) -> Segment:
+        """A new, empty segment, open for appends. Where one of its files cannot be made none of
+        them is there after the OSError.
+        """
+        segment = cls(
+            disk,
+            directory,
+            base_offset,
+            size=0,
+            created_ms=now_ms,
+            cache=cache,
+            index_interval_bytes=index_interval_bytes,
+        )
         try:
             segment._file = disk.open(segment.path(LOG_SUFFIX), create=True)
             for suffix in (INDEX_SUFFIX, TIME_SUFFIX):
@@ -193,17 +229,29 @@ class Segment:
         return segment
 
     def remove_files(self) -> None:
-        """The segment does not come to be: its files would lie in the midst of another one when that grows."""
+        """The segment does not come to be: its files would lie in the midst of another one when
+        that grows.
+        """
         self._file = None
         for suffix in SEGMENT_SUFFIXES:
             self.disk.unlink(self.path(suffix))
 
     def start_empty(self) -> None:
-        """Begin with empty indexes that are known to be right; for an open segment they stay in memory."""
-        self._offset_index, self._time_index, self._txn_index = OffsetIndex(), TimeIndex(), TxnIndex()
+        """Begin with empty indexes that are known to be right; for an open segment they stay in
+        memory.
+        """
+        self._offset_index, self._time_index, self._txn_index = (
+            OffsetIndex(),
+            TimeIndex(),
+            TxnIndex(),
+        )
         self.is_closed = False
         self.times_known = self.txn_trusted = self.index_trusted = self.rebuilt = True
-        self.max_timestamp, self.max_timestamp_offset, self.first_timestamp = -1, self.base_offset, None
+        self.max_timestamp, self.max_timestamp_offset, self.first_timestamp = (
+            -1,
+            self.base_offset,
+            None,
+        )
         self.bytes_since_entry = 0
         self.written_entries = self.written_times = 0
         self._sums = {}
@@ -218,10 +266,14 @@ class Segment:
             file = self._file = self.disk.open(self.path(LOG_SUFFIX))
         return file
 
-    # --- appending ------------------------------------------------------------------------------------------------------------
+    # --- appending -------------------------------------------------------------------------------
 
-    def append(self, data: bytes | bytearray | memoryview, size: int, last_offset: int, max_timestamp: int) -> int:
-        """Write one batch at the end. Gives its position. What an OSError left of it is cut off: it would be in the way of what comes next."""
+    def append(
+        self, data: bytes | bytearray | memoryview, size: int, last_offset: int, max_timestamp: int
+    ) -> int:
+        """Write one batch at the end. Gives its position. What an OSError left of it is cut off: it
+        would be in the way of what comes next.
+        """
         try:
             position = (self._file or self.file).append(data)
         except OSError:
@@ -232,7 +284,9 @@ class Segment:
         return position
 
     def index_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Note one batch, the one after those noted before, in the offset and time indexes; max_timestamp -1 where it has no records."""
+        """Note one batch, the one after those noted before, in the offset and time indexes;
+        max_timestamp -1 where it has no records.
+        """
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
@@ -241,7 +295,9 @@ class Segment:
         if self.bytes_since_entry > self.index_interval_bytes:
             assert self._offset_index is not None and self._time_index is not None
             self._offset_index.append(last_offset - self.base_offset, position)
-            self._time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+            self._time_index.maybe_append(
+                self.max_timestamp, self.max_timestamp_offset - self.base_offset
+            )
             self.bytes_since_entry = 0
         self.bytes_since_entry += size
 
@@ -255,16 +311,23 @@ class Segment:
             file.close()
 
     def is_full(self, index_bytes: int) -> bool:
-        """Whether one of the indexes has no room for another entry (the time index keeps one for the closing)."""
+        """Whether one of the indexes has no room for another entry (the time index keeps one for
+        the closing).
+        """
         assert self._offset_index is not None and self._time_index is not None
-        return len(self._offset_index.offsets) >= index_bytes // 8 or len(self._time_index.timestamps) >= index_bytes // 12 - 1
+        return (
+            len(self._offset_index.offsets) >= index_bytes // 8
+            or len(self._time_index.timestamps) >= index_bytes // 12 - 1
+        )
 
-    # --- opening again what another process left ----------------------------------------------------------------------------------
+    # --- opening again what another process left -------------------------------------------------
 
     def reopen(self, note: SegmentNote) -> bool:
-        """Open for appends, with the indexes as the manifest notes them for the first `note.size` bytes; False: they are not so.
+        """Open for appends, with the indexes as the manifest notes them for the first `note.size`
+        bytes; False: they are not so.
 
-        After: size is the noted one; what the file holds beyond that is to be checked and given to `index_batch`.
+        After: size is the noted one; what the file holds beyond that is to be checked and given to
+               `index_batch`.
         """
         parts: list[bytes] = []
         sizes: list[int] = []
@@ -277,7 +340,9 @@ class Segment:
             if part is None or self.manifest is None:
                 return False
             parts.append(part)
-            if suffix == TXN_SUFFIX and self.manifest.files[name][0] != (-1 if data is None else len(data)):
+            if suffix == TXN_SUFFIX and self.manifest.files[name][0] != (
+                -1 if data is None else len(data)
+            ):
                 continue
             sums[suffix] = self.manifest.files[name]
         try:
@@ -286,14 +351,24 @@ class Segment:
             return False
         self.start_empty()
         self._sums = sums
-        self._offset_index, self._time_index = OffsetIndex.decode(parts[0], note.size), TimeIndex.decode(parts[1])
+        self._offset_index, self._time_index = (
+            OffsetIndex.decode(parts[0], note.size),
+            TimeIndex.decode(parts[1]),
+        )
         self._txn_index = txn_index
-        self.written_entries = len(self._offset_index) if 8 * len(self._offset_index) == len(parts[0]) else -1
-        self.written_times = len(self._time_index) if 12 * len(self._time_index) == len(parts[1]) else -1
+        self.written_entries = (
+            len(self._offset_index) if 8 * len(self._offset_index) == len(parts[0]) else -1
+        )
+        self.written_times = (
+            len(self._time_index) if 12 * len(self._time_index) == len(parts[1]) else -1
+        )
         for suffix, size, part in zip(INDEX_SUFFIXES[:2], sizes, parts, strict=False):
             if size > len(part):  # later entries come again from the log
                 self._cut(suffix, len(part))
-        self.max_timestamp, self.max_timestamp_offset = note.max_timestamp, note.max_timestamp_offset
+        self.max_timestamp, self.max_timestamp_offset = (
+            note.max_timestamp,
+            note.max_timestamp_offset,
+        )
         positions = self._offset_index.positions
         self.bytes_since_entry = note.size - (positions[-1] if positions else 0)
         self.size = note.size
@@ -306,15 +381,21 @@ class Segment:
         self.file.truncate(size)
         self.size = size
 
-    # --- the index files ------------------------------------------------------------------------------------------------------
+    # --- the index files -------------------------------------------------------------------------
 
     def write_indexes(self) -> None:
         """Bring the index files up to what is in memory. Does nothing where they are."""
         if self._offset_index is not None and self.written_entries != len(self._offset_index):
-            self._write(INDEX_SUFFIX, self._offset_index.encode(max(self.written_entries, 0)), self.written_entries)
+            self._write(
+                INDEX_SUFFIX,
+                self._offset_index.encode(max(self.written_entries, 0)),
+                self.written_entries,
+            )
             self.written_entries = len(self._offset_index)
         if self._time_index is not None and self.written_times != len(self._time_index):
-            self._write(TIME_SUFFIX, self._time_index.encode(max(self.written_times, 0)), self.written_times)
+            self._write(
+                TIME_SUFFIX, self._time_index.encode(max(self.written_times, 0)), self.written_times
+            )
             self.written_times = len(self._time_index)
 
     def _write(self, suffix: str, data: bytes, written: int) -> None:
@@ -347,12 +428,18 @@ class Segment:
             self._sums[suffix] = file.size, crc32c(data, crc)
 
     def add_last_time(self) -> None:
-        """Note the highest timestamp as the last entry of the time index, as a closed segment has it."""
+        """Note the highest timestamp as the last entry of the time index, as a closed segment has
+        it.
+        """
         if self._time_index is not None:
-            self._time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+            self._time_index.maybe_append(
+                self.max_timestamp, self.max_timestamp_offset - self.base_offset
+            )
 
     def close_for_appends(self) -> None:
-        """The segment takes no more batches: its indexes are complete and written; they may be dropped from memory."""
+        """The segment takes no more batches: its indexes are complete and written; they may be
+        dropped from memory.
+        """
         self.complete_indexes()
         self.seal()
 
@@ -379,7 +466,7 @@ class Segment:
             self._file = None
         self.cache.forget(self)
 
-    # --- loading what is needed of a closed segment -----------------------------------------------------------------------------
+    # --- loading what is needed of a closed segment ----------------------------------------------
 
     def offset_index(self) -> OffsetIndex:
         index = self._offset_index
@@ -401,10 +488,14 @@ class Segment:
         """Raises CorruptLog where the batch at `position` does not come after that offset."""
         base_offset = int.from_bytes(self.file.pread(8, position))
         if base_offset <= last_offset:
-            raise self.corrupt(position, f"a batch of offset {base_offset} comes after offset {last_offset}")
+            raise self.corrupt(
+                position, f"a batch of offset {base_offset} comes after offset {last_offset}"
+            )
 
     def trusted_offset_index(self) -> OffsetIndex:
-        """The offset index, built anew where the file is not known to be right: for what cannot check an entry as it uses it."""
+        """The offset index, built anew where the file is not known to be right: for what cannot
+        check an entry as it uses it.
+        """
         index = self.offset_index()
         if not self.index_trusted:
             self.rebuild_indexes(None)
@@ -425,7 +516,10 @@ class Segment:
             self.written_times = len(index) if len(index) * 12 == len(data) else -1
             last = index.last()
             if last is not None:
-                self.max_timestamp, self.max_timestamp_offset = last.timestamp, self.base_offset + last.relative_offset
+                self.max_timestamp, self.max_timestamp_offset = (
+                    last.timestamp,
+                    self.base_offset + last.relative_offset,
+                )
             self.times_known = True
         return index
 
@@ -435,22 +529,30 @@ class Segment:
             self.time_index()
 
     def txn_index(self) -> TxnIndex:
-        """The aborted index as far as it is in memory; `Log` loads it (building one anew takes the producers' state)."""
-        assert self._txn_index is not None, f"the aborted index of {self.path(TXN_SUFFIX)} is used before it is loaded"
+        """The aborted index as far as it is in memory; `Log` loads it (building one anew takes the
+        producers' state).
+        """
+        assert self._txn_index is not None, (
+            f"the aborted index of {self.path(TXN_SUFFIX)} is used before it is loaded"
+        )
         return self._txn_index
 
     def has_txn_index(self) -> bool:
         return self._txn_index is not None
 
     def try_load_txn_index(self) -> bool:
-        """Load the aborted index if what is on disk is known to be right; False: it is to be built anew."""
+        """Load the aborted index if what is on disk is known to be right; False: it is to be built
+        anew.
+        """
         data = self._read_or_none(TXN_SUFFIX)
         if not self.txn_trusted and not self._is_known(TXN_SUFFIX, data):
             return False
         try:
             self._txn_index = TxnIndex.decode(data or b"")
         except ValueError as error:
-            logger.warning("%s is wrong (%s): it is built anew from the log", self.path(TXN_SUFFIX), error)
+            logger.warning(
+                "%s is wrong (%s): it is built anew from the log", self.path(TXN_SUFFIX), error
+            )
             self.txn_trusted = False
             return False
         self.txn_trusted = True
@@ -461,7 +563,11 @@ class Segment:
         """Take an index built anew, and bring the file in step with it."""
         data = index.encode()
         if (self._read_or_none(TXN_SUFFIX) or b"") != data:
-            logger.warning("%s did not hold what the log does: it was built anew (%d aborted)", self.path(TXN_SUFFIX), len(index))
+            logger.warning(
+                "%s did not hold what the log does: it was built anew (%d aborted)",
+                self.path(TXN_SUFFIX),
+                len(index),
+            )
             self.manifest = None
             self._sums.pop(TXN_SUFFIX, None)
             if data:
@@ -472,8 +578,12 @@ class Segment:
         self.txn_trusted = True
 
     def _is_known(self, suffix: str, data: bytes | None) -> bool:
-        """Whether the manifest notes a file of just this content (or, for None, that there was none)."""
-        return self.manifest is not None and self.manifest.knows(offset_name(self.base_offset) + suffix, data)
+        """Whether the manifest notes a file of just this content (or, for None, that there was
+        none).
+        """
+        return self.manifest is not None and self.manifest.knows(
+            offset_name(self.base_offset) + suffix, data
+        )
 
     def _read_or_none(self, suffix: str) -> bytes | None:
         try:
@@ -484,13 +594,24 @@ class Segment:
     def rebuild_indexes(self, why: str | None) -> None:
         """Build the offset and time indexes anew from the headers of the log file, and write them."""
         if why:
-            logger.warning("an index of %s %s: they are built anew from the log", self.path(LOG_SUFFIX), why)
+            logger.warning(
+                "an index of %s %s: they are built anew from the log", self.path(LOG_SUFFIX), why
+            )
         self.manifest = None
         self._offset_index, self._time_index = OffsetIndex(), TimeIndex()
-        self.max_timestamp, self.max_timestamp_offset, self.first_timestamp = -1, self.base_offset, None
+        self.max_timestamp, self.max_timestamp_offset, self.first_timestamp = (
+            -1,
+            self.base_offset,
+            None,
+        )
         self.bytes_since_entry = 0
         for position, header in self.headers():
-            self.index_batch(position, header.size_bytes, header.last_offset, header.max_timestamp if header.record_count else -1)
+            self.index_batch(
+                position,
+                header.size_bytes,
+                header.last_offset,
+                header.max_timestamp if header.record_count else -1,
+            )
         self.times_known = self.index_trusted = self.rebuilt = True
         self.written_entries = self.written_times = -1
         if self.is_closed:
@@ -498,10 +619,14 @@ class Segment:
             self.write_indexes()
             self.cache.hold(self, 8 * len(self._offset_index) + 1024)
 
-    # --- reading --------------------------------------------------------------------------------------------------------------
+    # --- reading ---------------------------------------------------------------------------------
 
-    def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of each batch from `position` (of a batch) to `end`. Raises CorruptLog where no batch is."""
+    def headers(
+        self, position: int = 0, end: int | None = None
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of each batch from `position` (of a batch) to `end`. Raises
+        CorruptLog where no batch is.
+        """
         file = self.file
         end = self.size if end is None else end
         least_offset, most_offset = self.base_offset, self.base_offset + HIGHEST_RELATIVE_OFFSET
@@ -509,14 +634,24 @@ class Segment:
         while position < end:
             at = position - chunk_at
             if at + HEADER_SIZE > len(chunk):
-                chunk, chunk_at, at = file.pread(min(_CHUNK_BYTES, end - position), position), position, 0
+                chunk, chunk_at, at = (
+                    file.pread(min(_CHUNK_BYTES, end - position), position),
+                    position,
+                    0,
+                )
                 if len(chunk) < HEADER_SIZE:
                     raise self.corrupt(position, "a batch is cut off")
             header = read_header(chunk, at)
-            if header.magic != MAGIC or header.batch_length < HEADER_SIZE - LENGTH_END or position + header.size_bytes > end:
+            if (
+                header.magic != MAGIC
+                or header.batch_length < HEADER_SIZE - LENGTH_END
+                or position + header.size_bytes > end
+            ):
                 raise self.corrupt(position, "no batch begins there")
             if not least_offset <= header.base_offset <= header.last_offset <= most_offset:
-                raise self.corrupt(position, f"a batch of the offsets {header.base_offset} to {header.last_offset}")
+                raise self.corrupt(
+                    position, f"a batch of the offsets {header.base_offset} to {header.last_offset}"
+                )
             yield position, header
             least_offset = header.last_offset + 1
             position += header.size_bytes
@@ -526,7 +661,8 @@ class Segment:
             self.path(LOG_SUFFIX),
             position,
             why,
-            f"Restore the file from a copy; or, to give up what it holds from there on, cut it with `truncate -s {position}`",
+            "Restore the file from a copy; or, to give up what it holds from there on, cut it "
+            f"with `truncate -s {position}`",
         )
 
     def find(self, offset: int) -> Place | None:
@@ -544,7 +680,9 @@ class Segment:
         return self._scan(entry.position, entry.relative_offset, offset)
 
     def _scan(self, position: int, entry_offset: int, offset: int) -> Place | None:
-        """The first batch from `position` on whose last offset is not below `offset`; entry_offset: of the index entry that led there."""
+        """The first batch from `position` on whose last offset is not below `offset`; entry_offset:
+        of the index entry that led there.
+        """
         file = self.file
         end = self.size
         start = position
@@ -554,22 +692,40 @@ class Segment:
         while position < end:
             at = position - chunk_at
             if at + HEADER_SIZE > len(chunk):
-                chunk, chunk_at, at = file.pread(min(_LOOKUP_BYTES, end - position), position), position, 0
+                chunk, chunk_at, at = (
+                    file.pread(min(_LOOKUP_BYTES, end - position), position),
+                    position,
+                    0,
+                )
                 if len(chunk) < HEADER_SIZE:
                     raise self.corrupt(position, "a batch is cut off")
             base_offset, length, _, magic = _START.unpack_from(chunk, at)
             size = length + LENGTH_END
-            if magic != MAGIC or size < HEADER_SIZE or position + size > end or base_offset < self.base_offset:
+            if (
+                magic != MAGIC
+                or size < HEADER_SIZE
+                or position + size > end
+                or base_offset < self.base_offset
+            ):
                 raise self.corrupt(position, "no batch begins there")
             if entry_offset >= 0:
                 if base_offset - self.base_offset > entry_offset:
                     raise self.corrupt(position, "the index leads to a later batch")
                 entry_offset = -1
             last_offset = base_offset + _LAST_DELTA.unpack_from(chunk, at + 23)[0]
-            if not least_offset <= base_offset <= last_offset <= self.base_offset + HIGHEST_RELATIVE_OFFSET:
-                raise self.corrupt(position, f"a batch of the offsets {base_offset} to {last_offset}")
+            if (
+                not least_offset
+                <= base_offset
+                <= last_offset
+                <= self.base_offset + HIGHEST_RELATIVE_OFFSET
+            ):
+                raise self.corrupt(
+                    position, f"a batch of the offsets {base_offset} to {last_offset}"
+                )
             if last_offset >= offset:
-                if base_offset > offset and position + size < end:  # a gap, as compaction leaves them; or a wrong offset
+                if (
+                    base_offset > offset and position + size < end
+                ):  # a gap, as compaction leaves them; or a wrong offset
                     self._check_follows(position + size, last_offset)
                 return Place(position, base_offset, last_offset, size)
             least_offset = last_offset + 1
@@ -581,7 +737,9 @@ class Segment:
         return None
 
     def upper_bound_offset(self, position: int) -> int | None:
-        """An offset that the data before `position` does not reach beyond, from the index; None where the index has none."""
+        """An offset that the data before `position` does not reach beyond, from the index; None
+        where the index has none.
+        """
         entry = self.trusted_offset_index().first_at_or_after(position)
         return None if entry is None else self.base_offset + entry.relative_offset
 
@@ -601,7 +759,9 @@ class Segment:
         return self.disk.modified_ms(self.path(LOG_SUFFIX))
 
     def checksums(self) -> list[tuple[str, int, int]]:
-        """(name, size, CRC-32C) of each index file, as it was written, else as it is on disk; size -1 of one that is not there."""
+        """(name, size, CRC-32C) of each index file, as it was written, else as it is on disk; size
+        -1 of one that is not there.
+        """
         found = []
         for suffix in INDEX_SUFFIXES:
             known = self._sums.get(suffix)

@@ -1,4 +1,5 @@
-"""Cleaned segments take the places of the old ones, so that a kill at any moment leaves a log that is whole.
+"""Cleaned segments take the places of the old ones, so that a kill at any moment leaves a log that
+is whole.
 
 Steps, in this order; the names in a directory change in the order in which they are asked to:
 
@@ -7,10 +8,12 @@ Steps, in this order; the names in a directory change in the order in which they
     3  the manifest is written as of the end of step 4, and made durable with the directory
     4  group after group: the old files become `.deleted`, then `.swap` becomes the final name, again `.log` last
 
-At a start `.cleaned` files are dropped, and each `<base>.log.swap` is completed: the segments that it stands for go, and it takes its name.
-Which those are, the manifest tells after step 3: a segment that came out empty shows no offsets of its own. Before, those go that begin within
-its offsets, as with Apache Kafka, whose names these are. So some of the groups may be cleaned and later segments not, never the other way
-round: an older value of a key is always gone before the tombstone that removed it. The cleaner's checkpoint is written after step 4 alone.
+At a start `.cleaned` files are dropped, and each `<base>.log.swap` is completed: the segments that
+it stands for go, and it takes its name. Which those are, the manifest tells after step 3: a segment
+that came out empty shows no offsets of its own. Before, those go that begin within its offsets, as
+with Apache Kafka, whose names these are. So some of the groups may be cleaned and later segments
+not, never the other way round: an older value of a key is always gone before the tombstone that
+removed it. The cleaner's checkpoint is written after step 4 alone.
 """
 
 from __future__ import annotations
@@ -49,9 +52,11 @@ logger = logging.getLogger(__name__)
 def swap_in(log: Log, segments: Sequence[CleanedSegment], now_ms: int) -> bool:
     """Put the new segments in the places of the old.
 
-    Takes:  segments, of a job of this very log, all or the next few. Old ones may have been rolled or let go since.
-    Gives:  whether all were taken, else the rest of the job is not to be: a group that lost segments in the meantime is dropped, and with it
-            all later ones; one that is gone altogether is not missed.
+    Takes:  segments, of a job of this very log, all or the next few. Old ones may have been rolled
+            or let go since.
+    Gives:  whether all were taken, else the rest of the job is not to be: a group that lost
+            segments in the meantime is dropped, and with it all later ones; one that is gone
+            altogether is not missed.
     Raises: OSError, which is fatal.
     """
     present = {segment.base_offset: segment for segment in log.segments[:-1]}
@@ -70,7 +75,13 @@ def swap_in(log: Log, segments: Sequence[CleanedSegment], now_ms: int) -> bool:
         log.checkpoint()
         manifest = _foretell(log, taken)
         for cleaned in taken:
-            _replace(log, cleaned, [present[base_offset] for base_offset in cleaned.replaces], manifest, now_ms)
+            _replace(
+                log,
+                cleaned,
+                [present[base_offset] for base_offset in cleaned.replaces],
+                manifest,
+                now_ms,
+            )
     return complete
 
 
@@ -82,7 +93,11 @@ def discard_result(log: Log, segments: Sequence[CleanedSegment]) -> None:
 
 
 def _end_of(log: Log, cleaned: CleanedSegment) -> int:
-    return next(segment.base_offset for segment in log.segments if segment.base_offset > cleaned.replaces[-1])
+    return next(
+        segment.base_offset
+        for segment in log.segments
+        if segment.base_offset > cleaned.replaces[-1]
+    )
 
 
 def _swap_path(directory: str, base_offset: int, suffix: str) -> str:
@@ -93,7 +108,8 @@ def _rename_all(log: Log, taken: Sequence[CleanedSegment]) -> None:
     for cleaned in taken:
         for suffix in _LOG_LAST:
             log.disk.rename(
-                cleaned_path(log.directory, cleaned.base_offset, suffix), _swap_path(log.directory, cleaned.base_offset, suffix)
+                cleaned_path(log.directory, cleaned.base_offset, suffix),
+                _swap_path(log.directory, cleaned.base_offset, suffix),
             )
 
 
@@ -106,7 +122,9 @@ def _foretell(log: Log, taken: Sequence[CleanedSegment]) -> Manifest:
     return manifest
 
 
-def _replace(log: Log, cleaned: CleanedSegment, old: list[Segment], manifest: Manifest, now_ms: int) -> None:
+def _replace(
+    log: Log, cleaned: CleanedSegment, old: list[Segment], manifest: Manifest, now_ms: int
+) -> None:
     log.discard_files(old, now_ms)
     new = Segment(
         log.disk,
@@ -119,8 +137,13 @@ def _replace(log: Log, cleaned: CleanedSegment, old: list[Segment], manifest: Ma
         manifest=manifest,
     )
     _take_names(log.disk, log.directory, cleaned.base_offset)
-    new.max_timestamp, new.max_timestamp_offset = cleaned.max_timestamp, cleaned.max_timestamp_offset
-    new.times_known = new.txn_trusted = new.index_trusted = new.rebuilt = True  # the index files are ours and new
+    new.max_timestamp, new.max_timestamp_offset = (
+        cleaned.max_timestamp,
+        cleaned.max_timestamp_offset,
+    )
+    new.times_known = new.txn_trusted = new.index_trusted = new.rebuilt = (
+        True  # the index files are ours and new
+    )
     log.replace_segments(old, new)
 
 
@@ -135,8 +158,12 @@ def _take_names(disk: Disk, directory: str, base_offset: int) -> None:
         disk.unlink(aborted)  # there is one only where something was aborted
 
 
-def _note(disk: Disk, directory: str, manifest: Manifest, base_offset: int, end_offset: int) -> None:
-    """Have the manifest say what will be when the swap file of that offset stands for all segments up to `end_offset`."""
+def _note(
+    disk: Disk, directory: str, manifest: Manifest, base_offset: int, end_offset: int
+) -> None:
+    """Have the manifest say what will be when the swap file of that offset stands for all segments
+    up to `end_offset`.
+    """
     for replaced in [base for base in manifest.segments if base_offset <= base < end_offset]:
         del manifest.segments[replaced]
         for suffix in INDEX_SUFFIXES:
@@ -150,21 +177,32 @@ def _note(disk: Disk, directory: str, manifest: Manifest, base_offset: int, end_
         if suffix == TIME_SUFFIX:
             times = TimeIndex.decode(data)
     latest = times.last()
-    timestamp, offset = (latest.timestamp, base_offset + latest.relative_offset) if latest else (-1, base_offset)
+    timestamp, offset = (
+        (latest.timestamp, base_offset + latest.relative_offset) if latest else (-1, base_offset)
+    )
     size = disk.size(_swap_path(directory, base_offset, LOG_SUFFIX))
     manifest.segments[base_offset] = SegmentNote(base_offset, size, timestamp, offset, end_offset)
     manifest.segments = dict(sorted(manifest.segments.items()))
 
 
-# --- at a start -----------------------------------------------------------------------------------------------------------------
+# --- at a start ---------------------------------------------------------------------------------
 
 
 def complete_swaps(disk: Disk, directory: str) -> None:
-    """Before anything else is read: finish step 4 where step 1 was done, and remove what step 1 left half-done."""
+    """Before anything else is read: finish step 4 where step 1 was done, and remove what step 1
+    left half-done.
+    """
     names = disk.list(directory)
-    bases = [int(name[:20]) for name in names if name[20:] == LOG_SUFFIX + SWAP_SUFFIX and name[:20].isdigit()]
+    bases = [
+        int(name[:20])
+        for name in names
+        if name[20:] == LOG_SUFFIX + SWAP_SUFFIX and name[:20].isdigit()
+    ]
     for base_offset in bases:
-        logger.info("%s: the compaction that a stop interrupted is completed", _swap_path(directory, base_offset, LOG_SUFFIX))
+        logger.info(
+            "%s: the compaction that a stop interrupted is completed",
+            _swap_path(directory, base_offset, LOG_SUFFIX),
+        )
         _complete(disk, directory, base_offset)
     for name in names:
         if name.endswith(SWAP_SUFFIX):
@@ -185,16 +223,29 @@ def _complete(disk: Disk, directory: str, base_offset: int) -> None:
     if noted is not None and noted.size == disk.size(swap):
         end_offset = max(end_offset, noted.end_offset)
     names = [name for name in disk.list(directory) if name[:20].isdigit()]
-    following = min((int(name[:20]) for name in names if name[20:] == LOG_SUFFIX and int(name[:20]) >= end_offset), default=end_offset)
+    following = min(
+        (
+            int(name[:20])
+            for name in names
+            if name[20:] == LOG_SUFFIX and int(name[:20]) >= end_offset
+        ),
+        default=end_offset,
+    )
     for name in names:
         if name[20:] == SNAPSHOT_SUFFIX and int(name[:20]) < following:
             disk.unlink(f"{directory}/{name}")
     if manifest is not None:
         _note(disk, directory, manifest, base_offset, end_offset)
         disk.write_atomic(path, manifest.encode())
-    new_names = {offset_name(base_offset) + suffix for suffix in INDEX_SUFFIXES}  # some may have taken their names before the stop
+    new_names = {
+        offset_name(base_offset) + suffix for suffix in INDEX_SUFFIXES
+    }  # some may have taken their names before the stop
     for name in names:
-        if name[20:] in SEGMENT_SUFFIXES and base_offset <= int(name[:20]) < end_offset and name not in new_names:
+        if (
+            name[20:] in SEGMENT_SUFFIXES
+            and base_offset <= int(name[:20]) < end_offset
+            and name not in new_names
+        ):
             disk.unlink(f"{directory}/{name}")
     _take_names(disk, directory, base_offset)
 

@@ -1,4 +1,5 @@
-"""The time index of one segment: for some offsets, the highest timestamp of the batches up to there.
+"""The time index of one segment: for some offsets, the highest timestamp of the batches up to
+there.
 
 An entry of `.timeindex`, big-endian:
 
@@ -6,8 +7,9 @@ An entry of `.timeindex`, big-endian:
      0   8    timestamp: the highest of all batches up to and with the one of the offset
      8   4    relative_offset: the last offset of the batch with that timestamp, less the segment's base offset
 
-An entry is written beside each of the offset index, if the highest timestamp rose since, and one when the segment is closed. All batches
-before the offset of an entry are at most as young as its timestamp.
+An entry is written beside each of the offset index, if the highest timestamp rose since, and one
+when the segment is closed. All batches before the offset of an entry are at most as young as its
+timestamp.
 """
 
 from __future__ import annotations
@@ -63,11 +65,17 @@ class TimeIndex:
 
     @classmethod
     def decode(cls, data: bytes) -> TimeIndex:
-        """The entries of a file, up to the first that cannot be one (zeros behind an open index of Apache Kafka, a torn end)."""
+        """The entries of a file, up to the first that cannot be one (zeros behind an open index of
+        Apache Kafka, a torn end).
+        """
         index = cls()
         last_timestamp, last_offset = -1, 0
         for timestamp, offset in _ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY_SIZE]):
-            if timestamp <= last_timestamp or offset < last_offset or (timestamp == 0 and offset == 0 and len(index)):
+            if (
+                timestamp <= last_timestamp
+                or offset < last_offset
+                or (timestamp == 0 and offset == 0 and len(index))
+            ):
                 break
             index.timestamps.append(timestamp)
             index.offsets.append(offset)

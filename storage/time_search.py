@@ -1,9 +1,10 @@
 """The search for a time within one batch, which is done elsewhere where it takes long.
 
-A look-up by time opens one batch, seldom several. Where that takes long, the look-up is given up with `SearchTakesLong`;
-somebody runs the search where nobody waits, keeps what came of it in a `Searched`, and the look-up is done anew with it.
-So the answer is of the log as it is then, whatever has gone from it or come to it in the meantime: a batch is known
-again by its offset and checksum, and what was looked for in it belongs to its name.
+A look-up by time opens one batch, seldom several. Where that takes long, the look-up is given up
+with `SearchTakesLong`; somebody runs the search where nobody waits, keeps what came of it in a
+`Searched`, and the look-up is done anew with it. So the answer is of the log as it is then,
+whatever has gone from it or come to it in the meantime: a batch is known again by its offset and
+checksum, and what was looked for in it belongs to its name.
 """
 
 from __future__ import annotations
@@ -18,13 +19,19 @@ from barnabas.storage.record_walk import first_at_time
 MOST_RECORDS_AT_ONCE = 10_000  # these take 3 ms
 MOST_BYTES_AT_ONCE = 1 << 20  # decompressed
 
-SearchName = tuple[int, int, int, int]  # base offset, checksum, least timestamp delta, least offset delta
-SearchResult = tuple[int, int] | Exception | None  # timestamp delta and offset delta; why the batch could not be read; nothing found
+SearchName = tuple[
+    int, int, int, int
+]  # base offset, checksum, least timestamp delta, least offset delta
+SearchResult = (
+    tuple[int, int] | Exception | None
+)  # timestamp delta and offset delta; why the batch could not be read; nothing found
 Searched = dict[SearchName, SearchResult]
 
 
 class BatchSearch(NamedTuple):
-    """What is looked for in one batch: the first record whose deltas are not below these. read: its records' bytes as they are stored."""
+    """What is looked for in one batch: the first record whose deltas are not below these. read: its
+    records' bytes as they are stored.
+    """
 
     base_offset: int
     crc: int
@@ -42,7 +49,8 @@ class BatchSearch(NamedTuple):
     def result(self, searched: Searched | None) -> SearchResult:
         """What comes of the search; `searched` tells it from then on.
 
-        Raises: SearchTakesLong where `searched` is given, does not tell yet, and the search takes long.
+        Raises: SearchTakesLong where `searched` is given, does not tell yet, and the search takes
+                long.
         """
         if searched is None:
             return self.run(self.read(), self.most_bytes)
@@ -67,7 +75,9 @@ class BatchSearch(NamedTuple):
 
 
 class SearchTakesLong(Exception):
-    """A look-up needs a search that would hold up everybody else. `run` does it, and touches nothing but what is here."""
+    """A look-up needs a search that would hold up everybody else. `run` does it, and touches
+    nothing but what is here.
+    """
 
     def __init__(self, search: BatchSearch, data: bytes) -> None:
         super().__init__()

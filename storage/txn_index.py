@@ -1,4 +1,5 @@
-"""The aborted transactions that end in one segment: what a read_committed consumer must be told to leave out.
+"""The aborted transactions that end in one segment: what a read_committed consumer must be told to
+leave out.
 
 An entry of `.txnindex`, big-endian:
 
@@ -9,7 +10,8 @@ An entry of `.txnindex`, big-endian:
     18   8    last_offset: of its abort marker
     26   8    last_stable_offset as of the marker, this transaction left out
 
-The file exists only once a transaction aborted there. Source: KIP-98, "Fetch"; the layout as Apache Kafka 3.9 writes it.
+The file exists only once a transaction aborted there. Source: KIP-98, "Fetch"; the layout as Apache
+Kafka 3.9 writes it.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ _ENTRY = struct.Struct(">hqqqq")
 
 
 class AbortedTxn(NamedTuple):
-    """What a fetch tells a consumer: from first_offset on, drop the producer's batches up to its abort marker."""
+    """What a fetch tells a consumer: from first_offset on, drop the producer's batches up to its
+    abort marker.
+    """
 
     producer_id: int
     first_offset: int
@@ -80,7 +84,11 @@ class TxnIndex:
         last = -1
         for version, *rest in _ENTRY.iter_unpack(data):
             entry = AbortedEntry(*rest)
-            if version != VERSION or entry.producer_id < 0 or not 0 <= entry.first_offset <= entry.last_offset:
+            if (
+                version != VERSION
+                or entry.producer_id < 0
+                or not 0 <= entry.first_offset <= entry.last_offset
+            ):
                 raise ValueError(f"entry {len(entries)} is none")
             if entry.last_offset <= last:
                 raise ValueError(f"entry {len(entries)} is out of order")

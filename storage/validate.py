@@ -1,8 +1,9 @@
 """What a client's batch must be before it is written, and what is changed in it on the way.
 
-The checks come in the order in which Apache Kafka 3.9 makes them, because the order decides which code is answered. A batch in order
-costs one struct unpack, its checksum, and a walk over its records: see `record_walk`. The order holds within a batch; the last three rows are
-found where the records are opened.
+The checks come in the order in which Apache Kafka 3.9 makes them, because the order decides which
+code is answered. A batch in order costs one struct unpack, its checksum, and a walk over its
+records: see `record_walk`. The order holds within a batch; the last three rows are found where the
+records are opened.
 
 | what is wrong                                            | code                 | log_start_offset told |
 |----------------------------------------------------------|----------------------|-----------------------|
@@ -15,8 +16,9 @@ found where the records are opened.
 | count, control flag, sequence, records, missing key      | INVALID_RECORD       | yes                   |
 | a timestamp out of the topic's bounds                    | INVALID_TIMESTAMP    | yes                   |
 
-What a header claims and readers rely on is not believed: the highest timestamp is written as the records have it, as Apache Kafka does, and
-attributes that are not a client's to set are taken back (a delete horizon, the broker's clock, bits that nobody has defined).
+What a header claims and readers rely on is not believed: the highest timestamp is written as the
+records have it, as Apache Kafka does, and attributes that are not a client's to set are taken back
+(a delete horizon, the broker's clock, bits that nobody has defined).
 """
 
 from __future__ import annotations
@@ -62,18 +64,28 @@ _LENGTH = struct.Struct(">i")
 class AppendRefused(KafkaError):
     """A client's batch that is not written.
 
-    knows_log_start: whether the answer tells the log start offset, or -1 as where the batch was never brought to the log.
-    record_errors: the index of each record that is to blame, for the answer's record_errors.
+    knows_log_start: whether the answer tells the log start offset, or -1 as where the batch was
+    never brought to the log. record_errors: the index of each record that is to blame, for the
+    answer's record_errors.
     """
 
-    def __init__(self, code: Code, message: str, *, knows_log_start: bool = True, record_errors: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self,
+        code: Code,
+        message: str,
+        *,
+        knows_log_start: bool = True,
+        record_errors: tuple[int, ...] = (),
+    ) -> None:
         super().__init__(code, message)
         self.knows_log_start = knows_log_start
         self.record_errors = record_errors
 
 
 class TakesLongError(Exception):
-    """A batch whose check would hold up everybody else: it is done elsewhere, and the batch appended afterwards."""
+    """A batch whose check would hold up everybody else: it is done elsewhere, and the batch
+    appended afterwards.
+    """
 
 
 class Rules(NamedTuple):
@@ -120,11 +132,15 @@ class Checked(NamedTuple):
     base_sequence: int
 
 
-def check_client_batch(view: memoryview, rules: Rules, now_ms: int, *, at_once: bool = False) -> Checked:
+def check_client_batch(
+    view: memoryview, rules: Rules, now_ms: int, *, at_once: bool = False
+) -> Checked:
     """Check the records field of one partition, and bring it into the topic's codec and clock.
 
-    Takes:  view, writable; what follows its one whole batch is left out. at_once: somebody waits who is not concerned.
-    Raises: AppendRefused, see the module's table; TakesLongError, only where at_once: nothing was changed then.
+    Takes:  view, writable; what follows its one whole batch is left out. at_once: somebody waits
+            who is not concerned.
+    Raises: AppendRefused, see the module's table; TakesLongError, only where at_once: nothing was
+            changed then.
     """
     size = len(view)
     if size < HEADER_SIZE:
@@ -133,14 +149,30 @@ def check_client_batch(view: memoryview, rules: Rules, now_ms: int, *, at_once: 
     if fields[1] + LENGTH_END != size or fields[3] != MAGIC or fields[0] or size > rules.max_bytes:
         view, size = _only_batch(view, rules)
         fields = HEADER.unpack_from(view)
-    _, _, _, _, crc, attributes, last_delta, base_timestamp, max_timestamp, producer_id, epoch, sequence, count = fields
+    (
+        _,
+        _,
+        _,
+        _,
+        crc,
+        attributes,
+        last_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        epoch,
+        sequence,
+        count,
+    ) = fields
     if crc32c(view[CRC_START:]) != crc:
         raise AppendRefused(Code.CORRUPT_MESSAGE, "the batch's CRC is wrong", knows_log_start=False)
     codec = attributes & CODEC_MASK
     if codec > HIGHEST_CODEC:
         raise AppendRefused(Code.UNKNOWN_SERVER_ERROR, f"there is no compression codec {codec}")
     if count <= 0 or last_delta != count - 1:
-        raise AppendRefused(Code.INVALID_RECORD, f"{count} records, but a last offset delta of {last_delta}")
+        raise AppendRefused(
+            Code.INVALID_RECORD, f"{count} records, but a last offset delta of {last_delta}"
+        )
     if attributes & CONTROL:
         raise AppendRefused(Code.INVALID_RECORD, "control batches are not written by clients")
     if producer_id >= 0 and sequence < 0:
@@ -174,7 +206,11 @@ def check_client_batch(view: memoryview, rules: Rules, now_ms: int, *, at_once: 
         view = memoryview(_rebuilt(view, compress(rules.codec, plain, rules.levels), attributes))
         size = len(view)
         if size > rules.max_bytes:
-            raise AppendRefused(Code.MESSAGE_TOO_LARGE, f"{size} bytes in the topic's codec, over {rules.max_bytes}", knows_log_start=False)
+            raise AppendRefused(
+                Code.MESSAGE_TOO_LARGE,
+                f"{size} bytes in the topic's codec, over {rules.max_bytes}",
+                knows_log_start=False,
+            )
     if rules.log_append_time:
         attributes |= LOG_APPEND_TIME
         youngest = now_ms
@@ -196,46 +232,64 @@ def with_append_time(checked: Checked, now_ms: int) -> Checked:
     return checked._replace(max_timestamp=now_ms)
 
 
-def _decompressed(codec: int, data: memoryview, rules: Rules, *, at_once: bool) -> bytes | bytearray:
+def _decompressed(
+    codec: int, data: memoryview, rules: Rules, *, at_once: bool
+) -> bytes | bytearray:
     most = rules.max_decompressed_bytes
     try:
-        return decompress_to_memory(codec, data, min(most, _MOST_BYTES_AT_ONCE) if at_once else most)
+        return decompress_to_memory(
+            codec, data, min(most, _MOST_BYTES_AT_ONCE) if at_once else most
+        )
     except TooLargeError as error:
         if at_once and most > _MOST_BYTES_AT_ONCE:
             raise TakesLongError from error
-        raise AppendRefused(error.code, f"{error.message} (barnabas.decompressed.max.bytes)") from error
+        raise AppendRefused(
+            error.code, f"{error.message} (barnabas.decompressed.max.bytes)"
+        ) from error
     except KafkaError as error:
         raise AppendRefused(error.code, str(error)) from error
 
 
 def _next_batch_size(view: memoryview) -> int:
-    """Of the batch at the view's start; 0 where no whole one is there. Raises AppendRefused where it cannot be a batch."""
+    """Of the batch at the view's start; 0 where no whole one is there. Raises AppendRefused where
+    it cannot be a batch.
+    """
     if len(view) < LENGTH_END:
         return 0
     (length,) = _LENGTH.unpack_from(view, 8)
     if length < _SMALLEST_LENGTH:
-        raise AppendRefused(Code.CORRUPT_MESSAGE, f"a batch of {length} bytes", knows_log_start=False)
+        raise AppendRefused(
+            Code.CORRUPT_MESSAGE, f"a batch of {length} bytes", knows_log_start=False
+        )
     if len(view) < _SIZE_UP_TO_MAGIC:
         return 0
     if not 0 <= view[16] <= MAGIC:
-        raise AppendRefused(Code.CORRUPT_MESSAGE, f"a batch of the unknown magic {view[16]}", knows_log_start=False)
+        raise AppendRefused(
+            Code.CORRUPT_MESSAGE, f"a batch of the unknown magic {view[16]}", knows_log_start=False
+        )
     return LENGTH_END + length if LENGTH_END + length <= len(view) else 0
 
 
 def _only_batch(view: memoryview, rules: Rules) -> tuple[memoryview, int]:
-    """The one batch of a field that is not as long as its batch, or that is wrong in its first bytes."""
+    """The one batch of a field that is not as long as its batch, or that is wrong in its first
+    bytes.
+    """
     size = _next_batch_size(view)
     if not size:
         raise AppendRefused(Code.INVALID_RECORD, "no whole batch", knows_log_start=False)
     if view[16] != MAGIC:
-        raise AppendRefused(Code.INVALID_RECORD, f"a batch of magic {view[16]}", knows_log_start=False)
+        raise AppendRefused(
+            Code.INVALID_RECORD, f"a batch of magic {view[16]}", knows_log_start=False
+        )
     if _next_batch_size(view[size:]):
         raise AppendRefused(Code.INVALID_RECORD, "more than one batch", knows_log_start=False)
     batch = view[:size]
     if size >= 8 and _TIME.unpack_from(batch)[0] != 0:
         raise AppendRefused(Code.INVALID_RECORD, "the base offset of a client's batch must be 0")
     if size > rules.max_bytes:
-        raise AppendRefused(Code.MESSAGE_TOO_LARGE, f"{size} bytes, over {rules.max_bytes}", knows_log_start=False)
+        raise AppendRefused(
+            Code.MESSAGE_TOO_LARGE, f"{size} bytes, over {rules.max_bytes}", knows_log_start=False
+        )
     if size < HEADER_SIZE:
         raise AppendRefused(Code.CORRUPT_MESSAGE, f"a batch of {size} bytes", knows_log_start=False)
     return batch, size
@@ -252,9 +306,16 @@ def _rebuilt(view: memoryview, body: bytes, attributes: int) -> bytearray:
 
 
 def _look_into_records(
-    body: memoryview | bytearray | bytes, start: int, count: int, base_timestamp: int, rules: Rules, now_ms: int
+    body: memoryview | bytearray | bytes,
+    start: int,
+    count: int,
+    base_timestamp: int,
+    rules: Rules,
+    now_ms: int,
 ) -> None:
-    """Look into each record, which was checked: its key, where the topic needs one, and its time, where the topic bounds it."""
+    """Look into each record, which was checked: its key, where the topic needs one, and its time,
+    where the topic bounds it.
+    """
     keyless, untimely = [], []
     position = start
     for index in range(count):
@@ -266,10 +327,20 @@ def _look_into_records(
         timestamp = base_timestamp + delta
         if rules.needs_keys and key_size < 0:
             keyless.append(index)
-        elif timestamp != NO_TIMESTAMP and (now_ms - timestamp > rules.oldest_ms or timestamp - now_ms > rules.newest_ms):
+        elif timestamp != NO_TIMESTAMP and (
+            now_ms - timestamp > rules.oldest_ms or timestamp - now_ms > rules.newest_ms
+        ):
             untimely.append(index)
         position = following
     if untimely:
-        raise AppendRefused(Code.INVALID_TIMESTAMP, "timestamps out of the topic's bounds", record_errors=tuple(sorted(keyless + untimely)))
+        raise AppendRefused(
+            Code.INVALID_TIMESTAMP,
+            "timestamps out of the topic's bounds",
+            record_errors=tuple(sorted(keyless + untimely)),
+        )
     if keyless:
-        raise AppendRefused(Code.INVALID_RECORD, "records of a compacted topic need a key", record_errors=tuple(keyless))
+        raise AppendRefused(
+            Code.INVALID_RECORD,
+            "records of a compacted topic need a key",
+            record_errors=tuple(keyless),
+        )

@@ -1,7 +1,9 @@
-"""What clients saw, and whether a broker may show it: pure functions over histories, for the simulator and for tests with real clients alike.
+"""What clients saw, and whether a broker may show it: pure functions over histories, for the
+simulator and for tests with real clients alike.
 
-A history is filled in by those who drive the clients. Every record's value is unique. Outcomes are what the client knows: OK was promised by
-the broker, FAILED was refused for good, UNKNOWN may be either. Times are milliseconds of one clock, the client's.
+A history is filled in by those who drive the clients. Every record's value is unique. Outcomes are
+what the client knows: OK was promised by the broker, FAILED was refused for good, UNKNOWN may be
+either. Times are milliseconds of one clock, the client's.
 
     history = History()
     write = history.write(b"p1-0", ("topic", 0), session="p1")      # before it is sent
@@ -10,8 +12,9 @@ the broker, FAILED was refused for good, UNKNOWN may be either. Times are millis
     history.final[("topic", 0)] = FinalLog(...)                     # what a fresh reader finds at the very end
     assert not check(history)
 
-`check` gives findings; `kind` is one of KINDS. What a power loss may take is known to it: see `History.power_losses`, `Write.durable` and
-`History.commits_are_durable`. A topic may have several lives, one after the other under the same name: see `Life`.
+`check` gives findings; `kind` is one of KINDS. What a power loss may take is known to it: see
+`History.power_losses`, `Write.durable` and `History.commits_are_durable`. A topic may have several
+lives, one after the other under the same name: see `Life`.
 """
 
 from __future__ import annotations
@@ -81,7 +84,9 @@ class Source(NamedTuple):
 
 @dataclass(slots=True)
 class Transaction:
-    """One transaction as its producer sees it. commit_asked_ms: when the first EndTxn(commit) was sent; ended_ms: when it knew the end."""
+    """One transaction as its producer sees it. commit_asked_ms: when the first EndTxn(commit) was
+    sent; ended_ms: when it knew the end.
+    """
 
     name: str
     session: str
@@ -97,7 +102,9 @@ class Transaction:
 
 @dataclass(slots=True)
 class Life:
-    """One of a topic that is deleted and made again. Known to be there from `made_ms` on; `asked_ms`: when its deletion was asked for."""
+    """One of a topic that is deleted and made again. Known to be there from `made_ms` on;
+    `asked_ms`: when its deletion was asked for.
+    """
 
     made_ms: int = -1
     asked_ms: int = NEVER_MS
@@ -105,9 +112,11 @@ class Life:
 
 @dataclass(slots=True)
 class Write:
-    """One record. rank: its place among all that its session sent. durable: an OK survives a power loss too.
+    """One record. rank: its place among all that its session sent. durable: an OK survives a power
+    loss too.
 
-    sent_ms: when what was answered had been sent; is_resent: it was sent before that too, and may arrive at any time. made_ms: its timestamp.
+    sent_ms: when what was answered had been sent; is_resent: it was sent before that too, and may
+    arrive at any time. made_ms: its timestamp.
     """
 
     value: bytes
@@ -124,7 +133,9 @@ class Write:
     is_resent: bool = False
     made_ms: int = 0
 
-    def ok(self, offset: int, now_ms: int = 0, *, sent_ms: int = 0, is_resent: bool = False) -> None:
+    def ok(
+        self, offset: int, now_ms: int = 0, *, sent_ms: int = 0, is_resent: bool = False
+    ) -> None:
         self.outcome, self.offset, self.answered_ms = Outcome.OK, offset, now_ms
         self.sent_ms, self.is_resent = sent_ms, is_resent
 
@@ -145,7 +156,9 @@ class Read(NamedTuple):
 
 
 class Watermarks(NamedTuple):
-    """What a fetch said of a log. reader: whose answers come in their order (a connection's, or the broker itself)."""
+    """What a fetch said of a log. reader: whose answers come in their order (a connection's, or the
+    broker itself).
+    """
 
     reader: str
     partition: Partition
@@ -180,7 +193,9 @@ class ToldTransaction(NamedTuple):
 
 
 class ToldOffset(NamedTuple):
-    """What OffsetFetch of stable offsets said of a group. is_durable: it was committed in transactions."""
+    """What OffsetFetch of stable offsets said of a group. is_durable: it was committed in
+    transactions.
+    """
 
     group: str
     partition: Partition
@@ -193,7 +208,8 @@ class ToldOffset(NamedTuple):
 class Span(NamedTuple):
     """A reader claims to have been given everything in [start_offset, end_offset).
 
-    follows_epochs: it went back where a power loss had cut the log, so that holds of what came in place of what was lost.
+    follows_epochs: it went back where a power loss had cut the log, so that holds of what came in
+    place of what was lost.
     """
 
     reader: str
@@ -223,7 +239,9 @@ class Commit(NamedTuple):
 
 
 class Access(NamedTuple):
-    """A group's coordinator let a member on: gave it its assignment, took its heartbeat or its offsets; or let it go (`is_leave`)."""
+    """A group's coordinator let a member on: gave it its assignment, took its heartbeat or its
+    offsets; or let it go (`is_leave`).
+    """
 
     group: str
     member_id: str
@@ -247,17 +265,21 @@ class FinalLog:
 
 @dataclass(slots=True)
 class History:
-    """All that happened. A power loss is the time at which it came; kills are not told, since nothing may come of them.
+    """All that happened. A power loss is the time at which it came; kills are not told, since
+    nothing may come of them.
 
-    compacted: topics of which only each key's last record has to be there; the key is what `key_of` makes of a value.
-    commits_are_durable: a power loss spares committed transactions (else it may take all or a part of those that began before it).
-    lives: those of each topic that was deleted; who drives the clients notes reads and watermarks of such a topic only where all of the
-    request fell into one of them: see `life_at`. consumed: what groups that commit by OffsetCommit were given, as (group, partition, life,
-    value), commits_asked: what they committed of at all, and final_positions: where they stand at the end; unsure_groups: a commit of theirs
-    may have come to a later life than it was meant for, since topics go by their names there. told_*: what else was said, see `check_told`.
-    flushed: topics with flush.messages=1 from their beginning; kept_topics: those in which retention finds nothing to delete, as far as the
-    clients know; deletions_asked: below which offset somebody asked DeleteRecords to delete, answered or not. retention_ms: of topics from
-    which only what is older goes by itself, at the end, which is at `end_ms`.
+    compacted: topics of which only each key's last record has to be there; the key is what `key_of`
+    makes of a value. commits_are_durable: a power loss spares committed transactions (else it may
+    take all or a part of those that began before it). lives: those of each topic that was deleted;
+    who drives the clients notes reads and watermarks of such a topic only where all of the request
+    fell into one of them: see `life_at`. consumed: what groups that commit by OffsetCommit were
+    given, as (group, partition, life, value), commits_asked: what they committed of at all, and
+    final_positions: where they stand at the end; unsure_groups: a commit of theirs may have come to
+    a later life than it was meant for, since topics go by their names there. told_*: what else was
+    said, see `check_told`. flushed: topics with flush.messages=1 from their beginning; kept_topics:
+    those in which retention finds nothing to delete, as far as the clients know; deletions_asked:
+    below which offset somebody asked DeleteRecords to delete, answered or not. retention_ms: of
+    topics from which only what is older goes by itself, at the end, which is at `end_ms`.
     """
 
     writes: list[Write] = field(default_factory=list)
@@ -288,7 +310,7 @@ class History:
     retention_ms: dict[str, int] = field(default_factory=dict)
     end_ms: int = 0
 
-    # --- filling in ----------------------------------------------------------------------------------------------------------------------
+    # --- filling in ------------------------------------------------------------------------------
 
     def write(
         self,
@@ -311,7 +333,15 @@ class History:
         return transaction
 
     def read(
-        self, reader: str, partition: Partition, offset: int, value: bytes, *, committed_only: bool, now_ms: int = 0, asked_ms: int = -1
+        self,
+        reader: str,
+        partition: Partition,
+        offset: int,
+        value: bytes,
+        *,
+        committed_only: bool,
+        now_ms: int = 0,
+        asked_ms: int = -1,
     ) -> None:
         self.reads.append(Read(reader, partition, offset, value, committed_only, now_ms, asked_ms))
 
@@ -320,14 +350,16 @@ class History:
         assert kind in KINDS
         self.incidents.append(Finding(kind, text))
 
-    # --- asking --------------------------------------------------------------------------------------------------------------------------
+    # --- asking ----------------------------------------------------------------------------------
 
     def power_epoch(self, at_ms: int) -> int:
         """How many power losses came before; what has the same time as one was before it."""
         return sum(1 for loss_ms in self.power_losses if loss_ms < at_ms)
 
     def life_at(self, topic: str, from_ms: int, to_ms: int) -> int | None:
-        """The life, by number, in which all fell that was sent after `from_ms` and answered before `to_ms`; None where that is not certain."""
+        """The life, by number, in which all fell that was sent after `from_ms` and answered before
+        `to_ms`; None where that is not certain.
+        """
         lives = self.lives.get(topic)
         if lives is None:
             return 0
@@ -372,7 +404,9 @@ class _Index:
         history, topic = self._history, write.partition[0]
         if topic not in history.lives:
             return True
-        return history.life_at(topic, write.sent_ms, write.answered_ms or 0) == history.last_life(topic)
+        return history.life_at(topic, write.sent_ms, write.answered_ms or 0) == history.last_life(
+            topic
+        )
 
     def may_be_lost(self, transaction: Transaction) -> bool:
         """Whether a power loss may have taken the transaction, or a part of it, committed or not."""
@@ -383,36 +417,64 @@ class _Index:
 
 
 def check_lost(history: History, index: _Index) -> Iterator[Finding]:
-    """Promised records are there: the transaction's when it was committed, others when they were acknowledged.
+    """Promised records are there: the transaction's when it was committed, others when they were
+    acknowledged.
 
-    A power loss may take acknowledged ones that are not durable, but only from the end: see `check_tail`.
+    A power loss may take acknowledged ones that are not durable, but only from the end: see
+    `check_tail`.
     """
     last_loss_ms = history.power_losses[-1] if history.power_losses else None
     for write in history.writes:
         final = history.final.get(write.partition)
-        if write.outcome is not Outcome.OK or final is None or write.partition[0] in history.compacted:
+        if (
+            write.outcome is not Outcome.OK
+            or final is None
+            or write.partition[0] in history.compacted
+        ):
             continue
         if 0 <= write.offset < final.log_start_offset or not index.is_of_now(write):
             continue
         if write.transaction is None:
             safe = write.durable or last_loss_ms is None or (write.answered_ms or 0) > last_loss_ms
             if safe and write.value not in index.everything[write.partition]:
-                yield Finding("lost", f"{_name(write)} was acknowledged at {write.offset} and is not there")
+                yield Finding(
+                    "lost", f"{_name(write)} was acknowledged at {write.offset} and is not there"
+                )
             elif safe and write.value not in index.committed[write.partition]:
-                yield Finding("lost", f"{_name(write)} was acknowledged at {write.offset} and readers of committed records do not see it")
+                yield Finding(
+                    "lost",
+                    f"{_name(write)} was acknowledged at {write.offset} and readers of committed "
+                    "records do not see it",
+                )
         elif index.may_be_lost(write.transaction):
             continue
-        elif write.transaction.ending is Ending.COMMITTED and write.value not in index.committed[write.partition]:
-            yield Finding("lost", f"{_name(write)} of the committed transaction {write.transaction.name} is not there")
+        elif (
+            write.transaction.ending is Ending.COMMITTED
+            and write.value not in index.committed[write.partition]
+        ):
+            yield Finding(
+                "lost",
+                f"{_name(write)} of the committed transaction {write.transaction.name} is not there",
+            )
 
 
 def check_tail(history: History, index: _Index) -> Iterator[Finding]:
-    """A power loss takes records from the end of a log alone: if one is missing, so are all that were acknowledged behind it before the loss."""
+    """A power loss takes records from the end of a log alone: if one is missing, so are all that
+    were acknowledged behind it before the loss.
+    """
     for number in range(len(history.power_losses)):
         rows: dict[Partition, list[Write]] = {}
         for write in history.writes:
-            promised = write.outcome is Outcome.OK and write.offset >= 0 and write.partition in history.final
-            if not promised or write.answered_ms is None or history.power_epoch(write.answered_ms) != number:
+            promised = (
+                write.outcome is Outcome.OK
+                and write.offset >= 0
+                and write.partition in history.final
+            )
+            if (
+                not promised
+                or write.answered_ms is None
+                or history.power_epoch(write.answered_ms) != number
+            ):
                 continue
             if index.is_of_now(write):
                 rows.setdefault(write.partition, []).append(write)
@@ -427,18 +489,28 @@ def check_tail(history: History, index: _Index) -> Iterator[Finding]:
                 if write.value not in there:
                     missing = missing or write
                 elif missing is not None:
-                    yield Finding("lost", f"{_name(missing)} at {missing.offset} is gone and {_name(write)} behind it is there")
+                    yield Finding(
+                        "lost",
+                        f"{_name(missing)} at {missing.offset} is gone and {_name(write)} behind "
+                        "it is there",
+                    )
                     break
 
 
 def check_duplicates(history: History, index: _Index) -> Iterator[Finding]:
     """No record is in the log twice."""
     for partition, final in history.final.items():
-        for label, rows in (("", final.everything), (" for readers of committed records", final.committed)):
+        for label, rows in (
+            ("", final.everything),
+            (" for readers of committed records", final.committed),
+        ):
             seen: dict[bytes, int] = {}
             for offset, value in rows:
                 if value in seen:
-                    yield Finding("duplicate", f"{value!r} is in {_log(partition)} at {seen[value]} and at {offset}{label}")
+                    yield Finding(
+                        "duplicate",
+                        f"{value!r} is in {_log(partition)} at {seen[value]} and at {offset}{label}",
+                    )
                 seen[value] = offset
 
 
@@ -447,13 +519,21 @@ def check_unwritten(history: History, index: _Index) -> Iterator[Finding]:
     for where, partition, offset, value in _all_seen(history):
         write = index.by_value.get(value)
         if write is None or write.partition != partition:
-            yield Finding("unwritten", f"{where} found {value!r} in {_log(partition)} at {offset}, which nobody wrote there")
+            yield Finding(
+                "unwritten",
+                f"{where} found {value!r} in {_log(partition)} at {offset}, which nobody wrote "
+                "there",
+            )
         elif write.outcome is Outcome.FAILED:
-            yield Finding("unwritten", f"{where} found {_name(write)} at {offset}, which was refused")
+            yield Finding(
+                "unwritten", f"{where} found {_name(write)} at {offset}, which was refused"
+            )
 
 
 def check_aborted_reads(history: History, index: _Index) -> Iterator[Finding]:
-    """Readers of committed records never see one of an aborted transaction, or one before its commit was asked for."""
+    """Readers of committed records never see one of an aborted transaction, or one before its
+    commit was asked for.
+    """
     for read in history.reads:
         if read.committed_only:
             yield from _check_committed(index, read.value, read.reader, read.read_ms)
@@ -462,37 +542,58 @@ def check_aborted_reads(history: History, index: _Index) -> Iterator[Finding]:
             yield from _check_committed(index, value, "the last reader", None)
 
 
-def _check_committed(index: _Index, value: bytes, reader: str, read_ms: int | None) -> Iterator[Finding]:
+def _check_committed(
+    index: _Index, value: bytes, reader: str, read_ms: int | None
+) -> Iterator[Finding]:
     write = index.by_value.get(value)
     if write is None or write.transaction is None:
         return
     transaction = write.transaction
     if transaction.ending is Ending.ABORTED:
-        yield Finding("aborted-read", f"{reader} saw {_name(write)} of the aborted transaction {transaction.name}")
-    elif transaction.commit_asked_ms is None or (read_ms is not None and read_ms < transaction.commit_asked_ms):
-        yield Finding("precommitted-read", f"{reader} saw {_name(write)} before the commit of {transaction.name} was asked for")
+        yield Finding(
+            "aborted-read",
+            f"{reader} saw {_name(write)} of the aborted transaction {transaction.name}",
+        )
+    elif transaction.commit_asked_ms is None or (
+        read_ms is not None and read_ms < transaction.commit_asked_ms
+    ):
+        yield Finding(
+            "precommitted-read",
+            f"{reader} saw {_name(write)} before the commit of {transaction.name} was asked for",
+        )
 
 
 def check_torn(history: History, index: _Index) -> Iterator[Finding]:
-    """A transaction whose end is not known is there whole or not at all, as far as its records were acknowledged."""
+    """A transaction whose end is not known is there whole or not at all, as far as its records were
+    acknowledged.
+    """
     for transaction in history.transactions:
         if transaction.ending is not Ending.UNKNOWN or index.may_be_lost(transaction):
             continue
         there, missing = [], []
         for write in index.of(transaction):
             final = history.final.get(write.partition)
-            if final is None or write.partition[0] in history.compacted or 0 <= write.offset < final.log_start_offset:
+            if (
+                final is None
+                or write.partition[0] in history.compacted
+                or 0 <= write.offset < final.log_start_offset
+            ):
                 continue
             if write.value in index.committed[write.partition]:
                 there.append(write)
             elif write.outcome is Outcome.OK and index.is_of_now(write):
                 missing.append(write)
         if there and missing:
-            yield Finding("torn", f"of {transaction.name}, {_name(there[0])} is there and {_name(missing[0])} is not")
+            yield Finding(
+                "torn",
+                f"of {transaction.name}, {_name(there[0])} is there and {_name(missing[0])} is not",
+            )
 
 
 def check_order(history: History, index: _Index) -> Iterator[Finding]:
-    """In each partition, a session's records stand in the order in which they were sent; readers get rising offsets."""
+    """In each partition, a session's records stand in the order in which they were sent; readers
+    get rising offsets.
+    """
     for partition, final in history.final.items():
         last: dict[str, Write] = {}
         last_offset = -1
@@ -505,12 +606,18 @@ def check_order(history: History, index: _Index) -> Iterator[Finding]:
                 continue
             before = last.get(write.session)
             if before is not None and before.rank > write.rank:
-                yield Finding("order", f"{_name(write)} at {offset} stands behind {_name(before)}, which was sent after it")
+                yield Finding(
+                    "order",
+                    f"{_name(write)} at {offset} stands behind {_name(before)}, which was sent "
+                    "after it",
+                )
             last[write.session] = write
 
 
 def check_moved(history: History, index: _Index) -> Iterator[Finding]:
-    """What was promised or read at an offset stays there (between power losses; committed records through them)."""
+    """What was promised or read at an offset stays there (between power losses; committed records
+    through them).
+    """
     held: dict[tuple[Partition, int, int, int | None], bytes] = {}
     epoch_of, lives = history.power_epoch, history.lives
     for read in history.reads:
@@ -518,36 +625,65 @@ def check_moved(history: History, index: _Index) -> Iterator[Finding]:
         key = (read.partition, read.offset, epoch_of(read.read_ms), life)
         before = held.setdefault(key, read.value)
         if before != read.value:
-            yield Finding("moved", f"{_log(read.partition)} at {read.offset} gave {before!r} and, to {read.reader}, {read.value!r}")
+            yield Finding(
+                "moved",
+                f"{_log(read.partition)} at {read.offset} gave {before!r} and, to {read.reader}, "
+                f"{read.value!r}",
+            )
     last_epoch = len(history.power_losses)
     for partition, final in history.final.items():
         for offset, value in final.everything:
-            before = held.get((partition, offset, last_epoch, history.last_life(partition[0])), value)
+            before = held.get(
+                (partition, offset, last_epoch, history.last_life(partition[0])), value
+            )
             if before != value:
-                yield Finding("moved", f"{_log(partition)} at {offset} gave {before!r} and now {value!r}")
+                yield Finding(
+                    "moved", f"{_log(partition)} at {offset} gave {before!r} and now {value!r}"
+                )
     for write in history.writes:
-        if write.outcome is Outcome.OK and write.offset >= 0 and write.partition in history.final and index.is_of_now(write):
+        if (
+            write.outcome is Outcome.OK
+            and write.offset >= 0
+            and write.partition in history.final
+            and index.is_of_now(write)
+        ):
             found = index.everything[write.partition].get(write.value, write.offset)
             if found != write.offset:
-                yield Finding("moved", f"{_name(write)} was acknowledged at {write.offset} and is at {found}")
+                yield Finding(
+                    "moved", f"{_name(write)} was acknowledged at {write.offset} and is at {found}"
+                )
 
 
 def check_seen_is_kept(history: History, index: _Index) -> Iterator[Finding]:
-    """What a reader of committed records saw is there at the end: always that of transactions, the rest where no power loss came after."""
+    """What a reader of committed records saw is there at the end: always that of transactions, the
+    rest where no power loss came after.
+    """
     last_loss_ms = history.power_losses[-1] if history.power_losses else -1
     for read in history.reads:
         final = history.final.get(read.partition)
-        if not read.committed_only or final is None or read.offset < final.log_start_offset or read.partition[0] in history.compacted:
+        if (
+            not read.committed_only
+            or final is None
+            or read.offset < final.log_start_offset
+            or read.partition[0] in history.compacted
+        ):
             continue
         write = index.by_value.get(read.value)
         if write is None:
             continue
-        if history.lives and history.life_at(read.partition[0], read.read_ms, read.read_ms) != history.last_life(read.partition[0]):
+        if history.lives and history.life_at(
+            read.partition[0], read.read_ms, read.read_ms
+        ) != history.last_life(read.partition[0]):
             continue
-        if read.read_ms <= last_loss_ms and (write.transaction is None or index.may_be_lost(write.transaction)):
+        if read.read_ms <= last_loss_ms and (
+            write.transaction is None or index.may_be_lost(write.transaction)
+        ):
             continue
         if read.value not in index.committed[read.partition]:
-            yield Finding("lost", f"{read.reader} saw {_name(write)} at {read.offset}, and it is not there any more")
+            yield Finding(
+                "lost",
+                f"{read.reader} saw {_name(write)} at {read.offset}, and it is not there any more",
+            )
 
 
 def check_skipped(history: History, index: _Index) -> Iterator[Finding]:
@@ -558,40 +694,58 @@ def check_skipped(history: History, index: _Index) -> Iterator[Finding]:
     last_loss_ms = history.power_losses[-1] if history.power_losses else -1
     for span in history.spans:
         final = history.final.get(span.partition)
-        if final is None or (span.began_ms <= last_loss_ms and not span.follows_epochs) or span.partition[0] in history.compacted:
+        if (
+            final is None
+            or (span.began_ms <= last_loss_ms and not span.follows_epochs)
+            or span.partition[0] in history.compacted
+        ):
             continue
-        if history.life_at(span.partition[0], span.began_ms + 1, span.began_ms + 1) != history.last_life(span.partition[0]):
+        if history.life_at(
+            span.partition[0], span.began_ms + 1, span.began_ms + 1
+        ) != history.last_life(span.partition[0]):
             continue
         given = seen.get((span.reader, span.partition), set())
         for offset, value in final.committed if span.committed_only else final.everything:
             if span.start_offset <= offset < span.end_offset and (offset, value) not in given:
                 yield Finding(
-                    "skipped", f"{span.reader} read {_log(span.partition)} up to {span.end_offset} and did not get {value!r} at {offset}"
+                    "skipped",
+                    f"{span.reader} read {_log(span.partition)} up to {span.end_offset} and did "
+                    f"not get {value!r} at {offset}",
                 )
 
 
 def check_watermarks(history: History, index: _Index) -> Iterator[Finding]:
-    """log_start <= last_stable <= high_watermark in every answer; none of them goes back between power losses."""
+    """log_start <= last_stable <= high_watermark in every answer; none of them goes back between
+    power losses.
+    """
     last: dict[tuple[str, Partition, int, int | None], Watermarks] = {}
     for seen in history.watermarks:
         if not 0 <= seen.log_start_offset <= seen.last_stable_offset <= seen.high_watermark:
             yield Finding("watermark", f"{_log(seen.partition)}: {seen}")
-        life = history.life_at(seen.partition[0], seen.read_ms, seen.read_ms) if history.lives else 0
+        life = (
+            history.life_at(seen.partition[0], seen.read_ms, seen.read_ms) if history.lives else 0
+        )
         key = (seen.reader, seen.partition, history.power_epoch(seen.read_ms), life)
         before = last.get(key)
         if before is not None:
             for name in ("log_start_offset", "last_stable_offset", "high_watermark"):
                 if getattr(seen, name) < getattr(before, name):
-                    yield Finding("watermark", f"{_log(seen.partition)}: {name} was {getattr(before, name)} and is {getattr(seen, name)}")
+                    yield Finding(
+                        "watermark",
+                        f"{_log(seen.partition)}: {name} was {getattr(before, name)} and is "
+                        f"{getattr(seen, name)}",
+                    )
         last[key] = seen
 
 
 def check_told(history: History, index: _Index) -> Iterator[Finding]:
-    """What one client was told holds for every client that asks later, and at the end, over all restarts.
+    """What one client was told holds for every client that asks later, and at the end, over all
+    restarts.
 
-    Of a log: its three offsets do not go back; over a power loss its high watermark may, but not in a topic that is flushed with
-    each record. Of a producer in a partition: its epoch, and its last sequence in it. Of a transactional id: its producer's epoch.
-    Of a group: its stable offset; with a power loss that of transactions alone, since the others go back to where their log ends.
+    Of a log: its three offsets do not go back; over a power loss its high watermark may, but not in
+    a topic that is flushed with each record. Of a producer in a partition: its epoch, and its last
+    sequence in it. Of a transactional id: its producer's epoch. Of a group: its stable offset; with
+    a power loss that of transactions alone, since the others go back to where their log ends.
     """
     for name in ("log_start_offset", "last_stable_offset", "high_watermark"):
         rows = []
@@ -599,14 +753,42 @@ def check_told(history: History, index: _Index) -> Iterator[Finding]:
             topic = seen.partition[0]
             life = history.life_at(topic, seen.asked_ms, seen.read_ms) if history.lives else 0
             if seen.asked_ms >= 0 and life is not None:
-                epoch = 0 if name == "high_watermark" and topic in history.flushed else history.power_epoch(seen.read_ms)
-                if epoch == 0 or history.power_epoch(seen.asked_ms) == history.power_epoch(seen.read_ms):
-                    rows.append(_Told((seen.partition, epoch, life), getattr(seen, name), seen.asked_ms, seen.read_ms))
+                epoch = (
+                    0
+                    if name == "high_watermark" and topic in history.flushed
+                    else history.power_epoch(seen.read_ms)
+                )
+                if epoch == 0 or history.power_epoch(seen.asked_ms) == history.power_epoch(
+                    seen.read_ms
+                ):
+                    rows.append(
+                        _Told(
+                            (seen.partition, epoch, life),
+                            getattr(seen, name),
+                            seen.asked_ms,
+                            seen.read_ms,
+                        )
+                    )
         for partition, final in history.final.items():
-            epoch = 0 if name == "high_watermark" and partition[0] in history.flushed else len(history.power_losses)
-            rows.append(_Told((partition, epoch, history.last_life(partition[0])), getattr(final, name), NEVER_MS, NEVER_MS))
+            epoch = (
+                0
+                if name == "high_watermark" and partition[0] in history.flushed
+                else len(history.power_losses)
+            )
+            rows.append(
+                _Told(
+                    (partition, epoch, history.last_life(partition[0])),
+                    getattr(final, name),
+                    NEVER_MS,
+                    NEVER_MS,
+                )
+            )
         for before, after in _gone_back(rows):
-            yield Finding("told", f"{_log(after.key[0])}: {name} was told as {before.value} at {before.told_ms}, and is {after.value}")
+            yield Finding(
+                "told",
+                f"{_log(after.key[0])}: {name} was told as {before.value} at {before.told_ms}, and "
+                f"is {after.value}",
+            )
     producers = [
         _Told(
             (
@@ -624,15 +806,25 @@ def check_told(history: History, index: _Index) -> Iterator[Finding]:
     ]
     for before, after in _gone_back(producers):
         if after.key[3] is not None:
-            yield Finding("told", f"{_log(after.key[0])}: producer {after.key[1]} was told at {before.value}, and is at {after.value}")
+            yield Finding(
+                "told",
+                f"{_log(after.key[0])}: producer {after.key[1]} was told at {before.value}, and is "
+                f"at {after.value}",
+            )
     ids = [
         _Told(
-            (told.transactional_id, told.producer_id, history.power_epoch(told.told_ms)), told.producer_epoch, told.asked_ms, told.told_ms
+            (told.transactional_id, told.producer_id, history.power_epoch(told.told_ms)),
+            told.producer_epoch,
+            told.asked_ms,
+            told.told_ms,
         )
         for told in history.told_transactions
     ]
     for before, after in _gone_back(ids):
-        yield Finding("told", f"{after.key[0]} was told to have the epoch {before.value}, and has {after.value}")
+        yield Finding(
+            "told",
+            f"{after.key[0]} was told to have the epoch {before.value}, and has {after.value}",
+        )
     offsets = [
         _Told(
             (told.group, told.partition),
@@ -645,11 +837,17 @@ def check_told(history: History, index: _Index) -> Iterator[Finding]:
         if not history.power_losses or (told.is_durable and history.commits_are_durable)
     ]
     for before, after in _gone_back(offsets):
-        yield Finding("told", f"{after.key[0]} was told to stand at {before.value} of {_log(after.key[1])}, and stands at {after.value}")
+        yield Finding(
+            "told",
+            f"{after.key[0]} was told to stand at {before.value} of {_log(after.key[1])}, and "
+            f"stands at {after.value}",
+        )
 
 
 class _Told(NamedTuple):
-    """A value that does not go down for one key: `told_ms` is before `asked_ms` of whoever asks later."""
+    """A value that does not go down for one key: `told_ms` is before `asked_ms` of whoever asks
+    later.
+    """
 
     key: Any
     value: Any
@@ -677,23 +875,43 @@ def _gone_back(rows: list[_Told]) -> Iterator[tuple[_Told, _Told]]:
 
 
 def check_kept(history: History, index: _Index) -> Iterator[Finding]:
-    """A log begins where DeleteRecords let it begin, where no retention is; else with nothing gone that is still to be kept."""
+    """A log begins where DeleteRecords let it begin, where no retention is; else with nothing gone
+    that is still to be kept.
+    """
     for write in history.writes:
         partition, final = write.partition, history.final.get(write.partition)
         retention_ms = history.retention_ms.get(partition[0])
-        if retention_ms is None or final is None or write.outcome is not Outcome.OK or not index.is_of_now(write):
+        if (
+            retention_ms is None
+            or final is None
+            or write.outcome is not Outcome.OK
+            or not index.is_of_now(write)
+        ):
             continue
         asked = history.deletions_asked.get(partition, 0)
-        if asked <= write.offset < final.log_start_offset and write.made_ms > history.end_ms - retention_ms and not history.power_losses:
-            yield Finding("lost", f"{_name(write)} at {write.offset} is deleted before it was {retention_ms} ms old")
+        if (
+            asked <= write.offset < final.log_start_offset
+            and write.made_ms > history.end_ms - retention_ms
+            and not history.power_losses
+        ):
+            yield Finding(
+                "lost",
+                f"{_name(write)} at {write.offset} is deleted before it was {retention_ms} ms old",
+            )
     for partition, final in history.final.items():
         asked = history.deletions_asked.get(partition, 0)
         if partition[0] in history.kept_topics and final.log_start_offset > asked:
-            yield Finding("lost", f"{_log(partition)} begins at {final.log_start_offset}, and was to be deleted below {asked} at most")
+            yield Finding(
+                "lost",
+                f"{_log(partition)} begins at {final.log_start_offset}, and was to be deleted "
+                f"below {asked} at most",
+            )
 
 
 def check_offsets(history: History, index: _Index) -> Iterator[Finding]:
-    """Exactly what lies below a group's committed offset was made into output, each record once; of what lies behind it, nothing."""
+    """Exactly what lies below a group's committed offset was made into output, each record once; of
+    what lies behind it, nothing.
+    """
     if history.power_losses and not history.commits_are_durable:
         return  # offsets and outputs are then kept or lost each by themselves
     made: dict[tuple[str, Partition], dict[int, list[bytes]]] = {}
@@ -702,7 +920,9 @@ def check_offsets(history: History, index: _Index) -> Iterator[Finding]:
             write = index.by_value.get(value)
             if write is not None and write.source is not None:
                 source = write.source
-                made.setdefault((source.group, source.partition), {}).setdefault(source.offset, []).append(value)
+                made.setdefault((source.group, source.partition), {}).setdefault(
+                    source.offset, []
+                ).append(value)
     for key, committed_offset in history.final_offsets.items():
         group, partition = key
         final = history.final.get(partition)
@@ -713,45 +933,75 @@ def check_offsets(history: History, index: _Index) -> Iterator[Finding]:
             count = len(outputs.get(offset, ()))
             if offset < committed_offset and count == 0:
                 yield Finding(
-                    "offsets", f"{group} committed {committed_offset} of {_log(partition)}, and {value!r} at {offset} has no output"
+                    "offsets",
+                    f"{group} committed {committed_offset} of {_log(partition)}, and {value!r} at "
+                    f"{offset} has no output",
                 )
             elif offset < committed_offset and count > 1:
-                yield Finding("offsets", f"{value!r} at {offset} of {_log(partition)} has the outputs {outputs[offset]}")
+                yield Finding(
+                    "offsets",
+                    f"{value!r} at {offset} of {_log(partition)} has the outputs {outputs[offset]}",
+                )
             elif offset >= committed_offset and count:
                 yield Finding(
-                    "offsets", f"{group} committed {committed_offset} of {_log(partition)}, and {value!r} at {offset} has an output"
+                    "offsets",
+                    f"{group} committed {committed_offset} of {_log(partition)}, and {value!r} at "
+                    f"{offset} has an output",
                 )
         there = {offset for offset, _ in final.committed}
         for offset in sorted(outputs):
             if offset not in there:
-                yield Finding("offsets", f"{outputs[offset][0]!r} was made from {_log(partition)} at {offset}, where nothing is")
+                yield Finding(
+                    "offsets",
+                    f"{outputs[offset][0]!r} was made from {_log(partition)} at {offset}, where "
+                    "nothing is",
+                )
 
 
 def check_consumed(history: History, index: _Index) -> Iterator[Finding]:
-    """A group was given all that lies below its offset, also where a power loss took records and others came in their place.
+    """A group was given all that lies below its offset, also where a power loss took records and
+    others came in their place.
 
-    But for a power loss, it goes on from no earlier offset than it was told was kept. And none brings back an offset of an earlier life.
+    But for a power loss, it goes on from no earlier offset than it was told was kept. And none
+    brings back an offset of an earlier life.
     """
     for (group, partition), position in history.final_positions.items():
         final, life = history.final.get(partition), history.last_life(partition[0])
         if final is None or group in history.unsure_groups:
             continue
         if position > 0 and (group, partition, life) not in history.commits_asked:
-            yield Finding("offsets", f"{group} stands at {position} of {_log(partition)}, of which it has committed nothing in this life")
+            yield Finding(
+                "offsets",
+                f"{group} stands at {position} of {_log(partition)}, of which it has committed "
+                "nothing in this life",
+            )
         for offset, value in final.committed:
             if offset < position and (group, partition, life, value) not in history.consumed:
-                yield Finding("offsets", f"{group} stands at {position} of {_log(partition)} and was never given {value!r} at {offset}")
+                yield Finding(
+                    "offsets",
+                    f"{group} stands at {position} of {_log(partition)} and was never given "
+                    f"{value!r} at {offset}",
+                )
         if history.power_losses:
             continue
-        kept = [row.offset for row in history.commits if (row.group, row.partition, row.life) == (group, partition, life)]
+        kept = [
+            row.offset
+            for row in history.commits
+            if (row.group, row.partition, row.life) == (group, partition, life)
+        ]
         if kept and position < max(kept):
-            yield Finding("offsets", f"{group} committed {max(kept)} of {_log(partition)}, and stands at {position}")
+            yield Finding(
+                "offsets",
+                f"{group} committed {max(kept)} of {_log(partition)}, and stands at {position}",
+            )
 
 
 def check_compacted(history: History, index: _Index) -> Iterator[Finding]:
-    """In a compacted topic each key has its last value: the last that a reader of committed records could see.
+    """In a compacted topic each key has its last value: the last that a reader of committed records
+    could see.
 
-    A key is the value up to its last '-'. Only records of known outcome count, so keys with an UNKNOWN one are left out.
+    A key is the value up to its last '-'. Only records of known outcome count, so keys with an
+    UNKNOWN one are left out.
     """
     for partition, final in history.final.items():
         if partition[0] not in history.compacted:
@@ -763,7 +1013,11 @@ def check_compacted(history: History, index: _Index) -> Iterator[Finding]:
                 continue
             key = key_of(write.value)
             ending = Ending.COMMITTED if write.transaction is None else write.transaction.ending
-            if write.outcome is Outcome.UNKNOWN or ending in (Ending.UNKNOWN, Ending.OPEN) or history.power_losses:
+            if (
+                write.outcome is Outcome.UNKNOWN
+                or ending in (Ending.UNKNOWN, Ending.OPEN)
+                or history.power_losses
+            ):
                 unclear.add(key)
             elif write.outcome is Outcome.OK and ending is Ending.COMMITTED:
                 before = expected.get(key)
@@ -771,30 +1025,54 @@ def check_compacted(history: History, index: _Index) -> Iterator[Finding]:
                     expected[key] = write
         last = {key_of(value): value for _, value in final.committed}
         for key, write in expected.items():
-            if key not in unclear and write.offset >= final.log_start_offset and last.get(key) != write.value:
-                yield Finding("lost", f"{_name(write)} is its key's last record, and {last.get(key)!r} is there instead")
+            if (
+                key not in unclear
+                and write.offset >= final.log_start_offset
+                and last.get(key) != write.value
+            ):
+                yield Finding(
+                    "lost",
+                    f"{_name(write)} is its key's last record, and {last.get(key)!r} is there "
+                    "instead",
+                )
 
 
 def check_deleted_topics(history: History, index: _Index) -> Iterator[Finding]:
     """A topic that was deleted and made again shows nothing of its earlier lives.
 
-    What was sent twice is left out: a request that was under way all the time may reach the new topic as well, which it knows by its name.
+    What was sent twice is left out: a request that was under way all the time may reach the new
+    topic as well, which it knows by its name.
     """
     if not history.lives:
         return
     lives: dict[bytes, int] = {}
     for write in history.writes:
-        if write.partition[0] in history.lives and write.outcome is Outcome.OK and not write.is_resent:
+        if (
+            write.partition[0] in history.lives
+            and write.outcome is Outcome.OK
+            and not write.is_resent
+        ):
             life = history.life_at(write.partition[0], write.sent_ms, write.answered_ms or 0)
             if life is not None:
                 lives[write.value] = life
     for where, partition, offset, value in _all_seen(history):
-        if value in lives and where == "the last reader" and lives[value] != history.last_life(partition[0]):
-            yield Finding("deleted", f"{value!r} of the deleted topic {partition[0]} is in {_log(partition)} at {offset}")
+        if (
+            value in lives
+            and where == "the last reader"
+            and lives[value] != history.last_life(partition[0])
+        ):
+            yield Finding(
+                "deleted",
+                f"{value!r} of the deleted topic {partition[0]} is in {_log(partition)} at {offset}",
+            )
     for read in history.reads:
         life = history.life_at(read.partition[0], read.read_ms, read.read_ms)
         if read.value in lives and life is not None and life > lives[read.value]:
-            yield Finding("deleted", f"{read.reader} found {read.value!r} of the deleted {_log(read.partition)} at {read.offset}")
+            yield Finding(
+                "deleted",
+                f"{read.reader} found {read.value!r} of the deleted {_log(read.partition)} at "
+                f"{read.offset}",
+            )
 
 
 def check_deleted_records(history: History, index: _Index) -> Iterator[Finding]:
@@ -805,20 +1083,34 @@ def check_deleted_records(history: History, index: _Index) -> Iterator[Finding]:
     last_loss_ms = history.power_losses[-1] if history.power_losses else -1
     for partition, low_watermark, answered_ms in history.deletions:
         final = history.final.get(partition)
-        rows = [("the last reader", offset, value) for offset, value in final.everything] if final is not None else []
+        rows = (
+            [("the last reader", offset, value) for offset, value in final.everything]
+            if final is not None
+            else []
+        )
         rows += [
-            (read.reader, read.offset, read.value) for read in history.reads if read.partition == partition and read.asked_ms > answered_ms
+            (read.reader, read.offset, read.value)
+            for read in history.reads
+            if read.partition == partition and read.asked_ms > answered_ms
         ]
         for reader, offset, value in rows:
             write = index.by_value.get(value)
-            may_be_new = write is None or write.outcome is not Outcome.OK or write.sent_ms > answered_ms
+            may_be_new = (
+                write is None or write.outcome is not Outcome.OK or write.sent_ms > answered_ms
+            )
             if offset < low_watermark and not (may_be_new and last_loss_ms > answered_ms):
-                yield Finding("deleted", f"{reader} got {value!r} at {offset} of {_log(partition)}, deleted below {low_watermark}")
+                yield Finding(
+                    "deleted",
+                    f"{reader} got {value!r} at {offset} of {_log(partition)}, deleted below "
+                    f"{low_watermark}",
+                )
                 break
 
 
 def check_members(history: History, index: _Index) -> Iterator[Finding]:
-    """Members of former generations, replaced static ones and those that left are not let on. A power loss may bring groups back."""
+    """Members of former generations, replaced static ones and those that left are not let on. A
+    power loss may bring groups back.
+    """
     groups: dict[tuple[str, int], list[Access]] = {}
     for access in history.accesses:
         epoch = history.power_epoch(access.sent_ms)
@@ -836,7 +1128,9 @@ def check_members(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def _check_generations(by_sent: list[Access]) -> Iterator[Finding]:
-    """In order of sending: nobody is let on in an earlier generation than somebody was before, nor after it left."""
+    """In order of sending: nobody is let on in an earlier generation than somebody was before, nor
+    after it left.
+    """
     by_answered = sorted(by_sent, key=lambda access: access.answered_ms)
     latest: Access | None = None
     at = 0
@@ -864,14 +1158,30 @@ def _check_instance(by_sent: list[Access]) -> Iterator[Finding]:
     told: set[str] = set()
     for late in by_sent:
         for between in by_sent:
-            is_other = between.member_id != late.member_id and late.member_id not in told and not between.is_leave and not late.is_leave
-            if is_other and since[late.member_id] < between.sent_ms and between.answered_ms < late.sent_ms:
+            is_other = (
+                between.member_id != late.member_id
+                and late.member_id not in told
+                and not between.is_leave
+                and not late.is_leave
+            )
+            if (
+                is_other
+                and since[late.member_id] < between.sent_ms
+                and between.answered_ms < late.sent_ms
+            ):
                 told.add(late.member_id)
-                yield Finding("member", f"{_who(late)} was let on, and before {_who(between)}, which came in its place")
+                yield Finding(
+                    "member",
+                    f"{_who(late)} was let on, and before {_who(between)}, which came in its place",
+                )
 
 
 def _who(access: Access) -> str:
-    name = access.member_id if access.instance_id is None else f"{access.instance_id} as {access.member_id}"
+    name = (
+        access.member_id
+        if access.instance_id is None
+        else f"{access.instance_id} as {access.member_id}"
+    )
     return f"{name} of {access.group} in generation {access.generation} at {access.answered_ms}"
 
 

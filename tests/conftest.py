@@ -1,7 +1,8 @@
-"""For all tests: property tests draw anew on a developer's machine and always the same on CI, and no test is timed.
+"""For all tests: property tests draw anew on a developer's machine and always the same on CI, and
+no test is timed.
 
-Side by side (`-n 2`) each process takes one file after the other, the long ones first. Every process has brokers and a Spark of its own, so
-nothing is shared but the machine.
+Side by side (`-n 2`) each process takes one file after the other, the long ones first. Every
+process has brokers and a Spark of its own, so nothing is shared but the machine.
 """
 
 from __future__ import annotations
@@ -13,15 +14,20 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", parent=settings.get_profile("explore"), derandomize=True, database=None)
+settings.register_profile(
+    "ci", parent=settings.get_profile("explore"), derandomize=True, database=None
+)
 settings.load_profile("ci" if os.environ.get("CI") else "explore")
 
-# Each Java here lives for a minute or less: what its better compiler and its parallel collector cost at the start does not come back.
+# Each Java here lives for a minute or less: what its better compiler and its parallel collector
+# cost at the start does not come back.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-# Spark computes and the end-to-end tests wait: they go well beside each other. Units are small, so that all processes end at the same time.
+# Spark computes and the end-to-end tests wait: they go well beside each other. Units are small, so
+# that all processes end at the same time.
 ORDER = ("java", "e2e", "spark", "examples", "sim", "property", "unit")
-# They run Spark in the process of the tests, where Java starts once and is warm for all that come after: one piece of work, not five.
+# They run Spark in the process of the tests, where Java starts once and is warm for all that come
+# after: one piece of work, not five.
 ONE_JAVA = (
     "examples/test_guarantees_spark.py",
     "examples/test_page_views.py",

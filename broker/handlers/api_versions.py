@@ -6,10 +6,14 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from barnabas.broker.outbox import Context
 from barnabas.protocol.api_table import API_VERSIONS, APIS, BY_KEY, Api
 from barnabas.protocol.errors import Code
-from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from barnabas.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
+from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
@@ -18,18 +22,24 @@ SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 SOFTWARE_SINCE = 3
 
 
-def on_api_versions(broker: Broker, request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
-    """The rows of protocol/api_table.py. INVALID_REQUEST where the client's software name or version has other letters than KIP-511 allows."""
+def on_api_versions(
+    broker: Broker, request: ApiVersionsRequest, context: RequestContext
+) -> ApiVersionsResponse:
+    """The rows of protocol/api_table.py. INVALID_REQUEST where the client's software name or
+    version has other letters than KIP-511 allows.
+    """
     if context.api_version >= SOFTWARE_SINCE:
         name, version = request.client_software_name, request.client_software_version
         if not (SOFTWARE.fullmatch(name) and SOFTWARE.fullmatch(version)):
             return _response(Code.INVALID_REQUEST, ())
-        broker.sessions[context.connection_id].client_software = f"{name} {version}"
+        broker.connections[context.connection_id].client_software = f"{name} {version}"
     return _response(Code.NONE, APIS)
 
 
 def unsupported_version_response() -> ApiVersionsResponse:
-    """To a version of ApiVersions that is not spoken: error 35 and the versions of ApiVersions itself, to be sent in the form of version 0."""
+    """To a version of ApiVersions that is not spoken: error 35 and the versions of ApiVersions
+    itself, to be sent in the form of version 0.
+    """
     return _response(Code.UNSUPPORTED_VERSION, (BY_KEY[API_VERSIONS],))
 
 

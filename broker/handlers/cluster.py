@@ -1,11 +1,12 @@
-"""The cluster of one: DescribeCluster, DescribeTopicPartitions, and the requests that elect leaders and move replicas."""
+"""The cluster of one: DescribeCluster, DescribeTopicPartitions, and the requests that elect leaders
+and move replicas.
+"""
 
 from __future__ import annotations
 
 import uuid
 from typing import TYPE_CHECKING
 
-from barnabas.broker.outbox import Context
 from barnabas.broker.topic_names import check_topic_name
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.alter_partition_reassignments import (
@@ -14,7 +15,11 @@ from barnabas.protocol.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from barnabas.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
+from barnabas.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
 from barnabas.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -32,6 +37,7 @@ from barnabas.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
@@ -41,22 +47,36 @@ NO_ID = uuid.UUID(int=0)
 BROKERS, CONTROLLERS = 1, 2
 PREFERRED, UNCLEAN = 0, 1
 MOST_PARTITIONS_IN_ANSWER = 2000
-CLUSTER_OPERATIONS_BITS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))  # AclOperation: create to idempotent write
+CLUSTER_OPERATIONS_BITS = sum(
+    1 << operation for operation in (5, 7, 8, 9, 10, 11, 12)
+)  # AclOperation: create to idempotent write
 OPERATIONS_NOT_ASKED = -(2**31)
-TOPIC_OPERATIONS_BITS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))  # read to describe, describe and alter configs
+TOPIC_OPERATIONS_BITS = sum(
+    1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11)
+)  # read to describe, describe and alter configs
 
 
-# --- DescribeCluster ----------------------------------------------------------------------------------------------------------------------
+# --- DescribeCluster ----------------------------------------------------------------------------
 
 
-def on_describe_cluster(broker: Broker, request: DescribeClusterRequest, context: Context) -> DescribeClusterResponse:
-    """This broker. Errors: MISMATCHED_ENDPOINT_TYPE for controllers, which have no address; UNSUPPORTED_ENDPOINT_TYPE for other kinds."""
+def on_describe_cluster(
+    broker: Broker, request: DescribeClusterRequest, context: RequestContext
+) -> DescribeClusterResponse:
+    """This broker. Errors: MISMATCHED_ENDPOINT_TYPE for controllers, which have no address;
+    UNSUPPORTED_ENDPOINT_TYPE for other kinds.
+    """
     endpoint_type = request.endpoint_type if context.api_version >= 1 else BROKERS
     code, message = Code.NONE, None
     if endpoint_type == CONTROLLERS:
-        code, message = Code.MISMATCHED_ENDPOINT_TYPE, "This is a broker's address: ask for brokers (endpoint type 1)."
+        code, message = (
+            Code.MISMATCHED_ENDPOINT_TYPE,
+            "This is a broker's address: ask for brokers (endpoint type 1).",
+        )
     elif endpoint_type != BROKERS:
-        code, message = Code.UNSUPPORTED_ENDPOINT_TYPE, f"The endpoint type {endpoint_type} is unknown: ask for brokers (endpoint type 1)."
+        code, message = (
+            Code.UNSUPPORTED_ENDPOINT_TYPE,
+            f"The endpoint type {endpoint_type} is unknown: ask for brokers (endpoint type 1).",
+        )
     host, port = broker.advertised(context)
     row = DescribeClusterBroker(broker.node_id, host, port, broker.config["broker.rack"])
     tells_operations = request.include_cluster_authorized_operations and code is Code.NONE
@@ -67,30 +87,46 @@ def on_describe_cluster(broker: Broker, request: DescribeClusterRequest, context
         cluster_id=broker.logs.cluster_id or "",
         controller_id=broker.node_id if code is Code.NONE else -1,
         brokers=[row] if code is Code.NONE else [],
-        cluster_authorized_operations=CLUSTER_OPERATIONS_BITS if tells_operations else OPERATIONS_NOT_ASKED,
+        cluster_authorized_operations=CLUSTER_OPERATIONS_BITS
+        if tells_operations
+        else OPERATIONS_NOT_ASKED,
     )
 
 
-# --- ElectLeaders, reassignments ----------------------------------------------------------------------------------------------------------
+# --- ElectLeaders, reassignments ----------------------------------------------------------------
 
 
-def on_elect_leaders(broker: Broker, request: ElectLeadersRequest, context: Context) -> ElectLeadersResponse:
+def on_elect_leaders(
+    broker: Broker, request: ElectLeadersRequest, context: RequestContext
+) -> ElectLeadersResponse:
     """Every partition has its only leader already.
 
-    Errors, by partition: ELECTION_NOT_NEEDED, UNKNOWN_TOPIC_OR_PARTITION. INVALID_REQUEST for an unknown kind of election.
+    Errors, by partition: ELECTION_NOT_NEEDED, UNKNOWN_TOPIC_OR_PARTITION. INVALID_REQUEST for an
+    unknown kind of election.
     """
     kind = request.election_type if context.api_version >= 1 else PREFERRED
     known_kind = kind in (PREFERRED, UNCLEAN)
     topics = []
-    for asked in request.topic_partitions or ():  # of all partitions, those that need an election are told: none
+    for asked in (
+        request.topic_partitions or ()
+    ):  # of all partitions, those that need an election are told: none
         rows = []
         for index in asked.partitions:
             if not known_kind:
-                code, message = Code.INVALID_REQUEST, f"The election type {kind} is unknown: use 0 (preferred) or 1 (unclean)."
+                code, message = (
+                    Code.INVALID_REQUEST,
+                    f"The election type {kind} is unknown: use 0 (preferred) or 1 (unclean).",
+                )
             elif _partition_exists(broker, asked.topic, index):
-                code, message = Code.ELECTION_NOT_NEEDED, f"Broker {broker.node_id} leads partition {index} of '{asked.topic}' already."
+                code, message = (
+                    Code.ELECTION_NOT_NEEDED,
+                    f"Broker {broker.node_id} leads partition {index} of '{asked.topic}' already.",
+                )
             else:
-                code, message = Code.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {index} of a topic '{asked.topic}'."
+                code, message = (
+                    Code.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"There is no partition {index} of a topic '{asked.topic}'.",
+                )
             rows.append(PartitionResult(index, code, message))
         topics.append(ReplicaElectionResult(asked.topic, rows))
     code = Code.NONE if known_kind else Code.INVALID_REQUEST
@@ -98,11 +134,12 @@ def on_elect_leaders(broker: Broker, request: ElectLeadersRequest, context: Cont
 
 
 def on_alter_partition_reassignments(
-    broker: Broker, request: AlterPartitionReassignmentsRequest, context: Context
+    broker: Broker, request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
     """A partition can be moved to where it is, and there is no move to cancel.
 
-    Errors, by partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS.
+    Errors, by partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT,
+    NO_REASSIGNMENT_IN_PROGRESS.
     """
     topics = []
     for asked in request.topics:
@@ -120,18 +157,24 @@ def on_alter_partition_reassignments(
 
 def _check_move(broker: Broker, name: str, index: int, replicas: list[int] | None) -> None:
     if not _partition_exists(broker, name, index):
-        raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {index} of a topic '{name}'.")
+        raise KafkaError(
+            Code.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {index} of a topic '{name}'."
+        )
     if replicas is None:
-        raise KafkaError(Code.NO_REASSIGNMENT_IN_PROGRESS, f"Partition {index} of '{name}' is not being moved: there is nothing to cancel.")
+        raise KafkaError(
+            Code.NO_REASSIGNMENT_IN_PROGRESS,
+            f"Partition {index} of '{name}' is not being moved: there is nothing to cancel.",
+        )
     if list(replicas) != [broker.node_id]:
         raise KafkaError(
             Code.INVALID_REPLICA_ASSIGNMENT,
-            f"Partition {index} of '{name}' cannot move to {list(replicas)}: broker {broker.node_id} is the only one.",
+            f"Partition {index} of '{name}' cannot move to {list(replicas)}: broker "
+            f"{broker.node_id} is the only one.",
         )
 
 
 def on_list_partition_reassignments(
-    broker: Broker, request: ListPartitionReassignmentsRequest, context: Context
+    broker: Broker, request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
     """No partition is ever on its way."""
     return ListPartitionReassignmentsResponse(error_message=None)
@@ -141,20 +184,24 @@ def _partition_exists(broker: Broker, name: str, index: int) -> bool:
     return broker.metadata.topic(name) is not None and 0 <= index < len(broker.partitions_of(name))
 
 
-# --- DescribeTopicPartitions --------------------------------------------------------------------------------------------------------------
+# --- DescribeTopicPartitions --------------------------------------------------------------------
 
 
 def on_describe_topic_partitions(
-    broker: Broker, request: DescribeTopicPartitionsRequest, context: Context
+    broker: Broker, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
-    """Topics in the order of their names, so many partitions at a time, and a cursor that says where to go on (KIP-966).
+    """Topics in the order of their names, so many partitions at a time, and a cursor that says
+    where to go on (KIP-966).
 
-    No topics asked for: all. Errors, by topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION; INVALID_REQUEST for all where the
-    cursor is at none of the topics asked for, or below partition 0.
+    No topics asked for: all. Errors, by topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION;
+    INVALID_REQUEST for all where the cursor is at none of the topics asked for, or below partition
+    0.
     """
     cursor = request.cursor
     asked = {topic.name for topic in request.topics}
-    if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
+    if cursor is not None and (
+        cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)
+    ):
         refused = [_topic_row(name, None, Code.INVALID_REQUEST, []) for name in sorted(asked)]
         return DescribeTopicPartitionsResponse(topics=refused)
     names = sorted(asked or broker.metadata.topics)
@@ -204,7 +251,9 @@ def _topic_row(
     )
 
 
-def _partition_row(broker: Broker, name: str, index: int) -> DescribeTopicPartitionsResponsePartition:
+def _partition_row(
+    broker: Broker, name: str, index: int
+) -> DescribeTopicPartitionsResponsePartition:
     nodes = [broker.node_id]
     online = broker.partition(name, index) is not None
     return DescribeTopicPartitionsResponsePartition(

@@ -35,7 +35,6 @@ from barnabas.broker.config_entries import (
     logger_entries,
     topic_entries,
 )
-from barnabas.broker.outbox import Context
 from barnabas.broker.topic_names import check_topic_name
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages import alter_configs as plain
@@ -52,6 +51,7 @@ from barnabas.protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
@@ -70,13 +70,17 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-# --- DescribeConfigs ----------------------------------------------------------------------------------------------------------------------
+# --- DescribeConfigs ----------------------------------------------------------------------------
 
 
-def on_describe_configs(broker: Broker, request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
-    """Settings with their values and where these come from: those named; all for no names, and for null.
+def on_describe_configs(
+    broker: Broker, request: DescribeConfigsRequest, context: RequestContext
+) -> DescribeConfigsResponse:
+    """Settings with their values and where these come from: those named; all for no names, and for
+    null.
 
-    Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION; INVALID_REQUEST for another broker or another kind of resource.
+    Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION; INVALID_REQUEST for another broker
+    or another kind of resource.
     """
     results = []
     for asked in request.resources:
@@ -89,7 +93,9 @@ def on_describe_configs(broker: Broker, request: DescribeConfigsRequest, context
                     rows.append(_described(entry, request, asked.resource_type))
         except KafkaError as error:
             code, message = error.code, error.message
-        results.append(DescribeConfigsResult(code, message, asked.resource_type, asked.resource_name, rows))
+        results.append(
+            DescribeConfigsResult(code, message, asked.resource_type, asked.resource_name, rows)
+        )
     return DescribeConfigsResponse(results=results)
 
 
@@ -109,7 +115,9 @@ def _entries(broker: Broker, resource_type: int, name: str) -> list[ConfigEntry]
     return broker_entries(broker.config)
 
 
-def _described(entry: ConfigEntry, request: DescribeConfigsRequest, resource_type: int) -> DescribeConfigsResourceResult:
+def _described(
+    entry: ConfigEntry, request: DescribeConfigsRequest, resource_type: int
+) -> DescribeConfigsResourceResult:
     setting = entry.setting
     synonyms = entry.synonyms if request.include_synonyms else ()
     return DescribeConfigsResourceResult(
@@ -119,7 +127,10 @@ def _described(entry: ConfigEntry, request: DescribeConfigsRequest, resource_typ
         config_source=entry.source,
         is_default=False,  # as Apache Kafka answers since it tells of sources
         is_sensitive=entry.is_sensitive,
-        synonyms=[DescribeConfigsSynonym(synonym.name, synonym.value, synonym.source) for synonym in synonyms],
+        synonyms=[
+            DescribeConfigsSynonym(synonym.name, synonym.value, synonym.source)
+            for synonym in synonyms
+        ],
         config_type=setting.kind.number,
         documentation=setting.doc if request.include_documentation else None,
     )
@@ -137,22 +148,32 @@ def _check_resource_type(resource_type: int) -> None:
     if resource_type != BROKER:
         raise KafkaError(
             Code.INVALID_REQUEST,
-            f"Resources of type {resource_type} have no settings here, or not by this request: ask for topics ({TOPIC}), "
-            f"brokers ({BROKER}), loggers ({BROKER_LOGGER}; not by AlterConfigs) or client metrics ({CLIENT_METRICS}).",
+            f"Resources of type {resource_type} have no settings here, or not by this request: ask "
+            f"for topics ({TOPIC}), "
+            f"brokers ({BROKER}), loggers ({BROKER_LOGGER}; not by AlterConfigs) or client metrics "
+            f"({CLIENT_METRICS}).",
         )
 
 
 def _check_broker_name(broker: Broker, name: str) -> None:
     if name != str(broker.node_id):
-        raise KafkaError(Code.INVALID_REQUEST, f"There is no broker '{name}': name the broker '{broker.node_id}', which is the only one.")
+        raise KafkaError(
+            Code.INVALID_REQUEST,
+            f"There is no broker '{name}': name the broker '{broker.node_id}', which is the only "
+            "one.",
+        )
 
 
 def _check_subscription_name(name: str) -> None:
     if not name:
-        raise KafkaError(Code.INVALID_REQUEST, "A subscription of client metrics needs a name: give one.")
+        raise KafkaError(
+            Code.INVALID_REQUEST, "A subscription of client metrics needs a name: give one."
+        )
 
 
-def on_list_client_metrics_resources(broker: Broker, request: ListConfigResourcesRequest, context: Context) -> ListConfigResourcesResponse:
+def on_list_client_metrics_resources(
+    broker: Broker, request: ListConfigResourcesRequest, context: RequestContext
+) -> ListConfigResourcesResponse:
     """The names of all subscriptions of clients' metrics.
 
     Version 0 is ListClientMetricsResources; the schema has the name that version 1 gave it.
@@ -161,14 +182,14 @@ def on_list_client_metrics_resources(broker: Broker, request: ListConfigResource
     return ListConfigResourcesResponse(config_resources=resources)
 
 
-# --- changing -----------------------------------------------------------------------------------------------------------------------------
+# --- changing -----------------------------------------------------------------------------------
 
 
 class _Target(NamedTuple):
     """What is changed.
 
-    settings, effective: the settings that may be appended to, and what holds of them now. configs: what
-    is set on it now; refusal: the code for what may not be set on it.
+    settings, effective: the settings that may be appended to, and what holds of them now. configs:
+    what is set on it now; refusal: the code for what may not be set on it.
     """
 
     settings: Mapping[str, Setting]
@@ -200,27 +221,42 @@ class _Outcome(NamedTuple):
     resource_name: str
 
 
-def on_alter_configs(broker: Broker, request: plain.AlterConfigsRequest, context: Context) -> plain.AlterConfigsResponse:
-    """Replace all that is set on a resource: what is not named falls back to its default. Errors: as IncrementalAlterConfigs."""
-    outcomes = _alter(_Changing(broker, request.validate_only, context.now_ms), request.resources, _replace)
-    return plain.AlterConfigsResponse(responses=[plain.AlterConfigsResourceResponse(*one) for one in outcomes])
+def on_alter_configs(
+    broker: Broker, request: plain.AlterConfigsRequest, context: RequestContext
+) -> plain.AlterConfigsResponse:
+    """Replace all that is set on a resource: what is not named falls back to its default. Errors:
+    as IncrementalAlterConfigs.
+    """
+    outcomes = _alter(
+        _Changing(broker, request.validate_only, context.now_ms), request.resources, _replace
+    )
+    return plain.AlterConfigsResponse(
+        responses=[plain.AlterConfigsResourceResponse(*one) for one in outcomes]
+    )
 
 
 def on_incremental_alter_configs(
-    broker: Broker, request: incremental.IncrementalAlterConfigsRequest, context: Context
+    broker: Broker, request: incremental.IncrementalAlterConfigsRequest, context: RequestContext
 ) -> incremental.IncrementalAlterConfigsResponse:
     """Set, delete, append to or subtract from settings of a resource: all changes of one, or none.
 
-    Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG; INVALID_REQUEST for a resource or a key given twice, a null
-    value, another broker or kind, whatever a broker may not be told at run time, and what may not be
-    done with a logger; UNKNOWN_SERVER_ERROR for an unknown operation.
+    Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG; INVALID_REQUEST for
+    a resource or a key given twice, a null value, another broker or kind, whatever a broker may not
+    be told at run time, and what may not be done with a logger; UNKNOWN_SERVER_ERROR for an unknown
+    operation.
     """
-    outcomes = _alter(_Changing(broker, request.validate_only, context.now_ms), request.resources, _change)
+    outcomes = _alter(
+        _Changing(broker, request.validate_only, context.now_ms), request.resources, _change
+    )
     rows = [incremental.AlterConfigsResourceResponse(*one) for one in outcomes]
     return incremental.IncrementalAlterConfigsResponse(responses=rows)
 
 
-def _alter(changing: _Changing, resources: Sequence[Resource], change: Callable[[_Changing, Resource], None]) -> list[_Outcome]:
+def _alter(
+    changing: _Changing,
+    resources: Sequence[Resource],
+    change: Callable[[_Changing, Resource], None],
+) -> list[_Outcome]:
     """Change each resource; what is wrong with one does not spoil the others."""
     counts: dict[tuple[int, str], int] = {}
     for asked in resources:
@@ -233,7 +269,9 @@ def _alter(changing: _Changing, resources: Sequence[Resource], change: Callable[
         try:
             if counts[key] > 1:
                 raise KafkaError(
-                    Code.INVALID_REQUEST, f"The resource '{asked.resource_name}' is named more than once in this request: name it once."
+                    Code.INVALID_REQUEST,
+                    f"The resource '{asked.resource_name}' is named more than once in this "
+                    "request: name it once.",
                 )
             _check_keys(asked)
             change(changing, asked)
@@ -247,12 +285,19 @@ def _check_keys(asked: plain.AlterConfigsResource | incremental.AlterConfigsReso
     seen: set[str] = set()
     for config in asked.configs:
         if config.name in seen:
-            raise KafkaError(Code.INVALID_REQUEST, f"The setting {config.name} is named more than once: name it once.")
+            raise KafkaError(
+                Code.INVALID_REQUEST,
+                f"The setting {config.name} is named more than once: name it once.",
+            )
         seen.add(config.name)
 
 
 def _replace(changing: _Changing, asked: plain.AlterConfigsResource) -> None:
-    _store(changing, _target(changing, asked.resource_type, asked.resource_name), {config.name: _value(config) for config in asked.configs})
+    _store(
+        changing,
+        _target(changing, asked.resource_type, asked.resource_name),
+        {config.name: _value(config) for config in asked.configs},
+    )
 
 
 def _change(changing: _Changing, asked: incremental.AlterConfigsResource) -> None:
@@ -280,16 +325,27 @@ def _change_levels(configs: Iterable[incremental.AlterableConfig], *, validate_o
 def _level(config: incremental.AlterableConfig) -> str | None:
     """The level that is to be set; None: that of the logger above it."""
     if config.config_operation not in (Operation.SET, Operation.DELETE):
-        raise KafkaError(Code.INVALID_REQUEST, f"The level of {config.name} can be set (0) or deleted (1), nothing else.")
+        raise KafkaError(
+            Code.INVALID_REQUEST,
+            f"The level of {config.name} can be set (0) or deleted (1), nothing else.",
+        )
     if not loggers.exists(config.name):
-        raise KafkaError(Code.INVALID_CONFIG, f"There is no logger {config.name}: describe the loggers to see which there are.")
+        raise KafkaError(
+            Code.INVALID_CONFIG,
+            f"There is no logger {config.name}: describe the loggers to see which there are.",
+        )
     if config.config_operation == Operation.DELETE:
         if config.name == loggers.ROOT:
-            raise KafkaError(Code.INVALID_REQUEST, f"The level of {loggers.ROOT} cannot be deleted: set it.")
+            raise KafkaError(
+                Code.INVALID_REQUEST, f"The level of {loggers.ROOT} cannot be deleted: set it."
+            )
         return None
     level = _value(config)
     if level not in loggers.LEVELS:
-        raise KafkaError(Code.INVALID_CONFIG, f"{config.name}={level}: it must be one of {', '.join(loggers.LEVELS)}")
+        raise KafkaError(
+            Code.INVALID_CONFIG,
+            f"{config.name}={level}: it must be one of {', '.join(loggers.LEVELS)}",
+        )
     return level
 
 
@@ -305,22 +361,32 @@ def _changed(target: _Target, asked: incremental.AlterConfigsResource) -> dict[s
         else:
             raise KafkaError(
                 Code.UNKNOWN_SERVER_ERROR,
-                f"The operation {config.config_operation} on {config.name} is unknown: use 0 set, 1 delete, 2 append or 3 subtract.",
+                f"The operation {config.config_operation} on {config.name} is unknown: use 0 set, "
+                "1 delete, 2 append or 3 subtract.",
             )
     return configs
 
 
 def _value(config: AlterableConfig) -> str:
     if config.value is None:
-        raise KafkaError(Code.INVALID_REQUEST, f"The setting {config.name} has no value: give one, or delete the setting.")
+        raise KafkaError(
+            Code.INVALID_REQUEST,
+            f"The setting {config.name} has no value: give one, or delete the setting.",
+        )
     return config.value
 
 
 def _changed_list(target: _Target, config: incremental.AlterableConfig) -> str:
-    """What a list is after members were appended to it or subtracted from it: from its default if it was not set."""
+    """What a list is after members were appended to it or subtracted from it: from its default if
+    it was not set.
+    """
     setting = target.settings.get(config.name)
     if setting is None or setting.kind is not Kind.LIST:
-        raise KafkaError(target.refusal, f"{config.name} is no list: nothing can be appended to it or subtracted from it; set it instead.")
+        raise KafkaError(
+            target.refusal,
+            f"{config.name} is no list: nothing can be appended to it or subtracted from it; set "
+            "it instead.",
+        )
     given = [part.strip() for part in _value(config).split(",") if part.strip()]
     members = list(target.effective(config.name) or ())
     if config.config_operation == Operation.APPEND:
@@ -384,17 +450,25 @@ def _check_broker_default_configs(configs: dict[str, str]) -> None:
     _check_broker_configs(configs)
     for name in configs:
         if ALL_BROKER_SETTINGS[name].per_broker:
-            raise KafkaError(Code.INVALID_REQUEST, f"{name} cannot be set for all brokers at once: name the broker.")
+            raise KafkaError(
+                Code.INVALID_REQUEST,
+                f"{name} cannot be set for all brokers at once: name the broker.",
+            )
 
 
 def _check_broker_configs(configs: dict[str, str]) -> None:
     for name, text in configs.items():
         setting = ALL_BROKER_SETTINGS.get(name)
         if setting is None:
-            raise KafkaError(Code.INVALID_REQUEST, f"unknown broker setting {name}{nearest(name, ALL_BROKER_SETTINGS)}")
+            raise KafkaError(
+                Code.INVALID_REQUEST,
+                f"unknown broker setting {name}{nearest(name, ALL_BROKER_SETTINGS)}",
+            )
         if not setting.dynamic:
             raise KafkaError(
-                Code.INVALID_REQUEST, f"{name} cannot change while the broker runs: set it in the broker's config and restart it."
+                Code.INVALID_REQUEST,
+                f"{name} cannot change while the broker runs: set it in the broker's config and "
+                "restart it.",
             )
         try:
             setting.parse(text)

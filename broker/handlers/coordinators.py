@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barnabas.broker.outbox import Context
-from barnabas.broker.shard_host import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.broker.coordinator_runtime import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code
-from barnabas.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
@@ -16,8 +20,12 @@ GROUP, TRANSACTION = 0, 1
 BATCHED_SINCE = 4
 
 
-def on_find_coordinator(broker: Broker, request: FindCoordinatorRequest, context: Context) -> FindCoordinatorResponse:
-    """The coordinator of groups and transactional ids. Its internal topic is made now, as clients of Kafka expect. INVALID_REQUEST: other kinds."""
+def on_find_coordinator(
+    broker: Broker, request: FindCoordinatorRequest, context: RequestContext
+) -> FindCoordinatorResponse:
+    """The coordinator of groups and transactional ids. Its internal topic is made now, as clients
+    of Kafka expect. INVALID_REQUEST: other kinds.
+    """
     code = Code.NONE
     if request.key_type == GROUP:
         broker.ensure_internal_topic(OFFSETS_TOPIC, context.now_ms)
@@ -28,6 +36,11 @@ def on_find_coordinator(broker: Broker, request: FindCoordinatorRequest, context
     host, port = broker.advertised(context) if code is Code.NONE else ("", -1)
     node_id = broker.node_id if code is Code.NONE else -1
     if context.api_version >= BATCHED_SINCE:
-        rows = [Coordinator(key, node_id, host, port, code, error_message=None) for key in request.coordinator_keys]
+        rows = [
+            Coordinator(key, node_id, host, port, code, error_message=None)
+            for key in request.coordinator_keys
+        ]
         return FindCoordinatorResponse(coordinators=rows)
-    return FindCoordinatorResponse(error_code=code, error_message=None, node_id=node_id, host=host, port=port)
+    return FindCoordinatorResponse(
+        error_code=code, error_message=None, node_id=node_id, host=host, port=port
+    )

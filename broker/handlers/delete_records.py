@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barnabas.broker.outbox import Context
-from barnabas.broker.shard_host import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.broker.coordinator_runtime import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -13,6 +12,7 @@ from barnabas.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
@@ -20,11 +20,15 @@ if TYPE_CHECKING:
 HIGH_WATERMARK = -1
 
 
-def on_delete_records(broker: Broker, request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
-    """Raise each log's start to the offset asked for (-1: its end); an offset below the start changes nothing.
+def on_delete_records(
+    broker: Broker, request: DeleteRecordsRequest, context: RequestContext
+) -> DeleteRecordsResponse:
+    """Raise each log's start to the offset asked for (-1: its end); an offset below the start
+    changes nothing.
 
-    Errors: UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION for internal topics; POLICY_VIOLATION where cleanup.policy has no delete;
-    OFFSET_OUT_OF_RANGE beyond the end or below -1.
+    Errors: UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION for internal topics;
+    POLICY_VIOLATION where cleanup.policy has no delete; OFFSET_OUT_OF_RANGE beyond the end or below
+    -1.
     """
     topics = []
     for topic in request.topics:
@@ -32,7 +36,9 @@ def on_delete_records(broker: Broker, request: DeleteRecordsRequest, context: Co
         for asked in topic.partitions:
             code, low_watermark = Code.NONE, -1
             try:
-                low_watermark = _delete(broker, topic.name, asked.partition_index, asked.offset, context.now_ms)
+                low_watermark = _delete(
+                    broker, topic.name, asked.partition_index, asked.offset, context.now_ms
+                )
             except KafkaError as error:
                 code = error.code
             rows.append(DeleteRecordsPartitionResult(asked.partition_index, low_watermark, code))
@@ -48,7 +54,10 @@ def _delete(broker: Broker, name: str, index: int, offset: int, now_ms: int) -> 
         raise KafkaError(broker.missing_code(name, index))
     if "delete" not in log.config.cleanup_policy:
         raise KafkaError(Code.POLICY_VIOLATION)
-    low_watermark = log.delete_records_before(log.high_watermark if offset == HIGH_WATERMARK else offset)
-    broker.logs.write_starts()  # before the answer: what was deleted must not come back with a crash
+    low_watermark = log.delete_records_before(
+        log.high_watermark if offset == HIGH_WATERMARK else offset
+    )
+    # before the answer: what was deleted must not come back with a crash
+    broker.logs.write_starts()
     broker.on_progress(log, now_ms)
     return low_watermark

@@ -6,11 +6,12 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.fetch_sessions import FetchSession, FetchTarget, Planned, TopicKey
-from barnabas.broker.outbox import PARKED, Answer, Context, Encoded
+from barnabas.broker.outbox import PARKED, Answer, Encoded
 from barnabas.broker.purgatory import WaitingFetch
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.hot_responses import FETCH_TOPIC_IDS, FetchedPartition, Piece, encode_fetch
 from barnabas.protocol.messages.fetch import FetchRequest
+from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.log import NO_LEADER_EPOCH, Isolation
 
 if TYPE_CHECKING:
@@ -21,14 +22,17 @@ if TYPE_CHECKING:
 SESSIONS_SINCE = 7
 DIVERGING_SINCE = 12
 
-Fetched = tuple[FetchTarget, "FetchedPartition | Log"]  # a log: there is nothing to read in it, and how it stands is told if it is asked
+Fetched = tuple[
+    FetchTarget, "FetchedPartition | Log"
+]  # a log: there is nothing to read in it, and how it stands is told if it is asked
 
 
 class _Fetch:
     """One request under way: read as often as it takes to have min_bytes, answered once.
 
-    What has nothing to read is told by few comparisons: of a thousand partitions that a reader follows, most have nothing most of the time.
-    `_sizes`, once it waits: what could be read of each log, by itself; their sum is not below what the whole would give.
+    What has nothing to read is told by few comparisons: of a thousand partitions that a reader
+    follows, most have nothing most of the time. `_sizes`, once it waits: what could be read of each
+    log, by itself; their sum is not below what the whole would give.
     """
 
     __slots__ = (
@@ -36,9 +40,13 @@ class _Fetch:
         "_targets", "logs",
     )  # fmt: skip
 
-    def __init__(self, broker: Broker, request: FetchRequest, context: Context, plan: Planned) -> None:
+    def __init__(
+        self, broker: Broker, request: FetchRequest, context: RequestContext, plan: Planned
+    ) -> None:
         self._broker, self._context, self._plan = broker, context, plan
-        self._isolation = Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
+        self._isolation = (
+            Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
+        )
         self._max_bytes = min(request.max_bytes, broker.config["fetch.max.bytes"])
         self._min_bytes: int = min(request.min_bytes, self._max_bytes)
         self.logs: list[tuple[FetchTarget, Log]] = []
@@ -61,7 +69,11 @@ class _Fetch:
             index = target.index
             log = logs[index] if 0 <= index < len(logs) else None
             if log is None:
-                missing = Code.UNKNOWN_TOPIC_ID if name is None else self._broker.missing_code(name, index)
+                missing = (
+                    Code.UNKNOWN_TOPIC_ID
+                    if name is None
+                    else self._broker.missing_code(name, index)
+                )
                 self._refused.append((target, FetchedPartition(index, missing, aborted=())))
             else:
                 self.logs.append((target, log))
@@ -73,7 +85,9 @@ class _Fetch:
         return None if topic is None else topic.name
 
     def read(self) -> tuple[list[Fetched], int, bool]:
-        """(what was read, its size in bytes, whether it must be answered at once). In a session, what is idle and known is left out."""
+        """(what was read, its size in bytes, whether it must be answered at once). In a session,
+        what is idle and known is left out.
+        """
         fetched: list[Fetched] = []
         left, total, urgent, min_one_batch = self._max_bytes, 0, bool(self._refused), True
         is_committed = self._isolation is Isolation.READ_COMMITTED
@@ -81,7 +95,11 @@ class _Fetch:
         for pair in self.logs:
             target, log = pair
             if _is_idle(target, log, is_committed):
-                if is_incremental and log.high_watermark == target.high_watermark and log.log_start_offset == target.log_start_offset:
+                if (
+                    is_incremental
+                    and log.high_watermark == target.high_watermark
+                    and log.log_start_offset == target.log_start_offset
+                ):
                     continue
                 fetched.append(pair)
                 continue
@@ -100,9 +118,13 @@ class _Fetch:
         """The fetch as it waits, with what was read of it."""
         self._targets = {log: target for target, log in self.logs}
         sizes = {
-            target: answer.records.size for target, answer in fetched if isinstance(answer, FetchedPartition) and answer.records is not None
+            target: answer.records.size
+            for target, answer in fetched
+            if isinstance(answer, FetchedPartition) and answer.records is not None
         }
-        self._sizes = {log: sizes[target] for target, log in self.logs if target in sizes} if sizes else {}
+        self._sizes = (
+            {log: sizes[target] for target, log in self.logs if target in sizes} if sizes else {}
+        )
         self._size = sum(self._sizes.values())
         return WaitingFetch(list(self._targets), self.try_complete, self._is_worth_a_try)
 
@@ -119,9 +141,13 @@ class _Fetch:
         self._sizes[log] = size
         return self._size >= self._min_bytes
 
-    def _read_one(self, target: FetchTarget, log: Log, left: int, min_one_batch: bool) -> FetchedPartition:
+    def _read_one(
+        self, target: FetchTarget, log: Log, left: int, min_one_batch: bool
+    ) -> FetchedPartition:
         try:
-            log.check_leader_epoch(max(target.current_leader_epoch, NO_LEADER_EPOCH))  # Kafka's Fetch alone takes any negative one for none
+            log.check_leader_epoch(
+                max(target.current_leader_epoch, NO_LEADER_EPOCH)
+            )  # Kafka's Fetch alone takes any negative one for none
             if target.partition_max_bytes < 0:
                 raise KafkaError(Code.UNKNOWN_SERVER_ERROR)
             if target.last_fetched_epoch >= 0 and self._context.api_version >= DIVERGING_SINCE:
@@ -137,7 +163,9 @@ class _Fetch:
             )
         except KafkaError as error:
             return FetchedPartition(target.index, error.code)
-        return FetchedPartition(target.index, 0, high_watermark, last_stable_offset, log_start_offset, aborted, records)
+        return FetchedPartition(
+            target.index, 0, high_watermark, last_stable_offset, log_start_offset, aborted, records
+        )
 
     def try_complete(self, now_ms: int, out_of_time: bool) -> bool:
         """Answer if there is enough to read, or the time is up."""
@@ -165,24 +193,47 @@ class _Fetch:
                 topic, rows = target.topic, []
                 topics.append((topic, rows))
             rows.append(answer)
-        return encode_fetch(self._context.correlation_id, self._context.api_version, topics, session_id=plan.session_id)
+        return encode_fetch(
+            self._context.correlation_id,
+            self._context.api_version,
+            topics,
+            session_id=plan.session_id,
+        )
 
     def _idle(self, target: FetchTarget, log: Log) -> FetchedPartition:
         """How a log stands of which there is nothing to read."""
-        aborted: list[AbortedTxn] | None = [] if self._isolation is Isolation.READ_COMMITTED else None
-        return FetchedPartition(target.index, 0, log.high_watermark, log.last_stable_offset, log.log_start_offset, aborted)
+        aborted: list[AbortedTxn] | None = (
+            [] if self._isolation is Isolation.READ_COMMITTED else None
+        )
+        return FetchedPartition(
+            target.index,
+            0,
+            log.high_watermark,
+            log.last_stable_offset,
+            log.log_start_offset,
+            aborted,
+        )
 
-    def _is_told(self, session: FetchSession, target: FetchTarget, answer: FetchedPartition) -> bool:
-        """Whether the session's answer has it; what it tells is remembered, and who gets records comes last the next time."""
+    def _is_told(
+        self, session: FetchSession, target: FetchTarget, answer: FetchedPartition
+    ) -> bool:
+        """Whether the session's answer has it; what it tells is remembered, and who gets records
+        comes last the next time.
+        """
         size = 0 if answer.records is None else answer.records.size
-        news = target.has_news(answer.error_code, answer.high_watermark, answer.log_start_offset, size) or answer.diverging is not None
+        news = (
+            target.has_news(answer.error_code, answer.high_watermark, answer.log_start_offset, size)
+            or answer.diverging is not None
+        )
         if news and size and self._plan.incremental:
             session.to_end(target)
         return news or not self._plan.incremental
 
 
 def _is_idle(target: FetchTarget, log: Log, is_committed: bool) -> bool:
-    """Whether there is nothing to read and nothing wrong: what `_Fetch._read_one` would find with more effort."""
+    """Whether there is nothing to read and nothing wrong: what `_Fetch._read_one` would find with
+    more effort.
+    """
     end_offset = log.last_stable_offset if is_committed else log.high_watermark
     return (
         end_offset <= target.fetch_offset <= log.log_end_offset
@@ -193,7 +244,9 @@ def _is_idle(target: FetchTarget, log: Log, is_committed: bool) -> bool:
 
 
 def _divergence(log: Log, target: FetchTarget) -> tuple[int, int] | None:
-    """Where the reader's log parts from this one (KIP-595): (leader epoch, its end offset), or None. Raises OFFSET_OUT_OF_RANGE."""
+    """Where the reader's log parts from this one (KIP-595): (leader epoch, its end offset), or
+    None. Raises OFFSET_OUT_OF_RANGE.
+    """
     epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
     if epoch < 0 or end_offset < 0 or target.fetch_offset < log.log_start_offset:
         raise KafkaError(Code.OFFSET_OUT_OF_RANGE)
@@ -202,18 +255,24 @@ def _divergence(log: Log, target: FetchTarget) -> tuple[int, int] | None:
     return None
 
 
-def on_fetch(broker: Broker, request: FetchRequest, context: Context) -> Answer:
-    """Read each partition from its offset, up to max_bytes in all (but at least one batch), waiting max_wait_ms for min_bytes.
+def on_fetch(broker: Broker, request: FetchRequest, context: RequestContext) -> Answer:
+    """Read each partition from its offset, up to max_bytes in all (but at least one batch), waiting
+    max_wait_ms for min_bytes.
 
-    Errors: in the whole answer those of fetch sessions (KIP-227); in a partition's OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION,
-    UNKNOWN_TOPIC_ID, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
+    Errors: in the whole answer those of fetch sessions (KIP-227); in a partition's
+    OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, FENCED_LEADER_EPOCH,
+    UNKNOWN_LEADER_EPOCH.
     """
     if context.api_version < SESSIONS_SINCE:
         request.session_id, request.session_epoch = 0, -1
     try:
-        plan = broker.fetch_sessions.plan(request, uses_topic_ids=context.api_version >= FETCH_TOPIC_IDS, now_ms=context.now_ms)
+        plan = broker.fetch_sessions.plan(
+            request, uses_topic_ids=context.api_version >= FETCH_TOPIC_IDS, now_ms=context.now_ms
+        )
     except KafkaError as error:
-        return Encoded(encode_fetch(context.correlation_id, context.api_version, (), error_code=error.code))
+        return Encoded(
+            encode_fetch(context.correlation_id, context.api_version, (), error_code=error.code)
+        )
     fetch = _Fetch(broker, request, context, plan)
     fetched, total, urgent = fetch.read()
     if request.max_wait_ms <= 0 or not plan.targets or fetch.is_enough(fetched, total, urgent):

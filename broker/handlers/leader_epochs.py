@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barnabas.broker.outbox import Context
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -12,13 +11,18 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
 
 
-def on_offset_for_leader_epoch(broker: Broker, request: OffsetForLeaderEpochRequest, context: Context) -> OffsetForLeaderEpochResponse:
-    """Where each leader epoch asked for ends. Errors: UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH."""
+def on_offset_for_leader_epoch(
+    broker: Broker, request: OffsetForLeaderEpochRequest, context: RequestContext
+) -> OffsetForLeaderEpochResponse:
+    """Where each leader epoch asked for ends. Errors: UNKNOWN_TOPIC_OR_PARTITION,
+    FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
+    """
     topics = []
     for topic in request.topics:
         rows = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barnabas.broker.outbox import PARKED, Context, Parked, Work
+from barnabas.broker.outbox import PARKED, Parked, Work
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -12,6 +12,7 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.log import NO_LEADER_EPOCH, Isolation
 from barnabas.storage.time_search import Searched, SearchResult, SearchTakesLong
 
@@ -23,20 +24,26 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4,
 KNOWN_SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 NOT_FOUND = (-1, -1, -1)
 ISOLATION_SINCE, LEADER_EPOCH_SINCE = 2, 4
-MOST_BYTES_IN_MEMORY = 8 << 20  # of batches that one request has in memory for its searches, beyond the first
+MOST_BYTES_IN_MEMORY = (
+    8 << 20
+)  # of batches that one request has in memory for its searches, beyond the first
 
 
-def on_list_offsets(broker: Broker, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse | Parked:
+def on_list_offsets(
+    broker: Broker, request: ListOffsetsRequest, context: RequestContext
+) -> ListOffsetsResponse | Parked:
     """One offset per partition asked for.
 
-    Timestamps: -1 latest (the last stable offset for isolation level 1), -2 earliest, -3 that of the highest timestamp (7+), -4 earliest
-    local (8+), -5 latest tiered (9+), else the first record at or after the time, in ms. Errors: UNKNOWN_TOPIC_OR_PARTITION,
-    FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNSUPPORTED_VERSION for kinds the version does not know,
-    INVALID_REQUEST for a partition named twice, UNKNOWN_SERVER_ERROR, as Apache Kafka has it, for an
-    isolation level that does not exist.
+    Timestamps: -1 latest (the last stable offset for isolation level 1), -2 earliest, -3 that of
+    the highest timestamp (7+), -4 earliest local (8+), -5 latest tiered (9+), else the first record
+    at or after the time, in ms. Errors: UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH,
+    UNKNOWN_LEADER_EPOCH, UNSUPPORTED_VERSION for kinds the version does not know, INVALID_REQUEST
+    for a partition named twice, UNKNOWN_SERVER_ERROR, as Apache Kafka has it, for an isolation
+    level that does not exist.
 
-    Where a batch takes long to search, the request is parked while a thread does it. Then all is looked up anew, with what
-    came of it: so every row tells of its log at one time, that of the answer.
+    Where a batch takes long to search, the request is parked while a thread does it. Then all is
+    looked up anew, with what came of it: so every row tells of its log at one time, that of the
+    answer.
     """
     searched: dict[Log, Searched] = {}
     answer, put_off = _answer(broker, request, context, searched)
@@ -48,13 +55,17 @@ def on_list_offsets(broker: Broker, request: ListOffsetsRequest, context: Contex
 
 
 def _search_elsewhere(
-    broker: Broker, request: ListOffsetsRequest, context: Context, searched: dict[Log, Searched], put_off: list[tuple[Log, SearchTakesLong]]
+    broker: Broker,
+    request: ListOffsetsRequest,
+    context: RequestContext,
+    searched: dict[Log, Searched],
+    put_off: list[tuple[Log, SearchTakesLong]],
 ) -> None:
     def run() -> list[SearchResult]:
         return [search.run() for _, search in put_off]
 
     def done(results: list[SearchResult], now_ms: int) -> None:
-        if context.connection_id not in broker.sessions:
+        if context.connection_id not in broker.connections:
             return
         for (log, search), result in zip(put_off, results, strict=True):
             searched[log][search.name] = result
@@ -68,7 +79,10 @@ def _search_elsewhere(
 
 
 def _answer(
-    broker: Broker, request: ListOffsetsRequest, context: Context, searched: dict[Log, Searched]
+    broker: Broker,
+    request: ListOffsetsRequest,
+    context: RequestContext,
+    searched: dict[Log, Searched],
 ) -> tuple[ListOffsetsResponse, list[tuple[Log, SearchTakesLong]]]:
     """The answer as the logs are now; it is none where searches are put off."""
     put_off: list[tuple[Log, SearchTakesLong]] = []
@@ -86,7 +100,9 @@ def _answer(
             try:
                 if counts[topic.name, asked.partition_index] > 1:
                     raise KafkaError(Code.INVALID_REQUEST)
-                if asked.timestamp < 0 and context.api_version < KNOWN_SINCE.get(asked.timestamp, 1 << 15):
+                if asked.timestamp < 0 and context.api_version < KNOWN_SINCE.get(
+                    asked.timestamp, 1 << 15
+                ):
                     raise KafkaError(Code.UNSUPPORTED_VERSION)
                 committed = _is_committed(request, context.api_version)
                 log = broker.partition(topic.name, asked.partition_index)
@@ -94,7 +110,9 @@ def _answer(
                     raise KafkaError(broker.missing_code(topic.name, asked.partition_index))
                 log.check_leader_epoch(asked.current_leader_epoch)
                 if left_bytes > 0:
-                    found = _look_up(log, asked.timestamp, searched.setdefault(log, {}), committed=committed)
+                    found = _look_up(
+                        log, asked.timestamp, searched.setdefault(log, {}), committed=committed
+                    )
             except SearchTakesLong as search:
                 assert log is not None
                 put_off.append((log, search))
@@ -104,7 +122,11 @@ def _answer(
             timestamp, offset, leader_epoch = found
             if context.api_version < LEADER_EPOCH_SINCE:
                 leader_epoch = NO_LEADER_EPOCH
-            rows.append(ListOffsetsPartitionResponse(asked.partition_index, code, timestamp, offset, leader_epoch))
+            rows.append(
+                ListOffsetsPartitionResponse(
+                    asked.partition_index, code, timestamp, offset, leader_epoch
+                )
+            )
         topics.append(ListOffsetsTopicResponse(topic.name, rows))
     return ListOffsetsResponse(topics=topics), put_off
 
@@ -117,7 +139,9 @@ def _is_committed(request: ListOffsetsRequest, version: int) -> bool:
     return level == Isolation.READ_COMMITTED
 
 
-def _look_up(log: Log, timestamp: int, searched: Searched, *, committed: bool) -> tuple[int, int, int]:
+def _look_up(
+    log: Log, timestamp: int, searched: Searched, *, committed: bool
+) -> tuple[int, int, int]:
     """(timestamp, offset, leader epoch)."""
     upper_bound = log.last_stable_offset if committed else log.high_watermark
     if timestamp == LATEST:
@@ -129,5 +153,7 @@ def _look_up(log: Log, timestamp: int, searched: Searched, *, committed: bool) -
     if timestamp == MAX_TIMESTAMP:
         found = log.offset_of_max_timestamp(searched=searched)
     else:
-        found = log.offset_for_timestamp(timestamp, upper_bound_offset=upper_bound, searched=searched)
+        found = log.offset_for_timestamp(
+            timestamp, upper_bound_offset=upper_bound, searched=searched
+        )
     return NOT_FOUND if found is None else (found[0], found[1], found[2])

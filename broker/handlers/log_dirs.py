@@ -5,7 +5,6 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING
 
-from barnabas.broker.outbox import Context
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -14,22 +13,32 @@ from barnabas.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
 
 
-def on_describe_log_dirs(broker: Broker, request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirsResponse:
+def on_describe_log_dirs(
+    broker: Broker, request: DescribeLogDirsRequest, context: RequestContext
+) -> DescribeLogDirsResponse:
     """The one log directory, with those of the partitions asked for that it holds (null: all)."""
     if request.topics is None:
         wanted = {name: broker.partitions_of(name) for name in broker.metadata.topics}
     else:
         wanted = {
-            asked.topic: [broker.partition(asked.topic, index) for index in dict.fromkeys(asked.partitions)] for asked in request.topics
+            asked.topic: [
+                broker.partition(asked.topic, index) for index in dict.fromkeys(asked.partitions)
+            ]
+            for asked in request.topics
         }
     topics = []
     for name, logs in wanted.items():
-        partitions = [DescribeLogDirsPartition(log.partition, log.size_bytes) for log in logs if log is not None]
+        partitions = [
+            DescribeLogDirsPartition(log.partition, log.size_bytes)
+            for log in logs
+            if log is not None
+        ]
         if partitions:
             topics.append(DescribeLogDirsTopic(name, partitions))
     directory = DescribeLogDirsResult(

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from barnabas.broker.metadata import INTERNAL_TOPICS, Topic
-from barnabas.broker.outbox import Answer, Context, Encoded
+from barnabas.broker.outbox import Answer, Encoded
 from barnabas.broker.slices import MOST_PARTITIONS_AT_ONCE, Slices
 from barnabas.broker.topic_names import TakenNames, check_topic_name
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.metadata_response import OPERATIONS_NOT_ASKED, MetadataTopic, encode_metadata
+from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
@@ -22,16 +23,22 @@ logger = logging.getLogger("barnabas.metadata")
 
 NO_ID = uuid.UUID(int=0)
 NONE_MEANS_NONE_SINCE, LEAVE_ASKED_SINCE, ASKED_BY_ID_SINCE = 1, 4, 12
-TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))  # AclOperation: read to describe, and configs
-CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))  # create to idempotent write
+TOPIC_OPERATIONS = sum(
+    1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11)
+)  # AclOperation: read to describe, and configs
+CLUSTER_OPERATIONS = sum(
+    1 << operation for operation in (5, 7, 8, 9, 10, 11, 12)
+)  # create to idempotent write
 
 
-def on_metadata(broker: Broker, request: MetadataRequest, context: Context) -> Answer:
-    """This broker, and the topics asked for by name or (version 12) by id; null, or in version 0 an empty list: all.
+def on_metadata(broker: Broker, request: MetadataRequest, context: RequestContext) -> Answer:
+    """This broker, and the topics asked for by name or (version 12) by id; null, or in version 0 an
+    empty list: all.
 
-    A topic that is missing is made where auto.create.topics.enable and the request allow it; as with Apache Kafka this answer still says
-    that it is missing, and clients ask again. Errors, by topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_ID;
-    INVALID_REQUEST for all where ids stand in a version that cannot ask by id.
+    A topic that is missing is made where auto.create.topics.enable and the request allow it; as
+    with Apache Kafka this answer still says that it is missing, and clients ask again. Errors, by
+    topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_ID; INVALID_REQUEST
+    for all where ids stand in a version that cannot ask by id.
     """
     missing = _missing_names(broker, request, context)
     if missing:
@@ -39,15 +46,26 @@ def on_metadata(broker: Broker, request: MetadataRequest, context: Context) -> A
     return _encoded(broker, request, context, {})
 
 
-def _missing_names(broker: Broker, request: MetadataRequest, context: Context) -> list[str]:
+def _missing_names(broker: Broker, request: MetadataRequest, context: RequestContext) -> list[str]:
     """The names asked for of which there is no topic, where that is a reason to make them."""
     may_create = context.api_version < LEAVE_ASKED_SINCE or request.allow_auto_topic_creation
-    if not request.topics or not may_create or not broker.config["auto.create.topics.enable"] or _names_ids_too_soon(request, context):
+    if (
+        not request.topics
+        or not may_create
+        or not broker.config["auto.create.topics.enable"]
+        or _names_ids_too_soon(request, context)
+    ):
         return []
-    return [name for name, topic_id in _once(request.topics) if topic_id is None and broker.metadata.topic(name) is None]
+    return [
+        name
+        for name, topic_id in _once(request.topics)
+        if topic_id is None and broker.metadata.topic(name) is None
+    ]
 
 
-def _make_missing(broker: Broker, request: MetadataRequest, context: Context, names: list[str]) -> Slices:
+def _make_missing(
+    broker: Broker, request: MetadataRequest, context: RequestContext, names: list[str]
+) -> Slices:
     """Make the topics that may be made, then answer."""
     now_ms = yield
     codes: dict[str, Code] = {}
@@ -57,7 +75,8 @@ def _make_missing(broker: Broker, request: MetadataRequest, context: Context, na
     is_too_much = len(names) * partition_count > MOST_PARTITIONS_AT_ONCE
     if is_too_much:
         logger.warning(
-            "%s of %s asks for %d topics that are not there: none is made, since %d partitions at once are the most",
+            "%s of %s asks for %d topics that are not there: none is made, since %d partitions at "
+            "once are the most",
             context.client_id or "a client", context.client_host, len(names), MOST_PARTITIONS_AT_ONCE,
         )  # fmt: skip
     try:
@@ -65,7 +84,10 @@ def _make_missing(broker: Broker, request: MetadataRequest, context: Context, na
     except KafkaError as error:
         is_too_much = True
         logger.warning(
-            "topics that %s of %s asks for are not made: %s", context.client_id or "a client", context.client_host, error.message
+            "topics that %s of %s asks for are not made: %s",
+            context.client_id or "a client",
+            context.client_host,
+            error.message,
         )
     for name in names:
         codes[name] = Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -86,7 +108,9 @@ def _make_missing(broker: Broker, request: MetadataRequest, context: Context, na
     return _encoded(broker, request, context, codes)
 
 
-def _encoded(broker: Broker, request: MetadataRequest, context: Context, codes: Mapping[str, Code]) -> Encoded:
+def _encoded(
+    broker: Broker, request: MetadataRequest, context: RequestContext, codes: Mapping[str, Code]
+) -> Encoded:
     """Takes: codes, of the topics that were missing when they were asked for."""
     host, port = broker.advertised(context)
     frame = encode_metadata(
@@ -98,39 +122,60 @@ def _encoded(broker: Broker, request: MetadataRequest, context: Context, codes: 
         rack=broker.config["broker.rack"],
         cluster_id=broker.logs.cluster_id,
         topics=_topics(broker, request, context, codes),
-        topic_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED,
-        cluster_operations=CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED,
+        topic_operations=TOPIC_OPERATIONS
+        if request.include_topic_authorized_operations
+        else OPERATIONS_NOT_ASKED,
+        cluster_operations=CLUSTER_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else OPERATIONS_NOT_ASKED,
     )
     return Encoded((frame,))
 
 
-def _names_ids_too_soon(request: MetadataRequest, context: Context) -> bool:
-    return context.api_version < ASKED_BY_ID_SINCE and any(wanted.name is None or wanted.topic_id for wanted in request.topics or ())
+def _names_ids_too_soon(request: MetadataRequest, context: RequestContext) -> bool:
+    return context.api_version < ASKED_BY_ID_SINCE and any(
+        wanted.name is None or wanted.topic_id for wanted in request.topics or ()
+    )
 
 
-def _topics(broker: Broker, request: MetadataRequest, context: Context, codes: Mapping[str, Code]) -> list[MetadataTopic]:
+def _topics(
+    broker: Broker, request: MetadataRequest, context: RequestContext, codes: Mapping[str, Code]
+) -> list[MetadataTopic]:
     asked = request.topics
     if asked is None or (not asked and context.api_version < NONE_MEANS_NONE_SINCE):
         return [_found(broker, topic) for topic in broker.metadata.topics.values()]
     if _names_ids_too_soon(request, context):
-        return [MetadataTopic(Code.INVALID_REQUEST, wanted.name or "", wanted.topic_id or NO_ID) for wanted in asked]
+        return [
+            MetadataTopic(Code.INVALID_REQUEST, wanted.name or "", wanted.topic_id or NO_ID)
+            for wanted in asked
+        ]
     rows = []
     for name, topic_id in _once(asked):
         if topic_id is not None:
             topic = broker.metadata.topic_by_id(topic_id)
-            rows.append(MetadataTopic(Code.UNKNOWN_TOPIC_ID, None, topic_id) if topic is None else _found(broker, topic))
+            rows.append(
+                MetadataTopic(Code.UNKNOWN_TOPIC_ID, None, topic_id)
+                if topic is None
+                else _found(broker, topic)
+            )
             continue
         topic = broker.metadata.topic(name)
         if topic is not None and name not in codes:
             rows.append(_found(broker, topic))
         else:
-            rows.append(MetadataTopic(codes.get(name) or _why_missing(name), name, NO_ID, name in INTERNAL_TOPICS))
+            rows.append(
+                MetadataTopic(
+                    codes.get(name) or _why_missing(name), name, NO_ID, name in INTERNAL_TOPICS
+                )
+            )
     return rows
 
 
 def _once(asked: Iterable[MetadataRequestTopic]) -> Iterable[tuple[str, uuid.UUID | None]]:
     """Each name and each id once, in order. Where both are given the id counts."""
-    return dict.fromkeys(("", wanted.topic_id) if wanted.topic_id else (wanted.name or "", None) for wanted in asked)
+    return dict.fromkeys(
+        ("", wanted.topic_id) if wanted.topic_id else (wanted.name or "", None) for wanted in asked
+    )
 
 
 def _why_missing(name: str) -> Code:
@@ -143,5 +188,16 @@ def _why_missing(name: str) -> Code:
 
 def _found(broker: Broker, topic: Topic) -> MetadataTopic:
     logs = broker.partitions_of(topic.name)
-    offline = frozenset(index for index, log in enumerate(logs) if log is None) if None in logs else frozenset()
-    return MetadataTopic(Code.NONE, topic.name, topic.topic_id, topic.internal, broker.leader_epochs(topic.name), offline)
+    offline = (
+        frozenset(index for index, log in enumerate(logs) if log is None)
+        if None in logs
+        else frozenset()
+    )
+    return MetadataTopic(
+        Code.NONE,
+        topic.name,
+        topic.topic_id,
+        topic.internal,
+        broker.leader_epochs(topic.name),
+        offline,
+    )

@@ -5,15 +5,22 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barnabas.broker.outbox import NO_RESPONSE, PARKED, Answer, Context, Encoded, Work
-from barnabas.broker.shard_host import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.broker.coordinator_runtime import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.broker.outbox import NO_RESPONSE, PARKED, Answer, Encoded, Work
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.hot_responses import ProducedPartition, encode_produce
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.records import HEADER_SIZE, TRANSACTIONAL
+from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.disk import is_want_of_room
 from barnabas.storage.log_config import NEVER_MS
-from barnabas.storage.validate import AppendRefused, Checked, Rules, TakesLongError, check_client_batch
+from barnabas.storage.validate import (
+    AppendRefused,
+    Checked,
+    Rules,
+    TakesLongError,
+    check_client_batch,
+)
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
@@ -29,7 +36,9 @@ Answers = list[tuple[str, list[ProducedPartition]]]
 
 
 class _Pending(NamedTuple):
-    """A batch whose check takes long, and where its answer goes. records: a copy, since the frame is gone by then."""
+    """A batch whose check takes long, and where its answer goes. records: a copy, since the frame
+    is gone by then.
+    """
 
     row: list[ProducedPartition]
     at: int
@@ -44,7 +53,7 @@ class _Produce:
 
     __slots__ = ("answers", "appended", "context", "failed", "pending", "request", "unflushed")
 
-    def __init__(self, request: ProduceRequest, context: Context) -> None:
+    def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
         self.request, self.context = request, context
         self.answers: Answers = []
         self.appended: list[Log] = []
@@ -53,17 +62,20 @@ class _Produce:
         self.failed = False
 
 
-def on_produce(broker: Broker, request: ProduceRequest, context: Context) -> Answer:
+def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext) -> Answer:
     """Append each partition's batch; one partition's error does not spoil its neighbours.
 
-    acks 0: no answer, and an error closes the connection, since the client would not learn of it otherwise; acks 1 and -1: answered when the
-    operating system has the data (one replica); with acks=-1 when the disk has, once `flush.messages` of the topic are not yet there.
-    An error's `log_start_offset` is known where the log refused, -1 where the batch did not reach it.
-    Errors: INVALID_REQUIRED_ACKS; TRANSACTIONAL_ID_AUTHORIZATION_FAILED for transactional batches in a request without transactional id;
-    what `Log.append` and `TxnShard.verify` (KIP-890) refuse with.
+    acks 0: no answer, and an error closes the connection, since the client would not learn of it
+    otherwise; acks 1 and -1: answered when the operating system has the data (one replica); with
+    acks=-1 when the disk has, once `flush.messages` of the topic are not yet there. An error's
+    `log_start_offset` is known where the log refused, -1 where the batch did not reach it. Errors:
+    INVALID_REQUIRED_ACKS; TRANSACTIONAL_ID_AUTHORIZATION_FAILED for transactional batches in a
+    request without transactional id; what `Log.append` and `TransactionCoordinator.verify`
+    (KIP-890) refuse with.
 
-    A batch whose check takes long is checked elsewhere while the request is parked. It is appended when that is done, as if it had only now
-    come: all that depends on the log, its producers and their transactions is looked at in the call that appends (KAFKA-14884).
+    A batch whose check takes long is checked elsewhere while the request is parked. It is appended
+    when that is done, as if it had only now come: all that depends on the log, its producers and
+    their transactions is looked at in the call that appends (KAFKA-14884).
     """
     refused = _refusal_of_all(request)
     produce = _Produce(request, context)
@@ -71,7 +83,9 @@ def on_produce(broker: Broker, request: ProduceRequest, context: Context) -> Ans
         row: list[ProducedPartition] = []
         for partition in topic.partition_data:
             if refused is None:
-                answer = _append(broker, produce, row, topic.name, partition.index, partition.records)
+                answer = _append(
+                    broker, produce, row, topic.name, partition.index, partition.records
+                )
             else:
                 answer = ProducedPartition(partition.index, refused)
             produce.failed = produce.failed or answer.error_code != 0
@@ -107,7 +121,16 @@ def _check_elsewhere(broker: Broker, produce: _Produce) -> None:
         produce.context = produce.context._replace(now_ms=now_ms)
         produce.appended = []
         for batch, result in zip(pending, results, strict=True):
-            answer = _append(broker, produce, batch.row, batch.name, batch.partition, batch.records, batch, result)
+            answer = _append(
+                broker,
+                produce,
+                batch.row,
+                batch.name,
+                batch.partition,
+                batch.records,
+                batch,
+                result,
+            )
             produce.failed = produce.failed or answer.error_code != 0
             batch.row[batch.at] = answer
         broker.on_appended(produce.appended, now_ms)
@@ -134,18 +157,28 @@ def _checked(batch: _Pending, now_ms: int) -> Checked | AppendRefused:
 
 def _hang_up_if_failed(broker: Broker, produce: _Produce) -> None:
     context = produce.context
-    if produce.failed and context.connection_id in broker.sessions:
+    if produce.failed and context.connection_id in broker.connections:
         broker.close(
-            context.connection_id, f"a Produce with acks=0 of client {context.client_id!r} failed: {_first_error(produce.answers)}"
+            context.connection_id,
+            f"a Produce with acks=0 of client {context.client_id!r} failed: "
+            f"{_first_error(produce.answers)}",
         )
 
 
 def _answer_when_flushed(broker: Broker, produce: _Produce, now_ms: int) -> None:
-    broker.flushes.wait(produce.unflushed, lambda _: broker.reply(produce.context.ticket, _encoded(produce)), now_ms)
+    broker.flushes.wait(
+        produce.unflushed, lambda _: broker.reply(produce.context.ticket, _encoded(produce)), now_ms
+    )
 
 
 def _encoded(produce: _Produce) -> Encoded:
-    return Encoded((encode_produce(produce.context.correlation_id, produce.context.api_version, produce.answers),))
+    return Encoded(
+        (
+            encode_produce(
+                produce.context.correlation_id, produce.context.api_version, produce.answers
+            ),
+        )
+    )
 
 
 def _refusal_of_all(request: ProduceRequest) -> Code | None:
@@ -155,7 +188,11 @@ def _refusal_of_all(request: ProduceRequest) -> Code | None:
         for topic in request.topic_data:
             for partition in topic.partition_data:
                 records = partition.records
-                if records is not None and len(records) >= HEADER_SIZE and _ATTRIBUTES.unpack_from(records, 21)[0] & TRANSACTIONAL:
+                if (
+                    records is not None
+                    and len(records) >= HEADER_SIZE
+                    and _ATTRIBUTES.unpack_from(records, 21)[0] & TRANSACTIONAL
+                ):
                     return Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return None
 
@@ -170,7 +207,9 @@ def _append(
     pending: _Pending | None = None,
     result: Checked | AppendRefused | None = None,
 ) -> ProducedPartition:
-    """Append one batch; its answer, for which a stand-in is given where the batch is pending. result: of a check that was done elsewhere."""
+    """Append one batch; its answer, for which a stand-in is given where the batch is pending.
+    result: of a check that was done elsewhere.
+    """
     context = produce.context
     if name in INTERNAL_TOPICS:
         return ProducedPartition(index, Code.INVALID_TOPIC_EXCEPTION)
@@ -185,19 +224,24 @@ def _append(
         attributes = _ATTRIBUTES.unpack_from(records, 21)[0]
         if attributes & TRANSACTIONAL:
             transactional_id = produce.request.transactional_id
-            assert transactional_id is not None, "a transactional batch came further than _refusal_of_all"
+            assert transactional_id is not None, (
+                "a transactional batch came further than _refusal_of_all"
+            )
             code = _verify(broker, transactional_id, log, records)
             if code:
                 return ProducedPartition(index, code)
         if attributes & 7 == 4 and context.api_version < ZSTD_SINCE:
             return ProducedPartition(index, Code.UNSUPPORTED_COMPRESSION_TYPE)
     try:
-        if pending is None and not broker.room.take(len(records)):  # what was checked elsewhere was counted when it came
+        if pending is None and not broker.room.take(
+            len(records)
+        ):  # what was checked elsewhere was counted when it came
             broker.room.note_refused(name, index, records)
             return ProducedPartition(index, Code.KAFKA_STORAGE_ERROR, error_message=DISK_FULL)
         if broker.room.is_overtaking(name, index, records):
             raise KafkaError(
-                Code.OUT_OF_ORDER_SEQUENCE_NUMBER, "an earlier batch of this producer found no room and has not come again yet"
+                Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                "an earlier batch of this producer found no room and has not come again yet",
             )
         if pending is None or pending.rules != log.rules:
             info = log.append(records, now_ms=context.now_ms, at_once=True)
@@ -213,10 +257,14 @@ def _append(
         if not is_want_of_room(error):
             raise
         broker.room.note_refused(name, index, records)
-        return ProducedPartition(index, Code.KAFKA_STORAGE_ERROR, error_message=f"{DISK_FULL} ({error.strerror})")
+        return ProducedPartition(
+            index, Code.KAFKA_STORAGE_ERROR, error_message=f"{DISK_FULL} ({error.strerror})"
+        )
     except KafkaError as error:
         start = log.log_start_offset if getattr(error, "knows_log_start", True) else -1
-        record_errors = [(batch_index, error.message) for batch_index in getattr(error, "record_errors", ())]
+        record_errors = [
+            (batch_index, error.message) for batch_index in getattr(error, "record_errors", ())
+        ]
         return ProducedPartition(index, error.code, -1, -1, start, record_errors, error.message)
     produce.appended.append(log)
     config = log.config
@@ -224,18 +272,24 @@ def _append(
         produce.unflushed.append(log)
     elif config.flush_ms < NEVER_MS:
         broker.flush_later(log, context.now_ms + config.flush_ms)
-    return ProducedPartition(index, 0, info.first_offset, info.log_append_time_ms, log.log_start_offset)
+    return ProducedPartition(
+        index, 0, info.first_offset, info.log_append_time_ms, log.log_start_offset
+    )
 
 
 def _verify(broker: Broker, transactional_id: str, log: Log, records: Any) -> Code:
-    """KIP-890: the first batch of a transaction on a partition is checked against the coordinator, which must have been told of it.
+    """KIP-890: the first batch of a transaction on a partition is checked against the coordinator,
+    which must have been told of it.
 
-    The check and the append happen in one call of the single-threaded core: nothing can end the transaction in between.
+    The check and the append happen in one call of the single-threaded core: nothing can end the
+    transaction in between.
     """
     producer_id, producer_epoch = _PRODUCER.unpack_from(records, 43)
     if log.has_ongoing_transaction(producer_id, producer_epoch):
         return Code.NONE
-    return broker.txns.verify(transactional_id, producer_id, producer_epoch, log.topic, log.partition)
+    return broker.transactions.verify(
+        transactional_id, producer_id, producer_epoch, log.topic, log.partition
+    )
 
 
 def _first_error(answers: Answers) -> str:

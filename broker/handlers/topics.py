@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from barnabas.broker.config import ConfigError, validate_topic_configs
 from barnabas.broker.config_entries import topic_entries
 from barnabas.broker.metadata import INTERNAL_TOPICS, Topic
-from barnabas.broker.outbox import Answer, Context, Encoded
+from barnabas.broker.outbox import Answer, Encoded
 from barnabas.broker.slices import MOST_PARTITIONS_AT_ONCE, Slices
 from barnabas.broker.topic_names import CLUSTER_METADATA, TakenNames, check_topic_name
 from barnabas.protocol.errors import Code, KafkaError
@@ -28,7 +28,12 @@ from barnabas.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from barnabas.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from barnabas.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
@@ -45,20 +50,24 @@ BY_ID_SINCE = 6
 DELETION_DISABLED_SINCE = 3
 
 
-# --- CreateTopics -------------------------------------------------------------------------------------------------------------------------
+# --- CreateTopics -------------------------------------------------------------------------------
 
 
-def on_create_topics(broker: Broker, request: CreateTopicsRequest, context: Context) -> Answer:
-    """Make topics, or only say whether they could be made. What is wrong with one does not spoil the others.
+def on_create_topics(
+    broker: Broker, request: CreateTopicsRequest, context: RequestContext
+) -> Answer:
+    """Make topics, or only say whether they could be made. What is wrong with one does not spoil
+    the others.
 
-    Errors: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR,
-    INVALID_REPLICA_ASSIGNMENT; INVALID_REQUEST for a name given twice, or counts beside assignments; POLICY_VIOLATION for all topics of a
-    request for too many partitions; KAFKA_STORAGE_ERROR for those that find no room, of which nothing is left.
+    Errors: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, INVALID_PARTITIONS,
+    INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT; INVALID_REQUEST for a name given twice,
+    or counts beside assignments; POLICY_VIOLATION for all topics of a request for too many
+    partitions; KAFKA_STORAGE_ERROR for those that find no room, of which nothing is left.
     """
     return broker.answer_in_slices(context, _create_topics(broker, request, context))
 
 
-def _create_topics(broker: Broker, request: CreateTopicsRequest, context: Context) -> Slices:
+def _create_topics(broker: Broker, request: CreateTopicsRequest, context: RequestContext) -> Slices:
     now_ms = yield
     counts = _counts(asked.name for asked in request.topics)
     total = sum(_requested_count(broker, asked) for asked in request.topics)
@@ -71,11 +80,16 @@ def _create_topics(broker: Broker, request: CreateTopicsRequest, context: Contex
             now_ms = yield
         try:
             if counts[asked.name] > 1:
-                raise KafkaError(Code.INVALID_REQUEST, f"The topic '{asked.name}' is named more than once in this request: name it once.")
+                raise KafkaError(
+                    Code.INVALID_REQUEST,
+                    f"The topic '{asked.name}' is named more than once in this request: name it "
+                    "once.",
+                )
             if total > MOST_PARTITIONS_AT_ONCE:
                 raise KafkaError(
                     Code.POLICY_VIOLATION,
-                    f"This request is for {total} partitions: ask for at most {MOST_PARTITIONS_AT_ONCE} at once.",
+                    f"This request is for {total} partitions: ask for at most "
+                    f"{MOST_PARTITIONS_AT_ONCE} at once.",
                 )
             topic = _checked_topic(broker, asked, taken)
             broker.check_descriptors(total)
@@ -112,14 +126,18 @@ def _create_topics(broker: Broker, request: CreateTopicsRequest, context: Contex
         lacking = set((yield from broker.create_topics(wanted, now_ms)))
         for row in rows:
             if row.name in lacking:
-                row.topic_id, row.error_code, row.error_message = NO_ID, int(Code.KAFKA_STORAGE_ERROR), NO_ROOM
+                row.topic_id, row.error_code, row.error_message = (
+                    NO_ID,
+                    int(Code.KAFKA_STORAGE_ERROR),
+                    NO_ROOM,
+                )
                 row.num_partitions, row.replication_factor, row.configs = UNSET, UNSET, []
     if len(rows) <= CHECKED_AT_ONCE:
         return CreateTopicsResponse(topics=rows)
     return (yield from _encoded_in_slices(rows, context))
 
 
-def _encoded_in_slices(rows: list[CreatableTopicResult], context: Context) -> Slices:
+def _encoded_in_slices(rows: list[CreatableTopicResult], context: RequestContext) -> Slices:
     """A long answer: the settings of thousands of topics take seconds to encode.
 
     from version 2 on: int32 throttle_time_ms | int32 count, from version 5 on uvarint count + 1 | rows | from version 5 on: uvarint 0
@@ -134,7 +152,9 @@ def _encoded_in_slices(rows: list[CreatableTopicResult], context: Context) -> Sl
         part = CreateTopicsResponse(topics=some).encode(version)
         parts.append(part[start + len(_count(len(some), is_flexible)) : len(part) - is_flexible])
     body = b"".join([bytes(start), _count(len(rows), is_flexible), *parts, bytes(is_flexible)])
-    head = struct.pack(">ii", 4 + is_flexible + len(body), context.correlation_id) + bytes(is_flexible)
+    head = struct.pack(">ii", 4 + is_flexible + len(body), context.correlation_id) + bytes(
+        is_flexible
+    )
     return Encoded((head + body,))
 
 
@@ -156,11 +176,15 @@ def _checked_topic(broker: Broker, asked: CreatableTopic, taken: TakenNames) -> 
         raise KafkaError(Code.TOPIC_ALREADY_EXISTS, f"The topic '{asked.name}' exists already.")
     check_topic_name(asked.name)
     if asked.name == CLUSTER_METADATA:
-        raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED, f"The name '{CLUSTER_METADATA}' is kept for Apache Kafka's own metadata.")
+        raise KafkaError(
+            Code.TOPIC_AUTHORIZATION_FAILED,
+            f"The name '{CLUSTER_METADATA}' is kept for Apache Kafka's own metadata.",
+        )
     if asked.name in INTERNAL_TOPICS:
         raise KafkaError(
             Code.INVALID_TOPIC_EXCEPTION,
-            f"The topic '{asked.name}' is the broker's own and is made when it is first needed: choose another name.",
+            f"The topic '{asked.name}' is the broker's own and is made when it is first needed: "
+            "choose another name.",
         )
     taken.check(asked.name)
     configs = _checked_configs(asked)
@@ -171,7 +195,9 @@ def _config_rows(broker: Broker, configs: Mapping[str, str]) -> list[CreatableTo
     return [
         CreatableTopicConfigs(
             name=entry.setting.name,
-            value=configs.get(entry.setting.name, entry.value),  # a topic's own are shown as they were given
+            value=configs.get(
+                entry.setting.name, entry.value
+            ),  # a topic's own are shown as they were given
             read_only=False,
             config_source=entry.source,
             is_sensitive=entry.is_sensitive,
@@ -193,7 +219,11 @@ def _requested_count(broker: Broker, asked: CreatableTopic) -> int:
     """How many partitions a topic would have, whether valid or not."""
     if asked.assignments:
         return len(asked.assignments)
-    count: int = broker.config["num.partitions"] if asked.num_partitions == UNSET else max(0, asked.num_partitions)
+    count: int = (
+        broker.config["num.partitions"]
+        if asked.num_partitions == UNSET
+        else max(0, asked.num_partitions)
+    )
     return count
 
 
@@ -201,18 +231,22 @@ def _checked_partition_count(broker: Broker, asked: CreatableTopic) -> int:
     if asked.assignments:
         if asked.num_partitions != UNSET or asked.replication_factor != UNSET:
             raise KafkaError(
-                Code.INVALID_REQUEST, "Replicas are assigned by hand: leave the partition count and the replication factor at -1 then."
+                Code.INVALID_REQUEST,
+                "Replicas are assigned by hand: leave the partition count and the replication "
+                "factor at -1 then.",
             )
         _check_assignments(broker, asked.assignments)
     elif asked.replication_factor not in (UNSET, 1):
         raise KafkaError(
             Code.INVALID_REPLICATION_FACTOR,
-            f"The replication factor {asked.replication_factor} cannot be had: there is one broker, so give 1, or -1 for the default.",
+            f"The replication factor {asked.replication_factor} cannot be had: there is one "
+            "broker, so give 1, or -1 for the default.",
         )
     elif asked.num_partitions != UNSET and asked.num_partitions <= 0:
         raise KafkaError(
             Code.INVALID_PARTITIONS,
-            f"A topic cannot have {asked.num_partitions} partitions: give a number from 1 on, or -1 for the broker's num.partitions.",
+            f"A topic cannot have {asked.num_partitions} partitions: give a number from 1 on, or "
+            "-1 for the broker's num.partitions.",
         )
     return _requested_count(broker, asked)
 
@@ -224,7 +258,8 @@ def _check_assignments(broker: Broker, assignments: Sequence[CreatableReplicaAss
     if indexes != list(range(len(indexes))):
         raise KafkaError(
             Code.INVALID_REPLICA_ASSIGNMENT,
-            f"The partitions {indexes} are assigned: number them from 0 on, each once and without a gap.",
+            f"The partitions {indexes} are assigned: number them from 0 on, each once and without "
+            "a gap.",
         )
 
 
@@ -232,26 +267,32 @@ def _check_replicas(broker: Broker, index: int, broker_ids: Sequence[int]) -> No
     if list(broker_ids) != [broker.node_id]:
         raise KafkaError(
             Code.INVALID_REPLICA_ASSIGNMENT,
-            f"Partition {index} cannot lie on {list(broker_ids)}: broker {broker.node_id} is the only one, so give [{broker.node_id}].",
+            f"Partition {index} cannot lie on {list(broker_ids)}: broker {broker.node_id} is the "
+            f"only one, so give [{broker.node_id}].",
         )
 
 
-# --- DeleteTopics -------------------------------------------------------------------------------------------------------------------------
+# --- DeleteTopics -------------------------------------------------------------------------------
 
 
-def on_delete_topics(broker: Broker, request: DeleteTopicsRequest, context: Context) -> Answer:
+def on_delete_topics(
+    broker: Broker, request: DeleteTopicsRequest, context: RequestContext
+) -> Answer:
     """Remove topics, named by name or (version 6 on) by id.
 
-    Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; TOPIC_DELETION_DISABLED where delete.topic.enable is false; INVALID_REQUEST for
-    one given twice, by both or by neither; INVALID_TOPIC_EXCEPTION for the broker's own; POLICY_VIOLATION for all where there are too many.
+    Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; TOPIC_DELETION_DISABLED where
+    delete.topic.enable is false; INVALID_REQUEST for one given twice, by both or by neither;
+    INVALID_TOPIC_EXCEPTION for the broker's own; POLICY_VIOLATION for all where there are too many.
     """
     return broker.answer_in_slices(context, _delete_topics(broker, request, context))
 
 
-def _delete_topics(broker: Broker, request: DeleteTopicsRequest, context: Context) -> Slices:
+def _delete_topics(broker: Broker, request: DeleteTopicsRequest, context: RequestContext) -> Slices:
     now_ms = yield
     if context.api_version >= BY_ID_SINCE:
-        wanted: list[tuple[str | None, uuid.UUID]] = [(state.name, state.topic_id or NO_ID) for state in request.topics]
+        wanted: list[tuple[str | None, uuid.UUID]] = [
+            (state.name, state.topic_id or NO_ID) for state in request.topics
+        ]
     else:
         wanted = [(name, NO_ID) for name in request.topic_names]
     keys = [_existing_id(broker, name, topic_id) or (name, topic_id) for name, topic_id in wanted]
@@ -266,11 +307,15 @@ def _delete_topics(broker: Broker, request: DeleteTopicsRequest, context: Contex
                 if key in answered:
                     continue
                 answered.add(key)
-                raise KafkaError(Code.INVALID_REQUEST, "The topic is given more than once in this request: give it once.")
+                raise KafkaError(
+                    Code.INVALID_REQUEST,
+                    "The topic is given more than once in this request: give it once.",
+                )
             if len(wanted) > MOST_TOPICS_DELETED_AT_ONCE:
                 raise KafkaError(
                     Code.POLICY_VIOLATION,
-                    f"This request is for {len(wanted)} topics: delete at most {MOST_TOPICS_DELETED_AT_ONCE} at once.",
+                    f"This request is for {len(wanted)} topics: delete at most "
+                    f"{MOST_TOPICS_DELETED_AT_ONCE} at once.",
                 )
             name, topic_id = _checked_for_deletion(broker, name, topic_id, context)
             gone.append(name)
@@ -285,20 +330,37 @@ def _delete_topics(broker: Broker, request: DeleteTopicsRequest, context: Contex
 def _existing_id(broker: Broker, name: str | None, topic_id: uuid.UUID) -> uuid.UUID | None:
     """The id of the topic that is meant, so that one given by name and by id is known for the same."""
     if name is None:
-        return topic_id if topic_id != NO_ID and broker.metadata.topic_by_id(topic_id) is not None else None
+        return (
+            topic_id
+            if topic_id != NO_ID and broker.metadata.topic_by_id(topic_id) is not None
+            else None
+        )
     topic = broker.metadata.topic(name)
     return None if topic is None else topic.topic_id
 
 
-def _checked_for_deletion(broker: Broker, name: str | None, topic_id: uuid.UUID, context: Context) -> tuple[str, uuid.UUID]:
+def _checked_for_deletion(
+    broker: Broker, name: str | None, topic_id: uuid.UUID, context: RequestContext
+) -> tuple[str, uuid.UUID]:
     """(name, id) of what goes. Raises KafkaError where it cannot."""
     if not broker.config["delete.topic.enable"]:
-        code = Code.TOPIC_DELETION_DISABLED if context.api_version >= DELETION_DISABLED_SINCE else Code.INVALID_REQUEST
-        raise KafkaError(code, "This broker deletes no topics: set delete.topic.enable=true in its config to allow it.")
+        code = (
+            Code.TOPIC_DELETION_DISABLED
+            if context.api_version >= DELETION_DISABLED_SINCE
+            else Code.INVALID_REQUEST
+        )
+        raise KafkaError(
+            code,
+            "This broker deletes no topics: set delete.topic.enable=true in its config to allow it.",
+        )
     if name is not None and topic_id != NO_ID:
-        raise KafkaError(Code.INVALID_REQUEST, "The topic is given by name and by id: give one of them.")
+        raise KafkaError(
+            Code.INVALID_REQUEST, "The topic is given by name and by id: give one of them."
+        )
     if name is None and topic_id == NO_ID:
-        raise KafkaError(Code.INVALID_REQUEST, "The topic is given neither by name nor by id: give one of them.")
+        raise KafkaError(
+            Code.INVALID_REQUEST, "The topic is given neither by name nor by id: give one of them."
+        )
     topic = broker.metadata.topic_by_id(topic_id) if name is None else broker.metadata.topic(name)
     if topic is None:
         if name is None:
@@ -311,17 +373,23 @@ def _checked_for_deletion(broker: Broker, name: str | None, topic_id: uuid.UUID,
 def _refuse_internal(name: str, what: str) -> None:
     """The coordinators live in their topics as they were when the broker started."""
     if name in INTERNAL_TOPICS:
-        raise KafkaError(Code.INVALID_TOPIC_EXCEPTION, f"The topic '{name}' is the broker's own: it cannot be {what}.")
+        raise KafkaError(
+            Code.INVALID_TOPIC_EXCEPTION,
+            f"The topic '{name}' is the broker's own: it cannot be {what}.",
+        )
 
 
-# --- CreatePartitions ---------------------------------------------------------------------------------------------------------------------
+# --- CreatePartitions ---------------------------------------------------------------------------
 
 
-def on_create_partitions(broker: Broker, request: CreatePartitionsRequest, context: Context) -> Answer:
+def on_create_partitions(
+    broker: Broker, request: CreatePartitionsRequest, context: RequestContext
+) -> Answer:
     """Let topics grow, or only say whether they could.
 
-    Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS (no growth), INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST for a topic named twice,
-    POLICY_VIOLATION for too many at once, INVALID_TOPIC_EXCEPTION for the broker's own, KAFKA_STORAGE_ERROR where there is no room.
+    Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS (no growth), INVALID_REPLICA_ASSIGNMENT,
+    INVALID_REQUEST for a topic named twice, POLICY_VIOLATION for too many at once,
+    INVALID_TOPIC_EXCEPTION for the broker's own, KAFKA_STORAGE_ERROR where there is no room.
     """
     return broker.answer_in_slices(context, _create_partitions(broker, request))
 
@@ -336,7 +404,11 @@ def _create_partitions(broker: Broker, request: CreatePartitionsRequest) -> Slic
         code, message = Code.NONE, None
         try:
             if counts[asked.name] > 1:
-                raise KafkaError(Code.INVALID_REQUEST, f"The topic '{asked.name}' is named more than once in this request: name it once.")
+                raise KafkaError(
+                    Code.INVALID_REQUEST,
+                    f"The topic '{asked.name}' is named more than once in this request: name it "
+                    "once.",
+                )
             _check_growth(broker, asked, total)
             if not request.validate_only:
                 wanted[asked.name] = asked.count
@@ -366,19 +438,22 @@ def _check_growth(broker: Broker, asked: CreatePartitionsTopic, total: int) -> N
     if added_count <= 0:
         raise KafkaError(
             Code.INVALID_PARTITIONS,
-            f"The topic '{asked.name}' has {topic.partition_count} partitions, and {asked.count} would not be more: give a higher number.",
+            f"The topic '{asked.name}' has {topic.partition_count} partitions, and {asked.count} "
+            "would not be more: give a higher number.",
         )
     if total > MOST_PARTITIONS_AT_ONCE:
         raise KafkaError(
             Code.POLICY_VIOLATION,
-            f"This request is for {total} more partitions: ask for at most {MOST_PARTITIONS_AT_ONCE} at once.",
+            f"This request is for {total} more partitions: ask for at most "
+            f"{MOST_PARTITIONS_AT_ONCE} at once.",
         )
     broker.check_descriptors(total)
     if asked.assignments is not None:
         if len(asked.assignments) != added_count:
             raise KafkaError(
                 Code.INVALID_REPLICA_ASSIGNMENT,
-                f"{len(asked.assignments)} partitions are assigned and {added_count} would be new: assign each of the new ones.",
+                f"{len(asked.assignments)} partitions are assigned and {added_count} would be new: "
+                "assign each of the new ones.",
             )
         for index, assignment in enumerate(asked.assignments, topic.partition_count):
             _check_replicas(broker, index, assignment.broker_ids)

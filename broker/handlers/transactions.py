@@ -1,13 +1,15 @@
-"""What of transactions needs both the coordinator and the logs: EndTxn, TxnOffsetCommit, WriteTxnMarkers, DescribeProducers."""
+"""What of transactions needs both the coordinator and the logs: EndTxn, TxnOffsetCommit,
+WriteTxnMarkers, DescribeProducers.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barnabas.broker.outbox import PARKED, Context, Parked
-from barnabas.broker.shard_host import OFFSETS_TOPIC, coordinator_context
-from barnabas.coordinator.shard import partition_for
-from barnabas.coordinator.txn_state import MAX_PRODUCER_EPOCH
+from barnabas.broker.coordinator_runtime import OFFSETS_TOPIC
+from barnabas.broker.outbox import PARKED, Parked
+from barnabas.coordinator.result import partition_for
+from barnabas.coordinator.transaction_state import MAX_PRODUCER_EPOCH
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -31,70 +33,98 @@ from barnabas.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
     from barnabas.storage.log import ActiveProducer
 
 
-def on_end_txn(broker: Broker, request: EndTxnRequest, context: Context) -> Parked:
-    """Commit or abort. A commit is answered when its decision is durable, and all markers are written before anything else is heard.
+def on_end_txn(broker: Broker, request: EndTxnRequest, context: RequestContext) -> Parked:
+    """Commit or abort. A commit is answered when its decision is durable, and all markers are
+    written before anything else is heard.
 
-    Errors: those of `TxnShard.on_end_txn`. A connection that the producer has given up since is closed.
+    Errors: those of `TransactionCoordinator.on_end_txn`. A connection that the producer has given
+    up since is closed.
     """
     producer = (request.producer_id, request.producer_epoch)
-    broker.host.check_connection(request.transactional_id, producer, context.connection_id, adds=False)
+    broker.runtime.check_connection(
+        request.transactional_id, producer, context.connection_id, adds=False
+    )
     broker.park(context)
-    broker.host.end_transaction(request, coordinator_context(context), context.connection_id, context.now_ms)
+    broker.runtime.end_transaction(request, context, context.connection_id, context.now_ms)
     return PARKED
 
 
-def on_txn_offset_commit(broker: Broker, request: TxnOffsetCommitRequest, context: Context) -> TxnOffsetCommitResponse | Parked:
+def on_txn_offset_commit(
+    broker: Broker, request: TxnOffsetCommitRequest, context: RequestContext
+) -> TxnOffsetCommitResponse | Parked:
     """Offsets that wait for the transaction's marker (KIP-98; fenced by the group, KIP-447).
 
-    The first of a transaction is checked against the transaction coordinator, as a first batch is (KIP-890). After it an epoch to come is
-    taken, and fences the producer: Apache Kafka 3.9 does so, as recorded. The highest one nobody can ever have, so it is refused.
-    Errors: INVALID_GROUP_ID for an empty group, before anything else is looked at.
+    The first of a transaction is checked against the transaction coordinator, as a first batch is
+    (KIP-890). After it an epoch to come is taken, and fences the producer: Apache Kafka 3.9 does
+    so, as recorded. The highest one nobody can ever have, so it is refused. Errors:
+    INVALID_GROUP_ID for an empty group, before anything else is looked at.
     """
     if not request.group_id:
         return _offset_commit_refused(request, Code.INVALID_GROUP_ID)
     producer = (request.producer_id, request.producer_epoch)
-    broker.host.check_connection(request.transactional_id, producer, context.connection_id, adds=True, offsets=True)
+    broker.runtime.check_connection(
+        request.transactional_id, producer, context.connection_id, adds=True, offsets=True
+    )
     broker.ensure_internal_topic(OFFSETS_TOPIC, context.now_ms)
     index = partition_for(request.group_id, len(broker.partitions_of(OFFSETS_TOPIC)))
     log = broker.internal_log(OFFSETS_TOPIC, index, context.now_ms)
     code = Code.NONE
     if not log.has_ongoing_transaction_of(request.producer_id):
-        code = broker.txns.verify_offsets(request.transactional_id, request.producer_id, request.producer_epoch, request.group_id)
-    elif not log.producer_epoch_of(request.producer_id) <= request.producer_epoch < MAX_PRODUCER_EPOCH:
+        code = broker.transactions.verify_offsets(
+            request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
+        )
+    elif (
+        not log.producer_epoch_of(request.producer_id)
+        <= request.producer_epoch
+        < MAX_PRODUCER_EPOCH
+    ):
         code = Code.INVALID_PRODUCER_EPOCH
     if code is not Code.NONE:
         return _offset_commit_refused(request, code)
     broker.park(context)
-    broker.host.run_groups(broker.groups.on_txn_offset_commit(request, coordinator_context(context), context.now_ms), context.now_ms)
+    broker.runtime.run_groups(
+        broker.groups.on_txn_offset_commit(request, context, context.now_ms),
+        context.now_ms,
+    )
     return PARKED
 
 
 def _offset_commit_refused(request: TxnOffsetCommitRequest, code: Code) -> TxnOffsetCommitResponse:
     topics = [
-        TxnOffsetCommitResponseTopic(topic.name, [TxnOffsetCommitResponsePartition(p.partition_index, code) for p in topic.partitions])
+        TxnOffsetCommitResponseTopic(
+            topic.name,
+            [TxnOffsetCommitResponsePartition(p.partition_index, code) for p in topic.partitions],
+        )
         for topic in request.topics
     ]
     return TxnOffsetCommitResponse(topics=topics)
 
 
-def on_write_txn_markers(broker: Broker, request: WriteTxnMarkersRequest, context: Context) -> WriteTxnMarkersResponse:
-    """Markers written by an operator (KIP-664): what ends a transaction that its coordinator does not know.
+def on_write_txn_markers(
+    broker: Broker, request: WriteTxnMarkersRequest, context: RequestContext
+) -> WriteTxnMarkersResponse:
+    """Markers written by an operator (KIP-664): what ends a transaction that its coordinator does
+    not know.
 
-    Errors, per partition: UNKNOWN_TOPIC_OR_PARTITION; TRANSACTION_COORDINATOR_FENCED; UNKNOWN_SERVER_ERROR for a negative producer
-    id or epoch, as Kafka has it; INVALID_PRODUCER_EPOCH.
+    Errors, per partition: UNKNOWN_TOPIC_OR_PARTITION; TRANSACTION_COORDINATOR_FENCED;
+    UNKNOWN_SERVER_ERROR for a negative producer id or epoch, as Kafka has it;
+    INVALID_PRODUCER_EPOCH.
     """
     markers = []
     for marker in request.markers:
         topics = []
         for topic in marker.topics:
             rows = [
-                WritableTxnMarkerPartitionResult(index, _write_marker(broker, marker, topic.name, index, context.now_ms))
+                WritableTxnMarkerPartitionResult(
+                    index, _write_marker(broker, marker, topic.name, index, context.now_ms)
+                )
                 for index in topic.partition_indexes
             ]
             topics.append(WritableTxnMarkerTopicResult(topic.name, rows))
@@ -102,7 +132,9 @@ def on_write_txn_markers(broker: Broker, request: WriteTxnMarkersRequest, contex
     return WriteTxnMarkersResponse(markers)
 
 
-def _write_marker(broker: Broker, marker: WritableTxnMarker, name: str, index: int, now_ms: int) -> Code:
+def _write_marker(
+    broker: Broker, marker: WritableTxnMarker, name: str, index: int, now_ms: int
+) -> Code:
     if marker.producer_epoch < 0 or marker.producer_id < 0:
         return Code.UNKNOWN_SERVER_ERROR
     log = broker.partition(name, index)
@@ -120,12 +152,20 @@ def _write_marker(broker: Broker, marker: WritableTxnMarker, name: str, index: i
     except KafkaError as error:
         return error.code
     if name == OFFSETS_TOPIC:
-        broker.groups.replay_marker(index, info.first_offset, marker.producer_id, marker.producer_epoch, marker.transaction_result)
+        broker.groups.replay_marker(
+            index,
+            info.first_offset,
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.transaction_result,
+        )
     broker.on_progress(log, now_ms)
     return Code.NONE
 
 
-def on_describe_producers(broker: Broker, request: DescribeProducersRequest, context: Context) -> DescribeProducersResponse:
+def on_describe_producers(
+    broker: Broker, request: DescribeProducersRequest, context: RequestContext
+) -> DescribeProducersResponse:
     """The producers that a partition remembers (KIP-664). UNKNOWN_TOPIC_OR_PARTITION."""
     topics = []
     for topic in request.topics:
@@ -133,7 +173,11 @@ def on_describe_producers(broker: Broker, request: DescribeProducersRequest, con
         for index in topic.partition_indexes:
             log = broker.partition(topic.name, index)
             code = broker.missing_code(topic.name, index) if log is None else Code.NONE
-            producers = [] if log is None else [_producer_state(producer) for producer in log.active_producers()]
+            producers = (
+                []
+                if log is None
+                else [_producer_state(producer) for producer in log.active_producers()]
+            )
             rows.append(PartitionResponse(index, code, active_producers=producers))
         topics.append(TopicResponse(topic.name, rows))
     return DescribeProducersResponse(topics=topics)

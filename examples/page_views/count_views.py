@@ -5,7 +5,8 @@
     per-record        a count for every record, stream time per task, as Kafka Streams has it (transformWithState)
     per-record-final  the same, and only what is final: Kafka Streams' suppress
 
-Several forms are several queries, each with a checkpoint and a topic of its own. Stop it as you like, also with kill -9, and start it again.
+Several forms are several queries, each with a checkpoint and a topic of its own. Stop it as you
+like, also with kill -9, and start it again.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
 STARTS, SLOW_START = 5, "worker failed to connect back"
 FORMS = ("revisions", "final", "per-record", "per-record-final")
 SETTINGS = {
-    # State lives in RocksDB, beside the heap. With changelog checkpointing a micro-batch stores what it changed, as Kafka Streams writes to its
-    # changelog topic; snapshots of all of it are made in the background.
+    # State lives in RocksDB, beside the heap. With changelog checkpointing a micro-batch stores
+    # what it changed, as Kafka Streams writes to its changelog topic; snapshots of all of it are
+    # made in the background.
     "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # How many pieces the state has. A query keeps what it began with: it is in the checkpoint.
@@ -45,7 +47,9 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Job:
-    """What the queries have in common. output and checkpoint are the beginning of a name: each form adds its own."""
+    """What the queries have in common. output and checkpoint are the beginning of a name: each form
+    adds its own.
+    """
 
     servers: str
     input: str
@@ -69,7 +73,9 @@ def new_session(name: str = "page views") -> SparkSession:
 
 
 def start(spark: SparkSession, form: str, job: Job) -> StreamingQuery:
-    """Start one form's query; it goes on where its checkpoint says. Raises SystemExit where something has to be installed."""
+    """Start one form's query; it goes on where its checkpoint says. Raises SystemExit where
+    something has to be installed.
+    """
     views = views_in(read(spark, job))
     if form == "revisions":
         make_topic(job.servers, job.topic(form), config=COMPACTED)
@@ -88,8 +94,9 @@ def start(spark: SparkSession, form: str, job: Job) -> StreamingQuery:
 def start_all(spark: SparkSession, forms: Sequence[str], job: Job) -> list[StreamingQuery]:
     """Several queries, each when the one before is up.
 
-    Spark gives the Python process of a source ten seconds to come up, which is not enough on a busy machine: then it is tried again.
-    Nothing is lost by that, since a query goes on where its checkpoint says.
+    Spark gives the Python process of a source ten seconds to come up, which is not enough on a busy
+    machine: then it is tried again. Nothing is lost by that, since a query goes on where its
+    checkpoint says.
     """
     return [start_until_up(spark, form, job) for form in forms]
 
@@ -102,56 +109,115 @@ def start_until_up(spark: SparkSession, form: str, job: Job) -> StreamingQuery:
         failure = query.exception()
         if failure is None or SLOW_START not in str(failure):
             break
-        print(f"the query {form} was slow to start (attempt {attempt + 1} of {STARTS})", file=sys.stderr)
+        print(
+            f"the query {form} was slow to start (attempt {attempt + 1} of {STARTS})",
+            file=sys.stderr,
+        )
     return query
 
 
 def read(spark: SparkSession, job: Job) -> DataFrame:
-    """The input as a stream, from its beginning. Only committed events are seen: that is the source's default."""
-    reader = spark.readStream.format("barnabas").option("kafka.bootstrap.servers", job.servers).option("subscribe", job.input)
-    reader = reader.option("startingOffsets", "earliest")  # of the first run; afterwards the checkpoint knows
+    """The input as a stream, from its beginning. Only committed events are seen: that is the
+    source's default.
+    """
+    reader = (
+        spark.readStream.format("barnabas")
+        .option("kafka.bootstrap.servers", job.servers)
+        .option("subscribe", job.input)
+    )
+    reader = reader.option(
+        "startingOffsets", "earliest"
+    )  # of the first run; afterwards the checkpoint knows
     if job.max_events is not None:
         reader = reader.option("maxOffsetsPerTrigger", str(job.max_events))
     return reader.load()
 
 
 def start_appending(records: DataFrame, form: str, job: Job) -> StreamingQuery:
-    """Each micro-batch is a transaction that carries its number: one that is run again after a crash is not written again."""
-    writer = records.writeStream.format("barnabas").option("kafka.bootstrap.servers", job.servers).queryName(form)
+    """Each micro-batch is a transaction that carries its number: one that is run again after a
+    crash is not written again.
+    """
+    writer = (
+        records.writeStream.format("barnabas")
+        .option("kafka.bootstrap.servers", job.servers)
+        .queryName(form)
+    )
     if "topic" not in records.columns:
         writer = writer.option("topic", job.topic(form))
     writer = writer.outputMode("append").option("checkpointLocation", str(job.checkpoint / form))
-    return (writer.trigger(availableNow=True) if job.until_now else writer.trigger(processingTime=job.interval)).start()
+    return (
+        writer.trigger(availableNow=True)
+        if job.until_now
+        else writer.trigger(processingTime=job.interval)
+    ).start()
 
 
 def start_revisions(records: DataFrame, job: Job) -> StreamingQuery:
-    """Update mode. Spark keeps it from sinks in Python, but not from foreachBatch, where the query and the batch are named by hand."""
+    """Update mode. Spark keeps it from sinks in Python, but not from foreachBatch, where the query
+    and the batch are named by hand.
+    """
 
     def write(batch: DataFrame, batch_id: int) -> None:
         query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        writer = batch.write.format("barnabas").option("kafka.bootstrap.servers", job.servers).option("topic", job.topic("revisions"))
+        writer = (
+            batch.write.format("barnabas")
+            .option("kafka.bootstrap.servers", job.servers)
+            .option("topic", job.topic("revisions"))
+        )
         writer.option("writeId", query_id).option("batchId", str(batch_id)).mode("append").save()
 
     writer = records.writeStream.foreachBatch(write).queryName("revisions")
-    writer = writer.outputMode("update").option("checkpointLocation", str(job.checkpoint / "revisions"))
-    return (writer.trigger(availableNow=True) if job.until_now else writer.trigger(processingTime=job.interval)).start()
+    writer = writer.outputMode("update").option(
+        "checkpointLocation", str(job.checkpoint / "revisions")
+    )
+    return (
+        writer.trigger(availableNow=True)
+        if job.until_now
+        else writer.trigger(processingTime=job.interval)
+    ).start()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--form", nargs="+", choices=FORMS, default=["revisions"], help="one or more (revisions)")
-    parser.add_argument("--bootstrap-servers", default="127.0.0.1:9092", help="the broker (127.0.0.1:9092)")
-    parser.add_argument("--input", default=INPUT, help=f"topic of the events ({INPUT})")
-    parser.add_argument("--output", default="views-by-category", help="topics of the counts: this name and the form (views-by-category)")
-    parser.add_argument("--checkpoint", type=Path, default=Path("checkpoints"), help="directory of the queries' state (./checkpoints)")
-    parser.add_argument(
-        "--tasks", type=int, default=1, help="of the forms per record: among how many stream times categories are divided (1)"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--max-events", type=int, default=None, help="at most so many in a micro-batch")
+    parser.add_argument(
+        "--form", nargs="+", choices=FORMS, default=["revisions"], help="one or more (revisions)"
+    )
+    parser.add_argument(
+        "--bootstrap-servers", default="127.0.0.1:9092", help="the broker (127.0.0.1:9092)"
+    )
+    parser.add_argument("--input", default=INPUT, help=f"topic of the events ({INPUT})")
+    parser.add_argument(
+        "--output",
+        default="views-by-category",
+        help="topics of the counts: this name and the form (views-by-category)",
+    )
+    parser.add_argument(
+        "--checkpoint",
+        type=Path,
+        default=Path("checkpoints"),
+        help="directory of the queries' state (./checkpoints)",
+    )
+    parser.add_argument(
+        "--tasks",
+        type=int,
+        default=1,
+        help="of the forms per record: among how many stream times categories are divided (1)",
+    )
+    parser.add_argument(
+        "--max-events", type=int, default=None, help="at most so many in a micro-batch"
+    )
     parser.add_argument("--until-now", action="store_true", help="count what is there, then end")
     given = parser.parse_args(arguments)
     job = Job(
-        given.bootstrap_servers, given.input, given.output, given.checkpoint.resolve(), given.tasks, given.max_events, given.until_now
+        given.bootstrap_servers,
+        given.input,
+        given.output,
+        given.checkpoint.resolve(),
+        given.tasks,
+        given.max_events,
+        given.until_now,
     )
     try:
         spark = new_session()

@@ -1,6 +1,8 @@
-"""The paper's events, one micro-batch each, through all three forms: what each emits after each event, and what the compacted topic keeps.
+"""The paper's events, one micro-batch each, through all three forms: what each emits after each
+event, and what the compacted topic keeps.
 
-A broker of its own, Spark in this process, everything in a temporary directory. Takes a minute, most of it until Spark's first batches.
+A broker of its own, Spark in this process, everything in a temporary directory. Takes a minute,
+most of it until Spark's first batches.
 """
 
 from __future__ import annotations
@@ -27,8 +29,13 @@ if TYPE_CHECKING:
 PAPER = (12, 16, 14, 23, 12)
 TOO_LATE = (31, 12, 12)  # at 31 the window [10, 15) is closed: its grace was over at 25
 FORMS = ("revisions", "final", "per-record")
-# The broker compacts at once, and a segment holds one revision, so that there is something to compact.
-BROKER = {"log.cleaner.backoff.ms": "100", "log.initial.task.delay.ms": "100", "log.segment.delete.delay.ms": "100"}
+# The broker compacts at once, and a segment holds one revision, so that there is something to
+# compact.
+BROKER = {
+    "log.cleaner.backoff.ms": "100",
+    "log.initial.task.delay.ms": "100",
+    "log.segment.delete.delay.ms": "100",
+}
 COMPACTED_AT_ONCE = {**COMPACTED, "min.cleanable.dirty.ratio": "0.01", "segment.bytes": "300"}
 COMPACTION_TIMEOUT_S = 30.0
 
@@ -44,8 +51,8 @@ def run(spark: SparkSession, job: Job, times: Iterable[int]) -> Iterator[Step]:
     """Feed one event after the other; gives each when all forms have done with it."""
     make_topic(job.servers, job.input)
     make_topic(job.servers, job.topic("revisions"), config=COMPACTED_AT_ONCE)
-    # Spark would also run batches without data, some time after the watermark has moved. Without them one event is one batch, and what is
-    # seen here does not depend on how fast the machine is.
+    # Spark would also run batches without data, some time after the watermark has moved. Without
+    # them one event is one batch, and what is seen here does not depend on how fast the machine is.
     spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
     queries = start_all(spark, FORMS, job)
     try:
@@ -54,7 +61,17 @@ def run(spark: SparkSession, job: Job, times: Iterable[int]) -> Iterator[Step]:
             send(job.servers, job.input, [an_event(time_s)])
             for query in queries:
                 query.processAllAvailable()
-            yield Step(time_s, {form: [text for topic in topics_of(job, form) for text in new_in(job, topic, outputs)] for form in FORMS})
+            yield Step(
+                time_s,
+                {
+                    form: [
+                        text
+                        for topic in topics_of(job, form)
+                        for text in new_in(job, topic, outputs)
+                    ]
+                    for form in FORMS
+                },
+            )
     finally:
         for query in queries:
             query.stop()
@@ -71,17 +88,22 @@ def new_in(job: Job, topic: str, read_up_to: dict[str, int]) -> list[str]:
     found = committed_in(job.servers, topic, read_up_to[topic])
     if found:
         read_up_to[topic] = found[-1].offset + 1
-    return [text_of(record) for record in sorted(found, key=lambda record: record.value["window_start_ms"])]
+    return [
+        text_of(record)
+        for record in sorted(found, key=lambda record: record.value["window_start_ms"])
+    ]
 
 
 def text_of(record: Found) -> str:
     start, count = record.value["window_start_ms"], record.value.get("count")
-    return f"[{start // 1000},{(start + WINDOW_MS) // 1000}) {'too late' if count is None else count}"
+    return (
+        f"[{start // 1000},{(start + WINDOW_MS) // 1000}) {'too late' if count is None else count}"
+    )
 
 
 def compacted(job: Job) -> list[Found]:
-    """The topic of the revisions after the broker has compacted it. The last segment is never compacted, and older revisions of what is in
-    it are not either; so one of them may be left.
+    """The topic of the revisions after the broker has compacted it. The last segment is never
+    compacted, and older revisions of what is in it are not either; so one of them may be left.
     """
     deadline = time.monotonic() + COMPACTION_TIMEOUT_S
     while True:
@@ -99,13 +121,18 @@ def print_table(steps: Sequence[Step]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args(arguments)
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args(arguments)
     try:
         spark = new_session()
     except MissingRequirementError as error:
         print(f"the demo cannot run here: {error}", file=sys.stderr)
         return 1
-    with tempfile.TemporaryDirectory(prefix="page-views-") as directory, BrokerProcess(settings=BROKER) as broker:
+    with (
+        tempfile.TemporaryDirectory(prefix="page-views-") as directory,
+        BrokerProcess(settings=BROKER) as broker,
+    ):
         job = Job(broker.bootstrap_servers, INPUT, "views", Path(directory), max_events=1)
         try:
             steps = []

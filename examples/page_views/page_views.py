@@ -1,8 +1,11 @@
-"""The pipeline itself, as functions from frame to frame: events are parsed, filtered, re-keyed and counted. Nothing here knows of topics.
+"""The pipeline itself, as functions from frame to frame: events are parsed, filtered, re-keyed and
+counted. Nothing here knows of topics.
 
-    records of the input topic -> parsed -> stayed -> by_category -> counted -> as_records -> records of an output topic
+    records of the input topic -> parsed -> stayed -> by_category -> counted -> as_records ->
+    records of an output topic
 
-The same functions serve streams and batch reads: what a stream must come to in the end is what they give for the whole topic at once.
+The same functions serve streams and batch reads: what a stream must come to in the end is what they
+give for the whole topic at once.
 """
 
 from __future__ import annotations
@@ -21,18 +24,30 @@ SHORTEST_STAY_MS = 1_000
 
 
 def parsed(records: DataFrame) -> DataFrame:
-    """The events in the values of records; where each came from goes with it. A value that is no event has null in its columns."""
+    """The events in the values of records; where each came from goes with it. A value that is no
+    event has null in its columns.
+    """
     event = F.from_json(F.col("value").cast("string"), EVENT)
-    return records.select(event.alias("event"), "partition", "offset").select("event.*", "partition", "offset")
+    return records.select(event.alias("event"), "partition", "offset").select(
+        "event.*", "partition", "offset"
+    )
 
 
 def stayed(events: DataFrame) -> DataFrame:
-    """Views of somebody who stayed for a second. Who leaves at once has not read the page; and what is no event is left out here too."""
-    return events.where((F.col("dwell_ms") >= SHORTEST_STAY_MS) & F.col("category").isNotNull() & F.col("time_ms").isNotNull())
+    """Views of somebody who stayed for a second. Who leaves at once has not read the page; and what
+    is no event is left out here too.
+    """
+    return events.where(
+        (F.col("dwell_ms") >= SHORTEST_STAY_MS)
+        & F.col("category").isNotNull()
+        & F.col("time_ms").isNotNull()
+    )
 
 
 def by_category(views: DataFrame) -> DataFrame:
-    """The records' key is the user, that of the counts is the category. Only what counting needs goes through the shuffle."""
+    """The records' key is the user, that of the counts is the category. Only what counting needs
+    goes through the shuffle.
+    """
     return views.select("category", "time_ms", "partition", "offset")
 
 
@@ -44,20 +59,29 @@ def views_in(records: DataFrame) -> DataFrame:
 def counted(views: DataFrame) -> DataFrame:
     """Views of each category in each window: columns category, window_start_ms, count.
 
-    In a stream the watermark is what decides when a window is closed: when its end is not after the latest time seen less the grace.
+    In a stream the watermark is what decides when a window is closed: when its end is not after the
+    latest time seen less the grace.
     """
-    with_time = views.withColumn("time", F.timestamp_millis("time_ms")).withWatermark("time", f"{GRACE_MS} milliseconds")
+    with_time = views.withColumn("time", F.timestamp_millis("time_ms")).withWatermark(
+        "time", f"{GRACE_MS} milliseconds"
+    )
     counts = with_time.groupBy("category", F.window("time", f"{WINDOW_MS} milliseconds")).count()
-    return counts.select("category", F.unix_millis("window.start").alias("window_start_ms"), "count")
+    return counts.select(
+        "category", F.unix_millis("window.start").alias("window_start_ms"), "count"
+    )
 
 
 def as_records(counts: DataFrame) -> DataFrame:
-    """Key and value. The key names category and window, so that a compacted topic keeps the last count of each; further columns go along."""
+    """Key and value. The key names category and window, so that a compacted topic keeps the last
+    count of each; further columns go along.
+    """
     window_end = (F.col("window_start_ms") + WINDOW_MS).alias("window_end_ms")
     own = ("category", "window_start_ms", "count")
     more = [name for name in counts.columns if name not in (*own, "topic")]
     return counts.select(
         F.concat("category", F.lit("@"), F.col("window_start_ms").cast("string")).alias("key"),
-        F.to_json(F.struct("category", "window_start_ms", window_end, "count", *more)).alias("value"),
+        F.to_json(F.struct("category", "window_start_ms", window_end, "count", *more)).alias(
+            "value"
+        ),
         *[name for name in counts.columns if name == "topic"],
     )

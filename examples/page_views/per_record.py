@@ -1,9 +1,12 @@
-"""Counting as Kafka Streams does it: one revision for each record, and a stream time for each task, whatever Spark's batches are.
+"""Counting as Kafka Streams does it: one revision for each record, and a stream time for each task,
+whatever Spark's batches are.
 
-In Kafka Streams the re-keyed records go through a repartition topic, and each of its partitions has a task of its own, with the counts of its
-categories and a stream time: the latest event time that the task has seen. Here the number of the task is the key of the state, so that the
-categories of one task share a stream time as they do there. (With the category as key each would have its own; with a watermark, all of them
-have one.) A window takes records until stream time has reached its end and the grace.
+In Kafka Streams the re-keyed records go through a repartition topic, and each of its partitions has
+a task of its own, with the counts of its categories and a stream time: the latest event time that
+the task has seen. Here the number of the task is the key of the state, so that the categories of
+one task share a stream time as they do there. (With the category as key each would have its own;
+with a watermark, all of them have one.) A window takes records until stream time has reached its
+end and the grace.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StatefulProcessorHandle
 
-# Spark sends the processor to its workers by the name of its module, which only workers with this folder on their path would find.
+# Spark sends the processor to its workers by the name of its module, which only workers with this
+# folder on their path would find.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 MINIMUM_PROTOBUF = (6, 33, 5)
@@ -33,7 +37,9 @@ COUNTS = "category string, window_start_ms long, count long, time_ms long, strea
 
 
 class Revision(NamedTuple):
-    """What one record did to its window. count: None where the record came too late. time_ms: the record's; None in a final result."""
+    """What one record did to its window. count: None where the record came too late. time_ms: the
+    record's; None in a final result.
+    """
 
     category: str
     window_start_ms: int
@@ -47,17 +53,30 @@ def is_too_late(revision: Revision) -> bool:
 
 
 class TaskCounts:
-    """One task: its stream time and its open windows. Knows neither batches nor Spark, and gives the same however its input is divided."""
+    """One task: its stream time and its open windows. Knows neither batches nor Spark, and gives
+    the same however its input is divided.
+    """
 
-    def __init__(self, stream_time_ms: int | None, counts: dict[tuple[str, int], int], *, window_ms: int, grace_ms: int) -> None:
+    def __init__(
+        self,
+        stream_time_ms: int | None,
+        counts: dict[tuple[str, int], int],
+        *,
+        window_ms: int,
+        grace_ms: int,
+    ) -> None:
         self.stream_time_ms = stream_time_ms
         self.counts = counts
         self._window_ms = window_ms
         self._grace_ms = grace_ms
 
     def add(self, category: str, time_ms: int) -> Revision:
-        """Count one view. The record itself moves stream time, before it is looked at whether its window is still open."""
-        self.stream_time_ms = now = time_ms if self.stream_time_ms is None else max(self.stream_time_ms, time_ms)
+        """Count one view. The record itself moves stream time, before it is looked at whether its
+        window is still open.
+        """
+        self.stream_time_ms = now = (
+            time_ms if self.stream_time_ms is None else max(self.stream_time_ms, time_ms)
+        )
         start = time_ms - time_ms % self._window_ms
         if self._is_closed(start):
             return Revision(category, start, None, time_ms, now)
@@ -66,18 +85,31 @@ class TaskCounts:
         return Revision(category, start, count, time_ms, now)
 
     def close(self) -> list[Revision]:
-        """Take away the windows that are closed; gives their counts, which no record can change any more."""
-        closed = sorted((start, category) for category, start in self.counts if self._is_closed(start))
-        return [Revision(category, start, self.counts.pop((category, start)), None, self.stream_time_ms or 0) for start, category in closed]
+        """Take away the windows that are closed; gives their counts, which no record can change any
+        more.
+        """
+        closed = sorted(
+            (start, category) for category, start in self.counts if self._is_closed(start)
+        )
+        return [
+            Revision(
+                category, start, self.counts.pop((category, start)), None, self.stream_time_ms or 0
+            )
+            for start, category in closed
+        ]
 
     def _is_closed(self, start: int) -> bool:
-        return self.stream_time_ms is not None and start + self._window_ms + self._grace_ms <= self.stream_time_ms
+        return (
+            self.stream_time_ms is not None
+            and start + self._window_ms + self._grace_ms <= self.stream_time_ms
+        )
 
 
 class PerRecord(StatefulProcessor):  # type: ignore[misc]
     """A task's counts, loaded from Spark's state at the beginning of a batch and stored at its end.
 
-    Takes:  only_final, emit each window once, when it is closed, and of records only those that are too late: Kafka Streams' suppress.
+    Takes:  only_final, emit each window once, when it is closed, and of records only those that are
+            too late: Kafka Streams' suppress.
     """
 
     def __init__(self, *, only_final: bool) -> None:
@@ -85,12 +117,19 @@ class PerRecord(StatefulProcessor):  # type: ignore[misc]
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._stream_time = handle.getValueState("stream_time", "ms long")
-        self._counts = handle.getMapState("counts", "category string, window_start_ms long", "count long")
+        self._counts = handle.getMapState(
+            "counts", "category string, window_start_ms long", "count long"
+        )
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         before = {(row[0], row[1]): count[0] for row, count in self._counts.iterator()}
         stream_time = self._stream_time.get()
-        task = TaskCounts(stream_time[0] if stream_time else None, dict(before), window_ms=WINDOW_MS, grace_ms=GRACE_MS)
+        task = TaskCounts(
+            stream_time[0] if stream_time else None,
+            dict(before),
+            window_ms=WINDOW_MS,
+            grace_ms=GRACE_MS,
+        )
         revisions = [task.add(row.category, row.time_ms) for row in in_order(rows)]
         final = task.close()
         self._store(task, before)
@@ -110,25 +149,31 @@ class PerRecord(StatefulProcessor):  # type: ignore[misc]
 
 
 def in_order(rows: Iterable[Row]) -> Iterator[Row]:
-    """A batch's rows as a task of Kafka Streams takes them: each partition in its order, and of several the one whose next is the earliest.
+    """A batch's rows as a task of Kafka Streams takes them: each partition in its order, and of
+    several the one whose next is the earliest.
 
-    Shuffles keep no order. This one depends on nothing but the rows, so a batch that is run again gives the same revisions.
+    Shuffles keep no order. This one depends on nothing but the rows, so a batch that is run again
+    gives the same revisions.
     """
     partitions: dict[int, list[Row]] = {}
     for row in sorted(rows, key=lambda row: row.offset):
         partitions.setdefault(row.partition, []).append(row)
-    return heapq.merge(*(partitions[number] for number in sorted(partitions)), key=lambda row: row.time_ms)
+    return heapq.merge(
+        *(partitions[number] for number in sorted(partitions)), key=lambda row: row.time_ms
+    )
 
 
 def counted_per_record(views: DataFrame, *, tasks: int, only_final: bool = False) -> DataFrame:
     """Revisions, or final counts, of the views: the columns of `Revision`.
 
-    Takes:  tasks, among how many the categories are divided; it must not change while the query has state.
+    Takes:  tasks, among how many the categories are divided; it must not change while the query has
+            state.
     Raises: SystemExit where protobuf is missing.
     """
     require_protobuf()
     by_task = views.withColumn("task", F.pmod(F.hash("category"), F.lit(tasks))).groupBy("task")
-    # A revision, once emitted, is never emitted again: rows are appended, though what they say is updated.
+    # A revision, once emitted, is never emitted again: rows are appended, though what they say is
+    # updated.
     return by_task.transformWithState(PerRecord(only_final=only_final), COUNTS, "Append", "None")
 
 
@@ -140,4 +185,7 @@ def require_protobuf() -> None:
     except importlib.metadata.PackageNotFoundError:
         version = "none"
     if tuple(int(part) for part in re.findall(r"\d+", version)[:3]) < MINIMUM_PROTOBUF:
-        raise SystemExit(f"Spark's transformWithState needs protobuf {wanted} or later, found {version}: pip install 'protobuf>={wanted}'")
+        raise SystemExit(
+            f"Spark's transformWithState needs protobuf {wanted} or later, found {version}: pip "
+            f"install 'protobuf>={wanted}'"
+        )

@@ -19,11 +19,15 @@ COMPACTED = {"cleanup.policy": "compact"}
 CLIENT: dict[str, Any] = {"log_level": 2, "metadata.recovery.strategy": "none"}
 
 
-def make_topic(servers: str, name: str, *, partitions: int = 1, config: Mapping[str, str] = KEPT) -> None:
+def make_topic(
+    servers: str, name: str, *, partitions: int = 1, config: Mapping[str, str] = KEPT
+) -> None:
     """Create the topic unless it is there. Raises KafkaException."""
     admin = AdminClient({"bootstrap.servers": servers, **CLIENT})
     try:
-        admin.create_topics([NewTopic(name, partitions, 1, config=dict(config))])[name].result(TIMEOUT_S)
+        admin.create_topics([NewTopic(name, partitions, 1, config=dict(config))])[name].result(
+            TIMEOUT_S
+        )
     except KafkaException as failure:
         if failure.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise
@@ -43,7 +47,12 @@ def committed_in(servers: str, topic: str, start: int = 0) -> list[Found]:
     Raises: TimeoutError where the end is not reached in time, KafkaException.
     """
     consumer = Consumer(
-        {"bootstrap.servers": servers, "group.id": f"reader-of-{topic}", "isolation.level": "read_committed", "enable.partition.eof": True}
+        {
+            "bootstrap.servers": servers,
+            "group.id": f"reader-of-{topic}",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
         | {"enable.auto.commit": False, "fetch.wait.max.ms": 10, **CLIENT}
     )
     found: list[Found] = []
@@ -59,7 +68,13 @@ def committed_in(servers: str, topic: str, start: int = 0) -> list[Found]:
                 continue
             error = message.error()
             if error is None:
-                found.append(Found(message.offset() or 0, (message.key() or b"").decode(), json.loads(message.value() or b"null")))
+                found.append(
+                    Found(
+                        message.offset() or 0,
+                        (message.key() or b"").decode(),
+                        json.loads(message.value() or b"null"),
+                    )
+                )
             elif error.code() == KafkaError._PARTITION_EOF:
                 unfinished.discard(message.partition())
             else:

@@ -1,4 +1,6 @@
-"""`python -m barnabas.protocol.generator`: write protocol/messages/ anew; with --check, say what differs."""
+"""`python -m barnabas.protocol.generator`: write protocol/messages/ anew; with --check, say what
+differs.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +21,39 @@ ALSO = ("SaslAuthenticate", "SaslHandshake")  # spoken by the connector
 def formatted(text: str) -> str:
     """As ruff would have it."""
     for arguments in (["format"], ["check", "--fix", "--quiet"], ["format"]):
-        command = [sys.executable, "-m", "ruff", *arguments, "--stdin-filename", str(TARGET / "generated.py"), "-"]
-        text = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+        command = [
+            sys.executable,
+            "-m",
+            "ruff",
+            *arguments,
+            "--stdin-filename",
+            str(TARGET / "generated.py"),
+            "-",
+        ]
+        text = subprocess.run(
+            command, input=text, capture_output=True, text=True, check=True
+        ).stdout
     return text
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Gives the exit code: 1 where --check finds a difference."""
     parser = argparse.ArgumentParser(prog="make protocol", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a module is not as the schemas have it")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; exit 1 where a module is not as the schemas have it",
+    )
     only_check = parser.parse_args(arguments).check
     first_versions = {api.name: api.min_version for api in APIS}
-    modules = {f"{module_name(name)}.py": name for name in sorted([api.name for api in APIS] + list(ALSO))}
-    differing = [path.name for path in TARGET.glob("*.py") if path.name not in modules and path.name not in WRITTEN_BY_HAND]
+    modules = {
+        f"{module_name(name)}.py": name for name in sorted([api.name for api in APIS] + list(ALSO))
+    }
+    differing = [
+        path.name
+        for path in TARGET.glob("*.py")
+        if path.name not in modules and path.name not in WRITTEN_BY_HAND
+    ]
     for file_name, api_name in modules.items():
         text = formatted(module_text(api_name, structs_of(api_name, first_versions.get(api_name))))
         path = TARGET / file_name
@@ -41,7 +63,10 @@ def main(arguments: list[str] | None = None) -> int:
         if not only_check:
             path.write_text(text)
     if only_check and differing:
-        print(f"not as the schemas have it: {', '.join(differing)}; run `make protocol`", file=sys.stderr)
+        print(
+            f"not as the schemas have it: {', '.join(differing)}; run `make protocol`",
+            file=sys.stderr,
+        )
     return int(only_check and bool(differing))
 
 

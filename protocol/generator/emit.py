@@ -8,10 +8,33 @@ from itertools import groupby
 
 from barnabas.protocol.generator.schema import Field, Struct, Versions, snake_case
 
-LETTERS = {"int8": "b", "int16": "h", "uint16": "H", "int32": "i", "int64": "q", "float64": "d", "bool": "?"}
+LETTERS = {
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "int64": "q",
+    "float64": "d",
+    "bool": "?",
+}
 _BYTES = {"b": 1, "h": 2, "H": 2, "i": 4, "q": 8, "d": 8, "?": 1}
-_CONSTANTS = {"b": "INT8", "h": "INT16", "H": "UINT16", "i": "INT32", "q": "INT64", "d": "FLOAT64", "?": "BOOL"}
-_PYTHON = {"bool": "bool", "float64": "float", "string": "str", "bytes": "bytes", "records": "Buffer", "uuid": "uuid.UUID"}
+_CONSTANTS = {
+    "b": "INT8",
+    "h": "INT16",
+    "H": "UINT16",
+    "i": "INT32",
+    "q": "INT64",
+    "d": "FLOAT64",
+    "?": "BOOL",
+}
+_PYTHON = {
+    "bool": "bool",
+    "float64": "float",
+    "string": "str",
+    "bytes": "bytes",
+    "records": "Buffer",
+    "uuid": "uuid.UUID",
+}
 NEVER = "False"
 NO_VERSION = 1 << 15
 _INDENT = " " * 8
@@ -24,7 +47,9 @@ def module_text(api_name: str, structs: list[Struct]) -> str:
     response = next(struct for struct in structs if struct.name == f"{api_name}Response")
     constants: dict[str, str] = {}
     classes = "\n\n\n".join(_class(struct, constants) for struct in structs)
-    primitives = sorted(set(re.findall(r"\b(?:read|write|skip|refuse)_[a-z_]+(?=\()", classes)) - {"read", "write"})
+    primitives = sorted(
+        set(re.findall(r"\b(?:read|write|skip|refuse)_[a-z_]+(?=\()", classes)) - {"read", "write"}
+    )
     if "Buffer" in classes:
         primitives.insert(0, "Buffer")
     imports = ["from typing import ClassVar"]
@@ -35,8 +60,11 @@ def module_text(api_name: str, structs: list[Struct]) -> str:
     head = [
         f'"""{api_name}, API key {request.api_key}: {_range(request.valid)}{_flexible(request)}.',
         "",
-        "Made by `make protocol` from Apache Kafka's schemas, as kafka-python ships them; not to be edited.",
-        '"""' if request.valid == response.valid else f'The answer has {_range(response.valid)}{_flexible(response)}.\n"""',
+        "Made by `make protocol` from Apache Kafka's schemas, as kafka-python ships them; not to "
+        "be edited.",
+        '"""'
+        if request.valid == response.valid
+        else f'The answer has {_range(response.valid)}{_flexible(response)}.\n"""',
         "",
         "from __future__ import annotations",
         "",
@@ -53,7 +81,11 @@ def module_text(api_name: str, structs: list[Struct]) -> str:
 
 
 def _range(versions: Versions) -> str:
-    return f"version {versions.first}" if versions.first == versions.last else f"versions {versions.first} to {versions.last}"
+    return (
+        f"version {versions.first}"
+        if versions.first == versions.last
+        else f"versions {versions.first} to {versions.last}"
+    )
 
 
 def _flexible(struct: Struct) -> str:
@@ -79,7 +111,11 @@ def _class(struct: Struct, constants: dict[str, str]) -> str:
 
 
 def _docstring(struct: Struct) -> list[str]:
-    first = f"The {struct.about.lower()}." if struct.api_key is not None else struct.about or "A part of it."
+    first = (
+        f"The {struct.about.lower()}."
+        if struct.api_key is not None
+        else struct.about or "A part of it."
+    )
     lines = textwrap.wrap(first, _COLUMNS - 7)
     text = ['    """' + lines[0], *("    " + line for line in lines[1:])]
     if struct.fields:
@@ -87,17 +123,27 @@ def _docstring(struct: Struct) -> list[str]:
     for one in struct.fields:
         where = "" if one.versions == struct.valid else f" ({_since(one.versions, struct.valid)})"
         about = f"{one.name}{where}: {one.about}".rstrip(": ")
-        text += textwrap.wrap(about, _COLUMNS - 4, initial_indent="    ", subsequent_indent="        ", break_long_words=False)
+        text += textwrap.wrap(
+            about,
+            _COLUMNS - 4,
+            initial_indent="    ",
+            subsequent_indent="        ",
+            break_long_words=False,
+        )
     return [*text, '    """'] if len(text) > 1 else [text[0] + '"""']
 
 
 def _since(versions: Versions, valid: Versions) -> str:
     if versions.last == valid.last:
-        return f"from version {versions.first}" if versions.first < valid.last else f"version {versions.first}"
+        return (
+            f"from version {versions.first}"
+            if versions.first < valid.last
+            else f"version {versions.first}"
+        )
     return _range(versions)
 
 
-# --- types and defaults --------------------------------------------------------------------------
+# --- types and defaults -------------------------------------------------------------------------
 
 
 def _type(one: Field) -> str:
@@ -135,21 +181,31 @@ def _init(struct: Struct) -> list[str]:
     for one in struct.fields:
         default = _default(one)
         if default.endswith(("[]", "()")):
-            # None stands for "not given"; a list that may be null is null only where that is asked for
+            # None stands for "not given"; a list that may be null is null only where that is asked
+            # for
             if one.may_be_null:
                 parameters.append(f"{one.name}: {_type(one)} = NOTHING")
-                body.append(f"self.{one.name}: {_type(one)} = {default} if {one.name} is NOTHING else {one.name}")
+                body.append(
+                    f"self.{one.name}: {_type(one)} = {default} if {one.name} is NOTHING else "
+                    f"{one.name}"
+                )
             else:
                 parameters.append(f"{one.name}: {_type(one)} | None = None")
-                body.append(f"self.{one.name}: {_type(one)} = {default} if {one.name} is None else {one.name}")
+                body.append(
+                    f"self.{one.name}: {_type(one)} = {default} if {one.name} is None else "
+                    f"{one.name}"
+                )
         else:
             parameters.append(f"{one.name}: {_type(one)} = {default}")
             body.append(f"self.{one.name} = {one.name}")
     given = ", ".join(["self", *parameters])
-    return [f"    def __init__({given}) -> None:", *(f"{_INDENT}{line}" for line in body or ["pass"])]
+    return [
+        f"    def __init__({given}) -> None:",
+        *(f"{_INDENT}{line}" for line in body or ["pass"]),
+    ]
 
 
-# --- reading and writing -------------------------------------------------------------------------
+# --- reading and writing ------------------------------------------------------------------------
 
 
 def _condition(versions: Versions, valid: Versions) -> str | None:
@@ -170,7 +226,10 @@ def _condition(versions: Versions, valid: Versions) -> str | None:
 def _runs(struct: Struct) -> list[tuple[str | None, list[Field]]]:
     """The fields in order, together where they stand in the same versions; without tagged ones."""
     plain = [one for one in struct.fields if one.tag is None]
-    return [(key, list(group)) for key, group in groupby(plain, lambda one: _condition(one.versions, struct.valid))]
+    return [
+        (key, list(group))
+        for key, group in groupby(plain, lambda one: _condition(one.versions, struct.valid))
+    ]
 
 
 def _compact(struct: Struct) -> tuple[list[str], str]:
@@ -184,7 +243,9 @@ def _compact(struct: Struct) -> tuple[list[str], str]:
 def _constant(letters: str, constants: dict[str, str]) -> str:
     """The name of the `struct.Struct` that reads those numbers at once."""
     parts = [(letter, len(list(group))) for letter, group in groupby(letters)]
-    name = "_" + "_".join(_CONSTANTS[letter] + (f"_{count}_TIMES" if count > 1 else "") for letter, count in parts)
+    name = "_" + "_".join(
+        _CONSTANTS[letter] + (f"_{count}_TIMES" if count > 1 else "") for letter, count in parts
+    )
     constants[name] = letters
     return name
 
@@ -251,7 +312,11 @@ def _read(struct: Struct, constants: dict[str, str]) -> list[str]:
 
 
 def _default_line(one: Field) -> str:
-    annotation = f": {_type(one)}" if _default(one) == "[]" or one.may_be_null or one.type in ("uuid", "records") else ""
+    annotation = (
+        f": {_type(one)}"
+        if _default(one) == "[]" or one.may_be_null or one.type in ("uuid", "records")
+        else ""
+    )
     return f"{one.name}{annotation} = {_default(one)}"
 
 
@@ -268,17 +333,27 @@ def _read_tagged(struct: Struct, compact: str) -> list[str]:
     if compact == "False":
         return []
     if not tagged:
-        return ["at = skip_tags(data, at)"] if compact == "True" else [f"if {compact}:", "    at = skip_tags(data, at)"]
+        return (
+            ["at = skip_tags(data, at)"]
+            if compact == "True"
+            else [f"if {compact}:", "    at = skip_tags(data, at)"]
+        )
     lines = ["tags, at = read_tags(data, at)"]
     for one in tagged:
-        condition = _condition(one.versions.within(struct.valid), struct.flexible.within(struct.valid))
+        condition = _condition(
+            one.versions.within(struct.valid), struct.flexible.within(struct.valid)
+        )
         extra = f" and {condition}" if condition else ""
         lines.append(f"if {one.tag} in tags{extra}:")
         if one.type in LETTERS and not one.is_array:
-            lines.append(f'    ({one.name},) = struct.unpack(">{LETTERS[one.type]}", tags[{one.tag}])')
+            lines.append(
+                f'    ({one.name},) = struct.unpack(">{LETTERS[one.type]}", tags[{one.tag}])'
+            )
         else:
             lines.append(f"    {one.name}, _ = {_read_one(one, 'True', f'tags[{one.tag}], 0')}")
-    return [*map(_default_line, tagged)] + (lines if compact == "True" else [f"if {compact}:", *(f"    {line}" for line in lines)])
+    return [*map(_default_line, tagged)] + (
+        lines if compact == "True" else [f"if {compact}:", *(f"    {line}" for line in lines)]
+    )
 
 
 def _write_one(one: Field, compact: str, value: str, out: str = "out") -> str:
@@ -286,7 +361,11 @@ def _write_one(one: Field, compact: str, value: str, out: str = "out") -> str:
     if one.struct:
         if one.is_array:
             return f"write_{nullable}structs({out}, {value}, {compact}, version)"
-        return f"write_nullable_struct({out}, {value}, version)" if one.may_be_null else f"{value}.write({out}, version)"
+        return (
+            f"write_nullable_struct({out}, {value}, version)"
+            if one.may_be_null
+            else f"{value}.write({out}, version)"
+        )
     if one.is_array:
         if one.type == "string":
             return f"write_{nullable}strings({out}, {value}, {compact})"
@@ -338,18 +417,24 @@ def _is_set(one: Field) -> str:
 
 
 def _write_tagged(struct: Struct, compact: str) -> list[str]:
-    tagged = sorted((one for one in struct.fields if one.tag is not None), key=lambda one: one.tag or 0)
+    tagged = sorted(
+        (one for one in struct.fields if one.tag is not None), key=lambda one: one.tag or 0
+    )
     if compact == "False":
         return []
     if not tagged:
         return ["out.append(0)"] if compact == "True" else [f"if {compact}:", "    out.append(0)"]
     lines = ["tags: dict[int, bytearray] = {}"]
     for one in tagged:
-        condition = _condition(one.versions.within(struct.valid), struct.flexible.within(struct.valid))
+        condition = _condition(
+            one.versions.within(struct.valid), struct.flexible.within(struct.valid)
+        )
         extra = f" and {condition}" if condition else ""
         lines.append(f"if {_is_set(one)}{extra}:")
         if one.type in LETTERS and not one.is_array:
-            lines.append(f'    tags[{one.tag}] = bytearray(struct.pack(">{LETTERS[one.type]}", self.{one.name}))')
+            lines.append(
+                f'    tags[{one.tag}] = bytearray(struct.pack(">{LETTERS[one.type]}", self.{one.name}))'
+            )
         else:
             lines.append(f"    tags[{one.tag}] = bytearray()")
             lines.append(f"    {_write_one(one, 'True', f'self.{one.name}', f'tags[{one.tag}]')}")

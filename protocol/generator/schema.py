@@ -103,7 +103,13 @@ def structs_of(api_name: str, first_version: int | None = None) -> list[Struct]:
 class _Collector:
     """The structs of one message, into the table of all that its module has."""
 
-    def __init__(self, schema: dict[str, Any], message: str, found: dict[str, tuple[Any, Struct]], first_version: int | None) -> None:
+    def __init__(
+        self,
+        schema: dict[str, Any],
+        message: str,
+        found: dict[str, tuple[Any, Struct]],
+        first_version: int | None,
+    ) -> None:
         self._schema, self._message, self._found = schema, message, found
         self._valid = Versions.parse(schema["validVersions"])
         if first_version is not None:
@@ -117,7 +123,9 @@ class _Collector:
 
     def _add(self, name: str, about: str, fields: list[dict[str, Any]]) -> Struct:
         struct = Struct(name, about, self._valid, self._flexible)
-        struct.fields = [each for each in map(self._field, fields) if each.versions]  # the others are of versions that are gone
+        struct.fields = [
+            each for each in map(self._field, fields) if each.versions
+        ]  # the others are of versions that are gone
         self._found[name] = (fields, struct)
         return struct
 
@@ -129,7 +137,9 @@ class _Collector:
         if kind[0].isupper():
             part = self._part(kind, one)
         tag = one.get("tag")
-        assert tag is None or one["versions"] == one["taggedVersions"], f"{one['name']} is tagged in some versions"
+        assert tag is None or one["versions"] == one["taggedVersions"], (
+            f"{one['name']} is tagged in some versions"
+        )
         return Field(
             snake_case(one["name"]),
             kind,
@@ -151,6 +161,10 @@ class _Collector:
             if known is None:
                 self._add(name, one.get("about", ""), fields)
                 return name
-            if known[0] == fields and known[1].valid == self._valid and known[1].flexible == self._flexible:
+            if (
+                known[0] == fields
+                and known[1].valid == self._valid
+                and known[1].flexible == self._flexible
+            ):
                 return name
         raise ValueError(f"{self._message} has several structs named {kind}")

@@ -1,1 +1,4 @@
-"""Kafka's messages, one module an API, made by `make protocol` from Kafka's schemas. `message` is what all have in common."""
+"""Kafka's messages, one module an API, made by `make protocol` from Kafka's schemas.
+
+What all of them have in common is in `message`.
+"""

@@ -155,31 +155,45 @@ class AddPartitionsToTxnRequest(Message):
         v3_and_below_producer_epoch: int = 0,
         v3_and_below_topics: list[AddPartitionsToTxnTopic] | None = None,
     ) -> None:
-        self.transactions: list[AddPartitionsToTxnTransaction] = [] if transactions is None else transactions
+        self.transactions: list[AddPartitionsToTxnTransaction] = (
+            [] if transactions is None else transactions
+        )
         self.v3_and_below_transactional_id = v3_and_below_transactional_id
         self.v3_and_below_producer_id = v3_and_below_producer_id
         self.v3_and_below_producer_epoch = v3_and_below_producer_epoch
-        self.v3_and_below_topics: list[AddPartitionsToTxnTopic] = [] if v3_and_below_topics is None else v3_and_below_topics
+        self.v3_and_below_topics: list[AddPartitionsToTxnTopic] = (
+            [] if v3_and_below_topics is None else v3_and_below_topics
+        )
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[AddPartitionsToTxnRequest, int]:
         compact = version >= 3
         transactions: list[AddPartitionsToTxnTransaction] = []
         if version >= 4:
-            transactions, at = read_structs(data, at, compact, AddPartitionsToTxnTransaction.read, version)
+            transactions, at = read_structs(
+                data, at, compact, AddPartitionsToTxnTransaction.read, version
+            )
         v3_and_below_transactional_id = ""
         v3_and_below_producer_id = 0
         v3_and_below_producer_epoch = 0
         v3_and_below_topics: list[AddPartitionsToTxnTopic] = []
         if version <= 3:
             v3_and_below_transactional_id, at = read_string(data, at, compact)
-            v3_and_below_producer_id, v3_and_below_producer_epoch = _INT64_INT16.unpack_from(data, at)
+            v3_and_below_producer_id, v3_and_below_producer_epoch = _INT64_INT16.unpack_from(
+                data, at
+            )
             at += 10
-            v3_and_below_topics, at = read_structs(data, at, compact, AddPartitionsToTxnTopic.read, version)
+            v3_and_below_topics, at = read_structs(
+                data, at, compact, AddPartitionsToTxnTopic.read, version
+            )
         if compact:
             at = skip_tags(data, at)
         return cls(
-            transactions, v3_and_below_transactional_id, v3_and_below_producer_id, v3_and_below_producer_epoch, v3_and_below_topics
+            transactions,
+            v3_and_below_transactional_id,
+            v3_and_below_producer_id,
+            v3_and_below_producer_epoch,
+            v3_and_below_topics,
         ), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -190,7 +204,9 @@ class AddPartitionsToTxnRequest(Message):
             refuse_value("transactions", version)
         if version <= 3:
             write_string(out, self.v3_and_below_transactional_id, compact)
-            out += _INT64_INT16.pack(self.v3_and_below_producer_id, self.v3_and_below_producer_epoch)
+            out += _INT64_INT16.pack(
+                self.v3_and_below_producer_id, self.v3_and_below_producer_epoch
+            )
             write_structs(out, self.v3_and_below_topics, compact, version)
         elif self.v3_and_below_transactional_id != "":
             refuse_value("v3_and_below_transactional_id", version)
@@ -218,7 +234,9 @@ class AddPartitionsToTxnPartitionResult(Message):
         self.partition_error_code = partition_error_code
 
     @classmethod
-    def read(cls, data: Buffer, at: int, version: int) -> tuple[AddPartitionsToTxnPartitionResult, int]:
+    def read(
+        cls, data: Buffer, at: int, version: int
+    ) -> tuple[AddPartitionsToTxnPartitionResult, int]:
         compact = version >= 3
         partition_index, partition_error_code = _INT32_INT16.unpack_from(data, at)
         at += 6
@@ -242,15 +260,23 @@ class AddPartitionsToTxnTopicResult(Message):
 
     __slots__ = ("name", "results_by_partition")
 
-    def __init__(self, name: str = "", results_by_partition: list[AddPartitionsToTxnPartitionResult] | None = None) -> None:
+    def __init__(
+        self,
+        name: str = "",
+        results_by_partition: list[AddPartitionsToTxnPartitionResult] | None = None,
+    ) -> None:
         self.name = name
-        self.results_by_partition: list[AddPartitionsToTxnPartitionResult] = [] if results_by_partition is None else results_by_partition
+        self.results_by_partition: list[AddPartitionsToTxnPartitionResult] = (
+            [] if results_by_partition is None else results_by_partition
+        )
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[AddPartitionsToTxnTopicResult, int]:
         compact = version >= 3
         name, at = read_string(data, at, compact)
-        results_by_partition, at = read_structs(data, at, compact, AddPartitionsToTxnPartitionResult.read, version)
+        results_by_partition, at = read_structs(
+            data, at, compact, AddPartitionsToTxnPartitionResult.read, version
+        )
         if compact:
             at = skip_tags(data, at)
         return cls(name, results_by_partition), at
@@ -272,9 +298,15 @@ class AddPartitionsToTxnResult(Message):
 
     __slots__ = ("topic_results", "transactional_id")
 
-    def __init__(self, transactional_id: str = "", topic_results: list[AddPartitionsToTxnTopicResult] | None = None) -> None:
+    def __init__(
+        self,
+        transactional_id: str = "",
+        topic_results: list[AddPartitionsToTxnTopicResult] | None = None,
+    ) -> None:
         self.transactional_id = transactional_id
-        self.topic_results: list[AddPartitionsToTxnTopicResult] = [] if topic_results is None else topic_results
+        self.topic_results: list[AddPartitionsToTxnTopicResult] = (
+            [] if topic_results is None else topic_results
+        )
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[AddPartitionsToTxnResult, int]:
@@ -283,7 +315,9 @@ class AddPartitionsToTxnResult(Message):
         topic_results: list[AddPartitionsToTxnTopicResult] = []
         if version >= 4:
             transactional_id, at = read_string(data, at, compact)
-            topic_results, at = read_structs(data, at, compact, AddPartitionsToTxnTopicResult.read, version)
+            topic_results, at = read_structs(
+                data, at, compact, AddPartitionsToTxnTopicResult.read, version
+            )
         if compact:
             at = skip_tags(data, at)
         return cls(transactional_id, topic_results), at
@@ -311,7 +345,12 @@ class AddPartitionsToTxnResponse(Message):
     results_by_topic_v3_and_below (versions 0 to 3): The results for each topic.
     """
 
-    __slots__ = ("error_code", "results_by_topic_v3_and_below", "results_by_transaction", "throttle_time_ms")
+    __slots__ = (
+        "error_code",
+        "results_by_topic_v3_and_below",
+        "results_by_transaction",
+        "throttle_time_ms",
+    )
     API_KEY: ClassVar[int] = 24
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 5
@@ -326,7 +365,9 @@ class AddPartitionsToTxnResponse(Message):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
-        self.results_by_transaction: list[AddPartitionsToTxnResult] = [] if results_by_transaction is None else results_by_transaction
+        self.results_by_transaction: list[AddPartitionsToTxnResult] = (
+            [] if results_by_transaction is None else results_by_transaction
+        )
         self.results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = (
             [] if results_by_topic_v3_and_below is None else results_by_topic_v3_and_below
         )
@@ -341,13 +382,19 @@ class AddPartitionsToTxnResponse(Message):
         if version >= 4:
             (error_code,) = _INT16.unpack_from(data, at)
             at += 2
-            results_by_transaction, at = read_structs(data, at, compact, AddPartitionsToTxnResult.read, version)
+            results_by_transaction, at = read_structs(
+                data, at, compact, AddPartitionsToTxnResult.read, version
+            )
         results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = []
         if version <= 3:
-            results_by_topic_v3_and_below, at = read_structs(data, at, compact, AddPartitionsToTxnTopicResult.read, version)
+            results_by_topic_v3_and_below, at = read_structs(
+                data, at, compact, AddPartitionsToTxnTopicResult.read, version
+            )
         if compact:
             at = skip_tags(data, at)
-        return cls(throttle_time_ms, error_code, results_by_transaction, results_by_topic_v3_and_below), at
+        return cls(
+            throttle_time_ms, error_code, results_by_transaction, results_by_topic_v3_and_below
+        ), at
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 3

@@ -66,7 +66,12 @@ class AlterConfigsResource(Message):
 
     __slots__ = ("configs", "resource_name", "resource_type")
 
-    def __init__(self, resource_type: int = 0, resource_name: str = "", configs: list[AlterableConfig] | None = None) -> None:
+    def __init__(
+        self,
+        resource_type: int = 0,
+        resource_name: str = "",
+        configs: list[AlterableConfig] | None = None,
+    ) -> None:
         self.resource_type = resource_type
         self.resource_name = resource_name
         self.configs: list[AlterableConfig] = [] if configs is None else configs
@@ -104,7 +109,9 @@ class AlterConfigsRequest(Message):
     LAST_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    def __init__(self, resources: list[AlterConfigsResource] | None = None, validate_only: bool = False) -> None:
+    def __init__(
+        self, resources: list[AlterConfigsResource] | None = None, validate_only: bool = False
+    ) -> None:
         self.resources: list[AlterConfigsResource] = [] if resources is None else resources
         self.validate_only = validate_only
 
@@ -137,7 +144,13 @@ class AlterConfigsResourceResponse(Message):
 
     __slots__ = ("error_code", "error_message", "resource_name", "resource_type")
 
-    def __init__(self, error_code: int = 0, error_message: str | None = "", resource_type: int = 0, resource_name: str = "") -> None:
+    def __init__(
+        self,
+        error_code: int = 0,
+        error_message: str | None = "",
+        resource_type: int = 0,
+        resource_name: str = "",
+    ) -> None:
         self.error_code = error_code
         self.error_message = error_message
         self.resource_type = resource_type
@@ -180,7 +193,9 @@ class AlterConfigsResponse(Message):
     LAST_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    def __init__(self, throttle_time_ms: int = 0, responses: list[AlterConfigsResourceResponse] | None = None) -> None:
+    def __init__(
+        self, throttle_time_ms: int = 0, responses: list[AlterConfigsResourceResponse] | None = None
+    ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.responses: list[AlterConfigsResourceResponse] = [] if responses is None else responses
 

@@ -66,7 +66,9 @@ class ReassignableTopic(Message):
 
     __slots__ = ("name", "partitions")
 
-    def __init__(self, name: str = "", partitions: list[ReassignablePartition] | None = None) -> None:
+    def __init__(
+        self, name: str = "", partitions: list[ReassignablePartition] | None = None
+    ) -> None:
         self.name = name
         self.partitions: list[ReassignablePartition] = [] if partitions is None else partitions
 
@@ -99,14 +101,19 @@ class AlterPartitionReassignmentsRequest(Message):
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     def __init__(
-        self, timeout_ms: int = 60000, allow_replication_factor_change: bool = True, topics: list[ReassignableTopic] | None = None
+        self,
+        timeout_ms: int = 60000,
+        allow_replication_factor_change: bool = True,
+        topics: list[ReassignableTopic] | None = None,
     ) -> None:
         self.timeout_ms = timeout_ms
         self.allow_replication_factor_change = allow_replication_factor_change
         self.topics: list[ReassignableTopic] = [] if topics is None else topics
 
     @classmethod
-    def read(cls, data: Buffer, at: int, version: int) -> tuple[AlterPartitionReassignmentsRequest, int]:
+    def read(
+        cls, data: Buffer, at: int, version: int
+    ) -> tuple[AlterPartitionReassignmentsRequest, int]:
         (timeout_ms,) = _INT32.unpack_from(data, at)
         at += 4
         allow_replication_factor_change = True
@@ -137,7 +144,9 @@ class ReassignablePartitionResponse(Message):
 
     __slots__ = ("error_code", "error_message", "partition_index")
 
-    def __init__(self, partition_index: int = 0, error_code: int = 0, error_message: str | None = "") -> None:
+    def __init__(
+        self, partition_index: int = 0, error_code: int = 0, error_message: str | None = ""
+    ) -> None:
         self.partition_index = partition_index
         self.error_code = error_code
         self.error_message = error_message
@@ -165,9 +174,13 @@ class ReassignableTopicResponse(Message):
 
     __slots__ = ("name", "partitions")
 
-    def __init__(self, name: str = "", partitions: list[ReassignablePartitionResponse] | None = None) -> None:
+    def __init__(
+        self, name: str = "", partitions: list[ReassignablePartitionResponse] | None = None
+    ) -> None:
         self.name = name
-        self.partitions: list[ReassignablePartitionResponse] = [] if partitions is None else partitions
+        self.partitions: list[ReassignablePartitionResponse] = (
+            [] if partitions is None else partitions
+        )
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[ReassignableTopicResponse, int]:
@@ -194,7 +207,13 @@ class AlterPartitionReassignmentsResponse(Message):
     responses: The responses to topics to reassign.
     """
 
-    __slots__ = ("allow_replication_factor_change", "error_code", "error_message", "responses", "throttle_time_ms")
+    __slots__ = (
+        "allow_replication_factor_change",
+        "error_code",
+        "error_message",
+        "responses",
+        "throttle_time_ms",
+    )
     API_KEY: ClassVar[int] = 45
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 1
@@ -215,7 +234,9 @@ class AlterPartitionReassignmentsResponse(Message):
         self.responses: list[ReassignableTopicResponse] = [] if responses is None else responses
 
     @classmethod
-    def read(cls, data: Buffer, at: int, version: int) -> tuple[AlterPartitionReassignmentsResponse, int]:
+    def read(
+        cls, data: Buffer, at: int, version: int
+    ) -> tuple[AlterPartitionReassignmentsResponse, int]:
         (throttle_time_ms,) = _INT32.unpack_from(data, at)
         at += 4
         allow_replication_factor_change = True
@@ -227,7 +248,9 @@ class AlterPartitionReassignmentsResponse(Message):
         error_message, at = read_nullable_string(data, at, True)
         responses, at = read_structs(data, at, True, ReassignableTopicResponse.read, version)
         at = skip_tags(data, at)
-        return cls(throttle_time_ms, allow_replication_factor_change, error_code, error_message, responses), at
+        return cls(
+            throttle_time_ms, allow_replication_factor_change, error_code, error_message, responses
+        ), at
 
     def write(self, out: bytearray, version: int) -> None:
         out += _INT32.pack(self.throttle_time_ms)

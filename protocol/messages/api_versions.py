@@ -154,7 +154,9 @@ class FinalizedFeatureKey(Message):
 
     __slots__ = ("max_version_level", "min_version_level", "name")
 
-    def __init__(self, name: str = "", max_version_level: int = 0, min_version_level: int = 0) -> None:
+    def __init__(
+        self, name: str = "", max_version_level: int = 0, min_version_level: int = 0
+    ) -> None:
         self.name = name
         self.max_version_level = max_version_level
         self.min_version_level = min_version_level
@@ -233,9 +235,13 @@ class ApiVersionsResponse(Message):
         self.error_code = error_code
         self.api_keys: list[ApiVersion] = [] if api_keys is None else api_keys
         self.throttle_time_ms = throttle_time_ms
-        self.supported_features: list[SupportedFeatureKey] = [] if supported_features is None else supported_features
+        self.supported_features: list[SupportedFeatureKey] = (
+            [] if supported_features is None else supported_features
+        )
         self.finalized_features_epoch = finalized_features_epoch
-        self.finalized_features: list[FinalizedFeatureKey] = [] if finalized_features is None else finalized_features
+        self.finalized_features: list[FinalizedFeatureKey] = (
+            [] if finalized_features is None else finalized_features
+        )
         self.zk_migration_ready = zk_migration_ready
 
     @classmethod
@@ -255,15 +261,25 @@ class ApiVersionsResponse(Message):
         if compact:
             tags, at = read_tags(data, at)
             if 0 in tags:
-                supported_features, _ = read_structs(tags[0], 0, True, SupportedFeatureKey.read, version)
+                supported_features, _ = read_structs(
+                    tags[0], 0, True, SupportedFeatureKey.read, version
+                )
             if 1 in tags:
                 (finalized_features_epoch,) = struct.unpack(">q", tags[1])
             if 2 in tags:
-                finalized_features, _ = read_structs(tags[2], 0, True, FinalizedFeatureKey.read, version)
+                finalized_features, _ = read_structs(
+                    tags[2], 0, True, FinalizedFeatureKey.read, version
+                )
             if 3 in tags:
                 (zk_migration_ready,) = struct.unpack(">?", tags[3])
         return cls(
-            error_code, api_keys, throttle_time_ms, supported_features, finalized_features_epoch, finalized_features, zk_migration_ready
+            error_code,
+            api_keys,
+            throttle_time_ms,
+            supported_features,
+            finalized_features_epoch,
+            finalized_features,
+            zk_migration_ready,
         ), at
 
     def write(self, out: bytearray, version: int) -> None:

@@ -65,10 +65,17 @@ class CreatePartitionsTopic(Message):
 
     __slots__ = ("assignments", "count", "name")
 
-    def __init__(self, name: str = "", count: int = 0, assignments: list[CreatePartitionsAssignment] | None = NOTHING) -> None:
+    def __init__(
+        self,
+        name: str = "",
+        count: int = 0,
+        assignments: list[CreatePartitionsAssignment] | None = NOTHING,
+    ) -> None:
         self.name = name
         self.count = count
-        self.assignments: list[CreatePartitionsAssignment] | None = [] if assignments is NOTHING else assignments
+        self.assignments: list[CreatePartitionsAssignment] | None = (
+            [] if assignments is NOTHING else assignments
+        )
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[CreatePartitionsTopic, int]:
@@ -76,7 +83,9 @@ class CreatePartitionsTopic(Message):
         name, at = read_string(data, at, compact)
         (count,) = _INT32.unpack_from(data, at)
         at += 4
-        assignments, at = read_nullable_structs(data, at, compact, CreatePartitionsAssignment.read, version)
+        assignments, at = read_nullable_structs(
+            data, at, compact, CreatePartitionsAssignment.read, version
+        )
         if compact:
             at = skip_tags(data, at)
         return cls(name, count, assignments), at
@@ -105,7 +114,12 @@ class CreatePartitionsRequest(Message):
     LAST_VERSION: ClassVar[int] = 3
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    def __init__(self, topics: list[CreatePartitionsTopic] | None = None, timeout_ms: int = 0, validate_only: bool = False) -> None:
+    def __init__(
+        self,
+        topics: list[CreatePartitionsTopic] | None = None,
+        timeout_ms: int = 0,
+        validate_only: bool = False,
+    ) -> None:
         self.topics: list[CreatePartitionsTopic] = [] if topics is None else topics
         self.timeout_ms = timeout_ms
         self.validate_only = validate_only
@@ -138,7 +152,9 @@ class CreatePartitionsTopicResult(Message):
 
     __slots__ = ("error_code", "error_message", "name")
 
-    def __init__(self, name: str = "", error_code: int = 0, error_message: str | None = None) -> None:
+    def __init__(
+        self, name: str = "", error_code: int = 0, error_message: str | None = None
+    ) -> None:
         self.name = name
         self.error_code = error_code
         self.error_message = error_message
@@ -177,7 +193,9 @@ class CreatePartitionsResponse(Message):
     LAST_VERSION: ClassVar[int] = 3
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    def __init__(self, throttle_time_ms: int = 0, results: list[CreatePartitionsTopicResult] | None = None) -> None:
+    def __init__(
+        self, throttle_time_ms: int = 0, results: list[CreatePartitionsTopicResult] | None = None
+    ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.results: list[CreatePartitionsTopicResult] = [] if results is None else results
 

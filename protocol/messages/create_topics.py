@@ -125,7 +125,9 @@ class CreatableTopic(Message):
         self.name = name
         self.num_partitions = num_partitions
         self.replication_factor = replication_factor
-        self.assignments: list[CreatableReplicaAssignment] = [] if assignments is None else assignments
+        self.assignments: list[CreatableReplicaAssignment] = (
+            [] if assignments is None else assignments
+        )
         self.configs: list[CreatableTopicConfig] = [] if configs is None else configs
 
     @classmethod
@@ -165,7 +167,12 @@ class CreateTopicsRequest(Message):
     LAST_VERSION: ClassVar[int] = 7
     FLEXIBLE_FROM: ClassVar[int] = 5
 
-    def __init__(self, topics: list[CreatableTopic] | None = None, timeout_ms: int = 60000, validate_only: bool = False) -> None:
+    def __init__(
+        self,
+        topics: list[CreatableTopic] | None = None,
+        timeout_ms: int = 60000,
+        validate_only: bool = False,
+    ) -> None:
         self.topics: list[CreatableTopic] = [] if topics is None else topics
         self.timeout_ms = timeout_ms
         self.validate_only = validate_only
@@ -201,7 +208,12 @@ class CreatableTopicConfigs(Message):
     __slots__ = ("config_source", "is_sensitive", "name", "read_only", "value")
 
     def __init__(
-        self, name: str = "", value: str | None = "", read_only: bool = False, config_source: int = -1, is_sensitive: bool = False
+        self,
+        name: str = "",
+        value: str | None = "",
+        read_only: bool = False,
+        config_source: int = -1,
+        is_sensitive: bool = False,
     ) -> None:
         self.name = name
         self.value = value
@@ -305,13 +317,24 @@ class CreatableTopicResult(Message):
         if version >= 5:
             num_partitions, replication_factor = _INT32_INT16.unpack_from(data, at)
             at += 6
-            configs, at = read_nullable_structs(data, at, compact, CreatableTopicConfigs.read, version)
+            configs, at = read_nullable_structs(
+                data, at, compact, CreatableTopicConfigs.read, version
+            )
         topic_config_error_code = 0
         if compact:
             tags, at = read_tags(data, at)
             if 0 in tags:
                 (topic_config_error_code,) = struct.unpack(">h", tags[0])
-        return cls(name, topic_id, error_code, error_message, topic_config_error_code, num_partitions, replication_factor, configs), at
+        return cls(
+            name,
+            topic_id,
+            error_code,
+            error_message,
+            topic_config_error_code,
+            num_partitions,
+            replication_factor,
+            configs,
+        ), at
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 5
@@ -344,7 +367,9 @@ class CreateTopicsResponse(Message):
     LAST_VERSION: ClassVar[int] = 7
     FLEXIBLE_FROM: ClassVar[int] = 5
 
-    def __init__(self, throttle_time_ms: int = 0, topics: list[CreatableTopicResult] | None = None) -> None:
+    def __init__(
+        self, throttle_time_ms: int = 0, topics: list[CreatableTopicResult] | None = None
+    ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.topics: list[CreatableTopicResult] = [] if topics is None else topics
 

@@ -99,7 +99,9 @@ class DeleteGroupsResponse(Message):
     LAST_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    def __init__(self, throttle_time_ms: int = 0, results: list[DeletableGroupResult] | None = None) -> None:
+    def __init__(
+        self, throttle_time_ms: int = 0, results: list[DeletableGroupResult] | None = None
+    ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.results: list[DeletableGroupResult] = [] if results is None else results
 

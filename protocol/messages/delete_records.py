@@ -9,7 +9,14 @@ import struct
 from typing import ClassVar
 
 from barnabas.protocol.messages.message import Message
-from barnabas.protocol.primitives import Buffer, read_string, read_structs, skip_tags, write_string, write_structs
+from barnabas.protocol.primitives import (
+    Buffer,
+    read_string,
+    read_structs,
+    skip_tags,
+    write_string,
+    write_structs,
+)
 
 _INT32 = struct.Struct(">i")
 _INT32_INT64 = struct.Struct(">iq")
@@ -55,7 +62,9 @@ class DeleteRecordsTopic(Message):
 
     __slots__ = ("name", "partitions")
 
-    def __init__(self, name: str = "", partitions: list[DeleteRecordsPartition] | None = None) -> None:
+    def __init__(
+        self, name: str = "", partitions: list[DeleteRecordsPartition] | None = None
+    ) -> None:
         self.name = name
         self.partitions: list[DeleteRecordsPartition] = [] if partitions is None else partitions
 
@@ -121,7 +130,9 @@ class DeleteRecordsPartitionResult(Message):
 
     __slots__ = ("error_code", "low_watermark", "partition_index")
 
-    def __init__(self, partition_index: int = 0, low_watermark: int = 0, error_code: int = 0) -> None:
+    def __init__(
+        self, partition_index: int = 0, low_watermark: int = 0, error_code: int = 0
+    ) -> None:
         self.partition_index = partition_index
         self.low_watermark = low_watermark
         self.error_code = error_code
@@ -151,9 +162,13 @@ class DeleteRecordsTopicResult(Message):
 
     __slots__ = ("name", "partitions")
 
-    def __init__(self, name: str = "", partitions: list[DeleteRecordsPartitionResult] | None = None) -> None:
+    def __init__(
+        self, name: str = "", partitions: list[DeleteRecordsPartitionResult] | None = None
+    ) -> None:
         self.name = name
-        self.partitions: list[DeleteRecordsPartitionResult] = [] if partitions is None else partitions
+        self.partitions: list[DeleteRecordsPartitionResult] = (
+            [] if partitions is None else partitions
+        )
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[DeleteRecordsTopicResult, int]:
@@ -186,7 +201,9 @@ class DeleteRecordsResponse(Message):
     LAST_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    def __init__(self, throttle_time_ms: int = 0, topics: list[DeleteRecordsTopicResult] | None = None) -> None:
+    def __init__(
+        self, throttle_time_ms: int = 0, topics: list[DeleteRecordsTopicResult] | None = None
+    ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.topics: list[DeleteRecordsTopicResult] = [] if topics is None else topics
 

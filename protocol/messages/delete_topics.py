@@ -81,7 +81,12 @@ class DeleteTopicsRequest(Message):
     LAST_VERSION: ClassVar[int] = 6
     FLEXIBLE_FROM: ClassVar[int] = 4
 
-    def __init__(self, topics: list[DeleteTopicState] | None = None, topic_names: list[str] | None = None, timeout_ms: int = 0) -> None:
+    def __init__(
+        self,
+        topics: list[DeleteTopicState] | None = None,
+        topic_names: list[str] | None = None,
+        timeout_ms: int = 0,
+    ) -> None:
         self.topics: list[DeleteTopicState] = [] if topics is None else topics
         self.topic_names: list[str] = [] if topic_names is None else topic_names
         self.timeout_ms = timeout_ms
@@ -126,7 +131,11 @@ class DeletableTopicResult(Message):
     __slots__ = ("error_code", "error_message", "name", "topic_id")
 
     def __init__(
-        self, name: str | None = "", topic_id: uuid.UUID | None = None, error_code: int = 0, error_message: str | None = None
+        self,
+        name: str | None = "",
+        topic_id: uuid.UUID | None = None,
+        error_code: int = 0,
+        error_message: str | None = None,
     ) -> None:
         self.name = name
         self.topic_id = topic_id
@@ -179,7 +188,9 @@ class DeleteTopicsResponse(Message):
     LAST_VERSION: ClassVar[int] = 6
     FLEXIBLE_FROM: ClassVar[int] = 4
 
-    def __init__(self, throttle_time_ms: int = 0, responses: list[DeletableTopicResult] | None = None) -> None:
+    def __init__(
+        self, throttle_time_ms: int = 0, responses: list[DeletableTopicResult] | None = None
+    ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.responses: list[DeletableTopicResult] = [] if responses is None else responses
 

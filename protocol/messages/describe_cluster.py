@@ -42,7 +42,10 @@ class DescribeClusterRequest(Message):
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     def __init__(
-        self, include_cluster_authorized_operations: bool = False, endpoint_type: int = 1, include_fenced_brokers: bool = False
+        self,
+        include_cluster_authorized_operations: bool = False,
+        endpoint_type: int = 1,
+        include_fenced_brokers: bool = False,
     ) -> None:
         self.include_cluster_authorized_operations = include_cluster_authorized_operations
         self.endpoint_type = endpoint_type
@@ -88,7 +91,14 @@ class DescribeClusterBroker(Message):
 
     __slots__ = ("broker_id", "host", "is_fenced", "port", "rack")
 
-    def __init__(self, broker_id: int = 0, host: str = "", port: int = 0, rack: str | None = None, is_fenced: bool = False) -> None:
+    def __init__(
+        self,
+        broker_id: int = 0,
+        host: str = "",
+        port: int = 0,
+        rack: str | None = None,
+        is_fenced: bool = False,
+    ) -> None:
         self.broker_id = broker_id
         self.host = host
         self.port = port
@@ -192,7 +202,14 @@ class DescribeClusterResponse(Message):
         at += 4
         at = skip_tags(data, at)
         return cls(
-            throttle_time_ms, error_code, error_message, endpoint_type, cluster_id, controller_id, brokers, cluster_authorized_operations
+            throttle_time_ms,
+            error_code,
+            error_message,
+            endpoint_type,
+            cluster_id,
+            controller_id,
+            brokers,
+            cluster_authorized_operations,
         ), at
 
     def write(self, out: bytearray, version: int) -> None:

@@ -39,10 +39,17 @@ class DescribeConfigsResource(Message):
 
     __slots__ = ("configuration_keys", "resource_name", "resource_type")
 
-    def __init__(self, resource_type: int = 0, resource_name: str = "", configuration_keys: list[str] | None = NOTHING) -> None:
+    def __init__(
+        self,
+        resource_type: int = 0,
+        resource_name: str = "",
+        configuration_keys: list[str] | None = NOTHING,
+    ) -> None:
         self.resource_type = resource_type
         self.resource_name = resource_name
-        self.configuration_keys: list[str] | None = [] if configuration_keys is NOTHING else configuration_keys
+        self.configuration_keys: list[str] | None = (
+            [] if configuration_keys is NOTHING else configuration_keys
+        )
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[DescribeConfigsResource, int]:
@@ -80,7 +87,10 @@ class DescribeConfigsRequest(Message):
     FLEXIBLE_FROM: ClassVar[int] = 4
 
     def __init__(
-        self, resources: list[DescribeConfigsResource] | None = None, include_synonyms: bool = False, include_documentation: bool = False
+        self,
+        resources: list[DescribeConfigsResource] | None = None,
+        include_synonyms: bool = False,
+        include_documentation: bool = False,
     ) -> None:
         self.resources: list[DescribeConfigsResource] = [] if resources is None else resources
         self.include_synonyms = include_synonyms
@@ -178,7 +188,17 @@ class DescribeConfigsResourceResult(Message):
     documentation (from version 3): The configuration documentation.
     """
 
-    __slots__ = ("config_source", "config_type", "documentation", "is_default", "is_sensitive", "name", "read_only", "synonyms", "value")
+    __slots__ = (
+        "config_source",
+        "config_type",
+        "documentation",
+        "is_default",
+        "is_sensitive",
+        "name",
+        "read_only",
+        "synonyms",
+        "value",
+    )
 
     def __init__(
         self,
@@ -230,7 +250,17 @@ class DescribeConfigsResourceResult(Message):
             documentation, at = read_nullable_string(data, at, compact)
         if compact:
             at = skip_tags(data, at)
-        return cls(name, value, read_only, config_source, is_default, is_sensitive, synonyms, config_type, documentation), at
+        return cls(
+            name,
+            value,
+            read_only,
+            config_source,
+            is_default,
+            is_sensitive,
+            synonyms,
+            config_type,
+            documentation,
+        ), at
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 4
@@ -320,7 +350,9 @@ class DescribeConfigsResponse(Message):
     LAST_VERSION: ClassVar[int] = 4
     FLEXIBLE_FROM: ClassVar[int] = 4
 
-    def __init__(self, throttle_time_ms: int = 0, results: list[DescribeConfigsResult] | None = None) -> None:
+    def __init__(
+        self, throttle_time_ms: int = 0, results: list[DescribeConfigsResult] | None = None
+    ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.results: list[DescribeConfigsResult] = [] if results is None else results
 

@@ -43,7 +43,9 @@ class DescribeGroupsRequest(Message):
     LAST_VERSION: ClassVar[int] = 6
     FLEXIBLE_FROM: ClassVar[int] = 5
 
-    def __init__(self, groups: list[str] | None = None, include_authorized_operations: bool = False) -> None:
+    def __init__(
+        self, groups: list[str] | None = None, include_authorized_operations: bool = False
+    ) -> None:
         self.groups: list[str] = [] if groups is None else groups
         self.include_authorized_operations = include_authorized_operations
 
@@ -82,7 +84,14 @@ class DescribedGroupMember(Message):
     member_assignment: The current assignment provided by the group leader.
     """
 
-    __slots__ = ("client_host", "client_id", "group_instance_id", "member_assignment", "member_id", "member_metadata")
+    __slots__ = (
+        "client_host",
+        "client_id",
+        "group_instance_id",
+        "member_assignment",
+        "member_id",
+        "member_metadata",
+    )
 
     def __init__(
         self,
@@ -113,7 +122,9 @@ class DescribedGroupMember(Message):
         member_assignment, at = read_bytes(data, at, compact)
         if compact:
             at = skip_tags(data, at)
-        return cls(member_id, group_instance_id, client_id, client_host, member_metadata, member_assignment), at
+        return cls(
+            member_id, group_instance_id, client_id, client_host, member_metadata, member_assignment
+        ), at
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 5
@@ -192,7 +203,16 @@ class DescribedGroup(Message):
             at += 4
         if compact:
             at = skip_tags(data, at)
-        return cls(error_code, error_message, group_id, group_state, protocol_type, protocol_data, members, authorized_operations), at
+        return cls(
+            error_code,
+            error_message,
+            group_id,
+            group_state,
+            protocol_type,
+            protocol_data,
+            members,
+            authorized_operations,
+        ), at
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 5
@@ -228,7 +248,9 @@ class DescribeGroupsResponse(Message):
     LAST_VERSION: ClassVar[int] = 6
     FLEXIBLE_FROM: ClassVar[int] = 5
 
-    def __init__(self, throttle_time_ms: int = 0, groups: list[DescribedGroup] | None = None) -> None:
+    def __init__(
+        self, throttle_time_ms: int = 0, groups: list[DescribedGroup] | None = None
+    ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.groups: list[DescribedGroup] = [] if groups is None else groups
 

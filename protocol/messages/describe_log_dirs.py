@@ -102,7 +102,13 @@ class DescribeLogDirsPartition(Message):
 
     __slots__ = ("is_future_key", "offset_lag", "partition_index", "partition_size")
 
-    def __init__(self, partition_index: int = 0, partition_size: int = 0, offset_lag: int = 0, is_future_key: bool = False) -> None:
+    def __init__(
+        self,
+        partition_index: int = 0,
+        partition_size: int = 0,
+        offset_lag: int = 0,
+        is_future_key: bool = False,
+    ) -> None:
         self.partition_index = partition_index
         self.partition_size = partition_size
         self.offset_lag = offset_lag
@@ -111,7 +117,9 @@ class DescribeLogDirsPartition(Message):
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[DescribeLogDirsPartition, int]:
         compact = version >= 2
-        partition_index, partition_size, offset_lag, is_future_key = _INT32_INT64_2_TIMES_BOOL.unpack_from(data, at)
+        partition_index, partition_size, offset_lag, is_future_key = (
+            _INT32_INT64_2_TIMES_BOOL.unpack_from(data, at)
+        )
         at += 21
         if compact:
             at = skip_tags(data, at)
@@ -119,7 +127,9 @@ class DescribeLogDirsPartition(Message):
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 2
-        out += _INT32_INT64_2_TIMES_BOOL.pack(self.partition_index, self.partition_size, self.offset_lag, self.is_future_key)
+        out += _INT32_INT64_2_TIMES_BOOL.pack(
+            self.partition_index, self.partition_size, self.offset_lag, self.is_future_key
+        )
         if compact:
             out.append(0)
 
@@ -133,7 +143,9 @@ class DescribeLogDirsTopic(Message):
 
     __slots__ = ("name", "partitions")
 
-    def __init__(self, name: str = "", partitions: list[DescribeLogDirsPartition] | None = None) -> None:
+    def __init__(
+        self, name: str = "", partitions: list[DescribeLogDirsPartition] | None = None
+    ) -> None:
         self.name = name
         self.partitions: list[DescribeLogDirsPartition] = [] if partitions is None else partitions
 
@@ -233,7 +245,12 @@ class DescribeLogDirsResponse(Message):
     LAST_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    def __init__(self, throttle_time_ms: int = 0, error_code: int = 0, results: list[DescribeLogDirsResult] | None = None) -> None:
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        results: list[DescribeLogDirsResult] | None = None,
+    ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
         self.results: list[DescribeLogDirsResult] = [] if results is None else results

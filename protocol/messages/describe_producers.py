@@ -90,7 +90,14 @@ class ProducerState(Message):
     current_txn_start_offset: The current transaction start offset of the producer.
     """
 
-    __slots__ = ("coordinator_epoch", "current_txn_start_offset", "last_sequence", "last_timestamp", "producer_epoch", "producer_id")
+    __slots__ = (
+        "coordinator_epoch",
+        "current_txn_start_offset",
+        "last_sequence",
+        "last_timestamp",
+        "producer_epoch",
+        "producer_id",
+    )
 
     def __init__(
         self,
@@ -110,12 +117,24 @@ class ProducerState(Message):
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[ProducerState, int]:
-        producer_id, producer_epoch, last_sequence, last_timestamp, coordinator_epoch, current_txn_start_offset = (
-            _INT64_INT32_2_TIMES_INT64_INT32_INT64.unpack_from(data, at)
-        )
+        (
+            producer_id,
+            producer_epoch,
+            last_sequence,
+            last_timestamp,
+            coordinator_epoch,
+            current_txn_start_offset,
+        ) = _INT64_INT32_2_TIMES_INT64_INT32_INT64.unpack_from(data, at)
         at += 36
         at = skip_tags(data, at)
-        return cls(producer_id, producer_epoch, last_sequence, last_timestamp, coordinator_epoch, current_txn_start_offset), at
+        return cls(
+            producer_id,
+            producer_epoch,
+            last_sequence,
+            last_timestamp,
+            coordinator_epoch,
+            current_txn_start_offset,
+        ), at
 
     def write(self, out: bytearray, version: int) -> None:
         out += _INT64_INT32_2_TIMES_INT64_INT32_INT64.pack(
@@ -151,7 +170,9 @@ class PartitionResponse(Message):
         self.partition_index = partition_index
         self.error_code = error_code
         self.error_message = error_message
-        self.active_producers: list[ProducerState] = [] if active_producers is None else active_producers
+        self.active_producers: list[ProducerState] = (
+            [] if active_producers is None else active_producers
+        )
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[PartitionResponse, int]:
@@ -209,7 +230,9 @@ class DescribeProducersResponse(Message):
     LAST_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    def __init__(self, throttle_time_ms: int = 0, topics: list[TopicResponse] | None = None) -> None:
+    def __init__(
+        self, throttle_time_ms: int = 0, topics: list[TopicResponse] | None = None
+    ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.topics: list[TopicResponse] = [] if topics is None else topics
 

@@ -99,14 +99,19 @@ class DescribeTopicPartitionsRequest(Message):
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     def __init__(
-        self, topics: list[TopicRequest] | None = None, response_partition_limit: int = 2000, cursor: Cursor | None = None
+        self,
+        topics: list[TopicRequest] | None = None,
+        response_partition_limit: int = 2000,
+        cursor: Cursor | None = None,
     ) -> None:
         self.topics: list[TopicRequest] = [] if topics is None else topics
         self.response_partition_limit = response_partition_limit
         self.cursor = cursor
 
     @classmethod
-    def read(cls, data: Buffer, at: int, version: int) -> tuple[DescribeTopicPartitionsRequest, int]:
+    def read(
+        cls, data: Buffer, at: int, version: int
+    ) -> tuple[DescribeTopicPartitionsRequest, int]:
         topics, at = read_structs(data, at, True, TopicRequest.read, version)
         (response_partition_limit,) = _INT32.unpack_from(data, at)
         at += 4
@@ -170,8 +175,12 @@ class DescribeTopicPartitionsResponsePartition(Message):
         self.offline_replicas: list[int] = [] if offline_replicas is None else offline_replicas
 
     @classmethod
-    def read(cls, data: Buffer, at: int, version: int) -> tuple[DescribeTopicPartitionsResponsePartition, int]:
-        error_code, partition_index, leader_id, leader_epoch = _INT16_INT32_3_TIMES.unpack_from(data, at)
+    def read(
+        cls, data: Buffer, at: int, version: int
+    ) -> tuple[DescribeTopicPartitionsResponsePartition, int]:
+        error_code, partition_index, leader_id, leader_epoch = _INT16_INT32_3_TIMES.unpack_from(
+            data, at
+        )
         at += 14
         replica_nodes, at = read_numbers(data, at, True, "i")
         isr_nodes, at = read_numbers(data, at, True, "i")
@@ -192,7 +201,9 @@ class DescribeTopicPartitionsResponsePartition(Message):
         ), at
 
     def write(self, out: bytearray, version: int) -> None:
-        out += _INT16_INT32_3_TIMES.pack(self.error_code, self.partition_index, self.leader_id, self.leader_epoch)
+        out += _INT16_INT32_3_TIMES.pack(
+            self.error_code, self.partition_index, self.leader_id, self.leader_epoch
+        )
         write_numbers(out, self.replica_nodes, True, "i")
         write_numbers(out, self.isr_nodes, True, "i")
         write_nullable_numbers(out, self.eligible_leader_replicas, True, "i")
@@ -213,7 +224,14 @@ class DescribeTopicPartitionsResponseTopic(Message):
         topic.
     """
 
-    __slots__ = ("error_code", "is_internal", "name", "partitions", "topic_authorized_operations", "topic_id")
+    __slots__ = (
+        "error_code",
+        "is_internal",
+        "name",
+        "partitions",
+        "topic_authorized_operations",
+        "topic_id",
+    )
 
     def __init__(
         self,
@@ -228,22 +246,30 @@ class DescribeTopicPartitionsResponseTopic(Message):
         self.name = name
         self.topic_id = topic_id
         self.is_internal = is_internal
-        self.partitions: list[DescribeTopicPartitionsResponsePartition] = [] if partitions is None else partitions
+        self.partitions: list[DescribeTopicPartitionsResponsePartition] = (
+            [] if partitions is None else partitions
+        )
         self.topic_authorized_operations = topic_authorized_operations
 
     @classmethod
-    def read(cls, data: Buffer, at: int, version: int) -> tuple[DescribeTopicPartitionsResponseTopic, int]:
+    def read(
+        cls, data: Buffer, at: int, version: int
+    ) -> tuple[DescribeTopicPartitionsResponseTopic, int]:
         (error_code,) = _INT16.unpack_from(data, at)
         at += 2
         name, at = read_nullable_string(data, at, True)
         topic_id, at = read_uuid(data, at)
         (is_internal,) = _BOOL.unpack_from(data, at)
         at += 1
-        partitions, at = read_structs(data, at, True, DescribeTopicPartitionsResponsePartition.read, version)
+        partitions, at = read_structs(
+            data, at, True, DescribeTopicPartitionsResponsePartition.read, version
+        )
         (topic_authorized_operations,) = _INT32.unpack_from(data, at)
         at += 4
         at = skip_tags(data, at)
-        return cls(error_code, name, topic_id, is_internal, partitions, topic_authorized_operations), at
+        return cls(
+            error_code, name, topic_id, is_internal, partitions, topic_authorized_operations
+        ), at
 
     def write(self, out: bytearray, version: int) -> None:
         out += _INT16.pack(self.error_code)
@@ -271,17 +297,24 @@ class DescribeTopicPartitionsResponse(Message):
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     def __init__(
-        self, throttle_time_ms: int = 0, topics: list[DescribeTopicPartitionsResponseTopic] | None = None, next_cursor: Cursor | None = None
+        self,
+        throttle_time_ms: int = 0,
+        topics: list[DescribeTopicPartitionsResponseTopic] | None = None,
+        next_cursor: Cursor | None = None,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.topics: list[DescribeTopicPartitionsResponseTopic] = [] if topics is None else topics
         self.next_cursor = next_cursor
 
     @classmethod
-    def read(cls, data: Buffer, at: int, version: int) -> tuple[DescribeTopicPartitionsResponse, int]:
+    def read(
+        cls, data: Buffer, at: int, version: int
+    ) -> tuple[DescribeTopicPartitionsResponse, int]:
         (throttle_time_ms,) = _INT32.unpack_from(data, at)
         at += 4
-        topics, at = read_structs(data, at, True, DescribeTopicPartitionsResponseTopic.read, version)
+        topics, at = read_structs(
+            data, at, True, DescribeTopicPartitionsResponseTopic.read, version
+        )
         next_cursor, at = read_nullable_struct(data, at, Cursor.read, version)
         at = skip_tags(data, at)
         return cls(throttle_time_ms, topics, next_cursor), at

@@ -133,7 +133,9 @@ class TransactionState(Message):
         at += 2
         transactional_id, at = read_string(data, at, True)
         transaction_state, at = read_string(data, at, True)
-        transaction_timeout_ms, transaction_start_time_ms, producer_id, producer_epoch = _INT32_INT64_2_TIMES_INT16.unpack_from(data, at)
+        transaction_timeout_ms, transaction_start_time_ms, producer_id, producer_epoch = (
+            _INT32_INT64_2_TIMES_INT16.unpack_from(data, at)
+        )
         at += 22
         topics, at = read_structs(data, at, True, TopicData.read, version)
         at = skip_tags(data, at)
@@ -153,7 +155,10 @@ class TransactionState(Message):
         write_string(out, self.transactional_id, True)
         write_string(out, self.transaction_state, True)
         out += _INT32_INT64_2_TIMES_INT16.pack(
-            self.transaction_timeout_ms, self.transaction_start_time_ms, self.producer_id, self.producer_epoch
+            self.transaction_timeout_ms,
+            self.transaction_start_time_ms,
+            self.producer_id,
+            self.producer_epoch,
         )
         write_structs(out, self.topics, True, version)
         out.append(0)
@@ -173,9 +178,13 @@ class DescribeTransactionsResponse(Message):
     LAST_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    def __init__(self, throttle_time_ms: int = 0, transaction_states: list[TransactionState] | None = None) -> None:
+    def __init__(
+        self, throttle_time_ms: int = 0, transaction_states: list[TransactionState] | None = None
+    ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.transaction_states: list[TransactionState] = [] if transaction_states is None else transaction_states
+        self.transaction_states: list[TransactionState] = (
+            [] if transaction_states is None else transaction_states
+        )
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[DescribeTransactionsResponse, int]:

@@ -77,9 +77,16 @@ class ElectLeadersRequest(Message):
     LAST_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    def __init__(self, election_type: int = 0, topic_partitions: list[TopicPartitions] | None = NOTHING, timeout_ms: int = 60000) -> None:
+    def __init__(
+        self,
+        election_type: int = 0,
+        topic_partitions: list[TopicPartitions] | None = NOTHING,
+        timeout_ms: int = 60000,
+    ) -> None:
         self.election_type = election_type
-        self.topic_partitions: list[TopicPartitions] | None = [] if topic_partitions is NOTHING else topic_partitions
+        self.topic_partitions: list[TopicPartitions] | None = (
+            [] if topic_partitions is NOTHING else topic_partitions
+        )
         self.timeout_ms = timeout_ms
 
     @classmethod
@@ -89,7 +96,9 @@ class ElectLeadersRequest(Message):
         if version >= 1:
             (election_type,) = _INT8.unpack_from(data, at)
             at += 1
-        topic_partitions, at = read_nullable_structs(data, at, compact, TopicPartitions.read, version)
+        topic_partitions, at = read_nullable_structs(
+            data, at, compact, TopicPartitions.read, version
+        )
         (timeout_ms,) = _INT32.unpack_from(data, at)
         at += 4
         if compact:
@@ -118,7 +127,9 @@ class PartitionResult(Message):
 
     __slots__ = ("error_code", "error_message", "partition_id")
 
-    def __init__(self, partition_id: int = 0, error_code: int = 0, error_message: str | None = "") -> None:
+    def __init__(
+        self, partition_id: int = 0, error_code: int = 0, error_message: str | None = ""
+    ) -> None:
         self.partition_id = partition_id
         self.error_code = error_code
         self.error_message = error_message
@@ -151,9 +162,13 @@ class ReplicaElectionResult(Message):
 
     __slots__ = ("partition_result", "topic")
 
-    def __init__(self, topic: str = "", partition_result: list[PartitionResult] | None = None) -> None:
+    def __init__(
+        self, topic: str = "", partition_result: list[PartitionResult] | None = None
+    ) -> None:
         self.topic = topic
-        self.partition_result: list[PartitionResult] = [] if partition_result is None else partition_result
+        self.partition_result: list[PartitionResult] = (
+            [] if partition_result is None else partition_result
+        )
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[ReplicaElectionResult, int]:
@@ -189,11 +204,16 @@ class ElectLeadersResponse(Message):
     FLEXIBLE_FROM: ClassVar[int] = 2
 
     def __init__(
-        self, throttle_time_ms: int = 0, error_code: int = 0, replica_election_results: list[ReplicaElectionResult] | None = None
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        replica_election_results: list[ReplicaElectionResult] | None = None,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
-        self.replica_election_results: list[ReplicaElectionResult] = [] if replica_election_results is None else replica_election_results
+        self.replica_election_results: list[ReplicaElectionResult] = (
+            [] if replica_election_results is None else replica_election_results
+        )
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[ElectLeadersResponse, int]:
@@ -204,7 +224,9 @@ class ElectLeadersResponse(Message):
         if version >= 1:
             (error_code,) = _INT16.unpack_from(data, at)
             at += 2
-        replica_election_results, at = read_structs(data, at, compact, ReplicaElectionResult.read, version)
+        replica_election_results, at = read_structs(
+            data, at, compact, ReplicaElectionResult.read, version
+        )
         if compact:
             at = skip_tags(data, at)
         return cls(throttle_time_ms, error_code, replica_election_results), at

@@ -202,7 +202,12 @@ class FetchTopic(Message):
 
     __slots__ = ("partitions", "topic", "topic_id")
 
-    def __init__(self, topic: str = "", topic_id: uuid.UUID | None = None, partitions: list[FetchPartition] | None = None) -> None:
+    def __init__(
+        self,
+        topic: str = "",
+        topic_id: uuid.UUID | None = None,
+        partitions: list[FetchPartition] | None = None,
+    ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.partitions: list[FetchPartition] = [] if partitions is None else partitions
@@ -242,7 +247,12 @@ class ForgottenTopic(Message):
 
     __slots__ = ("partitions", "topic", "topic_id")
 
-    def __init__(self, topic: str = "", topic_id: uuid.UUID | None = None, partitions: list[int] | None = None) -> None:
+    def __init__(
+        self,
+        topic: str = "",
+        topic_id: uuid.UUID | None = None,
+        partitions: list[int] | None = None,
+    ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.partitions: list[int] = [] if partitions is None else partitions
@@ -341,7 +351,9 @@ class FetchRequest(Message):
     ) -> None:
         self.cluster_id = cluster_id
         self.replica_id = replica_id
-        self.replica_state: ReplicaState = ReplicaState() if replica_state is None else replica_state
+        self.replica_state: ReplicaState = (
+            ReplicaState() if replica_state is None else replica_state
+        )
         self.max_wait_ms = max_wait_ms
         self.min_bytes = min_bytes
         self.max_bytes = max_bytes
@@ -349,7 +361,9 @@ class FetchRequest(Message):
         self.session_id = session_id
         self.session_epoch = session_epoch
         self.topics: list[FetchTopic] = [] if topics is None else topics
-        self.forgotten_topics_data: list[ForgottenTopic] = [] if forgotten_topics_data is None else forgotten_topics_data
+        self.forgotten_topics_data: list[ForgottenTopic] = (
+            [] if forgotten_topics_data is None else forgotten_topics_data
+        )
         self.rack_id = rack_id
 
     @classmethod
@@ -359,7 +373,9 @@ class FetchRequest(Message):
         if version <= 14:
             (replica_id,) = _INT32.unpack_from(data, at)
             at += 4
-        max_wait_ms, min_bytes, max_bytes, isolation_level = _INT32_3_TIMES_INT8.unpack_from(data, at)
+        max_wait_ms, min_bytes, max_bytes, isolation_level = _INT32_3_TIMES_INT8.unpack_from(
+            data, at
+        )
         at += 13
         session_id = 0
         session_epoch = -1
@@ -369,7 +385,9 @@ class FetchRequest(Message):
         topics, at = read_structs(data, at, compact, FetchTopic.read, version)
         forgotten_topics_data: list[ForgottenTopic] = []
         if version >= 7:
-            forgotten_topics_data, at = read_structs(data, at, compact, ForgottenTopic.read, version)
+            forgotten_topics_data, at = read_structs(
+                data, at, compact, ForgottenTopic.read, version
+            )
         rack_id = ""
         if version >= 11:
             rack_id, at = read_string(data, at, compact)
@@ -402,7 +420,9 @@ class FetchRequest(Message):
             out += _INT32.pack(self.replica_id)
         elif self.replica_id != -1:
             refuse_value("replica_id", version)
-        out += _INT32_3_TIMES_INT8.pack(self.max_wait_ms, self.min_bytes, self.max_bytes, self.isolation_level)
+        out += _INT32_3_TIMES_INT8.pack(
+            self.max_wait_ms, self.min_bytes, self.max_bytes, self.isolation_level
+        )
         if version >= 7:
             out += _INT32_2_TIMES.pack(self.session_id, self.session_epoch)
         write_structs(out, self.topics, compact, version)
@@ -616,23 +636,33 @@ class PartitionData(Message):
         self.high_watermark = high_watermark
         self.last_stable_offset = last_stable_offset
         self.log_start_offset = log_start_offset
-        self.diverging_epoch: EpochEndOffset = EpochEndOffset() if diverging_epoch is None else diverging_epoch
-        self.current_leader: LeaderIdAndEpoch = LeaderIdAndEpoch() if current_leader is None else current_leader
+        self.diverging_epoch: EpochEndOffset = (
+            EpochEndOffset() if diverging_epoch is None else diverging_epoch
+        )
+        self.current_leader: LeaderIdAndEpoch = (
+            LeaderIdAndEpoch() if current_leader is None else current_leader
+        )
         self.snapshot_id: SnapshotId = SnapshotId() if snapshot_id is None else snapshot_id
-        self.aborted_transactions: list[AbortedTransaction] | None = [] if aborted_transactions is NOTHING else aborted_transactions
+        self.aborted_transactions: list[AbortedTransaction] | None = (
+            [] if aborted_transactions is NOTHING else aborted_transactions
+        )
         self.preferred_read_replica = preferred_read_replica
         self.records = records
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[PartitionData, int]:
         compact = version >= 12
-        partition_index, error_code, high_watermark, last_stable_offset = _INT32_INT16_INT64_2_TIMES.unpack_from(data, at)
+        partition_index, error_code, high_watermark, last_stable_offset = (
+            _INT32_INT16_INT64_2_TIMES.unpack_from(data, at)
+        )
         at += 22
         log_start_offset = -1
         if version >= 5:
             (log_start_offset,) = _INT64.unpack_from(data, at)
             at += 8
-        aborted_transactions, at = read_nullable_structs(data, at, compact, AbortedTransaction.read, version)
+        aborted_transactions, at = read_nullable_structs(
+            data, at, compact, AbortedTransaction.read, version
+        )
         preferred_read_replica = -1
         if version >= 11:
             (preferred_read_replica,) = _INT32.unpack_from(data, at)
@@ -665,7 +695,9 @@ class PartitionData(Message):
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 12
-        out += _INT32_INT16_INT64_2_TIMES.pack(self.partition_index, self.error_code, self.high_watermark, self.last_stable_offset)
+        out += _INT32_INT16_INT64_2_TIMES.pack(
+            self.partition_index, self.error_code, self.high_watermark, self.last_stable_offset
+        )
         if version >= 5:
             out += _INT64.pack(self.log_start_offset)
         write_nullable_structs(out, self.aborted_transactions, compact, version)
@@ -704,7 +736,12 @@ class FetchableTopicResponse(Message):
 
     __slots__ = ("partitions", "topic", "topic_id")
 
-    def __init__(self, topic: str = "", topic_id: uuid.UUID | None = None, partitions: list[PartitionData] | None = None) -> None:
+    def __init__(
+        self,
+        topic: str = "",
+        topic_id: uuid.UUID | None = None,
+        partitions: list[PartitionData] | None = None,
+    ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.partitions: list[PartitionData] = [] if partitions is None else partitions
@@ -746,7 +783,9 @@ class NodeEndpoint(Message):
 
     __slots__ = ("host", "node_id", "port", "rack")
 
-    def __init__(self, node_id: int = 0, host: str = "", port: int = 0, rack: str | None = None) -> None:
+    def __init__(
+        self, node_id: int = 0, host: str = "", port: int = 0, rack: str | None = None
+    ) -> None:
         self.node_id = node_id
         self.host = host
         self.port = port

@@ -43,7 +43,9 @@ class FindCoordinatorRequest(Message):
     LAST_VERSION: ClassVar[int] = 6
     FLEXIBLE_FROM: ClassVar[int] = 3
 
-    def __init__(self, key: str = "", key_type: int = 0, coordinator_keys: list[str] | None = None) -> None:
+    def __init__(
+        self, key: str = "", key_type: int = 0, coordinator_keys: list[str] | None = None
+    ) -> None:
         self.key = key
         self.key_type = key_type
         self.coordinator_keys: list[str] = [] if coordinator_keys is None else coordinator_keys
@@ -97,7 +99,13 @@ class Coordinator(Message):
     __slots__ = ("error_code", "error_message", "host", "key", "node_id", "port")
 
     def __init__(
-        self, key: str = "", node_id: int = 0, host: str = "", port: int = 0, error_code: int = 0, error_message: str | None = ""
+        self,
+        key: str = "",
+        node_id: int = 0,
+        host: str = "",
+        port: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",
     ) -> None:
         self.key = key
         self.node_id = node_id
@@ -162,7 +170,15 @@ class FindCoordinatorResponse(Message):
     coordinators (from version 4): Each coordinator result in the response.
     """
 
-    __slots__ = ("coordinators", "error_code", "error_message", "host", "node_id", "port", "throttle_time_ms")
+    __slots__ = (
+        "coordinators",
+        "error_code",
+        "error_message",
+        "host",
+        "node_id",
+        "port",
+        "throttle_time_ms",
+    )
     API_KEY: ClassVar[int] = 10
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 6
@@ -214,7 +230,9 @@ class FindCoordinatorResponse(Message):
             coordinators, at = read_structs(data, at, compact, Coordinator.read, version)
         if compact:
             at = skip_tags(data, at)
-        return cls(throttle_time_ms, error_code, error_message, node_id, host, port, coordinators), at
+        return cls(
+            throttle_time_ms, error_code, error_message, node_id, host, port, coordinators
+        ), at
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 3

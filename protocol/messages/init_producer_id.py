@@ -9,7 +9,13 @@ import struct
 from typing import ClassVar
 
 from barnabas.protocol.messages.message import Message
-from barnabas.protocol.primitives import Buffer, read_nullable_string, refuse_value, skip_tags, write_nullable_string
+from barnabas.protocol.primitives import (
+    Buffer,
+    read_nullable_string,
+    refuse_value,
+    skip_tags,
+    write_nullable_string,
+)
 
 _BOOL_2_TIMES = struct.Struct(">??")
 _INT32 = struct.Struct(">i")
@@ -34,7 +40,14 @@ class InitProducerIdRequest(Message):
         transaction instead of aborting it.
     """
 
-    __slots__ = ("enable2_pc", "keep_prepared_txn", "producer_epoch", "producer_id", "transaction_timeout_ms", "transactional_id")
+    __slots__ = (
+        "enable2_pc",
+        "keep_prepared_txn",
+        "producer_epoch",
+        "producer_id",
+        "transaction_timeout_ms",
+        "transactional_id",
+    )
     API_KEY: ClassVar[int] = 22
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 6
@@ -74,7 +87,14 @@ class InitProducerIdRequest(Message):
             at += 2
         if compact:
             at = skip_tags(data, at)
-        return cls(transactional_id, transaction_timeout_ms, producer_id, producer_epoch, enable2_pc, keep_prepared_txn), at
+        return cls(
+            transactional_id,
+            transaction_timeout_ms,
+            producer_id,
+            producer_epoch,
+            enable2_pc,
+            keep_prepared_txn,
+        ), at
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 2
@@ -110,7 +130,14 @@ class InitProducerIdResponse(Message):
         ongoing transaction when KeepPreparedTxn is used, -1 if there is no transaction ongoing.
     """
 
-    __slots__ = ("error_code", "ongoing_txn_producer_epoch", "ongoing_txn_producer_id", "producer_epoch", "producer_id", "throttle_time_ms")
+    __slots__ = (
+        "error_code",
+        "ongoing_txn_producer_epoch",
+        "ongoing_txn_producer_id",
+        "producer_epoch",
+        "producer_id",
+        "throttle_time_ms",
+    )
     API_KEY: ClassVar[int] = 22
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 6
@@ -135,7 +162,9 @@ class InitProducerIdResponse(Message):
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[InitProducerIdResponse, int]:
         compact = version >= 2
-        throttle_time_ms, error_code, producer_id, producer_epoch = _INT32_INT16_INT64_INT16.unpack_from(data, at)
+        throttle_time_ms, error_code, producer_id, producer_epoch = (
+            _INT32_INT16_INT64_INT16.unpack_from(data, at)
+        )
         at += 16
         ongoing_txn_producer_id = -1
         ongoing_txn_producer_epoch = -1
@@ -144,11 +173,20 @@ class InitProducerIdResponse(Message):
             at += 10
         if compact:
             at = skip_tags(data, at)
-        return cls(throttle_time_ms, error_code, producer_id, producer_epoch, ongoing_txn_producer_id, ongoing_txn_producer_epoch), at
+        return cls(
+            throttle_time_ms,
+            error_code,
+            producer_id,
+            producer_epoch,
+            ongoing_txn_producer_id,
+            ongoing_txn_producer_epoch,
+        ), at
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 2
-        out += _INT32_INT16_INT64_INT16.pack(self.throttle_time_ms, self.error_code, self.producer_id, self.producer_epoch)
+        out += _INT32_INT16_INT64_INT16.pack(
+            self.throttle_time_ms, self.error_code, self.producer_id, self.producer_epoch
+        )
         if version >= 6:
             out += _INT64_INT16.pack(self.ongoing_txn_producer_id, self.ongoing_txn_producer_epoch)
         elif self.ongoing_txn_producer_id != -1:

@@ -132,7 +132,16 @@ class JoinGroupRequest(Message):
             reason, at = read_nullable_string(data, at, compact)
         if compact:
             at = skip_tags(data, at)
-        return cls(group_id, session_timeout_ms, rebalance_timeout_ms, member_id, group_instance_id, protocol_type, protocols, reason), at
+        return cls(
+            group_id,
+            session_timeout_ms,
+            rebalance_timeout_ms,
+            member_id,
+            group_instance_id,
+            protocol_type,
+            protocols,
+            reason,
+        ), at
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 6
@@ -164,7 +173,9 @@ class JoinGroupResponseMember(Message):
 
     __slots__ = ("group_instance_id", "member_id", "metadata")
 
-    def __init__(self, member_id: str = "", group_instance_id: str | None = None, metadata: bytes = b"") -> None:
+    def __init__(
+        self, member_id: str = "", group_instance_id: str | None = None, metadata: bytes = b""
+    ) -> None:
         self.member_id = member_id
         self.group_instance_id = group_instance_id
         self.metadata = metadata
@@ -269,7 +280,15 @@ class JoinGroupResponse(Message):
         if compact:
             at = skip_tags(data, at)
         return cls(
-            throttle_time_ms, error_code, generation_id, protocol_type, protocol_name, leader, skip_assignment, member_id, members
+            throttle_time_ms,
+            error_code,
+            generation_id,
+            protocol_type,
+            protocol_name,
+            leader,
+            skip_assignment,
+            member_id,
+            members,
         ), at
 
     def write(self, out: bytearray, version: int) -> None:

@@ -35,7 +35,9 @@ class MemberIdentity(Message):
 
     __slots__ = ("group_instance_id", "member_id", "reason")
 
-    def __init__(self, member_id: str = "", group_instance_id: str | None = None, reason: str | None = None) -> None:
+    def __init__(
+        self, member_id: str = "", group_instance_id: str | None = None, reason: str | None = None
+    ) -> None:
         self.member_id = member_id
         self.group_instance_id = group_instance_id
         self.reason = reason
@@ -84,7 +86,9 @@ class LeaveGroupRequest(Message):
     LAST_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 4
 
-    def __init__(self, group_id: str = "", member_id: str = "", members: list[MemberIdentity] | None = None) -> None:
+    def __init__(
+        self, group_id: str = "", member_id: str = "", members: list[MemberIdentity] | None = None
+    ) -> None:
         self.group_id = group_id
         self.member_id = member_id
         self.members: list[MemberIdentity] = [] if members is None else members
@@ -128,7 +132,9 @@ class MemberResponse(Message):
 
     __slots__ = ("error_code", "group_instance_id", "member_id")
 
-    def __init__(self, member_id: str = "", group_instance_id: str | None = "", error_code: int = 0) -> None:
+    def __init__(
+        self, member_id: str = "", group_instance_id: str | None = "", error_code: int = 0
+    ) -> None:
         self.member_id = member_id
         self.group_instance_id = group_instance_id
         self.error_code = error_code
@@ -179,7 +185,12 @@ class LeaveGroupResponse(Message):
     LAST_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 4
 
-    def __init__(self, throttle_time_ms: int = 0, error_code: int = 0, members: list[MemberResponse] | None = None) -> None:
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        members: list[MemberResponse] | None = None,
+    ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
         self.members: list[MemberResponse] = [] if members is None else members

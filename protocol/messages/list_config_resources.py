@@ -102,10 +102,17 @@ class ListConfigResourcesResponse(Message):
     LAST_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    def __init__(self, throttle_time_ms: int = 0, error_code: int = 0, config_resources: list[ConfigResource] | None = None) -> None:
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        config_resources: list[ConfigResource] | None = None,
+    ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
-        self.config_resources: list[ConfigResource] = [] if config_resources is None else config_resources
+        self.config_resources: list[ConfigResource] = (
+            [] if config_resources is None else config_resources
+        )
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[ListConfigResourcesResponse, int]:

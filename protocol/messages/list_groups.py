@@ -40,7 +40,9 @@ class ListGroupsRequest(Message):
     LAST_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 3
 
-    def __init__(self, states_filter: list[str] | None = None, types_filter: list[str] | None = None) -> None:
+    def __init__(
+        self, states_filter: list[str] | None = None, types_filter: list[str] | None = None
+    ) -> None:
         self.states_filter: list[str] = [] if states_filter is None else states_filter
         self.types_filter: list[str] = [] if types_filter is None else types_filter
 
@@ -82,7 +84,13 @@ class ListedGroup(Message):
 
     __slots__ = ("group_id", "group_state", "group_type", "protocol_type")
 
-    def __init__(self, group_id: str = "", protocol_type: str = "", group_state: str = "", group_type: str = "") -> None:
+    def __init__(
+        self,
+        group_id: str = "",
+        protocol_type: str = "",
+        group_state: str = "",
+        group_type: str = "",
+    ) -> None:
         self.group_id = group_id
         self.protocol_type = protocol_type
         self.group_state = group_state
@@ -130,7 +138,12 @@ class ListGroupsResponse(Message):
     LAST_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 3
 
-    def __init__(self, throttle_time_ms: int = 0, error_code: int = 0, groups: list[ListedGroup] | None = None) -> None:
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        groups: list[ListedGroup] | None = None,
+    ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
         self.groups: list[ListedGroup] = [] if groups is None else groups

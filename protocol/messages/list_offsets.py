@@ -9,7 +9,15 @@ import struct
 from typing import ClassVar
 
 from barnabas.protocol.messages.message import Message
-from barnabas.protocol.primitives import Buffer, read_string, read_structs, refuse_value, skip_tags, write_string, write_structs
+from barnabas.protocol.primitives import (
+    Buffer,
+    read_string,
+    read_structs,
+    refuse_value,
+    skip_tags,
+    write_string,
+    write_structs,
+)
 
 _INT32 = struct.Struct(">i")
 _INT32_INT16_INT64_2_TIMES = struct.Struct(">ihqq")
@@ -27,7 +35,9 @@ class ListOffsetsPartition(Message):
 
     __slots__ = ("current_leader_epoch", "partition_index", "timestamp")
 
-    def __init__(self, partition_index: int = 0, current_leader_epoch: int = -1, timestamp: int = 0) -> None:
+    def __init__(
+        self, partition_index: int = 0, current_leader_epoch: int = -1, timestamp: int = 0
+    ) -> None:
         self.partition_index = partition_index
         self.current_leader_epoch = current_leader_epoch
         self.timestamp = timestamp
@@ -66,7 +76,9 @@ class ListOffsetsTopic(Message):
 
     __slots__ = ("name", "partitions")
 
-    def __init__(self, name: str = "", partitions: list[ListOffsetsPartition] | None = None) -> None:
+    def __init__(
+        self, name: str = "", partitions: list[ListOffsetsPartition] | None = None
+    ) -> None:
         self.name = name
         self.partitions: list[ListOffsetsPartition] = [] if partitions is None else partitions
 
@@ -111,7 +123,11 @@ class ListOffsetsRequest(Message):
     FLEXIBLE_FROM: ClassVar[int] = 6
 
     def __init__(
-        self, replica_id: int = 0, isolation_level: int = 0, topics: list[ListOffsetsTopic] | None = None, timeout_ms: int = 0
+        self,
+        replica_id: int = 0,
+        isolation_level: int = 0,
+        topics: list[ListOffsetsTopic] | None = None,
+        timeout_ms: int = 0,
     ) -> None:
         self.replica_id = replica_id
         self.isolation_level = isolation_level
@@ -163,7 +179,12 @@ class ListOffsetsPartitionResponse(Message):
     __slots__ = ("error_code", "leader_epoch", "offset", "partition_index", "timestamp")
 
     def __init__(
-        self, partition_index: int = 0, error_code: int = 0, timestamp: int = -1, offset: int = -1, leader_epoch: int = -1
+        self,
+        partition_index: int = 0,
+        error_code: int = 0,
+        timestamp: int = -1,
+        offset: int = -1,
+        leader_epoch: int = -1,
     ) -> None:
         self.partition_index = partition_index
         self.error_code = error_code
@@ -174,7 +195,9 @@ class ListOffsetsPartitionResponse(Message):
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[ListOffsetsPartitionResponse, int]:
         compact = version >= 6
-        partition_index, error_code, timestamp, offset = _INT32_INT16_INT64_2_TIMES.unpack_from(data, at)
+        partition_index, error_code, timestamp, offset = _INT32_INT16_INT64_2_TIMES.unpack_from(
+            data, at
+        )
         at += 22
         leader_epoch = -1
         if version >= 4:
@@ -186,7 +209,9 @@ class ListOffsetsPartitionResponse(Message):
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 6
-        out += _INT32_INT16_INT64_2_TIMES.pack(self.partition_index, self.error_code, self.timestamp, self.offset)
+        out += _INT32_INT16_INT64_2_TIMES.pack(
+            self.partition_index, self.error_code, self.timestamp, self.offset
+        )
         if version >= 4:
             out += _INT32.pack(self.leader_epoch)
         elif self.leader_epoch != -1:
@@ -204,9 +229,13 @@ class ListOffsetsTopicResponse(Message):
 
     __slots__ = ("name", "partitions")
 
-    def __init__(self, name: str = "", partitions: list[ListOffsetsPartitionResponse] | None = None) -> None:
+    def __init__(
+        self, name: str = "", partitions: list[ListOffsetsPartitionResponse] | None = None
+    ) -> None:
         self.name = name
-        self.partitions: list[ListOffsetsPartitionResponse] = [] if partitions is None else partitions
+        self.partitions: list[ListOffsetsPartitionResponse] = (
+            [] if partitions is None else partitions
+        )
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[ListOffsetsTopicResponse, int]:
@@ -239,7 +268,9 @@ class ListOffsetsResponse(Message):
     LAST_VERSION: ClassVar[int] = 11
     FLEXIBLE_FROM: ClassVar[int] = 6
 
-    def __init__(self, throttle_time_ms: int = 0, topics: list[ListOffsetsTopicResponse] | None = None) -> None:
+    def __init__(
+        self, throttle_time_ms: int = 0, topics: list[ListOffsetsTopicResponse] | None = None
+    ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.topics: list[ListOffsetsTopicResponse] = [] if topics is None else topics
 

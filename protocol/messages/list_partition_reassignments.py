@@ -42,7 +42,9 @@ class ListPartitionReassignmentsTopics(Message):
         self.partition_indexes: list[int] = [] if partition_indexes is None else partition_indexes
 
     @classmethod
-    def read(cls, data: Buffer, at: int, version: int) -> tuple[ListPartitionReassignmentsTopics, int]:
+    def read(
+        cls, data: Buffer, at: int, version: int
+    ) -> tuple[ListPartitionReassignmentsTopics, int]:
         name, at = read_string(data, at, True)
         partition_indexes, at = read_numbers(data, at, True, "i")
         at = skip_tags(data, at)
@@ -67,15 +69,21 @@ class ListPartitionReassignmentsRequest(Message):
     LAST_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    def __init__(self, timeout_ms: int = 60000, topics: list[ListPartitionReassignmentsTopics] | None = None) -> None:
+    def __init__(
+        self, timeout_ms: int = 60000, topics: list[ListPartitionReassignmentsTopics] | None = None
+    ) -> None:
         self.timeout_ms = timeout_ms
         self.topics = topics
 
     @classmethod
-    def read(cls, data: Buffer, at: int, version: int) -> tuple[ListPartitionReassignmentsRequest, int]:
+    def read(
+        cls, data: Buffer, at: int, version: int
+    ) -> tuple[ListPartitionReassignmentsRequest, int]:
         (timeout_ms,) = _INT32.unpack_from(data, at)
         at += 4
-        topics, at = read_nullable_structs(data, at, True, ListPartitionReassignmentsTopics.read, version)
+        topics, at = read_nullable_structs(
+            data, at, True, ListPartitionReassignmentsTopics.read, version
+        )
         at = skip_tags(data, at)
         return cls(timeout_ms, topics), at
 
@@ -135,9 +143,13 @@ class OngoingTopicReassignment(Message):
 
     __slots__ = ("name", "partitions")
 
-    def __init__(self, name: str = "", partitions: list[OngoingPartitionReassignment] | None = None) -> None:
+    def __init__(
+        self, name: str = "", partitions: list[OngoingPartitionReassignment] | None = None
+    ) -> None:
         self.name = name
-        self.partitions: list[OngoingPartitionReassignment] = [] if partitions is None else partitions
+        self.partitions: list[OngoingPartitionReassignment] = (
+            [] if partitions is None else partitions
+        )
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[OngoingTopicReassignment, int]:
@@ -181,7 +193,9 @@ class ListPartitionReassignmentsResponse(Message):
         self.topics: list[OngoingTopicReassignment] = [] if topics is None else topics
 
     @classmethod
-    def read(cls, data: Buffer, at: int, version: int) -> tuple[ListPartitionReassignmentsResponse, int]:
+    def read(
+        cls, data: Buffer, at: int, version: int
+    ) -> tuple[ListPartitionReassignmentsResponse, int]:
         throttle_time_ms, error_code = _INT32_INT16.unpack_from(data, at)
         at += 6
         error_message, at = read_nullable_string(data, at, True)

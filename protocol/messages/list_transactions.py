@@ -46,7 +46,12 @@ class ListTransactionsRequest(Message):
         the transactions matching the given regular expression will be returned.
     """
 
-    __slots__ = ("duration_filter", "producer_id_filters", "state_filters", "transactional_id_pattern")
+    __slots__ = (
+        "duration_filter",
+        "producer_id_filters",
+        "state_filters",
+        "transactional_id_pattern",
+    )
     API_KEY: ClassVar[int] = 66
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 2
@@ -60,7 +65,9 @@ class ListTransactionsRequest(Message):
         transactional_id_pattern: str | None = None,
     ) -> None:
         self.state_filters: list[str] = [] if state_filters is None else state_filters
-        self.producer_id_filters: list[int] = [] if producer_id_filters is None else producer_id_filters
+        self.producer_id_filters: list[int] = (
+            [] if producer_id_filters is None else producer_id_filters
+        )
         self.duration_filter = duration_filter
         self.transactional_id_pattern = transactional_id_pattern
 
@@ -76,7 +83,9 @@ class ListTransactionsRequest(Message):
         if version >= 2:
             transactional_id_pattern, at = read_nullable_string(data, at, True)
         at = skip_tags(data, at)
-        return cls(state_filters, producer_id_filters, duration_filter, transactional_id_pattern), at
+        return cls(
+            state_filters, producer_id_filters, duration_filter, transactional_id_pattern
+        ), at
 
     def write(self, out: bytearray, version: int) -> None:
         write_strings(out, self.state_filters, True)
@@ -102,7 +111,9 @@ class TransactionState(Message):
 
     __slots__ = ("producer_id", "transaction_state", "transactional_id")
 
-    def __init__(self, transactional_id: str = "", producer_id: int = 0, transaction_state: str = "") -> None:
+    def __init__(
+        self, transactional_id: str = "", producer_id: int = 0, transaction_state: str = ""
+    ) -> None:
         self.transactional_id = transactional_id
         self.producer_id = producer_id
         self.transaction_state = transaction_state
@@ -149,8 +160,12 @@ class ListTransactionsResponse(Message):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
-        self.unknown_state_filters: list[str] = [] if unknown_state_filters is None else unknown_state_filters
-        self.transaction_states: list[TransactionState] = [] if transaction_states is None else transaction_states
+        self.unknown_state_filters: list[str] = (
+            [] if unknown_state_filters is None else unknown_state_filters
+        )
+        self.transaction_states: list[TransactionState] = (
+            [] if transaction_states is None else transaction_states
+        )
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[ListTransactionsResponse, int]:

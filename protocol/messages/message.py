@@ -25,7 +25,9 @@ class Message:
     API_KEY: ClassVar[int]
     FIRST_VERSION: ClassVar[int]
     LAST_VERSION: ClassVar[int]
-    FLEXIBLE_FROM: ClassVar[int]  # the first version with compact types and tagged headers (KIP-482)
+    FLEXIBLE_FROM: ClassVar[
+        int
+    ]  # the first version with compact types and tagged headers (KIP-482)
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[Self, int]:

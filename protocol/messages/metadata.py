@@ -84,7 +84,12 @@ class MetadataRequest(Message):
         operations.
     """
 
-    __slots__ = ("allow_auto_topic_creation", "include_cluster_authorized_operations", "include_topic_authorized_operations", "topics")
+    __slots__ = (
+        "allow_auto_topic_creation",
+        "include_cluster_authorized_operations",
+        "include_topic_authorized_operations",
+        "topics",
+    )
     API_KEY: ClassVar[int] = 3
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 13
@@ -122,7 +127,12 @@ class MetadataRequest(Message):
             at += 1
         if compact:
             at = skip_tags(data, at)
-        return cls(topics, allow_auto_topic_creation, include_cluster_authorized_operations, include_topic_authorized_operations), at
+        return cls(
+            topics,
+            allow_auto_topic_creation,
+            include_cluster_authorized_operations,
+            include_topic_authorized_operations,
+        ), at
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 9
@@ -157,7 +167,9 @@ class MetadataResponseBroker(Message):
 
     __slots__ = ("host", "node_id", "port", "rack")
 
-    def __init__(self, node_id: int = 0, host: str = "", port: int = 0, rack: str | None = None) -> None:
+    def __init__(
+        self, node_id: int = 0, host: str = "", port: int = 0, rack: str | None = None
+    ) -> None:
         self.node_id = node_id
         self.host = host
         self.port = port
@@ -201,7 +213,15 @@ class MetadataResponsePartition(Message):
     offline_replicas (from version 5): The set of offline replicas of this partition.
     """
 
-    __slots__ = ("error_code", "isr_nodes", "leader_epoch", "leader_id", "offline_replicas", "partition_index", "replica_nodes")
+    __slots__ = (
+        "error_code",
+        "isr_nodes",
+        "leader_epoch",
+        "leader_id",
+        "offline_replicas",
+        "partition_index",
+        "replica_nodes",
+    )
 
     def __init__(
         self,
@@ -237,7 +257,15 @@ class MetadataResponsePartition(Message):
             offline_replicas, at = read_numbers(data, at, compact, "i")
         if compact:
             at = skip_tags(data, at)
-        return cls(error_code, partition_index, leader_id, leader_epoch, replica_nodes, isr_nodes, offline_replicas), at
+        return cls(
+            error_code,
+            partition_index,
+            leader_id,
+            leader_epoch,
+            replica_nodes,
+            isr_nodes,
+            offline_replicas,
+        ), at
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 9
@@ -266,7 +294,14 @@ class MetadataResponseTopic(Message):
         operations for this topic.
     """
 
-    __slots__ = ("error_code", "is_internal", "name", "partitions", "topic_authorized_operations", "topic_id")
+    __slots__ = (
+        "error_code",
+        "is_internal",
+        "name",
+        "partitions",
+        "topic_authorized_operations",
+        "topic_id",
+    )
 
     def __init__(
         self,
@@ -306,7 +341,9 @@ class MetadataResponseTopic(Message):
             at += 4
         if compact:
             at = skip_tags(data, at)
-        return cls(error_code, name, topic_id, is_internal, partitions, topic_authorized_operations), at
+        return cls(
+            error_code, name, topic_id, is_internal, partitions, topic_authorized_operations
+        ), at
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 9
@@ -341,7 +378,15 @@ class MetadataResponse(Message):
     error_code (version 13): The top-level error code, or 0 if there was no error.
     """
 
-    __slots__ = ("brokers", "cluster_authorized_operations", "cluster_id", "controller_id", "error_code", "throttle_time_ms", "topics")
+    __slots__ = (
+        "brokers",
+        "cluster_authorized_operations",
+        "cluster_id",
+        "controller_id",
+        "error_code",
+        "throttle_time_ms",
+        "topics",
+    )
     API_KEY: ClassVar[int] = 3
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 13
@@ -391,7 +436,15 @@ class MetadataResponse(Message):
             at += 2
         if compact:
             at = skip_tags(data, at)
-        return cls(throttle_time_ms, brokers, cluster_id, controller_id, topics, cluster_authorized_operations, error_code), at
+        return cls(
+            throttle_time_ms,
+            brokers,
+            cluster_id,
+            controller_id,
+            topics,
+            cluster_authorized_operations,
+            error_code,
+        ), at
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 9

@@ -39,10 +39,19 @@ class OffsetCommitRequestPartition(Message):
     committed_metadata: Any associated metadata the client wants to keep.
     """
 
-    __slots__ = ("committed_leader_epoch", "committed_metadata", "committed_offset", "partition_index")
+    __slots__ = (
+        "committed_leader_epoch",
+        "committed_metadata",
+        "committed_offset",
+        "partition_index",
+    )
 
     def __init__(
-        self, partition_index: int = 0, committed_offset: int = 0, committed_leader_epoch: int = -1, committed_metadata: str | None = ""
+        self,
+        partition_index: int = 0,
+        committed_offset: int = 0,
+        committed_leader_epoch: int = -1,
+        committed_metadata: str | None = "",
     ) -> None:
         self.partition_index = partition_index
         self.committed_offset = committed_offset
@@ -61,7 +70,9 @@ class OffsetCommitRequestPartition(Message):
         committed_metadata, at = read_nullable_string(data, at, compact)
         if compact:
             at = skip_tags(data, at)
-        return cls(partition_index, committed_offset, committed_leader_epoch, committed_metadata), at
+        return cls(
+            partition_index, committed_offset, committed_leader_epoch, committed_metadata
+        ), at
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 8
@@ -84,11 +95,16 @@ class OffsetCommitRequestTopic(Message):
     __slots__ = ("name", "partitions", "topic_id")
 
     def __init__(
-        self, name: str = "", topic_id: uuid.UUID | None = None, partitions: list[OffsetCommitRequestPartition] | None = None
+        self,
+        name: str = "",
+        topic_id: uuid.UUID | None = None,
+        partitions: list[OffsetCommitRequestPartition] | None = None,
     ) -> None:
         self.name = name
         self.topic_id = topic_id
-        self.partitions: list[OffsetCommitRequestPartition] = [] if partitions is None else partitions
+        self.partitions: list[OffsetCommitRequestPartition] = (
+            [] if partitions is None else partitions
+        )
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[OffsetCommitRequestTopic, int]:
@@ -128,7 +144,14 @@ class OffsetCommitRequest(Message):
     topics: The topics to commit offsets for.
     """
 
-    __slots__ = ("generation_id_or_member_epoch", "group_id", "group_instance_id", "member_id", "retention_time_ms", "topics")
+    __slots__ = (
+        "generation_id_or_member_epoch",
+        "group_id",
+        "group_instance_id",
+        "member_id",
+        "retention_time_ms",
+        "topics",
+    )
     API_KEY: ClassVar[int] = 8
     FIRST_VERSION: ClassVar[int] = 2
     LAST_VERSION: ClassVar[int] = 10
@@ -167,7 +190,14 @@ class OffsetCommitRequest(Message):
         topics, at = read_structs(data, at, compact, OffsetCommitRequestTopic.read, version)
         if compact:
             at = skip_tags(data, at)
-        return cls(group_id, generation_id_or_member_epoch, member_id, group_instance_id, retention_time_ms, topics), at
+        return cls(
+            group_id,
+            generation_id_or_member_epoch,
+            member_id,
+            group_instance_id,
+            retention_time_ms,
+            topics,
+        ), at
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 8
@@ -225,11 +255,16 @@ class OffsetCommitResponseTopic(Message):
     __slots__ = ("name", "partitions", "topic_id")
 
     def __init__(
-        self, name: str = "", topic_id: uuid.UUID | None = None, partitions: list[OffsetCommitResponsePartition] | None = None
+        self,
+        name: str = "",
+        topic_id: uuid.UUID | None = None,
+        partitions: list[OffsetCommitResponsePartition] | None = None,
     ) -> None:
         self.name = name
         self.topic_id = topic_id
-        self.partitions: list[OffsetCommitResponsePartition] = [] if partitions is None else partitions
+        self.partitions: list[OffsetCommitResponsePartition] = (
+            [] if partitions is None else partitions
+        )
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[OffsetCommitResponseTopic, int]:
@@ -240,7 +275,9 @@ class OffsetCommitResponseTopic(Message):
         topic_id: uuid.UUID | None = None
         if version >= 10:
             topic_id, at = read_uuid(data, at)
-        partitions, at = read_structs(data, at, compact, OffsetCommitResponsePartition.read, version)
+        partitions, at = read_structs(
+            data, at, compact, OffsetCommitResponsePartition.read, version
+        )
         if compact:
             at = skip_tags(data, at)
         return cls(name, topic_id, partitions), at
@@ -270,7 +307,9 @@ class OffsetCommitResponse(Message):
     LAST_VERSION: ClassVar[int] = 10
     FLEXIBLE_FROM: ClassVar[int] = 8
 
-    def __init__(self, throttle_time_ms: int = 0, topics: list[OffsetCommitResponseTopic] | None = None) -> None:
+    def __init__(
+        self, throttle_time_ms: int = 0, topics: list[OffsetCommitResponseTopic] | None = None
+    ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.topics: list[OffsetCommitResponseTopic] = [] if topics is None else topics
 

@@ -9,7 +9,13 @@ import struct
 from typing import ClassVar
 
 from barnabas.protocol.messages.message import Message
-from barnabas.protocol.primitives import Buffer, read_string, read_structs, write_string, write_structs
+from barnabas.protocol.primitives import (
+    Buffer,
+    read_string,
+    read_structs,
+    write_string,
+    write_structs,
+)
 
 _INT16_INT32 = struct.Struct(">hi")
 _INT32 = struct.Struct(">i")
@@ -46,9 +52,13 @@ class OffsetDeleteRequestTopic(Message):
 
     __slots__ = ("name", "partitions")
 
-    def __init__(self, name: str = "", partitions: list[OffsetDeleteRequestPartition] | None = None) -> None:
+    def __init__(
+        self, name: str = "", partitions: list[OffsetDeleteRequestPartition] | None = None
+    ) -> None:
         self.name = name
-        self.partitions: list[OffsetDeleteRequestPartition] = [] if partitions is None else partitions
+        self.partitions: list[OffsetDeleteRequestPartition] = (
+            [] if partitions is None else partitions
+        )
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[OffsetDeleteRequestTopic, int]:
@@ -74,7 +84,9 @@ class OffsetDeleteRequest(Message):
     LAST_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 32768
 
-    def __init__(self, group_id: str = "", topics: list[OffsetDeleteRequestTopic] | None = None) -> None:
+    def __init__(
+        self, group_id: str = "", topics: list[OffsetDeleteRequestTopic] | None = None
+    ) -> None:
         self.group_id = group_id
         self.topics: list[OffsetDeleteRequestTopic] = [] if topics is None else topics
 
@@ -121,9 +133,13 @@ class OffsetDeleteResponseTopic(Message):
 
     __slots__ = ("name", "partitions")
 
-    def __init__(self, name: str = "", partitions: list[OffsetDeleteResponsePartition] | None = None) -> None:
+    def __init__(
+        self, name: str = "", partitions: list[OffsetDeleteResponsePartition] | None = None
+    ) -> None:
         self.name = name
-        self.partitions: list[OffsetDeleteResponsePartition] = [] if partitions is None else partitions
+        self.partitions: list[OffsetDeleteResponsePartition] = (
+            [] if partitions is None else partitions
+        )
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[OffsetDeleteResponseTopic, int]:
@@ -151,7 +167,12 @@ class OffsetDeleteResponse(Message):
     LAST_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 32768
 
-    def __init__(self, error_code: int = 0, throttle_time_ms: int = 0, topics: list[OffsetDeleteResponseTopic] | None = None) -> None:
+    def __init__(
+        self,
+        error_code: int = 0,
+        throttle_time_ms: int = 0,
+        topics: list[OffsetDeleteResponseTopic] | None = None,
+    ) -> None:
         self.error_code = error_code
         self.throttle_time_ms = throttle_time_ms
         self.topics: list[OffsetDeleteResponseTopic] = [] if topics is None else topics

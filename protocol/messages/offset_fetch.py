@@ -86,7 +86,12 @@ class OffsetFetchRequestTopics(Message):
 
     __slots__ = ("name", "partition_indexes", "topic_id")
 
-    def __init__(self, name: str = "", topic_id: uuid.UUID | None = None, partition_indexes: list[int] | None = None) -> None:
+    def __init__(
+        self,
+        name: str = "",
+        topic_id: uuid.UUID | None = None,
+        partition_indexes: list[int] | None = None,
+    ) -> None:
         self.name = name
         self.topic_id = topic_id
         self.partition_indexes: list[int] = [] if partition_indexes is None else partition_indexes
@@ -160,7 +165,9 @@ class OffsetFetchRequestGroup(Message):
             at += 4
         topics: list[OffsetFetchRequestTopics] | None = []
         if version >= 8:
-            topics, at = read_nullable_structs(data, at, compact, OffsetFetchRequestTopics.read, version)
+            topics, at = read_nullable_structs(
+                data, at, compact, OffsetFetchRequestTopics.read, version
+            )
         if compact:
             at = skip_tags(data, at)
         return cls(group_id, member_id, member_epoch, topics), at
@@ -218,7 +225,9 @@ class OffsetFetchRequest(Message):
         topics: list[OffsetFetchRequestTopic] | None = []
         if version <= 7:
             group_id, at = read_string(data, at, compact)
-            topics, at = read_nullable_structs(data, at, compact, OffsetFetchRequestTopic.read, version)
+            topics, at = read_nullable_structs(
+                data, at, compact, OffsetFetchRequestTopic.read, version
+            )
             if topics is None and not (2 <= version <= 7):
                 refuse_null("topics", version)
         groups: list[OffsetFetchRequestGroup] = []
@@ -265,7 +274,13 @@ class OffsetFetchResponsePartition(Message):
     error_code (versions 1 to 7): The error code, or 0 if there was no error.
     """
 
-    __slots__ = ("committed_leader_epoch", "committed_offset", "error_code", "metadata", "partition_index")
+    __slots__ = (
+        "committed_leader_epoch",
+        "committed_offset",
+        "error_code",
+        "metadata",
+        "partition_index",
+    )
 
     def __init__(
         self,
@@ -301,7 +316,9 @@ class OffsetFetchResponsePartition(Message):
             at += 2
         if compact:
             at = skip_tags(data, at)
-        return cls(partition_index, committed_offset, committed_leader_epoch, metadata, error_code), at
+        return cls(
+            partition_index, committed_offset, committed_leader_epoch, metadata, error_code
+        ), at
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 6
@@ -333,9 +350,13 @@ class OffsetFetchResponseTopic(Message):
 
     __slots__ = ("name", "partitions")
 
-    def __init__(self, name: str = "", partitions: list[OffsetFetchResponsePartition] | None = None) -> None:
+    def __init__(
+        self, name: str = "", partitions: list[OffsetFetchResponsePartition] | None = None
+    ) -> None:
         self.name = name
-        self.partitions: list[OffsetFetchResponsePartition] = [] if partitions is None else partitions
+        self.partitions: list[OffsetFetchResponsePartition] = (
+            [] if partitions is None else partitions
+        )
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[OffsetFetchResponseTopic, int]:
@@ -344,7 +365,9 @@ class OffsetFetchResponseTopic(Message):
         partitions: list[OffsetFetchResponsePartition] = []
         if version <= 7:
             name, at = read_string(data, at, compact)
-            partitions, at = read_structs(data, at, compact, OffsetFetchResponsePartition.read, version)
+            partitions, at = read_structs(
+                data, at, compact, OffsetFetchResponsePartition.read, version
+            )
         if compact:
             at = skip_tags(data, at)
         return cls(name, partitions), at
@@ -372,7 +395,13 @@ class OffsetFetchResponsePartitions(Message):
     error_code (from version 8): The partition-level error code, or 0 if there was no error.
     """
 
-    __slots__ = ("committed_leader_epoch", "committed_offset", "error_code", "metadata", "partition_index")
+    __slots__ = (
+        "committed_leader_epoch",
+        "committed_offset",
+        "error_code",
+        "metadata",
+        "partition_index",
+    )
 
     def __init__(
         self,
@@ -397,19 +426,25 @@ class OffsetFetchResponsePartitions(Message):
         metadata: str | None = ""
         error_code = 0
         if version >= 8:
-            partition_index, committed_offset, committed_leader_epoch = _INT32_INT64_INT32.unpack_from(data, at)
+            partition_index, committed_offset, committed_leader_epoch = (
+                _INT32_INT64_INT32.unpack_from(data, at)
+            )
             at += 16
             metadata, at = read_nullable_string(data, at, compact)
             (error_code,) = _INT16.unpack_from(data, at)
             at += 2
         if compact:
             at = skip_tags(data, at)
-        return cls(partition_index, committed_offset, committed_leader_epoch, metadata, error_code), at
+        return cls(
+            partition_index, committed_offset, committed_leader_epoch, metadata, error_code
+        ), at
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 6
         if version >= 8:
-            out += _INT32_INT64_INT32.pack(self.partition_index, self.committed_offset, self.committed_leader_epoch)
+            out += _INT32_INT64_INT32.pack(
+                self.partition_index, self.committed_offset, self.committed_leader_epoch
+            )
             write_nullable_string(out, self.metadata, compact)
             out += _INT16.pack(self.error_code)
         elif self.partition_index != 0:
@@ -435,11 +470,16 @@ class OffsetFetchResponseTopics(Message):
     __slots__ = ("name", "partitions", "topic_id")
 
     def __init__(
-        self, name: str = "", topic_id: uuid.UUID | None = None, partitions: list[OffsetFetchResponsePartitions] | None = None
+        self,
+        name: str = "",
+        topic_id: uuid.UUID | None = None,
+        partitions: list[OffsetFetchResponsePartitions] | None = None,
     ) -> None:
         self.name = name
         self.topic_id = topic_id
-        self.partitions: list[OffsetFetchResponsePartitions] = [] if partitions is None else partitions
+        self.partitions: list[OffsetFetchResponsePartitions] = (
+            [] if partitions is None else partitions
+        )
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[OffsetFetchResponseTopics, int]:
@@ -452,7 +492,9 @@ class OffsetFetchResponseTopics(Message):
             topic_id, at = read_uuid(data, at)
         partitions: list[OffsetFetchResponsePartitions] = []
         if version >= 8:
-            partitions, at = read_structs(data, at, compact, OffsetFetchResponsePartitions.read, version)
+            partitions, at = read_structs(
+                data, at, compact, OffsetFetchResponsePartitions.read, version
+            )
         if compact:
             at = skip_tags(data, at)
         return cls(name, topic_id, partitions), at
@@ -481,7 +523,12 @@ class OffsetFetchResponseGroup(Message):
 
     __slots__ = ("error_code", "group_id", "topics")
 
-    def __init__(self, group_id: str = "", topics: list[OffsetFetchResponseTopics] | None = None, error_code: int = 0) -> None:
+    def __init__(
+        self,
+        group_id: str = "",
+        topics: list[OffsetFetchResponseTopics] | None = None,
+        error_code: int = 0,
+    ) -> None:
         self.group_id = group_id
         self.topics: list[OffsetFetchResponseTopics] = [] if topics is None else topics
         self.error_code = error_code

@@ -9,7 +9,14 @@ import struct
 from typing import ClassVar
 
 from barnabas.protocol.messages.message import Message
-from barnabas.protocol.primitives import Buffer, read_string, read_structs, skip_tags, write_string, write_structs
+from barnabas.protocol.primitives import (
+    Buffer,
+    read_string,
+    read_structs,
+    skip_tags,
+    write_string,
+    write_structs,
+)
 
 _INT16_INT32 = struct.Struct(">hi")
 _INT32 = struct.Struct(">i")
@@ -29,7 +36,9 @@ class OffsetForLeaderPartition(Message):
 
     __slots__ = ("current_leader_epoch", "leader_epoch", "partition")
 
-    def __init__(self, partition: int = 0, current_leader_epoch: int = -1, leader_epoch: int = 0) -> None:
+    def __init__(
+        self, partition: int = 0, current_leader_epoch: int = -1, leader_epoch: int = 0
+    ) -> None:
         self.partition = partition
         self.current_leader_epoch = current_leader_epoch
         self.leader_epoch = leader_epoch
@@ -68,7 +77,9 @@ class OffsetForLeaderTopic(Message):
 
     __slots__ = ("partitions", "topic")
 
-    def __init__(self, topic: str = "", partitions: list[OffsetForLeaderPartition] | None = None) -> None:
+    def __init__(
+        self, topic: str = "", partitions: list[OffsetForLeaderPartition] | None = None
+    ) -> None:
         self.topic = topic
         self.partitions: list[OffsetForLeaderPartition] = [] if partitions is None else partitions
 
@@ -103,7 +114,9 @@ class OffsetForLeaderEpochRequest(Message):
     LAST_VERSION: ClassVar[int] = 4
     FLEXIBLE_FROM: ClassVar[int] = 4
 
-    def __init__(self, replica_id: int = -2, topics: list[OffsetForLeaderTopic] | None = None) -> None:
+    def __init__(
+        self, replica_id: int = -2, topics: list[OffsetForLeaderTopic] | None = None
+    ) -> None:
         self.replica_id = replica_id
         self.topics: list[OffsetForLeaderTopic] = [] if topics is None else topics
 
@@ -139,7 +152,9 @@ class EpochEndOffset(Message):
 
     __slots__ = ("end_offset", "error_code", "leader_epoch", "partition")
 
-    def __init__(self, error_code: int = 0, partition: int = 0, leader_epoch: int = -1, end_offset: int = -1) -> None:
+    def __init__(
+        self, error_code: int = 0, partition: int = 0, leader_epoch: int = -1, end_offset: int = -1
+    ) -> None:
         self.error_code = error_code
         self.partition = partition
         self.leader_epoch = leader_epoch
@@ -214,7 +229,9 @@ class OffsetForLeaderEpochResponse(Message):
     LAST_VERSION: ClassVar[int] = 4
     FLEXIBLE_FROM: ClassVar[int] = 4
 
-    def __init__(self, throttle_time_ms: int = 0, topics: list[OffsetForLeaderTopicResult] | None = None) -> None:
+    def __init__(
+        self, throttle_time_ms: int = 0, topics: list[OffsetForLeaderTopicResult] | None = None
+    ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.topics: list[OffsetForLeaderTopicResult] = [] if topics is None else topics
 

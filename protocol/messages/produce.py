@@ -76,10 +76,17 @@ class TopicProduceData(Message):
 
     __slots__ = ("name", "partition_data", "topic_id")
 
-    def __init__(self, name: str = "", topic_id: uuid.UUID | None = None, partition_data: list[PartitionProduceData] | None = None) -> None:
+    def __init__(
+        self,
+        name: str = "",
+        topic_id: uuid.UUID | None = None,
+        partition_data: list[PartitionProduceData] | None = None,
+    ) -> None:
         self.name = name
         self.topic_id = topic_id
-        self.partition_data: list[PartitionProduceData] = [] if partition_data is None else partition_data
+        self.partition_data: list[PartitionProduceData] = (
+            [] if partition_data is None else partition_data
+        )
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[TopicProduceData, int]:
@@ -124,7 +131,11 @@ class ProduceRequest(Message):
     FLEXIBLE_FROM: ClassVar[int] = 9
 
     def __init__(
-        self, transactional_id: str | None = None, acks: int = 0, timeout_ms: int = 0, topic_data: list[TopicProduceData] | None = None
+        self,
+        transactional_id: str | None = None,
+        acks: int = 0,
+        timeout_ms: int = 0,
+        topic_data: list[TopicProduceData] | None = None,
     ) -> None:
         self.transactional_id = transactional_id
         self.acks = acks
@@ -275,14 +286,20 @@ class PartitionProduceResponse(Message):
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
         self.log_start_offset = log_start_offset
-        self.record_errors: list[BatchIndexAndErrorMessage] = [] if record_errors is None else record_errors
+        self.record_errors: list[BatchIndexAndErrorMessage] = (
+            [] if record_errors is None else record_errors
+        )
         self.error_message = error_message
-        self.current_leader: LeaderIdAndEpoch = LeaderIdAndEpoch() if current_leader is None else current_leader
+        self.current_leader: LeaderIdAndEpoch = (
+            LeaderIdAndEpoch() if current_leader is None else current_leader
+        )
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[PartitionProduceResponse, int]:
         compact = version >= 9
-        index, error_code, base_offset, log_append_time_ms = _INT32_INT16_INT64_2_TIMES.unpack_from(data, at)
+        index, error_code, base_offset, log_append_time_ms = _INT32_INT16_INT64_2_TIMES.unpack_from(
+            data, at
+        )
         at += 22
         log_start_offset = -1
         if version >= 5:
@@ -291,18 +308,31 @@ class PartitionProduceResponse(Message):
         record_errors: list[BatchIndexAndErrorMessage] = []
         error_message: str | None = None
         if version >= 8:
-            record_errors, at = read_structs(data, at, compact, BatchIndexAndErrorMessage.read, version)
+            record_errors, at = read_structs(
+                data, at, compact, BatchIndexAndErrorMessage.read, version
+            )
             error_message, at = read_nullable_string(data, at, compact)
         current_leader = LeaderIdAndEpoch()
         if compact:
             tags, at = read_tags(data, at)
             if 0 in tags and version >= 10:
                 current_leader, _ = LeaderIdAndEpoch.read(tags[0], 0, version)
-        return cls(index, error_code, base_offset, log_append_time_ms, log_start_offset, record_errors, error_message, current_leader), at
+        return cls(
+            index,
+            error_code,
+            base_offset,
+            log_append_time_ms,
+            log_start_offset,
+            record_errors,
+            error_message,
+            current_leader,
+        ), at
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 9
-        out += _INT32_INT16_INT64_2_TIMES.pack(self.index, self.error_code, self.base_offset, self.log_append_time_ms)
+        out += _INT32_INT16_INT64_2_TIMES.pack(
+            self.index, self.error_code, self.base_offset, self.log_append_time_ms
+        )
         if version >= 5:
             out += _INT64.pack(self.log_start_offset)
         if version >= 8:
@@ -329,11 +359,16 @@ class TopicProduceResponse(Message):
     __slots__ = ("name", "partition_responses", "topic_id")
 
     def __init__(
-        self, name: str = "", topic_id: uuid.UUID | None = None, partition_responses: list[PartitionProduceResponse] | None = None
+        self,
+        name: str = "",
+        topic_id: uuid.UUID | None = None,
+        partition_responses: list[PartitionProduceResponse] | None = None,
     ) -> None:
         self.name = name
         self.topic_id = topic_id
-        self.partition_responses: list[PartitionProduceResponse] = [] if partition_responses is None else partition_responses
+        self.partition_responses: list[PartitionProduceResponse] = (
+            [] if partition_responses is None else partition_responses
+        )
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[TopicProduceResponse, int]:
@@ -344,7 +379,9 @@ class TopicProduceResponse(Message):
         topic_id: uuid.UUID | None = None
         if version >= 13:
             topic_id, at = read_uuid(data, at)
-        partition_responses, at = read_structs(data, at, compact, PartitionProduceResponse.read, version)
+        partition_responses, at = read_structs(
+            data, at, compact, PartitionProduceResponse.read, version
+        )
         if compact:
             at = skip_tags(data, at)
         return cls(name, topic_id, partition_responses), at
@@ -372,7 +409,9 @@ class NodeEndpoint(Message):
 
     __slots__ = ("host", "node_id", "port", "rack")
 
-    def __init__(self, node_id: int = 0, host: str = "", port: int = 0, rack: str | None = None) -> None:
+    def __init__(
+        self, node_id: int = 0, host: str = "", port: int = 0, rack: str | None = None
+    ) -> None:
         self.node_id = node_id
         self.host = host
         self.port = port

@@ -9,7 +9,14 @@ import struct
 from typing import ClassVar
 
 from barnabas.protocol.messages.message import Message
-from barnabas.protocol.primitives import Buffer, read_bytes, read_nullable_string, skip_tags, write_bytes, write_nullable_string
+from barnabas.protocol.primitives import (
+    Buffer,
+    read_bytes,
+    read_nullable_string,
+    skip_tags,
+    write_bytes,
+    write_nullable_string,
+)
 
 _INT16 = struct.Struct(">h")
 _INT64 = struct.Struct(">q")
@@ -61,7 +68,13 @@ class SaslAuthenticateResponse(Message):
     LAST_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    def __init__(self, error_code: int = 0, error_message: str | None = "", auth_bytes: bytes = b"", session_lifetime_ms: int = 0) -> None:
+    def __init__(
+        self,
+        error_code: int = 0,
+        error_message: str | None = "",
+        auth_bytes: bytes = b"",
+        session_lifetime_ms: int = 0,
+    ) -> None:
         self.error_code = error_code
         self.error_message = error_message
         self.auth_bytes = auth_bytes

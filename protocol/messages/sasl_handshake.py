@@ -9,7 +9,13 @@ import struct
 from typing import ClassVar
 
 from barnabas.protocol.messages.message import Message
-from barnabas.protocol.primitives import Buffer, read_string, read_strings, write_string, write_strings
+from barnabas.protocol.primitives import (
+    Buffer,
+    read_string,
+    read_strings,
+    write_string,
+    write_strings,
+)
 
 _INT16 = struct.Struct(">h")
 

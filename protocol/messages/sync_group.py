@@ -70,7 +70,15 @@ class SyncGroupRequest(Message):
     assignments: Each assignment.
     """
 
-    __slots__ = ("assignments", "generation_id", "group_id", "group_instance_id", "member_id", "protocol_name", "protocol_type")
+    __slots__ = (
+        "assignments",
+        "generation_id",
+        "group_id",
+        "group_instance_id",
+        "member_id",
+        "protocol_name",
+        "protocol_type",
+    )
     API_KEY: ClassVar[int] = 14
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 5
@@ -92,7 +100,9 @@ class SyncGroupRequest(Message):
         self.group_instance_id = group_instance_id
         self.protocol_type = protocol_type
         self.protocol_name = protocol_name
-        self.assignments: list[SyncGroupRequestAssignment] = [] if assignments is None else assignments
+        self.assignments: list[SyncGroupRequestAssignment] = (
+            [] if assignments is None else assignments
+        )
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[SyncGroupRequest, int]:
@@ -112,7 +122,15 @@ class SyncGroupRequest(Message):
         assignments, at = read_structs(data, at, compact, SyncGroupRequestAssignment.read, version)
         if compact:
             at = skip_tags(data, at)
-        return cls(group_id, generation_id, member_id, group_instance_id, protocol_type, protocol_name, assignments), at
+        return cls(
+            group_id,
+            generation_id,
+            member_id,
+            group_instance_id,
+            protocol_type,
+            protocol_name,
+            assignments,
+        ), at
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 4

@@ -36,10 +36,19 @@ class TxnOffsetCommitRequestPartition(Message):
     committed_metadata: Any associated metadata the client wants to keep.
     """
 
-    __slots__ = ("committed_leader_epoch", "committed_metadata", "committed_offset", "partition_index")
+    __slots__ = (
+        "committed_leader_epoch",
+        "committed_metadata",
+        "committed_offset",
+        "partition_index",
+    )
 
     def __init__(
-        self, partition_index: int = 0, committed_offset: int = 0, committed_leader_epoch: int = -1, committed_metadata: str | None = ""
+        self,
+        partition_index: int = 0,
+        committed_offset: int = 0,
+        committed_leader_epoch: int = -1,
+        committed_metadata: str | None = "",
     ) -> None:
         self.partition_index = partition_index
         self.committed_offset = committed_offset
@@ -47,7 +56,9 @@ class TxnOffsetCommitRequestPartition(Message):
         self.committed_metadata = committed_metadata
 
     @classmethod
-    def read(cls, data: Buffer, at: int, version: int) -> tuple[TxnOffsetCommitRequestPartition, int]:
+    def read(
+        cls, data: Buffer, at: int, version: int
+    ) -> tuple[TxnOffsetCommitRequestPartition, int]:
         compact = version >= 3
         partition_index, committed_offset = _INT32_INT64.unpack_from(data, at)
         at += 12
@@ -58,7 +69,9 @@ class TxnOffsetCommitRequestPartition(Message):
         committed_metadata, at = read_nullable_string(data, at, compact)
         if compact:
             at = skip_tags(data, at)
-        return cls(partition_index, committed_offset, committed_leader_epoch, committed_metadata), at
+        return cls(
+            partition_index, committed_offset, committed_leader_epoch, committed_metadata
+        ), at
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 3
@@ -79,15 +92,21 @@ class TxnOffsetCommitRequestTopic(Message):
 
     __slots__ = ("name", "partitions")
 
-    def __init__(self, name: str = "", partitions: list[TxnOffsetCommitRequestPartition] | None = None) -> None:
+    def __init__(
+        self, name: str = "", partitions: list[TxnOffsetCommitRequestPartition] | None = None
+    ) -> None:
         self.name = name
-        self.partitions: list[TxnOffsetCommitRequestPartition] = [] if partitions is None else partitions
+        self.partitions: list[TxnOffsetCommitRequestPartition] = (
+            [] if partitions is None else partitions
+        )
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[TxnOffsetCommitRequestTopic, int]:
         compact = version >= 3
         name, at = read_string(data, at, compact)
-        partitions, at = read_structs(data, at, compact, TxnOffsetCommitRequestPartition.read, version)
+        partitions, at = read_structs(
+            data, at, compact, TxnOffsetCommitRequestPartition.read, version
+        )
         if compact:
             at = skip_tags(data, at)
         return cls(name, partitions), at
@@ -167,7 +186,16 @@ class TxnOffsetCommitRequest(Message):
         topics, at = read_structs(data, at, compact, TxnOffsetCommitRequestTopic.read, version)
         if compact:
             at = skip_tags(data, at)
-        return cls(transactional_id, group_id, producer_id, producer_epoch, generation_id, member_id, group_instance_id, topics), at
+        return cls(
+            transactional_id,
+            group_id,
+            producer_id,
+            producer_epoch,
+            generation_id,
+            member_id,
+            group_instance_id,
+            topics,
+        ), at
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 3
@@ -203,7 +231,9 @@ class TxnOffsetCommitResponsePartition(Message):
         self.error_code = error_code
 
     @classmethod
-    def read(cls, data: Buffer, at: int, version: int) -> tuple[TxnOffsetCommitResponsePartition, int]:
+    def read(
+        cls, data: Buffer, at: int, version: int
+    ) -> tuple[TxnOffsetCommitResponsePartition, int]:
         compact = version >= 3
         partition_index, error_code = _INT32_INT16.unpack_from(data, at)
         at += 6
@@ -227,15 +257,21 @@ class TxnOffsetCommitResponseTopic(Message):
 
     __slots__ = ("name", "partitions")
 
-    def __init__(self, name: str = "", partitions: list[TxnOffsetCommitResponsePartition] | None = None) -> None:
+    def __init__(
+        self, name: str = "", partitions: list[TxnOffsetCommitResponsePartition] | None = None
+    ) -> None:
         self.name = name
-        self.partitions: list[TxnOffsetCommitResponsePartition] = [] if partitions is None else partitions
+        self.partitions: list[TxnOffsetCommitResponsePartition] = (
+            [] if partitions is None else partitions
+        )
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[TxnOffsetCommitResponseTopic, int]:
         compact = version >= 3
         name, at = read_string(data, at, compact)
-        partitions, at = read_structs(data, at, compact, TxnOffsetCommitResponsePartition.read, version)
+        partitions, at = read_structs(
+            data, at, compact, TxnOffsetCommitResponsePartition.read, version
+        )
         if compact:
             at = skip_tags(data, at)
         return cls(name, partitions), at
@@ -262,7 +298,9 @@ class TxnOffsetCommitResponse(Message):
     LAST_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 3
 
-    def __init__(self, throttle_time_ms: int = 0, topics: list[TxnOffsetCommitResponseTopic] | None = None) -> None:
+    def __init__(
+        self, throttle_time_ms: int = 0, topics: list[TxnOffsetCommitResponseTopic] | None = None
+    ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.topics: list[TxnOffsetCommitResponseTopic] = [] if topics is None else topics
 

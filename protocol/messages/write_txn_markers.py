@@ -67,7 +67,14 @@ class WritableTxnMarker(Message):
         (TV0/TV1), 2 = TV2 etc.
     """
 
-    __slots__ = ("coordinator_epoch", "producer_epoch", "producer_id", "topics", "transaction_result", "transaction_version")
+    __slots__ = (
+        "coordinator_epoch",
+        "producer_epoch",
+        "producer_id",
+        "topics",
+        "transaction_result",
+        "transaction_version",
+    )
 
     def __init__(
         self,
@@ -97,10 +104,19 @@ class WritableTxnMarker(Message):
             (transaction_version,) = _INT8.unpack_from(data, at)
             at += 1
         at = skip_tags(data, at)
-        return cls(producer_id, producer_epoch, transaction_result, topics, coordinator_epoch, transaction_version), at
+        return cls(
+            producer_id,
+            producer_epoch,
+            transaction_result,
+            topics,
+            coordinator_epoch,
+            transaction_version,
+        ), at
 
     def write(self, out: bytearray, version: int) -> None:
-        out += _INT64_INT16_BOOL.pack(self.producer_id, self.producer_epoch, self.transaction_result)
+        out += _INT64_INT16_BOOL.pack(
+            self.producer_id, self.producer_epoch, self.transaction_result
+        )
         write_structs(out, self.topics, True, version)
         out += _INT32.pack(self.coordinator_epoch)
         if version >= 2:
@@ -148,7 +164,9 @@ class WritableTxnMarkerPartitionResult(Message):
         self.error_code = error_code
 
     @classmethod
-    def read(cls, data: Buffer, at: int, version: int) -> tuple[WritableTxnMarkerPartitionResult, int]:
+    def read(
+        cls, data: Buffer, at: int, version: int
+    ) -> tuple[WritableTxnMarkerPartitionResult, int]:
         partition_index, error_code = _INT32_INT16.unpack_from(data, at)
         at += 6
         at = skip_tags(data, at)
@@ -168,14 +186,20 @@ class WritableTxnMarkerTopicResult(Message):
 
     __slots__ = ("name", "partitions")
 
-    def __init__(self, name: str = "", partitions: list[WritableTxnMarkerPartitionResult] | None = None) -> None:
+    def __init__(
+        self, name: str = "", partitions: list[WritableTxnMarkerPartitionResult] | None = None
+    ) -> None:
         self.name = name
-        self.partitions: list[WritableTxnMarkerPartitionResult] = [] if partitions is None else partitions
+        self.partitions: list[WritableTxnMarkerPartitionResult] = (
+            [] if partitions is None else partitions
+        )
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[WritableTxnMarkerTopicResult, int]:
         name, at = read_string(data, at, True)
-        partitions, at = read_structs(data, at, True, WritableTxnMarkerPartitionResult.read, version)
+        partitions, at = read_structs(
+            data, at, True, WritableTxnMarkerPartitionResult.read, version
+        )
         at = skip_tags(data, at)
         return cls(name, partitions), at
 
@@ -194,7 +218,9 @@ class WritableTxnMarkerResult(Message):
 
     __slots__ = ("producer_id", "topics")
 
-    def __init__(self, producer_id: int = 0, topics: list[WritableTxnMarkerTopicResult] | None = None) -> None:
+    def __init__(
+        self, producer_id: int = 0, topics: list[WritableTxnMarkerTopicResult] | None = None
+    ) -> None:
         self.producer_id = producer_id
         self.topics: list[WritableTxnMarkerTopicResult] = [] if topics is None else topics
 

@@ -17,7 +17,11 @@ SETTINGS = {
 
 
 def _complaints(broker: BrokerProcess) -> list[str]:
-    return [line for line in broker.output if " ERROR " in line or " CRITICAL " in line or "Traceback" in line]
+    return [
+        line
+        for line in broker.output
+        if " ERROR " in line or " CRITICAL " in line or "Traceback" in line
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +30,8 @@ def broker() -> Iterator[BrokerProcess]:
     running = BrokerProcess(settings=SETTINGS)
     with running:
         yield running
-        gc.collect()  # what clients of failed tests left open warns here, where it is not an error, and not later
+        # what clients of failed tests left open warns here, where it is not an error, and not later
+        gc.collect()
         assert running.process is not None
         assert running.process.poll() is None, "the broker died:\n" + "".join(running.output[-30:])
         assert not _complaints(running), "".join(running.output[-60:])
@@ -35,7 +40,9 @@ def broker() -> Iterator[BrokerProcess]:
 @pytest.fixture(autouse=True)
 def _no_complaints(request: pytest.FixtureRequest) -> Iterator[None]:
     """The test that brings an error line into the shared broker's output is the one that fails."""
-    shared: BrokerProcess | None = request.getfixturevalue("broker") if "broker" in request.fixturenames else None
+    shared: BrokerProcess | None = (
+        request.getfixturevalue("broker") if "broker" in request.fixturenames else None
+    )
     before = len(_complaints(shared)) if shared else 0
     yield
     if shared:
@@ -55,4 +62,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("e2e"):
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
-            item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
+            item.add_marker(
+                pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+            )

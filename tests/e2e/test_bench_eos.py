@@ -12,11 +12,19 @@ INTERVAL_MS = 200
 
 
 def test_both_ways_of_both_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench.eos.MOST_RECORDS_A_SECOND", 1_000_000)  # however fast the machine, the input lasts
+    monkeypatch.setattr(
+        "bench.eos.MOST_RECORDS_A_SECOND", 1_000_000
+    )  # however fast the machine, the input lasts
     effort = Effort(turns=1, seconds=0.3, rate=2000)
     least, once = measure(Point(3, INTERVAL_MS), effort, 1, {})
     assert (least.mode, once.mode) == (AT_LEAST_ONCE, EXACTLY_ONCE)
     for turn in (least, once):
-        assert turn.throughput["records"] > 0 and turn.throughput["commits"] >= 1 and turn.broker_cpu_s_a_million > 0
+        assert (
+            turn.throughput["records"] > 0
+            and turn.throughput["commits"] >= 1
+            and turn.broker_cpu_s_a_million > 0
+        )
         assert turn.latency["count"] == 594, "every record that was fed is read once"
-    assert once.latency["p99_ms"] > INTERVAL_MS / 2, "what is committed last has waited for most of the interval"
+    assert once.latency["p99_ms"] > INTERVAL_MS / 2, (
+        "what is committed last has waited for most of the interval"
+    )

@@ -1,10 +1,11 @@
-"""What one client sends that takes long to check does not keep another from being served, by the daemon itself."""
+"""What one client sends that takes long to check does not keep another from being served, by the
+daemon itself.
+"""
 
 from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Callable
 
 from helpers import kafka_messages as messages
 
@@ -18,8 +19,14 @@ TIME_MS = 1_700_000_000_000
 
 def produce(correlation_id: int, records: bytes) -> bytes:
     topic_class = messages.ProduceRequest.TopicProduceData
-    data = [topic_class(name="t", partition_data=[topic_class.PartitionProduceData(index=0, records=records)])]
-    request = messages.ProduceRequest(transactional_id=None, acks=1, timeout_ms=1000, topic_data=data)
+    data = [
+        topic_class(
+            name="t", partition_data=[topic_class.PartitionProduceData(index=0, records=records)]
+        )
+    ]
+    request = messages.ProduceRequest(
+        transactional_id=None, acks=1, timeout_ms=1000, topic_data=data
+    )
     request.with_header(correlation_id=correlation_id, client_id="tests")
     return bytes(request.encode(version=8, header=True, framed=True))
 
@@ -43,13 +50,22 @@ def _exactly(sock: socket.socket, size: int) -> bytes:
 
 
 def test_others_are_served_before_a_bomb_is_answered() -> None:
-    """Of 400,000 records no two neighbours are alike, and behind them comes 1 GiB of zeros: another's requests are answered before."""
+    """Of 400,000 records no two neighbours are alike, and behind them comes 1 GiB of zeros:
+    another's requests are answered before.
+    """
     bomb = bytes(encode_batch([NewRecord(None, bytes(1 << 30), TIME_MS)], codec=4))
-    many = bytes(encode_batch([NewRecord(None, b"x" * (number % 40), TIME_MS) for number in range(400_000)], codec=4))
+    many = bytes(
+        encode_batch(
+            [NewRecord(None, b"x" * (number % 40), TIME_MS) for number in range(400_000)], codec=4
+        )
+    )
     small = bytes(encode_batch([NewRecord(None, b"v", TIME_MS)]))
     with BrokerProcess() as broker:
         host, _, port = broker.bootstrap_servers.rpartition(":")
-        connect: Callable[[], socket.socket] = lambda: socket.create_connection((host, int(port)), timeout=60)  # noqa: E731
+
+        def connect() -> socket.socket:
+            return socket.create_connection((host, int(port)), timeout=60)
+
         with connect() as one, connect() as two, connect() as other:
             create_topic(broker, "t", 1)
             other.sendall(produce(1, small))
@@ -64,7 +80,9 @@ def test_others_are_served_before_a_bomb_is_answered() -> None:
             early = [sock for sock in (one, two) if _has_data(sock)]
             one.settimeout(60)
             two.settimeout(60)
-            assert two not in early, "the bomb, which waits behind the other, was answered before 20 small requests"
+            assert two not in early, (
+                "the bomb, which waits behind the other, was answered before 20 small requests"
+            )
             assert (answer(one), answer(two)) == (0, Code.MESSAGE_TOO_LARGE)
 
 

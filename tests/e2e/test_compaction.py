@@ -1,4 +1,6 @@
-"""Compaction in the real daemon: by a process of its own, while clients write and read, across kills of either."""
+"""Compaction in the real daemon: by a process of its own, while clients write and read, across
+kills of either.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,21 @@ SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
 }
-COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "4000", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "500"}
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "4000",
+    "min.cleanable.dirty.ratio": "0.01",
+    "delete.retention.ms": "500",
+}
 
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[BrokerProcess]:
     with BrokerProcess(tmp_path / "data", settings=SETTINGS) as broker:
         yield broker
-        assert not [line for line in broker.output if "Traceback" in line or " CRITICAL " in line], "".join(broker.output[-60:])
+        assert not [
+            line for line in broker.output if "Traceback" in line or " CRITICAL " in line
+        ], "".join(broker.output[-60:])
 
 
 def create(broker: BrokerProcess, name: str) -> None:
@@ -41,13 +50,17 @@ def create(broker: BrokerProcess, name: str) -> None:
 
 
 def transactional(broker: BrokerProcess, name: str) -> Producer:
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name, **RECONNECTING})
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name, **RECONNECTING}
+    )
     producer.init_transactions(PATIENCE_S)
     return producer
 
 
 def write(producer: Producer, topic: str, rounds: range) -> dict[bytes, bytes]:
-    """Each round is a transaction over five keys; every third is aborted. Gives what is committed of each key in the end."""
+    """Each round is a transaction over five keys; every third is aborted. Gives what is committed
+    of each key in the end.
+    """
     committed: dict[bytes, bytes] = {}
     for turn in rounds:
         producer.begin_transaction()
@@ -63,9 +76,16 @@ def write(producer: Producer, topic: str, rounds: range) -> dict[bytes, bytes]:
     return committed
 
 
-def read(broker: BrokerProcess, topic: str, isolation: str = "read_committed") -> list[tuple[bytes | None, bytes | None]]:
+def read(
+    broker: BrokerProcess, topic: str, isolation: str = "read_committed"
+) -> list[tuple[bytes | None, bytes | None]]:
     consumer = Consumer(
-        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "reads", "isolation.level": isolation, "enable.partition.eof": True}
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "reads",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+        }
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
     found = []
@@ -87,7 +107,9 @@ def cleaners(broker: BrokerProcess) -> list[psutil.Process]:
 
 
 def is_running(process: psutil.Process) -> bool:
-    """One that has ended and is only not yet buried, as is the case for long where nobody waits for orphans, does not."""
+    """One that has ended and is only not yet buried, as is the case for long where nobody waits for
+    orphans, does not.
+    """
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -113,7 +135,9 @@ def test_readers_see_the_last_committed_of_each_key_during_and_after(own: Broker
     for turn in range(6):
         committed |= write(producer, "t", range(turn * 20, turn * 20 + 20))
         assert dict(read(own, "t")) == committed
-    eventually(lambda: len(read(own, "t", "read_uncommitted")) < 200, what="what is left of 600 records")
+    eventually(
+        lambda: len(read(own, "t", "read_uncommitted")) < 200, what="what is left of 600 records"
+    )
     wait_for_another(own, "t-0", 0)
     wait_for_another(own, "__transaction_state-0", 0)
     found = cleaners(own)
@@ -132,7 +156,9 @@ def test_the_broker_goes_on_when_the_cleaners_process_is_killed(own: BrokerProce
     turn = 0
 
     def kill_and_write() -> bool:
-        """A process that has nothing to do for long ends by itself: then there is none to kill, and the next turn finds one."""
+        """A process that has nothing to do for long ends by itself: then there is none to kill, and
+        the next turn finds one.
+        """
         nonlocal turn
         turn += 1
         for child in cleaners(own):
@@ -154,7 +180,10 @@ def test_the_broker_is_killed_again_and_again_while_it_cleans(own: BrokerProcess
         wait_for_another(own, "t-0", compactions(own, "t-0") - 1 if turn % 2 else 0)
         found = cleaners(own)
         own.kill()
-        eventually(lambda found=found: not any(map(is_running, found)), what="the cleaner's process ends with the broker")
+        eventually(
+            lambda found=found: not any(map(is_running, found)),
+            what="the cleaner's process ends with the broker",
+        )
         own.output.clear()
         own.restart()
         assert dict(read(own, "t")) == committed

@@ -1,4 +1,6 @@
-"""Consumer groups of the real daemon: rebalances of both kinds, static members, crashed members, and the three libraries in one group."""
+"""Consumer groups of the real daemon: rebalances of both kinds, static members, crashed members,
+and the three libraries in one group.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,16 @@ import confluent_kafka
 import kafka
 import pytest
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AioRange
-from helpers.e2e_clients import PATIENCE_S, admin, committed_offset, consumer, create_topic, eventually, send_all, unique
+from helpers.e2e_clients import (
+    PATIENCE_S,
+    admin,
+    committed_offset,
+    consumer,
+    create_topic,
+    eventually,
+    send_all,
+    unique,
+)
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
@@ -22,11 +33,17 @@ pytestmark = pytest.mark.e2e
 
 PARTITIONS = 4
 SESSION_MS = 120_000  # no session ends by itself, but where a test says so
-FAST = {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": 100, "topic_metadata_refresh_interval_ms": 500}
+FAST = {
+    "session_timeout_ms": SESSION_MS,
+    "heartbeat_interval_ms": 100,
+    "topic_metadata_refresh_interval_ms": 500,
+}
 
 
 class Member:
-    """A confluent-kafka consumer of one topic that is polled by hand; remembers what it was given and what was taken."""
+    """A confluent-kafka consumer of one topic that is polled by hand; remembers what it was given
+    and what was taken.
+    """
 
     def __init__(self, servers: str, group: str, topic: str, **settings: Any) -> None:
         self.owned: set[int] = set()
@@ -37,7 +54,9 @@ class Member:
         self.errors: list[confluent_kafka.KafkaError] = []
         self.cooperative = settings.get("partition_assignment_strategy") == "cooperative-sticky"
         self.client = consumer(servers, group, **{**FAST, **settings})
-        self.client.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+        self.client.subscribe(
+            [topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
 
     def _on_assign(self, client: Any, partitions: list[Any]) -> None:
         self.given.append({partition.partition for partition in partitions})
@@ -63,13 +82,17 @@ class Member:
 
 
 def settle(members: list[Member], shares: list[int], *, what: str) -> None:
-    """Poll all until each owns as many partitions as it should, and together they own all, each once."""
+    """Poll all until each owns as many partitions as it should, and together they own all, each
+    once.
+    """
 
     def probe() -> bool:
         for member in members:
             member.poll()
         owned = [partition for member in members for partition in member.owned]
-        return sorted(len(member.owned) for member in members) == sorted(shares) and sorted(owned) == list(range(PARTITIONS))
+        return sorted(len(member.owned) for member in members) == sorted(shares) and sorted(
+            owned
+        ) == list(range(PARTITIONS))
 
     eventually(probe, what=what, pause_s=0)
 
@@ -78,24 +101,39 @@ def settle(members: list[Member], shares: list[int], *, what: str) -> None:
 def test_members_come_and_go(servers: str, strategy: str) -> None:
     topic, group = create_topic(servers, "group", PARTITIONS), unique("group")
     for partition in range(PARTITIONS):
-        send_all(servers, topic, [b"%d-%d" % (partition, number) for number in range(20)], partition=partition)
+        send_all(
+            servers,
+            topic,
+            [b"%d-%d" % (partition, number) for number in range(20)],
+            partition=partition,
+        )
     first = Member(servers, group, topic, partition_assignment_strategy=strategy)
     settle([first], [4], what="the first member has all")
-    eventually(lambda: first.poll() or len(first.values) == 80, what="the first member reads all", pause_s=0)
+    eventually(
+        lambda: first.poll() or len(first.values) == 80,
+        what="the first member reads all",
+        pause_s=0,
+    )
     first.client.commit(asynchronous=False)
     second = Member(servers, group, topic, partition_assignment_strategy=strategy)
     settle([first, second], [2, 2], what="two members share")
     if strategy == "cooperative-sticky":
-        assert first.taken == [second.owned], "a member gives up what goes to the other, and nothing else"
+        assert first.taken == [second.owned], (
+            "a member gives up what goes to the other, and nothing else"
+        )
     else:
-        assert first.taken == [{0, 1, 2, 3}], "a member gives up everything before it is given its new share"
+        assert first.taken == [{0, 1, 2, 3}], (
+            "a member gives up everything before it is given its new share"
+        )
     third = Member(servers, group, topic, partition_assignment_strategy=strategy)
     settle([first, second, third], [1, 1, 2], what="three members share")
     second.close()
     third.close()
     settle([first], [4], what="the last member has all again")
     send_all(servers, topic, [b"late"], partition=3)
-    eventually(lambda: first.poll() or b"late" in first.values, what="the last member reads on", pause_s=0)
+    eventually(
+        lambda: first.poll() or b"late" in first.values, what="the last member reads on", pause_s=0
+    )
     first.close()
     assert first.values == [*first.values[:80], b"late"]
     assert not second.values, "what was committed was given again"
@@ -105,7 +143,10 @@ def test_members_come_and_go(servers: str, strategy: str) -> None:
 def test_a_static_member_that_comes_back_disturbs_nobody(servers: str) -> None:
     topic, group = create_topic(servers, "static", PARTITIONS), unique("static")
     settings = {"partition_assignment_strategy": "range"}
-    members = [Member(servers, group, topic, group_instance_id=f"instance-{number}", **settings) for number in range(2)]
+    members = [
+        Member(servers, group, topic, group_instance_id=f"instance-{number}", **settings)
+        for number in range(2)
+    ]
     settle(members, [2, 2], what="two static members share")
     before = set(members[1].owned)
     rounds = len(members[0].given)
@@ -116,21 +157,31 @@ def test_a_static_member_that_comes_back_disturbs_nobody(servers: str) -> None:
     assert len(members[0].given) == rounds, "the other member was rebalanced"
     client = admin(servers)
     description = client.describe_consumer_groups([group])[group].result(PATIENCE_S)
-    assert sorted(member.group_instance_id for member in description.members) == ["instance-0", "instance-1"]
+    assert sorted(member.group_instance_id for member in description.members) == [
+        "instance-0",
+        "instance-1",
+    ]
     for member in members:
         member.close()
 
 
 def test_a_second_static_member_of_the_same_name_fences_the_first(servers: str) -> None:
     topic, group = create_topic(servers, "fence", PARTITIONS), unique("fence")
-    first = Member(servers, group, topic, group_instance_id="same", partition_assignment_strategy="range")
+    first = Member(
+        servers, group, topic, group_instance_id="same", partition_assignment_strategy="range"
+    )
     settle([first], [4], what="the first has all")
-    second = Member(servers, group, topic, group_instance_id="same", partition_assignment_strategy="range")
+    second = Member(
+        servers, group, topic, group_instance_id="same", partition_assignment_strategy="range"
+    )
 
     def probe() -> bool:
         second.poll()
         first.poll()
-        return any(error.code() == confluent_kafka.KafkaError._FATAL or error.code() == 82 for error in first.errors)
+        return any(
+            error.code() == confluent_kafka.KafkaError._FATAL or error.code() == 82
+            for error in first.errors
+        )
 
     eventually(probe, what="the first is told that it is fenced", pause_s=0)
     second.close()
@@ -153,7 +204,11 @@ while True:
 def test_a_member_that_is_killed_loses_its_partitions(servers: str) -> None:
     """It cannot say that it leaves: its session ends and the other takes over."""
     topic, group = create_topic(servers, "killed", PARTITIONS), unique("killed")
-    with subprocess.Popen([sys.executable, "-c", CRASHING_MEMBER, servers, group, topic], stdout=subprocess.PIPE, text=True) as crashing:
+    with subprocess.Popen(
+        [sys.executable, "-c", CRASHING_MEMBER, servers, group, topic],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as crashing:
         assert crashing.stdout is not None
         assert crashing.stdout.readline() == "4\n"
         crashing.kill()
@@ -167,24 +222,45 @@ def test_commits_are_kept_with_their_metadata(servers: str) -> None:
     send_all(servers, topic, [b"a", b"b", b"c"])
     client = consumer(servers, group)
     client.commit(offsets=[confluent_kafka.TopicPartition(topic, 0, 2, "näht")], asynchronous=False)
-    found = client.committed([confluent_kafka.TopicPartition(topic, 0), confluent_kafka.TopicPartition(topic, 1)], PATIENCE_S)
+    found = client.committed(
+        [confluent_kafka.TopicPartition(topic, 0), confluent_kafka.TopicPartition(topic, 1)],
+        PATIENCE_S,
+    )
     client.close()
-    assert [(partition.offset, partition.metadata) for partition in found] == [(2, "näht"), (confluent_kafka.OFFSET_INVALID, None)]
+    assert [(partition.offset, partition.metadata) for partition in found] == [
+        (2, "näht"),
+        (confluent_kafka.OFFSET_INVALID, None),
+    ]
     reader = Member(servers, group, topic)
-    eventually(lambda: reader.poll() or reader.values == [b"c"], what="reading goes on where it was committed", pause_s=0)
+    eventually(
+        lambda: reader.poll() or reader.values == [b"c"],
+        what="reading goes on where it was committed",
+        pause_s=0,
+    )
     reader.close()
 
 
 def test_a_zombie_member_cannot_commit(servers: str) -> None:
-    """A member of an older generation is refused with ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID, and its offset is not kept."""
+    """A member of an older generation is refused with ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID, and
+    its offset is not kept.
+    """
     topic, group = create_topic(servers, "zombie", PARTITIONS), unique("zombie")
-    zombie = Member(servers, group, topic, partition_assignment_strategy="range", session_timeout_ms=2000, max_poll_interval_ms=2000)
+    zombie = Member(
+        servers,
+        group,
+        topic,
+        partition_assignment_strategy="range",
+        session_timeout_ms=2000,
+        max_poll_interval_ms=2000,
+    )
     settle([zombie], [4], what="the zombie has all")
     other = Member(servers, group, topic, partition_assignment_strategy="range")
     # the zombie is not polled: it does not rejoin, and its generation becomes old
     eventually(lambda: other.poll() or len(other.owned) == 4, what="the other has all", pause_s=0)
     with pytest.raises(confluent_kafka.KafkaException):
-        zombie.client.commit(offsets=[confluent_kafka.TopicPartition(topic, 0, 77)], asynchronous=False)
+        zombie.client.commit(
+            offsets=[confluent_kafka.TopicPartition(topic, 0, 77)], asynchronous=False
+        )
     assert committed_offset(servers, group, topic) == confluent_kafka.OFFSET_INVALID
     other.close()
     zombie.close()
@@ -208,7 +284,9 @@ class PythonMember:
         while not self._ending:
             for records in self.client.poll(timeout_ms=500).values():
                 self.values.extend(record.value for record in records)
-            self.owned = {partition.partition for partition in self.client.assignment()}  # it is for one thread alone
+            self.owned = {
+                partition.partition for partition in self.client.assignment()
+            }  # it is for one thread alone
         self.client.close()
 
     def begin_to_close(self) -> None:
@@ -223,19 +301,31 @@ class PythonMember:
 def test_kafka_python_rebalances(servers: str, assignor: type) -> None:
     topic, group = create_topic(servers, "kp", PARTITIONS), unique("kp")
     for partition in range(PARTITIONS):
-        send_all(servers, topic, [b"%d-%d" % (partition, number) for number in range(10)], partition=partition)
+        send_all(
+            servers,
+            topic,
+            [b"%d-%d" % (partition, number) for number in range(10)],
+            partition=partition,
+        )
     first = PythonMember(servers, group, topic, assignor)
     members = [first]
     try:
-        eventually(lambda: len(first.owned) == 4 and len(first.values) == 40, what="the first reads all")
+        eventually(
+            lambda: len(first.owned) == 4 and len(first.values) == 40, what="the first reads all"
+        )
         second = PythonMember(servers, group, topic, assignor)
         members.append(second)
-        eventually(lambda: len(first.owned) == len(second.owned) == 2 and not first.owned & second.owned, what="both share")
+        eventually(
+            lambda: len(first.owned) == len(second.owned) == 2 and not first.owned & second.owned,
+            what="both share",
+        )
         first.close()
         members.remove(first)
         eventually(lambda: len(second.owned) == 4, what="the second has all")
         send_all(servers, topic, [b"late"])
-        eventually(lambda: second.values == [b"late"], what="the second reads what is new and nothing else")
+        eventually(
+            lambda: second.values == [b"late"], what="the second reads what is new and nothing else"
+        )
     finally:
         for member in members:
             member.close()
@@ -264,7 +354,9 @@ def test_aiokafka_rebalances_and_its_static_members(servers: str) -> None:
         await until(lambda: len(first.assignment()) == len(second.assignment()) == 2, "both share")
         await second.stop()
         third = await member("static")
-        await until(lambda: len(first.assignment()) == len(third.assignment()) == 2, "both share again")
+        await until(
+            lambda: len(first.assignment()) == len(third.assignment()) == 2, "both share again"
+        )
         await first.stop()
         await until(lambda: len(third.assignment()) == 4, "the third has all")
         await third.stop()
@@ -300,11 +392,14 @@ def test_the_three_libraries_in_one_group(servers: str) -> None:
             python.owned,
             {partition.partition for partition in starting.result().assignment()},
         ]
-        return sorted(partition for share in shares for partition in share) == [0, 1, 2, 3] and all(shares)
+        return sorted(partition for share in shares for partition in share) == [0, 1, 2, 3] and all(
+            shares
+        )
 
     eventually(probe, what="each of the three has a share", pause_s=0)
     stopping = asyncio.run_coroutine_threadsafe(starting.result().stop(), loop)
-    python.begin_to_close()  # a rebalance needs all members, so this one is polled on while the others leave
+    # a rebalance needs all members, so this one is polled on while the others leave
+    python.begin_to_close()
     settle([confluent], [4], what="the last has all")
     stopping.result(PATIENCE_S)
     python.close()

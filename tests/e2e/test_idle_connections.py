@@ -1,4 +1,6 @@
-"""`connections.max.idle.ms`: clients that are hung up on connect again, and who waits for an answer is not hung up on."""
+"""`connections.max.idle.ms`: clients that are hung up on connect again, and who waits for an answer
+is not hung up on.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,18 @@ from barnabas import BrokerProcess
 
 pytestmark = pytest.mark.e2e
 
-IDLE_MS = 1000  # librdkafka looks at what it has to send once a second: with less, a new connection may be idle before it is used
+# librdkafka looks at what it has to send once a second: with less, a new connection may be idle
+# before it is used
+IDLE_MS = 1000
 
 
 def ports_of_clients(broker: BrokerProcess) -> set[int]:
     found = psutil.Process(broker.pid).net_connections("tcp")
-    return {connection.raddr.port for connection in found if connection.status == psutil.CONN_ESTABLISHED}
+    return {
+        connection.raddr.port
+        for connection in found
+        if connection.status == psutil.CONN_ESTABLISHED
+    }
 
 
 def hung_up_on(broker: BrokerProcess) -> set[int]:
@@ -31,7 +39,10 @@ def hung_up_on(broker: BrokerProcess) -> set[int]:
 
 
 def test_clients_that_were_idle_connect_again_and_one_that_waits_is_answered() -> None:
-    with BrokerProcess(settings={"connections.max.idle.ms": str(IDLE_MS)}) as broker, ExitStack() as stack:
+    with (
+        BrokerProcess(settings={"connections.max.idle.ms": str(IDLE_MS)}) as broker,
+        ExitStack() as stack,
+    ):
         servers = broker.bootstrap_servers
         topic, empty = create_topic(servers, "idle"), create_topic(servers, "empty")
         fetch = wire.fetch([(empty, 0, 0)], committed=False, max_wait_ms=IDLE_MS * 3 // 2)
@@ -49,12 +60,22 @@ def test_clients_that_were_idle_connect_again_and_one_that_waits_is_answered() -
         try:
             send(0)
             idle = ports_of_clients(broker) - others
-            eventually(lambda: not idle & ports_of_clients(broker), what="idle connections were closed")
-            eventually(lambda: len(hung_up_on(broker) - others) >= 2, what="both clients have lost those that they had then")
+            eventually(
+                lambda: not idle & ports_of_clients(broker), what="idle connections were closed"
+            )
+            eventually(
+                lambda: len(hung_up_on(broker) - others) >= 2,
+                what="both clients have lost those that they had then",
+            )
             send(1)
         finally:
             second.close()
-        assert values_of(servers, topic) == [b"confluent 0", b"kafka-python 0", b"confluent 1", b"kafka-python 1"]
+        assert values_of(servers, topic) == [
+            b"confluent 0",
+            b"kafka-python 0",
+            b"confluent 1",
+            b"kafka-python 1",
+        ]
         assert waiting.receive(fetch).error_code == 0
         assert waiting.is_closed_by_broker()
         assert not [line for line in broker.output if " WARNING " in line or " ERROR " in line]

@@ -1,6 +1,8 @@
-"""The daemon on a log directory that Apache Kafka 3.9 wrote: clients read what they read from Kafka, and transactions go on where they were.
+"""The daemon on a log directory that Apache Kafka 3.9 wrote: clients read what they read from
+Kafka, and transactions go on where they were.
 
-expected.json is what clients of Apache Kafka read; the directory was stopped cleanly, with delta's transaction open. Each test works on a copy.
+expected.json is what clients of Apache Kafka read; the directory was stopped cleanly, with delta's
+transaction open. Each test works on a copy.
 """
 
 from __future__ import annotations
@@ -13,7 +15,16 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from helpers.e2e_clients import PATIENCE_S, committed_offset, consumer, eventually, producer, send_all, transact, wait_until_ready
+from helpers.e2e_clients import (
+    PATIENCE_S,
+    committed_offset,
+    consumer,
+    eventually,
+    producer,
+    send_all,
+    transact,
+    wait_until_ready,
+)
 from helpers.e2e_rows import READERS, Row, rows_by_confluent
 
 from barnabas import BrokerProcess
@@ -46,9 +57,11 @@ def copy_of_the_directory(path: Path) -> Path:
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     with BrokerProcess(copy_of_the_directory(tmp_path / "data"), settings=SETTINGS) as running:
         yield running
-        assert not [line for line in running.output if "Traceback" in line or " ERROR " in line or " CRITICAL " in line], "".join(
-            running.output
-        )
+        assert not [
+            line
+            for line in running.output
+            if "Traceback" in line or " ERROR " in line or " CRITICAL " in line
+        ], "".join(running.output)
 
 
 def stopped(broker: BrokerProcess) -> None:
@@ -68,7 +81,9 @@ def expected_rows(topic: str, partition: int, *, committed: bool) -> list[Row]:
 def check_all_rows(servers: str, read: Callable[..., list[Row]]) -> None:
     for topic, partition in PARTITIONS:
         for committed in (True, False):
-            assert read(servers, topic, partition, committed=committed) == expected_rows(topic, partition, committed=committed)
+            assert read(servers, topic, partition, committed=committed) == expected_rows(
+                topic, partition, committed=committed
+            )
 
 
 def check_committed_offsets(servers: str) -> None:
@@ -77,7 +92,9 @@ def check_committed_offsets(servers: str) -> None:
         try:
             for name, (offset, metadata) in rows.items():
                 topic, _, partition = name.rpartition("-")
-                (found,) = reader.committed([confluent_kafka.TopicPartition(topic, int(partition))], PATIENCE_S)
+                (found,) = reader.committed(
+                    [confluent_kafka.TopicPartition(topic, int(partition))], PATIENCE_S
+                )
                 assert (found.offset, found.metadata or None) == (offset, metadata), (group, name)
         finally:
             reader.close()
@@ -93,16 +110,27 @@ def test_topics_are_those_of_the_directories(broker: BrokerProcess) -> None:
     client = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     listed = client.list_topics(timeout=PATIENCE_S)
     topics = {name: len(topic.partitions) for name, topic in listed.topics.items()}
-    assert topics == {"plain": 2, "txn": 2, "compacted": 1, "__consumer_offsets": 2, "__transaction_state": 2}
+    assert topics == {
+        "plain": 2,
+        "txn": 2,
+        "compacted": 1,
+        "__consumer_offsets": 2,
+        "__transaction_state": 2,
+    }
     assert listed.cluster_id == "S77YdvnpTm-HVUzxuSPgvQ"
-    assert {group.group_id for group in client.list_consumer_groups().result(PATIENCE_S).valid} == {"readers", "plain-group"}
+    assert {group.group_id for group in client.list_consumer_groups().result(PATIENCE_S).valid} == {
+        "readers",
+        "plain-group",
+    }
     for name, content in KAFKAS_OWN.items():
         assert Path(broker.data_dir, name).read_bytes() == content, f"{name} is Kafka's"
 
 
 @pytest.mark.parametrize("end", [stopped, killed])
 def test_the_second_start(broker: BrokerProcess, end: Restart) -> None:
-    """What was read before is read again, and what was written in between; the internal topics keep their two partitions."""
+    """What was read before is read again, and what was written in between; the internal topics keep
+    their two partitions.
+    """
     servers = broker.bootstrap_servers
     wait_until_ready(servers)
     client = producer(servers, transactional_id="alpha")  # one of Kafka's own
@@ -124,13 +152,17 @@ def test_the_second_start(broker: BrokerProcess, end: Restart) -> None:
                 assert [row[0] for row in rows[50:]] == more
             rows = read(servers, "txn", 1, committed=True)
             assert rows == expected_rows("txn", 1, committed=True)
-            assert read(servers, "txn", 0, committed=False) == expected_rows("txn", 0, committed=False)
+            assert read(servers, "txn", 0, committed=False) == expected_rows(
+                "txn", 0, committed=False
+            )
         assert committed_offset(servers, "plain-group", "plain", 1) == 20
         assert committed_offset(servers, "readers", "plain", 0) == 11
         assert committed_offset(servers, "readers", "plain", 1) == NOTHING
 
 
-def test_the_open_transaction_of_delta_is_aborted_by_its_next_session(broker: BrokerProcess) -> None:
+def test_the_open_transaction_of_delta_is_aborted_by_its_next_session(
+    broker: BrokerProcess,
+) -> None:
     servers = broker.bootstrap_servers
     client = producer(servers, transactional_id="delta")
     client.init_transactions(PATIENCE_S)
@@ -142,12 +174,19 @@ def test_the_open_transaction_of_delta_is_aborted_by_its_next_session(broker: Br
 
 
 def test_the_open_transaction_of_delta_runs_out_of_time(broker: BrokerProcess) -> None:
-    """Ten minutes after it began, which is long ago: then the last stable offset is at the end, and nothing of it is read."""
+    """Ten minutes after it began, which is long ago: then the last stable offset is at the end, and
+    nothing of it is read.
+    """
     servers = broker.bootstrap_servers
     reader = consumer(servers, isolation_level="read_committed")
     try:
         place = confluent_kafka.TopicPartition("txn", 0)
-        eventually(lambda: reader.get_watermark_offsets(place, timeout=PATIENCE_S)[1] >= 50, what="the marker of delta's transaction")
+        eventually(
+            lambda: reader.get_watermark_offsets(place, timeout=PATIENCE_S)[1] >= 50,
+            what="the marker of delta's transaction",
+        )
     finally:
         reader.close()
-    assert rows_by_confluent(servers, "txn", 0, committed=True) == expected_rows("txn", 0, committed=True)
+    assert rows_by_confluent(servers, "txn", 0, committed=True) == expected_rows(
+        "txn", 0, committed=True
+    )

@@ -1,7 +1,8 @@
 """SIGKILL, restart, and what clients find afterwards. Each test has a broker of its own.
 
-A SIGKILL takes nothing that was acknowledged: the operating system has it. What is open when it comes is resumed by its producer if that still
-lives (the transaction's record is in the log), or aborted: by the next session of its transactional id, or by its timeout (KIP-98).
+A SIGKILL takes nothing that was acknowledged: the operating system has it. What is open when it
+comes is resumed by its producer if that still lives (the transaction's record is in the log), or
+aborted: by the next session of its transactional id, or by its timeout (KIP-98).
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ def own(tmp_path: Path) -> Iterator[BrokerProcess]:
     }
     with BrokerProcess(tmp_path / "data", settings=settings) as broker:
         yield broker
-        assert not [line for line in broker.output if "Traceback" in line or " CRITICAL " in line], "".join(broker.output[-60:])
+        assert not [
+            line for line in broker.output if "Traceback" in line or " CRITICAL " in line
+        ], "".join(broker.output[-60:])
 
 
 def killed(broker: BrokerProcess) -> None:
@@ -70,27 +73,46 @@ both_ways = pytest.mark.parametrize("again", [killed, stopped])
 
 
 @both_ways
-def test_acknowledged_records_topics_and_settings_are_all_there(own: BrokerProcess, again: Restart) -> None:
+def test_acknowledged_records_topics_and_settings_are_all_there(
+    own: BrokerProcess, again: Restart
+) -> None:
     servers = own.bootstrap_servers
     topic = create_topic(servers, "kept", 3, retention_ms="123456789", max_message_bytes="777777")
     for partition in range(3):
-        send_all(servers, topic, [b"%d-%d" % (partition, number) for number in range(500)], partition=partition)
+        send_all(
+            servers,
+            topic,
+            [b"%d-%d" % (partition, number) for number in range(500)],
+            partition=partition,
+        )
     before = read_all(servers, topic)
     again(own)
     assert sorted(read_all(servers, topic)) == sorted(before)
     assert len(before) == 1500
-    resource = confluent_kafka.admin.ConfigResource(confluent_kafka.admin.ConfigResource.Type.TOPIC, topic)
+    resource = confluent_kafka.admin.ConfigResource(
+        confluent_kafka.admin.ConfigResource.Type.TOPIC, topic
+    )
     client = admin(servers)
     settings = client.describe_configs([resource])[resource].result(PATIENCE_S)
-    assert (settings["retention.ms"].value, settings["max.message.bytes"].value) == ("123456789", "777777")
+    assert (settings["retention.ms"].value, settings["max.message.bytes"].value) == (
+        "123456789",
+        "777777",
+    )
     assert send_all(servers, topic, [b"next"]) == [500]
 
 
 @both_ways
-def test_the_open_transaction_of_a_living_producer_goes_on(own: BrokerProcess, again: Restart) -> None:
+def test_the_open_transaction_of_a_living_producer_goes_on(
+    own: BrokerProcess, again: Restart
+) -> None:
     servers = own.bootstrap_servers
     topic = create_topic(servers, "open", 2)
-    client = producer(servers, transactional_id=unique("living"), socket_connection_setup_timeout_ms=2000, reconnect_backoff_max_ms=200)
+    client = producer(
+        servers,
+        transactional_id=unique("living"),
+        socket_connection_setup_timeout_ms=2000,
+        reconnect_backoff_max_ms=200,
+    )
     client.init_transactions(PATIENCE_S)
     transact(client, topic, [b"before"])
     client.begin_transaction()
@@ -107,7 +129,9 @@ def test_the_open_transaction_of_a_living_producer_goes_on(own: BrokerProcess, a
 
 
 @both_ways
-def test_the_open_transaction_of_a_dead_producer_is_aborted_by_its_next_session(own: BrokerProcess, again: Restart) -> None:
+def test_the_open_transaction_of_a_dead_producer_is_aborted_by_its_next_session(
+    own: BrokerProcess, again: Restart
+) -> None:
     servers = own.bootstrap_servers
     topic, name = create_topic(servers, "dead"), unique("dead")
     dead = producer(servers, transactional_id=name)
@@ -119,7 +143,9 @@ def test_the_open_transaction_of_a_dead_producer_is_aborted_by_its_next_session(
     assert dead.flush(PATIENCE_S) == 0
     again(own)
     send_all(servers, topic, [b"plain"])
-    assert values_of(servers, topic) == [b"committed"], "the last stable offset passed an open transaction"
+    assert values_of(servers, topic) == [b"committed"], (
+        "the last stable offset passed an open transaction"
+    )
     successor = producer(servers, transactional_id=name)
     successor.init_transactions(PATIENCE_S)
     assert values_of(servers, topic) == [b"committed", b"plain"]
@@ -142,9 +168,15 @@ def test_the_open_transaction_of_a_dead_producer_times_out_after_a_kill(own: Bro
 
 
 @both_ways
-def test_offsets_in_an_open_transaction_stay_out_of_sight_and_come_with_its_commit(own: BrokerProcess, again: Restart) -> None:
+def test_offsets_in_an_open_transaction_stay_out_of_sight_and_come_with_its_commit(
+    own: BrokerProcess, again: Restart
+) -> None:
     servers = own.bootstrap_servers
-    source, target, group = create_topic(servers, "source"), create_topic(servers, "target"), unique("group")
+    source, target, group = (
+        create_topic(servers, "source"),
+        create_topic(servers, "target"),
+        unique("group"),
+    )
     send_all(servers, source, [b"%d" % number for number in range(10)])
     reader = consumer(servers, group)
     client = producer(servers, transactional_id=unique("etl"))
@@ -153,13 +185,16 @@ def test_offsets_in_an_open_transaction_stay_out_of_sight_and_come_with_its_comm
         client.begin_transaction()
         client.produce(target, b"to %d" % offset)
         client.send_offsets_to_transaction(
-            [confluent_kafka.TopicPartition(source, 0, offset)], reader.consumer_group_metadata(), PATIENCE_S
+            [confluent_kafka.TopicPartition(source, 0, offset)],
+            reader.consumer_group_metadata(),
+            PATIENCE_S,
         )
         if commit:
             client.commit_transaction(PATIENCE_S)
     assert client.flush(PATIENCE_S) == 0
     again(own)
-    # the offset of the open transaction is pending: who does not ask for stable ones sees the last committed one
+    # the offset of the open transaction is pending: who does not ask for stable ones sees the last
+    # committed one
     with Wire(own.port) as connection:
         fetch = wire.request("OffsetFetch", 6, group_id=group, topics=[_offset_fetch_topic(source)])
         answer = connection.call(fetch)
@@ -176,11 +211,15 @@ def test_offsets_in_an_open_transaction_stay_out_of_sight_and_come_with_its_comm
 def _offset_fetch_topic(name: str) -> object:
     from helpers import kafka_messages as messages
 
-    return messages.message_class("OffsetFetchRequest").OffsetFetchRequestTopic(name=name, partition_indexes=[0])
+    return messages.message_class("OffsetFetchRequest").OffsetFetchRequestTopic(
+        name=name, partition_indexes=[0]
+    )
 
 
 @both_ways
-def test_an_idempotent_producer_goes_on_without_duplicate_or_gap(own: BrokerProcess, again: Restart) -> None:
+def test_an_idempotent_producer_goes_on_without_duplicate_or_gap(
+    own: BrokerProcess, again: Restart
+) -> None:
     """It sends all the time while the broker goes down and comes up, three times."""
     servers = own.bootstrap_servers
     topic = create_topic(servers, "steady")
@@ -190,10 +229,19 @@ def test_an_idempotent_producer_goes_on_without_duplicate_or_gap(own: BrokerProc
 
     def run() -> None:
         nonlocal sent
-        client = producer(servers, enable_idempotence=True, linger_ms=1, reconnect_backoff_max_ms=200, reconnect_backoff_ms=20)
+        client = producer(
+            servers,
+            enable_idempotence=True,
+            linger_ms=1,
+            reconnect_backoff_max_ms=200,
+            reconnect_backoff_ms=20,
+        )
         while not ending.is_set():
             client.produce(
-                topic, b"%d" % sent, partition=0, on_delivery=lambda error, _: failures.append(error) if error is not None else None
+                topic,
+                b"%d" % sent,
+                partition=0,
+                on_delivery=lambda error, _: failures.append(error) if error is not None else None,
             )
             sent += 1
             client.poll(0.001)
@@ -213,20 +261,40 @@ def test_an_idempotent_producer_goes_on_without_duplicate_or_gap(own: BrokerProc
     assert values_of(servers, topic) == [b"%d" % number for number in range(sent)]
 
 
-def _batch(producer_id: int, epoch: int, sequence: int, *values: bytes, transactional: bool = False) -> bytearray:
+def _batch(
+    producer_id: int, epoch: int, sequence: int, *values: bytes, transactional: bool = False
+) -> bytearray:
     records = [NewRecord(None, value, timestamp=1_700_000_000_000) for value in values]
-    return encode_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=transactional)
+    return encode_batch(
+        records,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        transactional=transactional,
+    )
 
 
 @both_ways
-def test_the_last_five_batches_of_a_producer_are_remembered(own: BrokerProcess, again: Restart) -> None:
-    """Old batches sent once more are answered with the offset that they got first; older ones and those that leave a gap are refused."""
+def test_the_last_five_batches_of_a_producer_are_remembered(
+    own: BrokerProcess, again: Restart
+) -> None:
+    """Old batches sent once more are answered with the offset that they got first; older ones and
+    those that leave a gap are refused.
+    """
     topic = create_topic(own.bootstrap_servers, "window")
     with Wire(own.port) as connection:
-        session = connection.call(wire.request("InitProducerId", 1, transactional_id=None, transaction_timeout_ms=60_000))
+        session = connection.call(
+            wire.request("InitProducerId", 1, transactional_id=None, transaction_timeout_ms=60_000)
+        )
         offsets = []
         for sequence in range(0, 14, 2):
-            batch = _batch(session.producer_id, session.producer_epoch, sequence, b"%d" % sequence, b"%d" % (sequence + 1))
+            batch = _batch(
+                session.producer_id,
+                session.producer_epoch,
+                sequence,
+                b"%d" % sequence,
+                b"%d" % (sequence + 1),
+            )
             answer = connection.call(wire.produce(None, topic, 0, batch))
             assert answer.error_code == 0
             offsets.append(answer.base_offset)
@@ -234,16 +302,41 @@ def test_the_last_five_batches_of_a_producer_are_remembered(own: BrokerProcess, 
     again(own)
     with Wire(own.port) as connection:
         for sequence in (4, 6, 8, 10, 12, 4):
-            batch = _batch(session.producer_id, session.producer_epoch, sequence, b"%d" % sequence, b"%d" % (sequence + 1))
+            batch = _batch(
+                session.producer_id,
+                session.producer_epoch,
+                sequence,
+                b"%d" % sequence,
+                b"%d" % (sequence + 1),
+            )
             answer = connection.call(wire.produce(None, topic, 0, batch))
             assert (answer.error_code, answer.base_offset) == (0, sequence)
-        old = connection.call(wire.produce(None, topic, 0, _batch(session.producer_id, session.producer_epoch, 2, b"2", b"3")))
+        old = connection.call(
+            wire.produce(
+                None, topic, 0, _batch(session.producer_id, session.producer_epoch, 2, b"2", b"3")
+            )
+        )
         assert old.error_code in (DUPLICATE, OUT_OF_ORDER)
-        gap = connection.call(wire.produce(None, topic, 0, _batch(session.producer_id, session.producer_epoch, 16, b"gap")))
+        gap = connection.call(
+            wire.produce(
+                None, topic, 0, _batch(session.producer_id, session.producer_epoch, 16, b"gap")
+            )
+        )
         assert gap.error_code == OUT_OF_ORDER
-        stale = connection.call(wire.produce(None, topic, 0, _batch(session.producer_id, session.producer_epoch + 1, 5, b"not from 0")))
+        stale = connection.call(
+            wire.produce(
+                None,
+                topic,
+                0,
+                _batch(session.producer_id, session.producer_epoch + 1, 5, b"not from 0"),
+            )
+        )
         assert stale.error_code == OUT_OF_ORDER
-        following = connection.call(wire.produce(None, topic, 0, _batch(session.producer_id, session.producer_epoch, 14, b"14")))
+        following = connection.call(
+            wire.produce(
+                None, topic, 0, _batch(session.producer_id, session.producer_epoch, 14, b"14")
+            )
+        )
         assert (following.error_code, following.base_offset) == (0, 14)
     assert values_of(own.bootstrap_servers, topic) == [b"%d" % number for number in range(15)]
 
@@ -253,7 +346,11 @@ def test_producer_ids_are_not_given_twice(own: BrokerProcess) -> None:
     for _ in range(3):
         with Wire(own.port) as connection:
             for _ in range(3):
-                answer = connection.call(wire.request("InitProducerId", 1, transactional_id=None, transaction_timeout_ms=60_000))
+                answer = connection.call(
+                    wire.request(
+                        "InitProducerId", 1, transactional_id=None, transaction_timeout_ms=60_000
+                    )
+                )
                 given.append(answer.producer_id)
         killed(own)
     assert len(set(given)) == 9, given
@@ -265,7 +362,12 @@ def test_a_group_keeps_its_offsets_and_its_members(own: BrokerProcess, again: Re
     servers = own.bootstrap_servers
     topic, group = create_topic(servers, "group", 2), unique("group")
     for partition in range(2):
-        send_all(servers, topic, [b"%d-%d" % (partition, number) for number in range(20)], partition=partition)
+        send_all(
+            servers,
+            topic,
+            [b"%d-%d" % (partition, number) for number in range(20)],
+            partition=partition,
+        )
     rebalances: list[str] = []
     values: list[bytes] = []
     member = consumer(
@@ -276,10 +378,16 @@ def test_a_group_keeps_its_offsets_and_its_members(own: BrokerProcess, again: Re
         reconnect_backoff_max_ms=200,
         partition_assignment_strategy="range",
     )
-    member.subscribe([topic], on_assign=lambda *_: rebalances.append("assign"), on_revoke=lambda *_: rebalances.append("revoke"))
+    member.subscribe(
+        [topic],
+        on_assign=lambda *_: rebalances.append("assign"),
+        on_revoke=lambda *_: rebalances.append("revoke"),
+    )
 
     def poll() -> int:
-        values.extend(message.value() for message in member.consume(100, 0.05) if message.error() is None)
+        values.extend(
+            message.value() for message in member.consume(100, 0.05) if message.error() is None
+        )
         return len(values)
 
     eventually(lambda: poll() == 40, what="everything is read", pause_s=0)
@@ -292,12 +400,17 @@ def test_a_group_keeps_its_offsets_and_its_members(own: BrokerProcess, again: Re
     member.commit(asynchronous=False)
     client = admin(servers)
     after = client.describe_consumer_groups([group])[group].result(PATIENCE_S)
-    assert [found.member_id for found in after.members] == [found.member_id for found in before.members]
+    assert [found.member_id for found in after.members] == [
+        found.member_id for found in before.members
+    ]
     assert after.state == before.state == confluent_kafka.ConsumerGroupState.STABLE
     assert rebalances == ["assign"], "the member was rebalanced"
     member.close()
     assert values[-1] == b"late"
-    assert [committed_offset(servers, group, topic, partition) for partition in range(2)] == [21, 20]
+    assert [committed_offset(servers, group, topic, partition) for partition in range(2)] == [
+        21,
+        20,
+    ]
 
 
 def test_a_transaction_is_whole_whenever_the_broker_is_killed(own: BrokerProcess) -> None:
@@ -316,7 +429,11 @@ def test_a_transaction_is_whole_whenever_the_broker_is_killed(own: BrokerProcess
         try:
             while not done.is_set():
                 client = producer(
-                    servers, transactional_id="one", reconnect_backoff_max_ms=100, reconnect_backoff_ms=10, socket_timeout_ms=5000
+                    servers,
+                    transactional_id="one",
+                    reconnect_backoff_max_ms=100,
+                    reconnect_backoff_ms=10,
+                    socket_timeout_ms=5000,
                 )
                 client.init_transactions(PATIENCE_S)
                 try:
@@ -361,7 +478,9 @@ def test_a_transaction_is_whole_whenever_the_broker_is_killed(own: BrokerProcess
     assert found[0] == found[1] == found[2] == found[3], "a transaction is torn"
     values = found[0]
     assert len(set(values)) == len(values), "a transaction is there twice"
-    assert values == sorted(values, key=lambda value: int(value or b"")), "the order is not that of the commits"
+    assert values == sorted(values, key=lambda value: int(value or b"")), (
+        "the order is not that of the commits"
+    )
     assert sure <= set(values), "a committed transaction is lost"
     assert not aborted & set(values), "an aborted transaction shows"
     assert set(values) <= sure | unsure
@@ -369,7 +488,9 @@ def test_a_transaction_is_whole_whenever_the_broker_is_killed(own: BrokerProcess
 
 def test_kafka_python_reads_what_a_kill_left(own: BrokerProcess) -> None:
     topic = create_topic(own.bootstrap_servers, "other")
-    KafkaPython.transactions(own.bootstrap_servers, topic, [([b"a"], True), ([b"x"], False), ([b"b"], True)])
+    KafkaPython.transactions(
+        own.bootstrap_servers, topic, [([b"a"], True), ([b"x"], False), ([b"b"], True)]
+    )
     killed(own)
     assert KafkaPython.read(own.bootstrap_servers, topic, committed=True) == [b"a", b"b"]
     KafkaPython.transactions(own.bootstrap_servers, topic, [([b"y"], False), ([b"c"], True)])

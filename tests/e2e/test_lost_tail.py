@@ -1,9 +1,12 @@
-"""Real clients that have read further than the log after a power loss: they get what is acknowledged in place of what was lost.
+"""Real clients that have read further than the log after a power loss: they get what is
+acknowledged in place of what was lost.
 
-A reader by assignment goes back to where the log was cut (KIP-320). A group goes on from there by its committed offset, which the broker
-sets back: librdkafka and kafka-python do not compare that with the log, and aiokafka knows nothing of leader epochs.
+A reader by assignment goes back to where the log was cut (KIP-320). A group goes on from there by
+its committed offset, which the broker sets back: librdkafka and kafka-python do not compare that
+with the log, and aiokafka knows nothing of leader epochs.
 
-The power loss is made: the daemon is killed, what it had not flushed is cut off the log's file, and the machine is another run of itself.
+The power loss is made: the daemon is killed, what it had not flushed is cut off the log's file, and
+the machine is another run of itself.
 """
 
 from __future__ import annotations
@@ -18,7 +21,14 @@ import aiokafka
 import confluent_kafka
 import kafka
 import pytest
-from helpers.e2e_clients import PATIENCE_S, consumer, create_topic, eventually, send_all, wait_until_ready
+from helpers.e2e_clients import (
+    PATIENCE_S,
+    consumer,
+    create_topic,
+    eventually,
+    send_all,
+    wait_until_ready,
+)
 
 from barnabas import BrokerProcess
 from barnabas.storage.log_manager import BOOT_ID_NAME
@@ -32,7 +42,9 @@ KEPT, READ, NEWER = 10, 15, 15
 def own(tmp_path: Path) -> Iterator[BrokerProcess]:
     with BrokerProcess(tmp_path / "data") as broker:
         yield broker
-        assert not [line for line in broker.output if "Traceback" in line or " CRITICAL " in line], "".join(broker.output[-60:])
+        assert not [
+            line for line in broker.output if "Traceback" in line or " CRITICAL " in line
+        ], "".join(broker.output[-60:])
 
 
 class Cut:
@@ -87,7 +99,9 @@ def test_a_reader_that_lives_through_it_goes_back(own: BrokerProcess) -> None:
 
 
 class Member:
-    """A member of a group, of one client library. It begins at the start of the log, and after the power loss where the group stands."""
+    """A member of a group, of one client library. It begins at the start of the log, and after the
+    power loss where the group stands.
+    """
 
     def __init__(self, cut: Cut) -> None:
         self.cut, self.reset = cut, "latest" if cut.is_lost else "earliest"
@@ -114,7 +128,9 @@ class Member:
 class Confluent(Member):
     def __init__(self, cut: Cut) -> None:
         super().__init__(cut)
-        self._client = consumer(cut.servers, "group", auto_offset_reset=self.reset, reconnect_backoff_max_ms=200)
+        self._client = consumer(
+            cut.servers, "group", auto_offset_reset=self.reset, reconnect_backoff_max_ms=200
+        )
         self._client.subscribe([cut.topic])
 
     def poll(self) -> None:
@@ -133,7 +149,11 @@ class KafkaPython(Member):
     def __init__(self, cut: Cut) -> None:
         super().__init__(cut)
         self._client = kafka.KafkaConsumer(
-            cut.topic, bootstrap_servers=cut.servers, group_id="group", auto_offset_reset=self.reset, enable_auto_commit=False
+            cut.topic,
+            bootstrap_servers=cut.servers,
+            group_id="group",
+            auto_offset_reset=self.reset,
+            enable_auto_commit=False,
         )
 
     def poll(self) -> None:
@@ -148,7 +168,9 @@ class KafkaPython(Member):
 
 
 class AioKafka(Member):
-    """Its loop runs in a thread, since the member goes on with its heartbeats whatever the test waits for."""
+    """Its loop runs in a thread, since the member goes on with its heartbeats whatever the test
+    waits for.
+    """
 
     def __init__(self, cut: Cut) -> None:
         super().__init__(cut)
@@ -187,7 +209,9 @@ class AioKafka(Member):
 
 
 @pytest.mark.parametrize("member_of", [Confluent, KafkaPython, AioKafka])
-def test_a_group_that_comes_back_gets_all_that_was_acknowledged_since(own: BrokerProcess, member_of: type[Member]) -> None:
+def test_a_group_that_comes_back_gets_all_that_was_acknowledged_since(
+    own: BrokerProcess, member_of: type[Member]
+) -> None:
     cut = Cut(own)
     before = member_of(cut)
     try:
@@ -201,12 +225,20 @@ def test_a_group_that_comes_back_gets_all_that_was_acknowledged_since(own: Broke
         assert after.read(NEWER) == newer
     finally:
         after.close()
-    assert f"group group goes on at {KEPT} of {cut.topic}-0: it has committed {READ}" in "".join(own.output)
+    assert f"group group goes on at {KEPT} of {cut.topic}-0: it has committed {READ}" in "".join(
+        own.output
+    )
 
 
-@pytest.mark.parametrize("member_of", [Confluent, AioKafka])  # kafka-python leaves the sockets open whose connection was refused
-def test_a_member_that_lives_through_it_joins_again_and_gets_it_too(own: BrokerProcess, member_of: type[Member]) -> None:
-    """Some of it twice, perhaps: until it hears that it is no member any more, it reads on from where it stands."""
+@pytest.mark.parametrize(
+    "member_of", [Confluent, AioKafka]
+)  # kafka-python leaves the sockets open whose connection was refused
+def test_a_member_that_lives_through_it_joins_again_and_gets_it_too(
+    own: BrokerProcess, member_of: type[Member]
+) -> None:
+    """Some of it twice, perhaps: until it hears that it is no member any more, it reads on from
+    where it stands.
+    """
     cut = Cut(own)
     member = member_of(cut)
     try:

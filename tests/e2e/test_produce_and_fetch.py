@@ -1,4 +1,6 @@
-"""Records through the real daemon: every codec of every library, read by every other; big ones; many partitions; long polls."""
+"""Records through the real daemon: every codec of every library, read by every other; big ones;
+many partitions; long polls.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,18 @@ import time
 import confluent_kafka
 import pytest
 import sim.wire
-from helpers.e2e_clients import LIBRARIES, PATIENCE_S, consumer, create_topic, eventually, producer, read_all, send_all, unique, values_of
+from helpers.e2e_clients import (
+    LIBRARIES,
+    PATIENCE_S,
+    consumer,
+    create_topic,
+    eventually,
+    producer,
+    read_all,
+    send_all,
+    unique,
+    values_of,
+)
 from helpers.e2e_wire import Wire
 
 from barnabas import BrokerProcess
@@ -22,7 +35,9 @@ _BY_NAME = {"ids": lambda library: getattr(library, "name", library)}
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("library", LIBRARIES, **_BY_NAME)
-def test_every_codec_of_every_library_is_read_by_all(servers: str, library: type, codec: str) -> None:
+def test_every_codec_of_every_library_is_read_by_all(
+    servers: str, library: type, codec: str
+) -> None:
     if codec not in library.codecs:
         pytest.skip(f"{library.name} has no {codec} here: its optional library is not installed")
     topic = create_topic(servers, f"codec-{codec}")
@@ -44,11 +59,17 @@ def test_keys_headers_timestamps_and_empty_values_come_back(servers: str) -> Non
     reader = consumer(servers)
     reader.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
     found: list[confluent_kafka.Message] = []
-    eventually(lambda: found.extend(reader.consume(3, 1.0)) or len(found) == 3, what="three records")
+    eventually(
+        lambda: found.extend(reader.consume(3, 1.0)) or len(found) == 3, what="three records"
+    )
     reader.close()
     assert found[0].headers() == headers
     assert found[0].timestamp() == (confluent_kafka.TIMESTAMP_CREATE_TIME, 1_600_000_000_123)
-    assert [(message.key(), message.value()) for message in found] == [(b"k", b"v"), (b"tombstone", None), (b"", b"")]
+    assert [(message.key(), message.value()) for message in found] == [
+        (b"k", b"v"),
+        (b"tombstone", None),
+        (b"", b""),
+    ]
 
 
 def test_log_append_time_replaces_the_clients(servers: str) -> None:
@@ -92,7 +113,9 @@ def test_a_record_over_the_topics_limit_is_refused_and_the_next_one_taken(server
     outcomes: list[object] = []
     client = producer(servers)
     for value in (b"x" * 5000, b"fits"):
-        client.produce(topic, value, on_delivery=lambda error, message: outcomes.append(error and error.code()))
+        client.produce(
+            topic, value, on_delivery=lambda error, message: outcomes.append(error and error.code())
+        )
         client.flush(PATIENCE_S)
     assert outcomes == [confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE, None]
     assert values_of(servers, topic) == [b"fits"]
@@ -111,7 +134,9 @@ def test_a_hundred_partitions(servers: str) -> None:
 
 
 def test_a_waiting_reader_gets_a_record_at_once(broker: BrokerProcess) -> None:
-    """The fetch may wait for ten minutes, far longer than its client does; what comes in the meantime ends the wait."""
+    """The fetch may wait for ten minutes, far longer than its client does; what comes in the
+    meantime ends the wait.
+    """
     topic = create_topic(broker.bootstrap_servers, "long-poll")
     with Wire(broker.port) as wire:
         fetch = sim.wire.fetch([(topic, 0, 0)], committed=True, max_wait_ms=600_000)
@@ -134,19 +159,32 @@ def test_offsets_for_times(servers: str) -> None:
         (1_600_000_009_000, 9),
         (1_600_000_009_001, confluent_kafka.OFFSET_END),
     ):
-        (found,) = reader.offsets_for_times([confluent_kafka.TopicPartition(topic, 0, timestamp)], PATIENCE_S)
+        (found,) = reader.offsets_for_times(
+            [confluent_kafka.TopicPartition(topic, 0, timestamp)], PATIENCE_S
+        )
         assert found.offset == offset, timestamp
-    assert reader.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0), PATIENCE_S) == (0, 10)
+    assert reader.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0), PATIENCE_S) == (
+        0,
+        10,
+    )
     reader.close()
 
 
-@pytest.mark.skipif(importlib.util.find_spec("barnabas.storage.cleaner") is None, reason="there is no log cleaner")
+@pytest.mark.skipif(
+    importlib.util.find_spec("barnabas.storage.cleaner") is None, reason="there is no log cleaner"
+)
 def test_compacted_topics_keep_each_keys_last_record() -> None:
     """The cleaner itself, with segments small enough that there is something to clean."""
     settings = {"log.cleaner.backoff.ms": "100"}
     with BrokerProcess(settings=settings) as broker:
         servers = broker.bootstrap_servers
-        topic = create_topic(servers, "compacted", cleanup_policy="compact", segment_bytes="1000", min_cleanable_dirty_ratio="0.01")
+        topic = create_topic(
+            servers,
+            "compacted",
+            cleanup_policy="compact",
+            segment_bytes="1000",
+            min_cleanable_dirty_ratio="0.01",
+        )
         client = producer(servers)
         for number in range(200):
             client.produce(topic, b"%d" % number, key=b"k%d" % (number % 3), partition=0)

@@ -31,7 +31,9 @@ PASSWORD = "p4ss, w=rd"
 TLS = {"security.protocol": "SSL", "ssl.truststore.location": CA, "ssl.truststore.type": "PEM"}
 
 
-def login(mechanism: str, password: str = PASSWORD, protocol: str = "SASL_PLAINTEXT") -> dict[str, str]:
+def login(
+    mechanism: str, password: str = PASSWORD, protocol: str = "SASL_PLAINTEXT"
+) -> dict[str, str]:
     module = "plain.Plain" if mechanism == "PLAIN" else "scram.Scram"
     line = f'org.apache.kafka.common.security.{module}LoginModule required username="alice" password="{password}";'
     return {"security.protocol": protocol, "sasl.mechanism": mechanism, "sasl.jaas.config": line}
@@ -46,20 +48,28 @@ def listener() -> Iterator[GuardedListener]:
     """In front of a broker that sends all clients to it; each test sets what it asks for."""
     with (
         GuardedListener() as listening,
-        BrokerProcess(settings={"advertised.listeners": f"PLAINTEXT://127.0.0.1:{listening.port}"}) as broker,
+        BrokerProcess(
+            settings={"advertised.listeners": f"PLAINTEXT://127.0.0.1:{listening.port}"}
+        ) as broker,
     ):
         listening.broker_port = broker.port
         yield listening
 
 
-def guard(listener: GuardedListener, *, tls: ssl.SSLContext | None = None, sasl: SaslServer | None = None) -> None:
+def guard(
+    listener: GuardedListener, *, tls: ssl.SSLContext | None = None, sasl: SaslServer | None = None
+) -> None:
     listener.tls, listener.sasl = tls, sasl
 
 
-def client_options(port: int, given: dict[str, str], topic: str = "t", host: str = "127.0.0.1") -> ClientOptions:
+def client_options(
+    port: int, given: dict[str, str], topic: str = "t", host: str = "127.0.0.1"
+) -> ClientOptions:
     options = {f"kafka.{name}": value for name, value in given.items()}
     quick = {"kafka.default.api.timeout.ms": "200", "kafka.retry.backoff.ms": "20"}
-    return parse_source_options({"kafka.bootstrap.servers": f"{host}:{port}", "subscribe": topic, **quick, **options}).client
+    return parse_source_options(
+        {"kafka.bootstrap.servers": f"{host}:{port}", "subscribe": topic, **quick, **options}
+    ).client
 
 
 def write_and_read(listener: GuardedListener, given: dict[str, str], batches: int = 3) -> None:
@@ -74,25 +84,38 @@ def write_and_read(listener: GuardedListener, given: dict[str, str], batches: in
     with Publisher(options, PublishSettings(delivery_timeout_ms=600_000)) as publisher:
         for number in range(batches):
             publisher.publish(
-                transactional_id=name, group_id=name, batch_id=number, metadata="", batches=lambda number=number: [batch(number)]
+                transactional_id=name,
+                group_id=name,
+                batch_id=number,
+                metadata="",
+                batches=lambda number=number: [batch(number)],
             )
     expected = [b"%d:" % number + value for number in range(batches) for value in values]
     parsed = parse_source_options(
-        {"kafka.bootstrap.servers": f"127.0.0.1:{listener.port}", "subscribe": topic, **{f"kafka.{k}": v for k, v in given.items()}}
+        {
+            "kafka.bootstrap.servers": f"127.0.0.1:{listener.port}",
+            "subscribe": topic,
+            **{f"kafka.{k}": v for k, v in given.items()},
+        }
     )
     with Client(parsed.client) as client:
         ranges = plan(client, parsed)
         found = [
             value
             for wanted in ranges
-            for part in read_range(client, wanted, ["value"], read_committed=True, fail_on_data_loss=True)
+            for part in read_range(
+                client, wanted, ["value"], read_committed=True, fail_on_data_loss=True
+            )
             for value in part.column(0).to_pylist()
         ]
     assert found == expected
 
 
 def refused(port: int, given: dict[str, str], says: str, host: str = "127.0.0.1") -> None:
-    with Client(client_options(port, given, host=host)) as client, pytest.raises(ClientError, match=says) as raised:
+    with (
+        Client(client_options(port, given, host=host)) as client,
+        pytest.raises(ClientError, match=says) as raised,
+    ):
         client.partitions_of(["t"])
     assert PASSWORD not in str(raised.value)
 
@@ -106,18 +129,42 @@ def test_tls(listener: GuardedListener) -> None:
 def test_tls_with_certificates_on_both_sides(listener: GuardedListener) -> None:
     guard(listener, tls=server_context("server.pem", ask_for_certificate=True))
     write_and_read(listener, {**TLS, "ssl.keystore.location": CLIENT, "ssl.keystore.type": "PEM"})
-    pem = (TLS_FILES / "client-certificate.pem").read_text(), (TLS_FILES / "client-key-encrypted.pem").read_text()
-    inline = {"ssl.keystore.certificate.chain": pem[0], "ssl.keystore.key": pem[1], "ssl.key.password": "secret"}
+    pem = (
+        (TLS_FILES / "client-certificate.pem").read_text(),
+        (TLS_FILES / "client-key-encrypted.pem").read_text(),
+    )
+    inline = {
+        "ssl.keystore.certificate.chain": pem[0],
+        "ssl.keystore.key": pem[1],
+        "ssl.key.password": "secret",
+    }
     write_and_read(listener, {**TLS, **inline})
-    refused(listener.port, TLS, r"refuses TLS .*kafka.ssl.keystore.location \(PEM\) gives|connection was closed|reset")
+    refused(
+        listener.port,
+        TLS,
+        r"refuses TLS .*kafka.ssl.keystore.location \(PEM\) gives|connection was closed|reset",
+    )
 
 
 def test_a_server_that_is_not_trusted_or_is_another_one(listener: GuardedListener) -> None:
     guard(listener, tls=server_context("server.pem"))
-    refused(listener.port, {"security.protocol": "SSL"}, r"certificate is not trusted .*kafka.ssl.truststore.location \(PEM\)")
+    refused(
+        listener.port,
+        {"security.protocol": "SSL"},
+        r"certificate is not trusted .*kafka.ssl.truststore.location \(PEM\)",
+    )
     guard(listener, tls=server_context("elsewhere.pem"))
-    refused(listener.port, TLS, r"certificate is for another host .*kafka.ssl.endpoint.identification.algorithm")
-    refused(listener.port, TLS, r"certificate is for another host .*kafka.ssl.endpoint.identification.algorithm", host="localhost")
+    refused(
+        listener.port,
+        TLS,
+        r"certificate is for another host .*kafka.ssl.endpoint.identification.algorithm",
+    )
+    refused(
+        listener.port,
+        TLS,
+        r"certificate is for another host .*kafka.ssl.endpoint.identification.algorithm",
+        host="localhost",
+    )
     unchecked = {**TLS, "ssl.endpoint.identification.algorithm": ""}
     with Client(client_options(listener.port, unchecked)) as client:
         assert client.topics_matching("nothing") == []
@@ -142,9 +189,17 @@ def test_logins(listener: GuardedListener, mechanism: str) -> None:
     write_and_read(listener, login(mechanism))
     assert set(sasl.logins) == {"alice"}
     before = len(sasl.logins)
-    refused(listener.port, login(mechanism, "wrong"), rf"does not let user 'alice' in by {mechanism}: Authentication failed: invalid")
+    refused(
+        listener.port,
+        login(mechanism, "wrong"),
+        rf"does not let user 'alice' in by {mechanism}: Authentication failed: invalid",
+    )
     other = "PLAIN" if mechanism != "PLAIN" else "SCRAM-SHA-512"
-    refused(listener.port, login(other), rf"does not have kafka.sasl.mechanism={other}; it has {mechanism}")
+    refused(
+        listener.port,
+        login(other),
+        rf"does not have kafka.sasl.mechanism={other}; it has {mechanism}",
+    )
     assert len(sasl.logins) == before
 
 
@@ -156,22 +211,39 @@ def test_logins_over_tls(listener: GuardedListener) -> None:
 
 def test_an_impostor_that_lets_everybody_in(listener: GuardedListener) -> None:
     guard(listener, sasl=SaslServer("SCRAM-SHA-256", {}, knows_passwords=False))
-    refused(listener.port, login("SCRAM-SHA-256"), "does not know the password: it may be another one that takes its place")
+    refused(
+        listener.port,
+        login("SCRAM-SHA-256"),
+        "does not know the password: it may be another one that takes its place",
+    )
 
 
 def test_publishing_with_a_wrong_password_fails_at_once(listener: GuardedListener) -> None:
     guard(listener, sasl=SaslServer("PLAIN", {"alice": PASSWORD}))
     options = client_options(listener.port, login("PLAIN", "wrong"))
-    batch = EncodedBatch("t", 0, 1, encode_batch([NewRecord(None, b"x", now_ms())], transactional=True))
-    with Publisher(options) as publisher, pytest.raises(ClientError, match="does not let user 'alice' in"):
-        publisher.publish(transactional_id="q", group_id="q", batch_id=0, metadata="", batches=lambda: [batch])
+    batch = EncodedBatch(
+        "t", 0, 1, encode_batch([NewRecord(None, b"x", now_ms())], transactional=True)
+    )
+    with (
+        Publisher(options) as publisher,
+        pytest.raises(ClientError, match="does not let user 'alice' in"),
+    ):
+        publisher.publish(
+            transactional_id="q", group_id="q", batch_id=0, metadata="", batches=lambda: [batch]
+        )
 
 
-def test_connections_are_changed_before_their_login_ends(listener: GuardedListener, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The listener ends what is used after the lifetime. Both sides have one clock, that goes on from batch to batch."""
+def test_connections_are_changed_before_their_login_ends(
+    listener: GuardedListener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The listener ends what is used after the lifetime. Both sides have one clock, that goes on
+    from batch to batch.
+    """
     now_s = 0.0
     monkeypatch.setattr(listener, "now_s", lambda: now_s)
-    monkeypatch.setattr("barnabas.spark_connector.connection.time", SimpleNamespace(monotonic=lambda: now_s))
+    monkeypatch.setattr(
+        "barnabas.spark_connector.connection.time", SimpleNamespace(monotonic=lambda: now_s)
+    )
     sasl = SaslServer("PLAIN", {"alice": PASSWORD}, session_lifetime_ms=1000)
     guard(listener, sasl=sasl)
     topic, name = unique("relogin"), unique("query")
@@ -181,7 +253,9 @@ def test_connections_are_changed_before_their_login_ends(listener: GuardedListen
         nonlocal now_s
         start = len(sasl.logins)
         number = 0
-        while len(sasl.logins) < start + 2:  # the producer's connections are changed while it publishes
+        while (
+            len(sasl.logins) < start + 2
+        ):  # the producer's connections are changed while it publishes
             records = [NewRecord(None, b"%d" % number, now_ms())]
             yield EncodedBatch(topic, 0, 1, encode_batch(records, transactional=True))
             number += 1
@@ -189,6 +263,8 @@ def test_connections_are_changed_before_their_login_ends(listener: GuardedListen
 
     with Publisher(options, PublishSettings(max_request_bytes=1)) as publisher:
         for number in range(2):
-            done = publisher.publish(transactional_id=name, group_id=name, batch_id=number, metadata="", batches=batches)
+            done = publisher.publish(
+                transactional_id=name, group_id=name, batch_id=number, metadata="", batches=batches
+            )
             assert done.attempts == 1
     assert listener.expired == 0

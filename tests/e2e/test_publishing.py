@@ -1,4 +1,6 @@
-"""Publishing batches to the real daemon: each batch is there once and whole, whatever fails on the way."""
+"""Publishing batches to the real daemon: each batch is there once and whole, whatever fails on the
+way.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,13 @@ from barnabas.protocol.errors import Code
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector.connection import ClientError
 from barnabas.spark_connector.options import ClientOptions
-from barnabas.spark_connector.publishing import Publication, Publisher, PublishError, PublishSettings, publish
+from barnabas.spark_connector.publishing import (
+    Publication,
+    Publisher,
+    PublishError,
+    PublishSettings,
+    publish,
+)
 from barnabas.spark_connector.spool import EncodedBatch
 
 pytestmark = pytest.mark.e2e
@@ -71,7 +79,13 @@ def options_of(port: int, **given: Any) -> ClientOptions:
     return ClientOptions((("127.0.0.1", port),), **{"retry_backoff_ms": 20, **PATIENT, **given})
 
 
-def publish_to(port: int, name: str, batch_id: int, *batches: EncodedBatch, settings: PublishSettings = SETTINGS) -> Publication:
+def publish_to(
+    port: int,
+    name: str,
+    batch_id: int,
+    *batches: EncodedBatch,
+    settings: PublishSettings = SETTINGS,
+) -> Publication:
     return publish(
         options_of(port),
         transactional_id=name,
@@ -100,17 +114,29 @@ def test_a_batch_is_published_once(broker: BrokerProcess, servers: str) -> None:
     topic, name = create_topic(servers, "published", 3), unique("query")
     batches = [encoded(topic, 0, b"a", b"b"), encoded(topic, 2, b"c"), encoded(topic, 0, b"d")]
     size = sum(len(batch.data) for batch in batches)
-    assert publish_to(broker.port, name, 0, *batches) == Publication(already=False, record_count=4, byte_count=size, attempts=1)
-    assert publish_to(broker.port, name, 0, *batches) == Publication(already=True, record_count=0, byte_count=0, attempts=1)
+    assert publish_to(broker.port, name, 0, *batches) == Publication(
+        already=False, record_count=4, byte_count=size, attempts=1
+    )
+    assert publish_to(broker.port, name, 0, *batches) == Publication(
+        already=True, record_count=0, byte_count=0, attempts=1
+    )
     assert values_of(servers, topic) == [b"a", b"b", b"d", b"c"]
     assert committed_offset(servers, name, topic) == 1
     assert not publish_to(broker.port, name, 1, encoded(topic, 1, b"e")).already
-    assert publish_to(broker.port, name, 0, *batches).already, "an older batch came again after a newer one"
+    assert publish_to(broker.port, name, 0, *batches).already, (
+        "an older batch came again after a newer one"
+    )
     assert values_of(servers, topic) == [b"a", b"b", b"d", b"e", b"c"]
 
 
-def test_the_number_is_remembered_although_later_batches_go_to_other_topics(broker: BrokerProcess, servers: str) -> None:
-    first, second, name = create_topic(servers, "first"), create_topic(servers, "second"), unique("query")
+def test_the_number_is_remembered_although_later_batches_go_to_other_topics(
+    broker: BrokerProcess, servers: str
+) -> None:
+    first, second, name = (
+        create_topic(servers, "first"),
+        create_topic(servers, "second"),
+        unique("query"),
+    )
     publish_to(broker.port, name, 0, encoded(first, 0, b"a"))
     publish_to(broker.port, name, 1, encoded(second, 0, b"b"))
     assert publish_to(broker.port, name, 1, encoded(first, 0, b"b")).already
@@ -120,7 +146,9 @@ def test_the_number_is_remembered_although_later_batches_go_to_other_topics(brok
 
 def test_nothing_is_sent_for_no_batches(servers: str) -> None:
     with Publisher(options_of(1), SETTINGS) as publisher:  # nobody listens there
-        done = publisher.publish(transactional_id="x", group_id="x", batch_id=0, metadata="", batches=lambda: ())
+        done = publisher.publish(
+            transactional_id="x", group_id="x", batch_id=0, metadata="", batches=lambda: ()
+        )
     assert done == Publication(already=False, record_count=0, byte_count=0, attempts=0)
 
 
@@ -135,17 +163,34 @@ def test_where_topics_are_not_made_the_error_says_so(monkeypatch: pytest.MonkeyP
     with BrokerProcess(settings={"auto.create.topics.enable": "false"}) as broker:
         topic = create_topic(broker.bootstrap_servers, "there")
         name = unique("query")
-        with pytest.raises(PublishError, match=r"topic 'missing' does not exist, and the broker does not make it .*create it first"):
+        with pytest.raises(
+            PublishError,
+            match=r"topic 'missing' does not exist, and the broker does not make it .*create it first",
+        ):
             publish_to(broker.port, name, 0, encoded(topic, 0, b"a"), encoded("missing", 0, b"b"))
-        with pytest.raises(PublishError, match=rf"partition {topic}-7 does not exist: topic '{topic}' has 1 partitions"):
+        with pytest.raises(
+            PublishError,
+            match=rf"partition {topic}-7 does not exist: topic '{topic}' has 1 partitions",
+        ):
             publish_to(broker.port, name, 0, encoded(topic, 0, b"a"), encoded(topic, 7, b"b"))
         assert values_of(broker.bootstrap_servers, topic) == []
         publish_to(broker.port, name, 0, encoded(topic, 0, b"c"))
         assert values_of(broker.bootstrap_servers, topic) == [b"c"]
 
 
-def _final(settings: dict[str, str], wrong: list[EncodedBatch], says: str, broker: BrokerProcess, servers: str, code: Code) -> None:
-    good, bad, name = create_topic(servers, "good"), create_topic(servers, "bad", **settings), unique("query")
+def _final(
+    settings: dict[str, str],
+    wrong: list[EncodedBatch],
+    says: str,
+    broker: BrokerProcess,
+    servers: str,
+    code: Code,
+) -> None:
+    good, bad, name = (
+        create_topic(servers, "good"),
+        create_topic(servers, "bad", **settings),
+        unique("query"),
+    )
     wrong = [batch._replace(topic=bad) for batch in wrong]
     with pytest.raises(PublishError, match=rf"partition {bad}-0: {code.name}.*{says}") as raised:
         publish_to(broker.port, name, 0, encoded(good, 0, b"a"), *wrong)
@@ -164,32 +209,56 @@ def transact_one(servers: str, topic: str, value: bytes) -> None:
 
 
 def test_a_batch_that_is_too_large_is_refused_whole(broker: BrokerProcess, servers: str) -> None:
-    _final({"max_message_bytes": "1000"}, [encoded("", 0, bytes(2000))], "raise max.message.bytes", broker, servers, Code.MESSAGE_TOO_LARGE)
+    _final(
+        {"max_message_bytes": "1000"},
+        [encoded("", 0, bytes(2000))],
+        "raise max.message.bytes",
+        broker,
+        servers,
+        Code.MESSAGE_TOO_LARGE,
+    )
 
 
-def test_records_that_a_topic_does_not_take_are_refused_whole(broker: BrokerProcess, servers: str) -> None:
+def test_records_that_a_topic_does_not_take_are_refused_whole(
+    broker: BrokerProcess, servers: str
+) -> None:
     wrong = [encoded("", 0, b"x", key=None)]
-    _final({"cleanup_policy": "compact"}, wrong, "a compacted topic needs a key", broker, servers, Code.INVALID_RECORD)
+    _final(
+        {"cleanup_policy": "compact"},
+        wrong,
+        "a compacted topic needs a key",
+        broker,
+        servers,
+        Code.INVALID_RECORD,
+    )
 
 
 def test_a_transaction_timeout_that_the_broker_refuses(broker: BrokerProcess, servers: str) -> None:
     topic = create_topic(servers, "timeout")
     settings = PublishSettings(transaction_timeout_ms=2**31 - 1)
-    with pytest.raises(PublishError, match=r"INVALID_TRANSACTION_TIMEOUT: lower kafka.transaction.timeout.ms"):
+    with pytest.raises(
+        PublishError, match=r"INVALID_TRANSACTION_TIMEOUT: lower kafka.transaction.timeout.ms"
+    ):
         publish_to(broker.port, unique("query"), 0, encoded(topic, 0, b"a"), settings=settings)
 
 
-def test_damage_on_the_way_is_found_and_nothing_is_visible(broker: BrokerProcess, servers: str) -> None:
+def test_damage_on_the_way_is_found_and_nothing_is_visible(
+    broker: BrokerProcess, servers: str
+) -> None:
     topic, name = create_topic(servers, "damaged", 2), unique("query")
     bad = bytearray(encoded(topic, 1, b"x").data)
     bad[-1] ^= 1
-    with pytest.raises(PublishError, match=rf"a batch for {topic}-1 is damaged: its checksum is wrong"):
+    with pytest.raises(
+        PublishError, match=rf"a batch for {topic}-1 is damaged: its checksum is wrong"
+    ):
         publish_to(broker.port, name, 0, encoded(topic, 0, b"a"), EncodedBatch(topic, 1, 1, bad))
     transact_one(servers, topic, b"later")
     assert values_of(servers, topic) == [b"later"]
 
 
-def test_what_the_batches_raise_comes_through_after_an_abort(broker: BrokerProcess, servers: str) -> None:
+def test_what_the_batches_raise_comes_through_after_an_abort(
+    broker: BrokerProcess, servers: str
+) -> None:
     topic, name = create_topic(servers, "raising"), unique("query")
 
     def batches() -> Iterator[EncodedBatch]:
@@ -199,19 +268,39 @@ def test_what_the_batches_raise_comes_through_after_an_abort(broker: BrokerProce
 
     with Publisher(options_of(broker.port), SETTINGS) as publisher:
         with pytest.raises(FileNotFoundError, match="gone"):
-            publisher.publish(transactional_id=name, group_id=name, batch_id=0, metadata="", batches=batches)
+            publisher.publish(
+                transactional_id=name, group_id=name, batch_id=0, metadata="", batches=batches
+            )
         transact_one(servers, topic, b"later")
         assert values_of(servers, topic) == [b"later"]
-        again = publisher.publish(transactional_id=name, group_id=name, batch_id=0, metadata="", batches=lambda: [encoded(topic, 0, b"c")])
+        again = publisher.publish(
+            transactional_id=name,
+            group_id=name,
+            batch_id=0,
+            metadata="",
+            batches=lambda: [encoded(topic, 0, b"c")],
+        )
     assert not again.already
     assert values_of(servers, topic) == [b"later", b"c"]
 
 
 @pytest.mark.parametrize(
-    "api_key", [INIT_PRODUCER_ID, OFFSET_FETCH, METADATA, ADD_PARTITIONS_TO_TXN, PRODUCE, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT, END_TXN]
+    "api_key",
+    [
+        INIT_PRODUCER_ID,
+        OFFSET_FETCH,
+        METADATA,
+        ADD_PARTITIONS_TO_TXN,
+        PRODUCE,
+        ADD_OFFSETS_TO_TXN,
+        TXN_OFFSET_COMMIT,
+        END_TXN,
+    ],
 )
 @pytest.mark.parametrize("when", ["lost", "worked on", "answer lost"])
-def test_a_connection_that_ends_at_any_request(proxied: tuple[BrokerProcess, KafkaProxy], api_key: int, when: str) -> None:
+def test_a_connection_that_ends_at_any_request(
+    proxied: tuple[BrokerProcess, KafkaProxy], api_key: int, when: str
+) -> None:
     broker, proxy = proxied
     topic, name = create_topic(broker.bootstrap_servers, "cut", 2), unique("query")
     publish_to(proxy.port, name, 0, encoded(topic, 0, b"a"))
@@ -234,19 +323,25 @@ def test_an_answer_that_never_comes(proxied: tuple[BrokerProcess, KafkaProxy]) -
     proxy.on_response(END_TXN, once(SWALLOW))
     with Publisher(options_of(proxy.port, request_timeout_ms=1000), SETTINGS) as publisher:
         batches = [encoded(topic, 0, b"b")]
-        done = publisher.publish(transactional_id=name, group_id=name, batch_id=1, metadata="", batches=lambda: batches)
+        done = publisher.publish(
+            transactional_id=name, group_id=name, batch_id=1, metadata="", batches=lambda: batches
+        )
     assert done.already and done.attempts >= 2
     assert values_of(broker.bootstrap_servers, topic) == [b"a", b"b"]
 
 
-def test_the_end_of_a_transaction_that_comes_when_another_driver_has_taken_over(proxied: tuple[BrokerProcess, KafkaProxy]) -> None:
+def test_the_end_of_a_transaction_that_comes_when_another_driver_has_taken_over(
+    proxied: tuple[BrokerProcess, KafkaProxy],
+) -> None:
     broker, proxy = proxied
     topic, name = create_topic(broker.bootstrap_servers, "late"), unique("query")
     release, reached = threading.Event(), threading.Event()
     proxy.on_request(END_TXN, once(hold(release, reached, timeout_s=600)))
     outcomes: list[Publication] = []
     batches = [encoded(topic, 0, b"a"), encoded(topic, 0, b"b")]
-    zombie = threading.Thread(target=lambda: outcomes.append(publish_to(proxy.port, name, 0, *batches)))
+    zombie = threading.Thread(
+        target=lambda: outcomes.append(publish_to(proxy.port, name, 0, *batches))
+    )
     zombie.start()
     assert reached.wait(PATIENCE_S)
     assert not publish_to(proxy.port, name, 0, *batches).already
@@ -292,25 +387,41 @@ def test_a_publisher_lives_through_a_restart_in_mid_publish_and_one_between_batc
             yield encoded(topic, 0, b"c")
 
         with Publisher(options_of(broker.port), SETTINGS) as publisher:
-            done = publisher.publish(transactional_id=name, group_id=name, batch_id=0, metadata="", batches=batches)
+            done = publisher.publish(
+                transactional_id=name, group_id=name, batch_id=0, metadata="", batches=batches
+            )
             assert done.attempts == 2 and done.record_count == 3
             broker.kill()
             broker.restart()
             again = publisher.publish(
-                transactional_id=name, group_id=name, batch_id=1, metadata="", batches=lambda: [encoded(topic, 0, b"d")]
+                transactional_id=name,
+                group_id=name,
+                batch_id=1,
+                metadata="",
+                batches=lambda: [encoded(topic, 0, b"d")],
             )
-            assert again.attempts == 1, "connections that the broker closed while they were idle are not used again"
+            assert again.attempts == 1, (
+                "connections that the broker closed while they were idle are not used again"
+            )
         assert values_of(broker.bootstrap_servers, topic) == [b"a", b"b", b"c", b"d"]
 
 
 def test_nobody_comes_back() -> None:
     says = r"publishing batch 1 as 'gone' failed .* times.*no broker of kafka.bootstrap.servers can be reached"
     with refusing_port() as port, pytest.raises(ClientError, match=says):
-        publish_to(port, "gone", 1, encoded("t", 0, b"b"), settings=PublishSettings(delivery_timeout_ms=200))
+        publish_to(
+            port,
+            "gone",
+            1,
+            encoded("t", 0, b"b"),
+            settings=PublishSettings(delivery_timeout_ms=200),
+        )
 
 
 @pytest.mark.parametrize("same_batch", [True, False])
-def test_fenced_by_another_publisher_in_mid_publish(broker: BrokerProcess, servers: str, same_batch: bool) -> None:
+def test_fenced_by_another_publisher_in_mid_publish(
+    broker: BrokerProcess, servers: str, same_batch: bool
+) -> None:
     topic, name = create_topic(servers, "fenced"), unique("query")
     others = 1
 
@@ -326,7 +437,9 @@ def test_fenced_by_another_publisher_in_mid_publish(broker: BrokerProcess, serve
         yield encoded(topic, 0, b"c")
 
     with Publisher(options_of(broker.port), SETTINGS) as publisher:
-        done = publisher.publish(transactional_id=name, group_id=name, batch_id=0, metadata="", batches=batches)
+        done = publisher.publish(
+            transactional_id=name, group_id=name, batch_id=0, metadata="", batches=batches
+        )
     assert done == Publication(already=True, record_count=0, byte_count=0, attempts=2)
     assert values_of(servers, topic) == [b"a", b"b", b"c"] + [b"d"] * (not same_batch)
 
@@ -341,9 +454,14 @@ def test_fenced_again_and_again(broker: BrokerProcess, servers: str) -> None:
 
     with (
         Publisher(options_of(broker.port), SETTINGS) as publisher,
-        pytest.raises(PublishError, match=r"ended from outside twice.*another driver publishes.*stop one.*kafka.transaction.timeout.ms"),
+        pytest.raises(
+            PublishError,
+            match=r"ended from outside twice.*another driver publishes.*stop one.*kafka.transaction.timeout.ms",
+        ),
     ):
-        publisher.publish(transactional_id=name, group_id=name, batch_id=0, metadata="", batches=batches)
+        publisher.publish(
+            transactional_id=name, group_id=name, batch_id=0, metadata="", batches=batches
+        )
     assert values_of(servers, topic) == []
 
 
@@ -357,15 +475,24 @@ def test_a_transaction_that_times_out_is_begun_anew(broker: BrokerProcess, serve
         yield encoded(topic, 0, b"b")
         if slow:
             slow -= 1
-            eventually(lambda: values_of(servers, topic, committed=False), what="the first batch is in the log")
+            eventually(
+                lambda: values_of(servers, topic, committed=False),
+                what="the first batch is in the log",
+            )
             transact_one(servers, topic, b"x")  # it is read when the transaction before it is over
             eventually(lambda: values_of(servers, topic), what="the broker ends the transaction")
             assert publisher._producer is not None
-            publisher._producer._settings = SETTINGS  # for the next attempt, which is not to be ended so
+            publisher._producer._settings = (
+                SETTINGS  # for the next attempt, which is not to be ended so
+            )
         yield encoded(topic, 0, b"c")
 
-    with Publisher(options_of(broker.port), PublishSettings(transaction_timeout_ms=2000)) as publisher:
-        done = publisher.publish(transactional_id=name, group_id=name, batch_id=0, metadata="", batches=batches)
+    with Publisher(
+        options_of(broker.port), PublishSettings(transaction_timeout_ms=2000)
+    ) as publisher:
+        done = publisher.publish(
+            transactional_id=name, group_id=name, batch_id=0, metadata="", batches=batches
+        )
     assert (done.already, done.attempts) == (False, 2)
     assert values_of(servers, topic) == [b"x", b"a", b"b", b"c"]
 
@@ -382,7 +509,13 @@ def test_two_drivers_of_one_query_race(broker: BrokerProcess, servers: str) -> N
             for batch_id in range(5):
                 try:
                     outcomes.append(
-                        publisher.publish(transactional_id=name, group_id=name, batch_id=batch_id, metadata="", batches=lambda: batches)
+                        publisher.publish(
+                            transactional_id=name,
+                            group_id=name,
+                            batch_id=batch_id,
+                            metadata="",
+                            batches=lambda: batches,
+                        )
                     )
                 except PublishError as error:
                     outcomes.append(error)
@@ -393,8 +526,12 @@ def test_two_drivers_of_one_query_race(broker: BrokerProcess, servers: str) -> N
         thread.start()
     for thread in threads:
         thread.join(PATIENCE_S)
-    published = [outcome for outcome in outcomes if isinstance(outcome, Publication) and not outcome.already]
-    assert all("another driver" in str(outcome) for outcome in outcomes if isinstance(outcome, Exception))
+    published = [
+        outcome for outcome in outcomes if isinstance(outcome, Publication) and not outcome.already
+    ]
+    assert all(
+        "another driver" in str(outcome) for outcome in outcomes if isinstance(outcome, Exception)
+    )
     batches_there = committed_offset(servers, name, topic)
     assert len(read_all(servers, topic)) == 40 * batches_there and batches_there >= len(published)
     assert batches_there == 5, outcomes
@@ -403,7 +540,9 @@ def test_two_drivers_of_one_query_race(broker: BrokerProcess, servers: str) -> N
 def test_a_thousand_partitions_in_one_publish() -> None:
     with BrokerProcess() as wide:
         topic, name = create_topic(wide.bootstrap_servers, "wide", 1000), unique("query")
-        done = publish_to(wide.port, name, 0, *(encoded(topic, index, b"%d" % index) for index in range(1000)))
+        done = publish_to(
+            wide.port, name, 0, *(encoded(topic, index, b"%d" % index) for index in range(1000))
+        )
         assert (done.record_count, done.attempts) == (1000, 1)
         assert values_of(wide.bootstrap_servers, topic) == [b"%d" % index for index in range(1000)]
         wide.kill()  # a clean end of so many partitions takes its time
@@ -420,7 +559,9 @@ def test_two_hundred_megabytes_need_little_memory(broker: BrokerProcess, servers
     with Publisher(options_of(broker.port), SETTINGS) as publisher:
         tracemalloc.start()
         try:
-            done = publisher.publish(transactional_id=name, group_id=name, batch_id=0, metadata="", batches=batches)
+            done = publisher.publish(
+                transactional_id=name, group_id=name, batch_id=0, metadata="", batches=batches
+            )
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -437,19 +578,29 @@ def counted(servers: str, topic: str) -> dict[int, int]:
     return counts
 
 
-def test_a_publisher_travels_without_its_connections_and_survives_a_fork(broker: BrokerProcess, servers: str) -> None:
+def test_a_publisher_travels_without_its_connections_and_survives_a_fork(
+    broker: BrokerProcess, servers: str
+) -> None:
     topic, name = create_topic(servers, "forked"), unique("query")
 
     def publish_with(publisher: Publisher, batch_id: int) -> Publication:
         batch = encoded(topic, 0, b"%d" % batch_id)
-        return publisher.publish(transactional_id=name, group_id=name, batch_id=batch_id, metadata="", batches=lambda: [batch])
+        return publisher.publish(
+            transactional_id=name,
+            group_id=name,
+            batch_id=batch_id,
+            metadata="",
+            batches=lambda: [batch],
+        )
 
     with Publisher(options_of(broker.port), SETTINGS) as publisher:
         publish_with(publisher, 0)
         with pickle.loads(pickle.dumps(publisher)) as copy:
             publish_with(copy, 1)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # that other clients of this process have threads
+            warnings.simplefilter(
+                "ignore", DeprecationWarning
+            )  # that other clients of this process have threads
             child = os.fork()
         if not child:
             code = 1
@@ -458,5 +609,7 @@ def test_a_publisher_travels_without_its_connections_and_survives_a_fork(broker:
             finally:
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert not publish_with(publisher, 3).already  # this broker may end connections that another one took the transactional id from
+        assert not publish_with(
+            publisher, 3
+        ).already  # this broker may end connections that another one took the transactional id from
     assert values_of(servers, topic) == [b"0", b"1", b"2", b"3"]

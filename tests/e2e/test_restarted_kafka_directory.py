@@ -1,7 +1,8 @@
 """The daemon on a log directory of an Apache Kafka 3.9 that was restarted twice.
 
-Its partitions have the leader epochs 0, 2 and 4, its markers were written by coordinators of these epochs, and delta's transaction was left open.
-expected.json is what librdkafka read from Kafka right before its last stop, which was clean. Each test works on a copy.
+Its partitions have the leader epochs 0, 2 and 4, its markers were written by coordinators of these
+epochs, and delta's transaction was left open. expected.json is what librdkafka read from Kafka
+right before its last stop, which was clean. Each test works on a copy.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from typing import Any
 import confluent_kafka
 import pytest
 from helpers import kafka_messages as messages
-from helpers.e2e_clients import PATIENCE_S, committed_offset, consumer, producer, transact, wait_until_ready
+from helpers.e2e_clients import (
+    PATIENCE_S,
+    committed_offset,
+    consumer,
+    producer,
+    transact,
+    wait_until_ready,
+)
 from helpers.e2e_rows import READERS, Row, rows_by_confluent
 from helpers.e2e_wire import Wire
 from sim import wire
@@ -33,9 +41,15 @@ KAFKAS_LATEST_EPOCH = 4
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     shutil.copytree(FIXTURE / "logdir", tmp_path / "data")
-    with BrokerProcess(tmp_path / "data", settings={"log.retention.ms": "-1"}) as running:  # its records are of 2023
+    with BrokerProcess(
+        tmp_path / "data", settings={"log.retention.ms": "-1"}
+    ) as running:  # its records are of 2023
         yield running
-        wrong = [line for line in running.output if "Traceback" in line or " ERROR " in line or " CRITICAL " in line]
+        wrong = [
+            line
+            for line in running.output
+            if "Traceback" in line or " ERROR " in line or " CRITICAL " in line
+        ]
         assert not wrong, "".join(running.output)
 
 
@@ -52,13 +66,19 @@ def expected_rows(section: str, partition: int) -> list[Row]:
 
 
 @pytest.mark.parametrize("read", READERS)
-def test_what_kafka_wrote_in_three_lives_is_read(broker: BrokerProcess, read: Callable[..., list[Row]]) -> None:
+def test_what_kafka_wrote_in_three_lives_is_read(
+    broker: BrokerProcess, read: Callable[..., list[Row]]
+) -> None:
     servers = broker.bootstrap_servers
     for topic, partition in (("plain", 0), ("plain", 1), ("compacted", 0)):
         assert read(servers, topic, partition, committed=True) == expected_rows(topic, partition)
     for partition in range(2):
-        assert read(servers, "txn", partition, committed=True) == expected_rows("txn read_committed", partition)
-        assert read(servers, "txn", partition, committed=False) == expected_rows("txn read_uncommitted", partition)
+        assert read(servers, "txn", partition, committed=True) == expected_rows(
+            "txn read_committed", partition
+        )
+        assert read(servers, "txn", partition, committed=False) == expected_rows(
+            "txn read_uncommitted", partition
+        )
     for name, (offset, _) in EXPECTED["committed offsets"]["readers"].items():
         topic, _, index = name.rpartition("-")
         assert committed_offset(servers, "readers", topic, int(index)) == offset
@@ -67,16 +87,25 @@ def test_what_kafka_wrote_in_three_lives_is_read(broker: BrokerProcess, read: Ca
 def test_a_consumer_that_knows_kafkas_last_epoch_goes_on(broker: BrokerProcess) -> None:
     reader = consumer(broker.bootstrap_servers, auto_offset_reset="error")
     try:
-        reader.assign([confluent_kafka.TopicPartition("plain", 0, 40, leader_epoch=KAFKAS_LATEST_EPOCH)])
+        reader.assign(
+            [confluent_kafka.TopicPartition("plain", 0, 40, leader_epoch=KAFKAS_LATEST_EPOCH)]
+        )
         found = [message for message in reader.consume(5, PATIENCE_S) if message.error() is None]
     finally:
         reader.close()
-    assert [(message.offset(), message.leader_epoch()) for message in found] == [(offset, KAFKAS_LATEST_EPOCH) for offset in range(40, 45)]
+    assert [(message.offset(), message.leader_epoch()) for message in found] == [
+        (offset, KAFKAS_LATEST_EPOCH) for offset in range(40, 45)
+    ]
 
 
 def leader_epoch_in_metadata(connection: Wire, topic: str) -> int:
     request = messages.MetadataRequest
-    call = wire.request("Metadata", 7, topics=[request.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    call = wire.request(
+        "Metadata",
+        7,
+        topics=[request.MetadataRequestTopic(name=topic)],
+        allow_auto_topic_creation=False,
+    )
     epoch: int = connection.call(call).topics[0].partitions[0].leader_epoch
     return epoch
 
@@ -89,8 +118,15 @@ def test_every_answer_has_the_epoch_after_kafkas(broker: BrokerProcess) -> None:
         topic = request.OffsetForLeaderTopic
 
         def end_of(asked: int, current: int = epoch) -> tuple[int, int, int]:
-            partition = topic.OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=asked)
-            call = wire.request("OffsetForLeaderEpoch", 4, replica_id=-1, topics=[topic(topic="plain", partitions=[partition])])
+            partition = topic.OffsetForLeaderPartition(
+                partition=0, current_leader_epoch=current, leader_epoch=asked
+            )
+            call = wire.request(
+                "OffsetForLeaderEpoch",
+                4,
+                replica_id=-1,
+                topics=[topic(topic="plain", partitions=[partition])],
+            )
             found = connection.call(call).topics[0].partitions[0]
             return found.error_code, found.leader_epoch, found.end_offset
 
@@ -108,8 +144,12 @@ def test_every_answer_has_the_epoch_after_kafkas(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.parametrize("end", [stopped, killed])
-def test_transactions_and_groups_go_on(broker: BrokerProcess, end: Callable[[BrokerProcess], None]) -> None:
-    """What is committed by transactional ids of Kafka's, on partitions with markers of a coordinator of epoch 4, stays through restarts."""
+def test_transactions_and_groups_go_on(
+    broker: BrokerProcess, end: Callable[[BrokerProcess], None]
+) -> None:
+    """What is committed by transactional ids of Kafka's, on partitions with markers of a
+    coordinator of epoch 4, stays through restarts.
+    """
     servers = broker.bootstrap_servers
     wait_until_ready(servers)
     reader = consumer(servers, "readers")
@@ -124,7 +164,9 @@ def test_transactions_and_groups_go_on(broker: BrokerProcess, end: Callable[[Bro
                 client.produce("txn", value, partition=partition)
                 values[partition].append(value)
             position = confluent_kafka.TopicPartition("plain", 0, 20 + life)
-            client.send_offsets_to_transaction([position], reader.consumer_group_metadata(), PATIENCE_S)
+            client.send_offsets_to_transaction(
+                [position], reader.consumer_group_metadata(), PATIENCE_S
+            )
             client.commit_transaction(PATIENCE_S)
             transact(client, "txn", [b"aborted"], commit=False)
         for _ in range(2):
@@ -139,7 +181,9 @@ def test_transactions_and_groups_go_on(broker: BrokerProcess, end: Callable[[Bro
     reader.close()
 
 
-def test_the_open_transaction_of_delta_is_aborted_by_its_next_session(broker: BrokerProcess) -> None:
+def test_the_open_transaction_of_delta_is_aborted_by_its_next_session(
+    broker: BrokerProcess,
+) -> None:
     servers = broker.bootstrap_servers
     client = producer(servers, transactional_id="delta")
     client.init_transactions(PATIENCE_S)

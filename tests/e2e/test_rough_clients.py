@@ -1,4 +1,6 @@
-"""Clients that misbehave do not disturb those that behave: bad bytes, slow readers, many connections, halves of requests."""
+"""Clients that misbehave do not disturb those that behave: bad bytes, slow readers, many
+connections, halves of requests.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ BAD_BYTES = {
     "an API that there is not": _framed(struct.pack(">hhih", 999, 0, 1, -1)),
     "a version that there is not": _framed(struct.pack(">hhih", 3, 99, 1, -1)),
     "a cut-off body": _framed(struct.pack(">hhih", 3, 1, 1, -1) + struct.pack(">i", 5)),
-    "an array that is too long": _framed(struct.pack(">hhih", 3, 1, 1, -1) + struct.pack(">i", 2**31 - 1)),
+    "an array that is too long": _framed(
+        struct.pack(">hhih", 3, 1, 1, -1) + struct.pack(">i", 2**31 - 1)
+    ),
     "a produce request of noise": _framed(struct.pack(">hhih", 0, 8, 1, -1) + bytes(range(256))),
 }
 
@@ -52,18 +56,50 @@ def test_bad_bytes_end_their_connection_alone(broker: BrokerProcess, what: str) 
 
 
 def test_noise_in_every_request_disturbs_nobody(broker: BrokerProcess) -> None:
-    """A thousand broken requests of all kinds, from a fixed seed: each is answered or its connection ended; no error line, no death."""
+    """A thousand broken requests of all kinds, from a fixed seed: each is answered or its
+    connection ended; no error line, no death.
+    """
     generator = random.Random(20)
     topic = create_topic(broker.bootstrap_servers, "noise")
     connection = _connect(broker)
     for _ in range(1000):
         key, version = (
-            generator.choice([0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 22, 24, 25, 26, 28, 32, 37, 42, 44]),
+            generator.choice(
+                [
+                    0,
+                    1,
+                    2,
+                    3,
+                    8,
+                    9,
+                    10,
+                    11,
+                    12,
+                    13,
+                    14,
+                    15,
+                    16,
+                    18,
+                    19,
+                    20,
+                    22,
+                    24,
+                    25,
+                    26,
+                    28,
+                    32,
+                    37,
+                    42,
+                    44,
+                ]
+            ),
             generator.randrange(10),
         )
         if key in (19, 20, 37, 42, 32, 44):
             version = generator.randrange(3)
-        body = struct.pack(">hhih", key, version, 7, -1) + generator.randbytes(generator.choice([0, 1, 4, 20, 200]))
+        body = struct.pack(">hhih", key, version, 7, -1) + generator.randbytes(
+            generator.choice([0, 1, 4, 20, 200])
+        )
         try:
             connection.sendall(_framed(body))
             connection.settimeout(0.01)
@@ -104,7 +140,9 @@ def test_fifty_producers_at_once(servers: str) -> None:
     for client in clients:
         assert client.flush(PATIENCE_S) == 0
     found = values_of(servers, topic)
-    assert sorted(found) == sorted(b"%d-%d" % (index, number) for index in range(50) for number in range(20))
+    assert sorted(found) == sorted(
+        b"%d-%d" % (index, number) for index in range(50) for number in range(20)
+    )
 
 
 def test_a_request_in_single_bytes_is_answered(broker: BrokerProcess) -> None:
@@ -119,7 +157,9 @@ def test_a_request_in_single_bytes_is_answered(broker: BrokerProcess) -> None:
 
 def test_many_requests_in_one_go_are_answered_in_order(broker: BrokerProcess) -> None:
     with Wire(broker.port) as connection:
-        connection.socket.sendall(b"".join(_framed(wire.frame(METADATA, number)) for number in range(1, 301)))
+        connection.socket.sendall(
+            b"".join(_framed(wire.frame(METADATA, number)) for number in range(1, 301))
+        )
         for number in range(1, 301):
             connection._correlation_id = number
             assert connection.receive(METADATA).brokers
@@ -146,7 +186,9 @@ def test_sizes_alone_take_no_memory(broker: BrokerProcess) -> None:
         connection.close()
 
 
-def test_a_reader_that_takes_no_answers_does_not_make_the_broker_grow(broker: BrokerProcess) -> None:
+def test_a_reader_that_takes_no_answers_does_not_make_the_broker_grow(
+    broker: BrokerProcess,
+) -> None:
     """Thousands of fetches of a megabyte each are asked for, and none of the answers is read."""
     topic = create_topic(broker.bootstrap_servers, "slow", max_message_bytes=str(3 << 20))
     send_all(broker.bootstrap_servers, topic, [bytes(1 << 20)] * 8, message_max_bytes=3 << 20)
@@ -157,7 +199,16 @@ def test_a_reader_that_takes_no_answers_does_not_make_the_broker_grow(broker: Br
         connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.socket.setblocking(False)
         request = _framed(
-            wire.frame(wire.fetch([(topic, 0, 0)], committed=True, max_wait_ms=0, max_bytes=8 << 20, partition_max_bytes=8 << 20), 1)
+            wire.frame(
+                wire.fetch(
+                    [(topic, 0, 0)],
+                    committed=True,
+                    max_wait_ms=0,
+                    max_bytes=8 << 20,
+                    partition_max_bytes=8 << 20,
+                ),
+                1,
+            )
         )
         try:
             for _ in range(2000):
@@ -174,7 +225,9 @@ def test_a_reader_that_takes_no_answers_does_not_make_the_broker_grow(broker: Br
     assert len(values_of(broker.bootstrap_servers, topic)) == 8
 
 
-def test_a_client_that_goes_away_while_it_waits_leaves_nothing_behind(broker: BrokerProcess) -> None:
+def test_a_client_that_goes_away_while_it_waits_leaves_nothing_behind(
+    broker: BrokerProcess,
+) -> None:
     topic = create_topic(broker.bootstrap_servers, "gone")
     for _ in range(50):
         with Wire(broker.port) as connection:

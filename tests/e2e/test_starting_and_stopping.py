@@ -1,4 +1,6 @@
-"""The command line as a user meets it: help, wrong settings, what stands in the way of a start, and a clean and quick end."""
+"""The command line as a user meets it: help, wrong settings, what stands in the way of a start, and
+a clean and quick end.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,16 @@ from pathlib import Path
 
 import psutil
 import pytest
-from helpers.e2e_clients import PATIENCE_S, create_topic, producer, send_all, transact, unique, values_of, wait_until_ready
+from helpers.e2e_clients import (
+    PATIENCE_S,
+    create_topic,
+    producer,
+    send_all,
+    transact,
+    unique,
+    values_of,
+    wait_until_ready,
+)
 from helpers.e2e_wire import Wire
 from sim import wire
 
@@ -67,8 +78,12 @@ def test_a_setting_that_is_not_known_is_refused_and_the_nearest_one_named(tmp_pa
 
 
 def test_a_value_that_is_not_one_is_refused(tmp_path: Path) -> None:
-    assert "num.partitions=many" in refusal("--port", "0", "--data-dir", str(tmp_path), "--set", "num.partitions=many")
-    assert "KEY=VALUE" in refusal("--port", "0", "--data-dir", str(tmp_path), "--set", "num.partitions")
+    assert "num.partitions=many" in refusal(
+        "--port", "0", "--data-dir", str(tmp_path), "--set", "num.partitions=many"
+    )
+    assert "KEY=VALUE" in refusal(
+        "--port", "0", "--data-dir", str(tmp_path), "--set", "num.partitions"
+    )
     assert "70000" in refusal("--port", "70000", "--data-dir", str(tmp_path))
 
 
@@ -76,7 +91,9 @@ def test_a_properties_file_is_read_and_one_that_is_missing_named(tmp_path: Path)
     assert "missing.properties" in refusal("--config", str(tmp_path / "missing.properties"))
     file = tmp_path / "server.properties"
     file.write_text("# as Kafka's\nnum.partitions=7\nno.such.key=1\n")
-    assert "no.such.key" in refusal("--config", str(file), "--port", "0", "--data-dir", str(tmp_path))
+    assert "no.such.key" in refusal(
+        "--config", str(file), "--port", "0", "--data-dir", str(tmp_path)
+    )
 
 
 def test_a_port_in_use(tmp_path: Path) -> None:
@@ -117,8 +134,12 @@ def test_a_data_directory_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_cleanly_and_soon_under_load(tmp_path: Path, number: signal.Signals) -> None:
-    """With a transaction open and a reader waiting, either of them for ten minutes: none of it is waited for."""
+def test_a_signal_ends_it_cleanly_and_soon_under_load(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """With a transaction open and a reader waiting, either of them for ten minutes: none of it is
+    waited for.
+    """
     with BrokerProcess(tmp_path) as broker:
         servers = broker.bootstrap_servers
         topic, name = create_topic(servers, "load", 20), unique("open")
@@ -148,7 +169,9 @@ def test_a_signal_ends_it_cleanly_and_soon_under_load(tmp_path: Path, number: si
 
 
 def test_more_signals_do_no_harm(tmp_path: Path) -> None:
-    """One after the other, from the moment that it listens until it is gone: whatever it is at, they do not end it half way."""
+    """One after the other, from the moment that it listens until it is gone: whatever it is at,
+    they do not end it half way.
+    """
     with BrokerProcess(tmp_path) as broker:
         create_topic(broker.bootstrap_servers, "many", 50)
         assert broker.stop() == 0
@@ -173,7 +196,13 @@ def started(data: Path, output: int, *, shell: str = "") -> tuple[subprocess.Pop
         port = probe.getsockname()[1]
     command = f"exec {sys.executable} -P -m barnabas.broker.main start --port {port} --data-dir {data} {shell}"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(["sh", "-c", command], stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
+    process = subprocess.Popen(
+        ["sh", "-c", command],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        env=environment,
+    )
     wait_until_ready(f"127.0.0.1:{port}")
     return process, port
 
@@ -210,7 +239,9 @@ def test_no_data_file_takes_the_place_of_a_closed_standard_error(tmp_path: Path)
     process, port = started(tmp_path, subprocess.DEVNULL, shell="<&- >&- 2>&-")
     try:
         create_topic(f"127.0.0.1:{port}", "some")
-        assert [os.readlink(f"/proc/{process.pid}/fd/{number}") for number in range(3)] == ["/dev/null"] * 3
+        assert [os.readlink(f"/proc/{process.pid}/fd/{number}") for number in range(3)] == [
+            "/dev/null"
+        ] * 3
     finally:
         assert ended(process) == 0
 
@@ -231,7 +262,9 @@ def test_a_data_directory_that_vanished_is_told_in_one_line(tmp_path: Path) -> N
 
 
 def test_it_takes_little_memory(tmp_path: Path) -> None:
-    """What a user sees after the first Metadata answer; bench/start.py measures memory and time more closely."""
+    """What a user sees after the first Metadata answer; bench/start.py measures memory and time
+    more closely.
+    """
     with BrokerProcess(tmp_path) as broker:
         wait_until_ready(broker.bootstrap_servers)
         assert psutil.Process(broker.pid).memory_info().rss < 60_000_000

@@ -1,4 +1,6 @@
-"""A broker that was stopped (SIGSTOP) for longer than any timeout: what was sent to it meanwhile is heard before anybody is judged."""
+"""A broker that was stopped (SIGSTOP) for longer than any timeout: what was sent to it meanwhile is
+heard before anybody is judged.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ MEMBERS = 20
 def stopped(broker: BrokerProcess) -> Iterator[None]:
     os.kill(broker.pid, signal.SIGSTOP)
     try:
-        eventually(lambda: psutil.Process(broker.pid).status() == psutil.STATUS_STOPPED, what="the process stands")
+        eventually(
+            lambda: psutil.Process(broker.pid).status() == psutil.STATUS_STOPPED,
+            what="the process stands",
+        )
         yield
     finally:
         os.kill(broker.pid, signal.SIGCONT)
@@ -36,26 +41,58 @@ def stopped(broker: BrokerProcess) -> Iterator[None]:
 
 def joined(connection: Wire, group: str) -> dict[str, Any]:
     """The only member of a group, in its generation."""
-    protocols = [wire.messages.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")]
-    names = {"session_timeout_ms": TIMEOUT_MS, "rebalance_timeout_ms": 60_000, "protocol_type": "consumer", "protocols": protocols}
+    protocols = [
+        wire.messages.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
+    ]
+    names = {
+        "session_timeout_ms": TIMEOUT_MS,
+        "rebalance_timeout_ms": 60_000,
+        "protocol_type": "consumer",
+        "protocols": protocols,
+    }
     answer = connection.call(wire.request("JoinGroup", 3, group_id=group, member_id="", **names))
     assert answer.error_code == 0
-    member = {"group_id": group, "generation_id": answer.generation_id, "member_id": answer.member_id}
-    assignment = wire.messages.SyncGroupRequest.SyncGroupRequestAssignment(member_id=answer.member_id, assignment=b"all")
-    assert connection.call(wire.request("SyncGroup", 2, **member, assignments=[assignment])).error_code == 0
+    member = {
+        "group_id": group,
+        "generation_id": answer.generation_id,
+        "member_id": answer.member_id,
+    }
+    assignment = wire.messages.SyncGroupRequest.SyncGroupRequestAssignment(
+        member_id=answer.member_id, assignment=b"all"
+    )
+    assert (
+        connection.call(wire.request("SyncGroup", 2, **member, assignments=[assignment])).error_code
+        == 0
+    )
     return member
 
 
 def begun(connection: Wire, topic: str) -> dict[str, Any]:
     """A transaction with one record, which would time out while the broker stands."""
-    answer = connection.call(wire.request("InitProducerId", 1, transactional_id="txn", transaction_timeout_ms=TIMEOUT_MS))
+    answer = connection.call(
+        wire.request("InitProducerId", 1, transactional_id="txn", transaction_timeout_ms=TIMEOUT_MS)
+    )
     assert answer.error_code == 0
     pid, epoch = answer.producer_id, answer.producer_epoch
-    topics = [wire.messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=[0])]
-    names = {"v3_and_below_transactional_id": "txn", "v3_and_below_producer_id": pid, "v3_and_below_producer_epoch": epoch}
-    added = connection.call(wire.request("AddPartitionsToTxn", 2, **names, v3_and_below_topics=topics))
+    topics = [
+        wire.messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=[0])
+    ]
+    names = {
+        "v3_and_below_transactional_id": "txn",
+        "v3_and_below_producer_id": pid,
+        "v3_and_below_producer_epoch": epoch,
+    }
+    added = connection.call(
+        wire.request("AddPartitionsToTxn", 2, **names, v3_and_below_topics=topics)
+    )
     assert added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
-    batch = encode_batch([NewRecord(None, b"v", 0)], producer_id=pid, producer_epoch=epoch, base_sequence=0, transactional=True)
+    batch = encode_batch(
+        [NewRecord(None, b"v", 0)],
+        producer_id=pid,
+        producer_epoch=epoch,
+        base_sequence=0,
+        transactional=True,
+    )
     assert connection.call(wire.produce("txn", topic, 0, batch)).error_code == 0
     return {"transactional_id": "txn", "producer_id": pid, "producer_epoch": epoch}
 
@@ -72,9 +109,13 @@ def test_heartbeats_and_a_commit_that_lie_in_the_sockets_are_heard_before_timeou
         connections = [connected() for _ in range(MEMBERS)]
         producer = connected()
         session = begun(producer, topic)
-        members = [joined(connection, f"g{number}") for number, connection in enumerate(connections)]
+        members = [
+            joined(connection, f"g{number}") for number, connection in enumerate(connections)
+        ]
         with stopped(broker):
-            time.sleep(2 * TIMEOUT_MS / 1000)  # every session and the transaction are over their time
+            time.sleep(
+                2 * TIMEOUT_MS / 1000
+            )  # every session and the transaction are over their time
             asked = []
             for number, (connection, member) in enumerate(zip(connections, members, strict=True)):
                 used = connected() if number % 2 else connection
@@ -92,4 +133,6 @@ def test_heartbeats_and_a_commit_that_lie_in_the_sockets_are_heard_before_timeou
         heard = time.monotonic()
         silent = wire.request("Heartbeat", 3, **members[0])
         eventually(lambda: time.monotonic() - heard > 2 * TIMEOUT_MS / 1000, what="silence goes on")
-        assert connections[0].call(silent).error_code == 25, "UNKNOWN_MEMBER_ID: who is silent while the broker listens is put out"
+        assert connections[0].call(silent).error_code == 25, (
+            "UNKNOWN_MEMBER_ID: who is silent while the broker listens is put out"
+        )

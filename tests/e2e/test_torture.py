@@ -27,7 +27,9 @@ def is_enough(harm: Round) -> bool:
     )
 
 
-def test_a_round_of_kills_and_pauses_loses_nothing_and_doubles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_of_kills_and_pauses_loses_nothing_and_doubles_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("bench.torture.HEAL_S", 600.0)
     (tmp_path / "diaries").mkdir()
     with BrokerProcess(tmp_path / "data", settings=BROKER_SETTINGS) as broker:
@@ -39,7 +41,8 @@ def test_a_round_of_kills_and_pauses_loses_nothing_and_doubles_nothing(tmp_path:
                 break
         else:
             pytest.fail(f"hardly anything happened: {report}")
-        # the check is awake: one record taken away, one doubled, one aborted in sight, each is found
+        # the check is awake: one record taken away, one doubled, one aborted in sight, each is
+        # found
         history, partition = harm.history, (f"{report.topic}-out", 0)
         rows = history.final[partition].committed
         gone = rows.pop()

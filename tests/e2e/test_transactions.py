@@ -1,4 +1,6 @@
-"""Transactions of the real daemon, with all three libraries: what readers see, fencing, timeouts, and consume-transform-produce."""
+"""Transactions of the real daemon, with all three libraries: what readers see, fencing, timeouts,
+and consume-transform-produce.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,23 @@ from helpers.e2e_clients import (
 pytestmark = pytest.mark.e2e
 
 _BY_NAME = {"ids": lambda library: library.name}
-FENCED = (confluent_kafka.KafkaError._FENCED, confluent_kafka.KafkaError.INVALID_PRODUCER_EPOCH, confluent_kafka.KafkaError.PRODUCER_FENCED)
+FENCED = (
+    confluent_kafka.KafkaError._FENCED,
+    confluent_kafka.KafkaError.INVALID_PRODUCER_EPOCH,
+    confluent_kafka.KafkaError.PRODUCER_FENCED,
+)
 
 
 @pytest.mark.parametrize("library", LIBRARIES, **_BY_NAME)
 def test_committed_is_read_and_aborted_is_not(servers: str, library: type) -> None:
     topic = create_topic(servers, "txn")
-    steps = [([b"a1", b"a2"], True), ([b"x1", b"x2"], False), ([b"b1"], True), ([b"x3"], False), ([b"c1"], True)]
+    steps = [
+        ([b"a1", b"a2"], True),
+        ([b"x1", b"x2"], False),
+        ([b"b1"], True),
+        ([b"x3"], False),
+        ([b"c1"], True),
+    ]
     library.transactions(servers, topic, steps)
     committed = [value for values, commit in steps if commit for value in values]
     everything = [value for values, _ in steps for value in values]
@@ -44,9 +56,14 @@ def test_committed_is_read_and_aborted_is_not(servers: str, library: type) -> No
         assert reader.read(servers, topic) == everything, reader.name
 
 
-def test_readers_of_committed_records_wait_for_the_end_of_the_first_open_transaction(servers: str) -> None:
+def test_readers_of_committed_records_wait_for_the_end_of_the_first_open_transaction(
+    servers: str,
+) -> None:
     topic = create_topic(servers, "lso")
-    first, second = producer(servers, transactional_id=unique("first")), producer(servers, transactional_id=unique("second"))
+    first, second = (
+        producer(servers, transactional_id=unique("first")),
+        producer(servers, transactional_id=unique("second")),
+    )
     for client in (first, second):
         client.init_transactions(PATIENCE_S)
         client.begin_transaction()
@@ -116,7 +133,9 @@ def test_a_second_session_fences_the_first_of_kafka_python(servers: str) -> None
         successor.begin_transaction()
         successor.send(topic, b"successor").get(PATIENCE_S)
         successor.commit_transaction()
-        with pytest.raises((kafka.errors.ProducerFencedError, kafka.errors.InvalidProducerEpochError)):
+        with pytest.raises(
+            (kafka.errors.ProducerFencedError, kafka.errors.InvalidProducerEpochError)
+        ):
             zombie.send(topic, b"zombie again").get(PATIENCE_S)
     finally:
         successor.close()
@@ -160,14 +179,20 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(se
 
 
 def test_a_timeout_longer_than_the_broker_allows_is_refused(servers: str) -> None:
-    client = producer(servers, transactional_id=unique("too-long"), transaction_timeout_ms=2_000_000)
+    client = producer(
+        servers, transactional_id=unique("too-long"), transaction_timeout_ms=2_000_000
+    )
     with pytest.raises(confluent_kafka.KafkaException) as caught:
         client.init_transactions(PATIENCE_S)
     assert caught.value.args[0].code() == confluent_kafka.KafkaError.INVALID_TRANSACTION_TIMEOUT
 
 
 def test_offsets_and_records_of_a_transaction_come_together_or_not_at_all(servers: str) -> None:
-    source, target, group = create_topic(servers, "source"), create_topic(servers, "target"), unique("group")
+    source, target, group = (
+        create_topic(servers, "source"),
+        create_topic(servers, "target"),
+        unique("group"),
+    )
     send_all(servers, source, [b"%d" % number for number in range(10)])
     reader = consumer(servers, group, isolation_level="read_committed")
     reader.subscribe([source])
@@ -178,7 +203,9 @@ def test_offsets_and_records_of_a_transaction_come_together_or_not_at_all(server
         client.begin_transaction()
         client.produce(target, b"to %d" % offset)
         client.send_offsets_to_transaction(
-            [confluent_kafka.TopicPartition(source, 0, offset)], reader.consumer_group_metadata(), PATIENCE_S
+            [confluent_kafka.TopicPartition(source, 0, offset)],
+            reader.consumer_group_metadata(),
+            PATIENCE_S,
         )
         client.commit_transaction(PATIENCE_S) if commit else client.abort_transaction(PATIENCE_S)
 
@@ -201,13 +228,21 @@ def test_offsets_of_an_open_transaction_make_a_new_owner_wait(servers: str) -> N
     client.init_transactions(PATIENCE_S)
     client.begin_transaction()
     bystander = consumer(servers, group)
-    client.send_offsets_to_transaction([confluent_kafka.TopicPartition(source, 0, 5)], bystander.consumer_group_metadata(), PATIENCE_S)
+    client.send_offsets_to_transaction(
+        [confluent_kafka.TopicPartition(source, 0, 5)],
+        bystander.consumer_group_metadata(),
+        PATIENCE_S,
+    )
     bystander.close()
     reader = consumer(servers, group, isolation_level="read_committed")
     owned: list[object] = []
     reader.subscribe([source], on_assign=lambda _, partitions: owned.extend(partitions))
     early: list[object] = []
-    eventually(lambda: early.extend(reader.consume(1, 0.1)) or owned, what="the partition has its new owner", pause_s=0)
+    eventually(
+        lambda: early.extend(reader.consume(1, 0.1)) or owned,
+        what="the partition has its new owner",
+        pause_s=0,
+    )
     early += reader.consume(1, 1.0)
     assert not early, "the new owner began to read before it could know where"
     client.commit_transaction(PATIENCE_S)
@@ -216,8 +251,12 @@ def test_offsets_of_an_open_transaction_make_a_new_owner_wait(servers: str) -> N
     reader.close()
 
 
-def _transform(servers: str, source: str, target: str, group: str, name: str, *, abort_every: int, stop_at: int) -> None:
-    """Consume, transform, produce, with confluent-kafka; every n-th transaction is aborted and done again."""
+def _transform(
+    servers: str, source: str, target: str, group: str, name: str, *, abort_every: int, stop_at: int
+) -> None:
+    """Consume, transform, produce, with confluent-kafka; every n-th transaction is aborted and done
+    again.
+    """
     reader = consumer(servers, group, isolation_level="read_committed")
     reader.subscribe([source])
     client = producer(servers, transactional_id=name)
@@ -233,12 +272,16 @@ def _transform(servers: str, source: str, target: str, group: str, name: str, *,
         client.begin_transaction()
         for message in messages:
             client.produce(target, b"<" + message.value() + b">", partition=message.partition())
-        client.send_offsets_to_transaction(reader.position(reader.assignment()), reader.consumer_group_metadata(), PATIENCE_S)
+        client.send_offsets_to_transaction(
+            reader.position(reader.assignment()), reader.consumer_group_metadata(), PATIENCE_S
+        )
         if rounds % abort_every == 0:
             client.abort_transaction(PATIENCE_S)
             for partition in reader.committed(reader.assignment(), PATIENCE_S):
                 start = partition.offset if partition.offset >= 0 else 0
-                reader.seek(confluent_kafka.TopicPartition(partition.topic, partition.partition, start))
+                reader.seek(
+                    confluent_kafka.TopicPartition(partition.topic, partition.partition, start)
+                )
         else:
             client.commit_transaction(PATIENCE_S)
             done += len(messages)
@@ -246,16 +289,35 @@ def _transform(servers: str, source: str, target: str, group: str, name: str, *,
 
 
 def test_consume_transform_produce_with_confluent(servers: str) -> None:
-    source, target, group = create_topic(servers, "source", 3), create_topic(servers, "target", 3), unique("group")
+    source, target, group = (
+        create_topic(servers, "source", 3),
+        create_topic(servers, "target", 3),
+        unique("group"),
+    )
     for partition in range(3):
-        send_all(servers, source, [b"%d-%d" % (partition, number) for number in range(100)], partition=partition)
+        send_all(
+            servers,
+            source,
+            [b"%d-%d" % (partition, number) for number in range(100)],
+            partition=partition,
+        )
     _transform(servers, source, target, group, unique("etl"), abort_every=3, stop_at=300)
-    assert values_of(servers, target) == [b"<%d-%d>" % (partition, number) for partition in range(3) for number in range(100)]
-    assert [committed_offset(servers, group, source, partition) for partition in range(3)] == [100, 100, 100]
+    assert values_of(servers, target) == [
+        b"<%d-%d>" % (partition, number) for partition in range(3) for number in range(100)
+    ]
+    assert [committed_offset(servers, group, source, partition) for partition in range(3)] == [
+        100,
+        100,
+        100,
+    ]
 
 
 def test_consume_transform_produce_with_kafka_python(servers: str) -> None:
-    source, target, group = create_topic(servers, "source"), create_topic(servers, "target"), unique("group")
+    source, target, group = (
+        create_topic(servers, "source"),
+        create_topic(servers, "target"),
+        unique("group"),
+    )
     send_all(servers, source, [b"%d" % number for number in range(60)])
     reader = kafka.KafkaConsumer(
         source, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False,
@@ -268,7 +330,9 @@ def test_consume_transform_produce_with_kafka_python(servers: str) -> None:
     partition = kafka.TopicPartition(source, 0)
     while done < 60:
         assert time.monotonic() < deadline, done
-        messages = [message for messages in reader.poll(timeout_ms=500).values() for message in messages]
+        messages = [
+            message for messages in reader.poll(timeout_ms=500).values() for message in messages
+        ]
         if not messages:
             continue
         rounds += 1
@@ -290,7 +354,11 @@ def test_consume_transform_produce_with_kafka_python(servers: str) -> None:
 
 
 def test_consume_transform_produce_with_aiokafka(servers: str) -> None:
-    source, target, group = create_topic(servers, "source"), create_topic(servers, "target"), unique("group")
+    source, target, group = (
+        create_topic(servers, "source"),
+        create_topic(servers, "target"),
+        unique("group"),
+    )
     send_all(servers, source, [b"%d" % number for number in range(60)])
 
     async def run() -> None:
@@ -298,14 +366,18 @@ def test_consume_transform_produce_with_aiokafka(servers: str) -> None:
             source, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False,
             isolation_level="read_committed", fetch_max_wait_ms=50,
         )  # fmt: skip
-        client = aiokafka.AIOKafkaProducer(bootstrap_servers=servers, transactional_id=unique("etl"))
+        client = aiokafka.AIOKafkaProducer(
+            bootstrap_servers=servers, transactional_id=unique("etl")
+        )
         await reader.start()
         await client.start()
         try:
             done = rounds = 0
             partition = aiokafka.TopicPartition(source, 0)
             while done < 60:
-                found: dict[Any, list[Any]] = await asyncio.wait_for(reader.getmany(timeout_ms=500, max_records=10), PATIENCE_S)
+                found: dict[Any, list[Any]] = await asyncio.wait_for(
+                    reader.getmany(timeout_ms=500, max_records=10), PATIENCE_S
+                )
                 messages = [message for messages in found.values() for message in messages]
                 if not messages:
                     continue
@@ -313,7 +385,9 @@ def test_consume_transform_produce_with_aiokafka(servers: str) -> None:
                 await client.begin_transaction()
                 for message in messages:
                     await client.send(target, b"<" + message.value + b">", partition=0)
-                await client.send_offsets_to_transaction({partition: messages[-1].offset + 1}, group)
+                await client.send_offsets_to_transaction(
+                    {partition: messages[-1].offset + 1}, group
+                )
                 if rounds % 3 == 0:
                     await client.abort_transaction()
                     reader.seek(partition, messages[0].offset)

@@ -1,4 +1,6 @@
-"""The examples as a user runs them: their folder is on the path, each test has topics of its own, one broker and one PostgreSQL serve all."""
+"""The examples as a user runs them: their folder is on the path, each test has topics of its own,
+one broker and one PostgreSQL serve all.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,11 @@ def broker() -> Iterator[BrokerProcess]:
     """Sessions may be short, so that nobody waits for the dead."""
     with BrokerProcess(settings={"group.min.session.timeout.ms": "500"}) as running:
         yield running
-        assert not [line for line in running.output if " ERROR " in line or " CRITICAL " in line or "Traceback" in line], running.output[
-            -60:
-        ]
+        assert not [
+            line
+            for line in running.output
+            if " ERROR " in line or " CRITICAL " in line or "Traceback" in line
+        ], running.output[-60:]
 
 
 @pytest.fixture

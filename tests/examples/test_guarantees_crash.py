@@ -15,7 +15,10 @@ ORDERS = 200
 @pytest.fixture(scope="module")
 def outcomes(broker: BrokerProcess, shared_dsn: str) -> dict[str, Outcome]:
     """The crash demo, each step once."""
-    return {outcome.name: outcome for outcome in crash_demo.run(broker.bootstrap_servers, shared_dsn, ORDERS, rounds=1)}
+    return {
+        outcome.name: outcome
+        for outcome in crash_demo.run(broker.bootstrap_servers, shared_dsn, ORDERS, rounds=1)
+    }
 
 
 def test_at_most_once_loses_and_never_doubles(outcomes: dict[str, Outcome]) -> None:
@@ -30,12 +33,16 @@ def test_at_least_once_doubles_and_never_loses(outcomes: dict[str, Outcome]) -> 
     assert outcome.lost == 0
 
 
-@pytest.mark.parametrize(("name", "kills"), [("exactly-once", 4), ("into PostgreSQL", 3), ("idempotent upsert", 2)])
+@pytest.mark.parametrize(
+    ("name", "kills"), [("exactly-once", 4), ("into PostgreSQL", 3), ("idempotent upsert", 2)]
+)
 def test_these_do_neither(outcomes: dict[str, Outcome], name: str, kills: int) -> None:
     assert outcomes[name] == Outcome(name, kills, ORDERS, ORDERS, 0, 0)
 
 
-def test_a_record_that_was_delivered_again_is_the_same_version(outcomes: dict[str, Outcome], shared_dsn: str) -> None:
+def test_a_record_that_was_delivered_again_is_the_same_version(
+    outcomes: dict[str, Outcome], shared_dsn: str
+) -> None:
     assert outcomes["idempotent upsert"].kills
     assert {version for version, _ in rows_in(shared_dsn).values()} == {1}
 
@@ -48,4 +55,7 @@ def test_a_guarantee_that_does_not_show_its_weakness_fails_the_demo() -> None:
 
 
 def test_the_table_has_a_line_for_each(outcomes: dict[str, Outcome]) -> None:
-    assert crash_demo.table(list(outcomes.values())).splitlines()[4] == f"| exactly-once | 4 | {ORDERS} | {ORDERS} | 0 | 0 |"
+    assert (
+        crash_demo.table(list(outcomes.values())).splitlines()[4]
+        == f"| exactly-once | 4 | {ORDERS} | {ORDERS} | 0 | 0 |"
+    )

@@ -1,4 +1,5 @@
-"""Into PostgreSQL: kills of the server and of the broker within a transaction, two writers at once, upserts of anything twice.
+"""Into PostgreSQL: kills of the server and of the broker within a transaction, two writers at once,
+upserts of anything twice.
 
 (Kills of the writer: test_guarantees_crash.py.)
 """
@@ -32,7 +33,9 @@ ALL_ONCE = Counter(range(ORDERS))
 
 @pytest.fixture
 def with_orders(servers: str, name: str) -> str:
-    """A topic with the orders, and as many again in a transaction that was aborted; its name is the test's."""
+    """A topic with the orders, and as many again in a transaction that was aborted; its name is the
+    test's.
+    """
     fill(servers, name)
     return name
 
@@ -40,16 +43,36 @@ def with_orders(servers: str, name: str) -> str:
 def fill(servers: str, topic: str) -> None:
     make_topic(servers, topic)
     publish(servers, topic, map(an_order, range(ORDERS)), transactional_id=topic)
-    publish(servers, topic, map(an_order, range(ORDERS, 2 * ORDERS)), transactional_id=topic, commit=False)
+    publish(
+        servers,
+        topic,
+        map(an_order, range(ORDERS, 2 * ORDERS)),
+        transactional_id=topic,
+        commit=False,
+    )
 
 
 def writer(servers: str, dsn: str, topic: str, *more: str) -> SteppedProcess:
-    arguments = ["--bootstrap-servers", servers, "--postgres", dsn, "--input", topic, "--group", topic, "--batch-size", "20", *more]
+    arguments = [
+        "--bootstrap-servers",
+        servers,
+        "--postgres",
+        dsn,
+        "--input",
+        topic,
+        "--group",
+        topic,
+        "--batch-size",
+        "20",
+        *more,
+    ]
     return SteppedProcess("into_postgres.py", arguments)
 
 
 @pytest.mark.parametrize("step", ["rows inserted", "offsets moved", "stored"])
-def test_the_database_may_be_killed_at_any_step(servers: str, postgres: PostgresProcess, dsn: str, with_orders: str, step: str) -> None:
+def test_the_database_may_be_killed_at_any_step(
+    servers: str, postgres: PostgresProcess, dsn: str, with_orders: str, step: str
+) -> None:
     with writer(servers, dsn, with_orders) as living:
         living.run_until(step, 3)
         stored = invoices_in(dsn).total()
@@ -64,7 +87,9 @@ def test_the_database_may_be_killed_at_any_step(servers: str, postgres: Postgres
 
 
 @pytest.mark.parametrize("end", [BrokerProcess.kill, BrokerProcess.stop])
-def test_the_broker_may_go_within_a_transaction(tmp_path: Path, dsn: str, end: Callable[[BrokerProcess], object]) -> None:
+def test_the_broker_may_go_within_a_transaction(
+    tmp_path: Path, dsn: str, end: Callable[[BrokerProcess], object]
+) -> None:
     with BrokerProcess(tmp_path) as broker:
         fill(broker.bootstrap_servers, "orders")
         with writer(broker.bootstrap_servers, dsn, "orders") as living:
@@ -75,8 +100,12 @@ def test_the_broker_may_go_within_a_transaction(tmp_path: Path, dsn: str, end: C
     assert invoices_in(dsn) == ALL_ONCE
 
 
-def test_a_writer_that_was_replaced_is_refused_and_finds_its_place(servers: str, dsn: str, with_orders: str) -> None:
-    """Groups of their own, so that both have all partitions: nothing but the offsets in the database stands between them."""
+def test_a_writer_that_was_replaced_is_refused_and_finds_its_place(
+    servers: str, dsn: str, with_orders: str
+) -> None:
+    """Groups of their own, so that both have all partitions: nothing but the offsets in the
+    database stands between them.
+    """
     with writer(servers, dsn, with_orders, "--group", f"{with_orders}-1") as first:
         first.run_until("rows inserted", 2)
         with writer(servers, dsn, with_orders, "--group", f"{with_orders}-2") as second:
@@ -87,7 +116,9 @@ def test_a_writer_that_was_replaced_is_refused_and_finds_its_place(servers: str,
     assert invoices_in(dsn) == ALL_ONCE
 
 
-def test_two_writers_at_once_store_everything_once(servers: str, dsn: str, with_orders: str) -> None:
+def test_two_writers_at_once_store_everything_once(
+    servers: str, dsn: str, with_orders: str
+) -> None:
     """They take turns: each is refused whenever the other was there before."""
     with writer(servers, dsn, with_orders, "--group", f"{with_orders}-1") as first:
         first.run_until("stored")
@@ -102,8 +133,21 @@ def test_two_writers_at_once_store_everything_once(servers: str, dsn: str, with_
 
 
 @pytest.mark.parametrize("script", ["into_postgres.py", "idempotent_upsert.py"])
-def test_a_writer_whose_place_another_takes_ends(servers: str, dsn: str, with_orders: str, script: str) -> None:
-    arguments = ["--bootstrap-servers", servers, "--postgres", dsn, "--input", with_orders, "--group", with_orders, "--member", "one"]
+def test_a_writer_whose_place_another_takes_ends(
+    servers: str, dsn: str, with_orders: str, script: str
+) -> None:
+    arguments = [
+        "--bootstrap-servers",
+        servers,
+        "--postgres",
+        dsn,
+        "--input",
+        with_orders,
+        "--group",
+        with_orders,
+        "--member",
+        "one",
+    ]
     with SteppedProcess(script, [*arguments, "--forever"]) as first:
         first.run_until("stored")
         with SteppedProcess(script, arguments) as second:
@@ -116,7 +160,11 @@ def test_a_writer_whose_place_another_takes_ends(servers: str, dsn: str, with_or
 
 @pytest.mark.parametrize("tables", [into_postgres.TABLES, idempotent_upsert.TABLE])
 def test_two_writers_may_make_the_tables_at_once(dsn: str, tables: str) -> None:
-    with psycopg.connect(dsn) as first, psycopg.connect(dsn, autocommit=True) as second, ThreadPoolExecutor(1) as beside:
+    with (
+        psycopg.connect(dsn) as first,
+        psycopg.connect(dsn, autocommit=True) as second,
+        ThreadPoolExecutor(1) as beside,
+    ):
         first.execute("SELECT")  # begins a transaction, which stays open
         make_tables(first, tables)
         made = beside.submit(make_tables, second, tables)
@@ -129,7 +177,9 @@ def wait_until_it_waits(dsn: str, backend: int) -> None:
     """Until the session waits for another one."""
     deadline = time.monotonic() + PATIENCE_S
     with psycopg.connect(dsn, autocommit=True) as connection:
-        while not connection.execute("SELECT pg_blocking_pids(%s) <> '{}'", (backend,)).fetchone()[0]:
+        while not connection.execute("SELECT pg_blocking_pids(%s) <> '{}'", (backend,)).fetchone()[
+            0
+        ]:
             assert time.monotonic() < deadline, "the second did not have to wait"
             time.sleep(0.01)
 
@@ -141,9 +191,13 @@ def test_postgres_keeps_its_directory_to_itself(postgres: PostgresProcess) -> No
 # --- upserts
 
 
-def upserted(servers: str, dsn: str, topic: str, records: list[tuple[bytes, bytes]]) -> idempotent_upsert.Applied:
+def upserted(
+    servers: str, dsn: str, topic: str, records: list[tuple[bytes, bytes]]
+) -> idempotent_upsert.Applied:
     publish(servers, topic, records)
-    options = argparse.Namespace(input=topic, group=topic, member="writer", batch_size=30, forever=False, step_by_step=False)
+    options = argparse.Namespace(
+        input=topic, group=topic, member="writer", batch_size=30, forever=False, step_by_step=False
+    )
     with psycopg.connect(dsn, autocommit=True) as connection:
         make_tables(connection, idempotent_upsert.TABLE)
         return idempotent_upsert.run(servers, connection, options)
@@ -157,9 +211,13 @@ def test_duplicates_and_disorder_do_no_harm(servers: str, dsn: str, name: str, s
     records = idempotent_upsert.disordered(versions, seed)
     applied = upserted(servers, dsn, name, records)
     assert applied.changed + applied.ignored == len(records)
-    assert applied.ignored >= len(records) - len(versions), "a repeated record has changed something"
+    assert applied.ignored >= len(records) - len(versions), (
+        "a repeated record has changed something"
+    )
     # pieces * price_cents, see an_order
-    expected = {number: (5, (number % 7 + 1) * (100 + number)) for number in range(20) if number % 4}
+    expected = {
+        number: (5, (number % 7 + 1) * (100 + number)) for number in range(20) if number % 4
+    }
     assert idempotent_upsert.rows_in(dsn) == expected
     assert upserted(servers, dsn, name, records).changed == 0
     assert idempotent_upsert.rows_in(dsn) == expected

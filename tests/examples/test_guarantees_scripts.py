@@ -10,13 +10,22 @@ from guarantee_tools import HERE
 
 
 def said(*command: str) -> str:
-    ran = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=600, check=False)
+    ran = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, timeout=600, check=False
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
 
 
 @pytest.mark.parametrize(
-    "script", ["consume_transform_produce.py", "crash_demo.py", "into_postgres.py", "idempotent_upsert.py", "deduplicate_on_spark.py"]
+    "script",
+    [
+        "consume_transform_produce.py",
+        "crash_demo.py",
+        "into_postgres.py",
+        "idempotent_upsert.py",
+        "deduplicate_on_spark.py",
+    ],
 )
 def test_help(script: str) -> None:
     assert "--bootstrap-servers" in said(str(HERE / script), "--help")

@@ -1,4 +1,6 @@
-"""De-duplication on Spark: each form is crashed between the store and Spark's checkpoint, started again, and has each reading once."""
+"""De-duplication on Spark: each form is crashed between the store and Spark's checkpoint, started
+again, and has each reading once.
+"""
 
 from __future__ import annotations
 
@@ -68,11 +70,15 @@ def test_the_producer_repeats_but_keeps_the_order() -> None:
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_each_reading_once_in_spite_of_a_crash(spark: SparkSession, servers: str, tables: str, name: str, tmp_path: Path) -> None:
+def test_each_reading_once_in_spite_of_a_crash(
+    spark: SparkSession, servers: str, tables: str, name: str, tmp_path: Path
+) -> None:
     topic = f"readings-{name}"
     make_topic(servers, topic, 2)
     publish(servers, topic, map(example.record, SENT))
-    at_crash = example.deduplicate_with_crash(spark, servers, topic, FORMS[name], tables, tmp_path, PER_BATCH)
+    at_crash = example.deduplicate_with_crash(
+        spark, servers, topic, FORMS[name], tables, tmp_path, PER_BATCH
+    )
     assert 0 < at_crash < len(READINGS), "the crash came too early or too late to show anything"
     assert rows_in(tables) == Counter((reading.device, reading.sequence) for reading in READINGS)
 
@@ -80,7 +86,9 @@ def test_each_reading_once_in_spite_of_a_crash(spark: SparkSession, servers: str
 def test_what_is_later_than_the_watermark_is_dropped_whether_it_is_new_or_not(
     spark: SparkSession, servers: str, tables: str, tmp_path: Path
 ) -> None:
-    """That is what bounded state costs. The other two forms look into the store, which forgets nothing."""
+    """That is what bounded state costs. The other two forms look into the store, which forgets
+    nothing.
+    """
     topic = "late-readings"
     make_topic(servers, topic, 1)
     early, late, *_ = READINGS
@@ -89,7 +97,9 @@ def test_what_is_later_than_the_watermark_is_dropped_whether_it_is_new_or_not(
     example.deduplicate(spark, servers, topic, FORMS["watermark"], Store(tables), tmp_path)
     publish(servers, topic, map(example.record, [early, late, ahead]))
     example.deduplicate(spark, servers, topic, FORMS["watermark"], Store(tables), tmp_path)
-    assert rows_in(tables) == Counter({(early.device, early.sequence): 1, (ahead.device, ahead.sequence): 1})
+    assert rows_in(tables) == Counter(
+        {(early.device, early.sequence): 1, (ahead.device, ahead.sequence): 1}
+    )
     frame = spark.createDataFrame([late, early, late], example.FIELDS)
     example.store_by_anti_join(Store(tables), frame, 0)
     assert rows_in(tables)[late.device, late.sequence] == 1
@@ -111,7 +121,9 @@ class Overtaken:
         return getattr(self._batch, name)
 
 
-def test_two_drivers_cannot_store_the_same_sequence_numbers(spark: SparkSession, tables: str) -> None:
+def test_two_drivers_cannot_store_the_same_sequence_numbers(
+    spark: SparkSession, tables: str
+) -> None:
     frame = spark.createDataFrame(READINGS[:1], example.FIELDS)
     with pytest.raises(FencedError, match="device-0"):
         example.store_by_sequence(Store(tables), Overtaken(frame, tables), 0)  # type: ignore[arg-type]

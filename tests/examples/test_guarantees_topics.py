@@ -1,4 +1,6 @@
-"""Consume, transform, produce: fencing, abort and rewind, a broker that is killed. (Kills of the worker: test_guarantees_crash.py.)"""
+"""Consume, transform, produce: fencing, abort and rewind, a broker that is killed. (Kills of the
+worker: test_guarantees_crash.py.)
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,15 @@ from pathlib import Path
 
 import consume_transform_produce
 import pytest
-from guarantee_tools import FENCED, SteppedProcess, an_order, make_topic, orders_in, publish, read_committed
+from guarantee_tools import (
+    FENCED,
+    SteppedProcess,
+    an_order,
+    make_topic,
+    orders_in,
+    publish,
+    read_committed,
+)
 
 from barnabas import BrokerProcess
 
@@ -18,7 +28,9 @@ INPUT = "orders-of-topic-tests"
 
 @pytest.fixture(scope="module")
 def with_orders(broker: BrokerProcess) -> str:
-    """A broker whose input topic has the orders, and as many again in a transaction that was aborted."""
+    """A broker whose input topic has the orders, and as many again in a transaction that was
+    aborted.
+    """
     make_topic(broker.bootstrap_servers, INPUT)
     publish(broker.bootstrap_servers, INPUT, map(an_order, range(ORDERS)))
     aborted = map(an_order, range(ORDERS, 2 * ORDERS))
@@ -28,7 +40,20 @@ def with_orders(broker: BrokerProcess) -> str:
 
 def worker(servers: str, name: str, *more: str) -> SteppedProcess:
     return SteppedProcess(
-        SCRIPT, ["--bootstrap-servers", servers, "--input", INPUT, "--output", name, "--group", name, "--batch-size", "20", *more]
+        SCRIPT,
+        [
+            "--bootstrap-servers",
+            servers,
+            "--input",
+            INPUT,
+            "--output",
+            name,
+            "--group",
+            name,
+            "--batch-size",
+            "20",
+            *more,
+        ],
     )
 
 
@@ -37,7 +62,8 @@ def invoices(servers: str, name: str) -> Counter[int]:
 
 
 ALL_ONCE = Counter(range(ORDERS))
-# Of a worker that is to be thought dead when it stands still, and not before; and of one that is not, however slow the machine.
+# Of a worker that is to be thought dead when it stands still, and not before; and of one that is
+# not, however slow the machine.
 IMPATIENT = ("--dynamic", "--session-timeout-ms", "3000", "--max-poll-interval-ms", "3000")
 PATIENT = ("--dynamic", "--session-timeout-ms", "120000", "--max-poll-interval-ms", "300000")
 
@@ -54,7 +80,9 @@ def test_without_crash_all_three_are_alike(with_orders: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("step", ["half produced", "offsets sent"])
-def test_a_successor_with_the_same_transactional_id_fences_the_first(with_orders: str, name: str, step: str) -> None:
+def test_a_successor_with_the_same_transactional_id_fences_the_first(
+    with_orders: str, name: str, step: str
+) -> None:
     with worker(with_orders, name, "--transactional-id", "one", "--member", "first") as first:
         first.run_until(step, 2)
         with worker(with_orders, name, "--transactional-id", "one", "--member", "first") as second:
@@ -65,7 +93,9 @@ def test_a_successor_with_the_same_transactional_id_fences_the_first(with_orders
 
 
 def test_a_worker_that_was_thought_dead_aborts_and_rewinds(with_orders: str, name: str) -> None:
-    """Both have transactional ids of their own, so that it is the group's generation alone that refuses the offsets of the first."""
+    """Both have transactional ids of their own, so that it is the group's generation alone that
+    refuses the offsets of the first.
+    """
     with worker(with_orders, name, "--member", "first", *IMPATIENT) as first:
         first.run_until("produced", 2)
         with worker(with_orders, name, "--member", "second", *PATIENT) as second:
@@ -76,22 +106,34 @@ def test_a_worker_that_was_thought_dead_aborts_and_rewinds(with_orders: str, nam
 
 
 @pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once"])
-def test_a_second_member_of_the_same_name_ends_the_first(with_orders: str, name: str, guarantee: str) -> None:
+def test_a_second_member_of_the_same_name_ends_the_first(
+    with_orders: str, name: str, guarantee: str
+) -> None:
     with worker(with_orders, name, "--guarantee", guarantee) as first:
         first.run_until("produced", 2)
         with worker(with_orders, name, "--guarantee", guarantee) as second:
             assert second.finish() == 0, second.output
         assert first.finish() == FENCED, "".join(first.output)
         assert "taken the place" in first.output[-1]
-    # The batch that the first had in hand is done twice where it is committed last, and once where it was committed before.
+    # The batch that the first had in hand is done twice where it is committed last, and once where
+    # it was committed before.
     doubled = invoices(with_orders, name).total() - ORDERS
-    assert 0 < doubled <= 20 if guarantee == "at-least-once" else not doubled  # a batch, which is smaller where it is slow to come
+    assert (
+        0 < doubled <= 20 if guarantee == "at-least-once" else not doubled
+    )  # a batch, which is smaller where it is slow to come
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-def test_a_worker_that_is_replaced_while_it_waits_for_orders_ends(with_orders: str, name: str, guarantee: str) -> None:
+def test_a_worker_that_is_replaced_while_it_waits_for_orders_ends(
+    with_orders: str, name: str, guarantee: str
+) -> None:
     """It has nothing in hand, so that it is the reading of the next batch that fails."""
-    guarantees = ("--guarantee", guarantee, "--session-timeout-ms", "240000")  # nobody may be thought dead, however slow the machine is
+    guarantees = (
+        "--guarantee",
+        guarantee,
+        "--session-timeout-ms",
+        "240000",
+    )  # nobody may be thought dead, however slow the machine is
     with worker(with_orders, name, *guarantees, "--forever") as first:
         first.run_until("committed")
         while invoices(with_orders, name) != ALL_ONCE:
@@ -105,7 +147,9 @@ def test_a_worker_that_is_replaced_while_it_waits_for_orders_ends(with_orders: s
 
 
 @pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once"])
-def test_a_worker_whose_partitions_went_to_another_goes_on(with_orders: str, name: str, guarantee: str) -> None:
+def test_a_worker_whose_partitions_went_to_another_goes_on(
+    with_orders: str, name: str, guarantee: str
+) -> None:
     with worker(with_orders, name, *IMPATIENT, "--guarantee", guarantee) as first:
         first.run_until("half produced", 2)
         with worker(with_orders, name, *PATIENT, "--guarantee", guarantee) as second:
@@ -113,11 +157,15 @@ def test_a_worker_whose_partitions_went_to_another_goes_on(with_orders: str, nam
         assert first.finish() == 0, first.output
     assert set(invoices(with_orders, name)) == set(ALL_ONCE)
     doubled = invoices(with_orders, name).total() - ORDERS
-    assert 0 < doubled <= 20 if guarantee == "at-least-once" else not doubled  # a batch, which is smaller where it is slow to come
+    assert (
+        0 < doubled <= 20 if guarantee == "at-least-once" else not doubled
+    )  # a batch, which is smaller where it is slow to come
 
 
 @pytest.mark.parametrize("step", ["half produced", "offsets sent"])
-def test_the_broker_may_be_killed_within_a_transaction(tmp_path: Path, name: str, step: str) -> None:
+def test_the_broker_may_be_killed_within_a_transaction(
+    tmp_path: Path, name: str, step: str
+) -> None:
     with BrokerProcess(tmp_path) as broker:
         make_topic(broker.bootstrap_servers, INPUT)
         publish(broker.bootstrap_servers, INPUT, map(an_order, range(ORDERS)))

@@ -1,7 +1,9 @@
-"""The paper's pipeline in its forms: revisions, final results, late records, and outputs that stay exactly once when the driver is killed.
+"""The paper's pipeline in its forms: revisions, final results, late records, and outputs that stay
+exactly once when the driver is killed.
 
-Spark needs seconds for each query's first batch, so there are few queries here: one run of the demo for all that is said about single events,
-and one kill for all forms at once, after which the queries go on in this process.
+Spark needs seconds for each query's first batch, so there are few queries here: one run of the demo
+for all that is said about single events, and one kill for all forms at once, after which the
+queries go on in this process.
 """
 
 from __future__ import annotations
@@ -71,14 +73,19 @@ def a_job(servers: str, directory: Path, name: str, **more: Any) -> Job:
 
 
 def counts_in(job: Job, form: str) -> list[tuple[str, int | None]]:
-    return [(record.key, record.value.get("count")) for record in committed_in(job.servers, job.topic(form))]
+    return [
+        (record.key, record.value.get("count"))
+        for record in committed_in(job.servers, job.topic(form))
+    ]
 
 
 # --- without Spark
 
 
 def new_task(**more: Any) -> TaskCounts:
-    return TaskCounts(**{"stream_time_ms": None, "counts": {}, "window_ms": 5, "grace_ms": 10} | more)
+    return TaskCounts(
+        **{"stream_time_ms": None, "counts": {}, "window_ms": 5, "grace_ms": 10} | more
+    )
 
 
 def test_the_papers_revisions() -> None:
@@ -92,7 +99,13 @@ def test_the_papers_revisions() -> None:
 
 def test_a_window_is_open_until_stream_time_has_reached_its_end_and_the_grace() -> None:
     task = new_task()
-    assert [task.add("news", time_ms).count for time_ms in (12, 24, 12, 25, 12)] == [1, 1, 2, 1, None]
+    assert [task.add("news", time_ms).count for time_ms in (12, 24, 12, 25, 12)] == [
+        1,
+        1,
+        2,
+        1,
+        None,
+    ]
     assert task.close() == [Revision("news", 10, 2, None, 25)]
     assert task.counts == {("news", 20): 1, ("news", 25): 1}
 
@@ -123,13 +136,21 @@ def test_however_the_records_are_divided_into_batches(seed: int) -> None:
     assert revisions == expected
     assert any(each.count is None for each in revisions)
     last = {each[:2]: each.count for each in revisions if each.count is not None}
-    assert {each[:2]: each.count for each in final} == {window: last[window] for window in last.keys() - counts.keys()}
+    assert {each[:2]: each.count for each in final} == {
+        window: last[window] for window in last.keys() - counts.keys()
+    }
     assert sorted(each[:3] for each in final) == sorted(each[:3] for each in closed)
 
 
 def test_order_is_that_of_each_partition_and_the_earliest_next_of_several() -> None:
-    rows = [Row(partition=0, offset=offset, time_ms=time_ms) for offset, time_ms in enumerate((10, 40, 20, 50))]
-    rows += [Row(partition=1, offset=offset, time_ms=time_ms) for offset, time_ms in enumerate((15, 30, 45))]
+    rows = [
+        Row(partition=0, offset=offset, time_ms=time_ms)
+        for offset, time_ms in enumerate((10, 40, 20, 50))
+    ]
+    rows += [
+        Row(partition=1, offset=offset, time_ms=time_ms)
+        for offset, time_ms in enumerate((15, 30, 45))
+    ]
     for seed in range(5):
         random.Random(seed).shuffle(rows)
         assert [row.time_ms for row in in_order(rows)] == [10, 15, 30, 40, 20, 45, 50]
@@ -137,7 +158,10 @@ def test_order_is_that_of_each_partition_and_the_earliest_next_of_several() -> N
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(per_record.importlib.metadata, "version", lambda name: "5.29.1")
-    with pytest.raises(SystemExit, match=r"needs protobuf 6\.33\.5 or later, found 5\.29\.1: pip install 'protobuf>=6\.33\.5'"):
+    with pytest.raises(
+        SystemExit,
+        match=r"needs protobuf 6\.33\.5 or later, found 5\.29\.1: pip install 'protobuf>=6\.33\.5'",
+    ):
         require_protobuf()
 
 
@@ -146,7 +170,10 @@ def test_generated_events() -> None:
     assert events == list(random_events(500, seed=3, start_s=100.0, out_of_order_s=8.0))
     times = [event["time_ms"] for event in events]
     assert 0 < max(itertools.accumulate(times, max)) - min(times) < 60_000
-    delays = [latest - time_ms for time_ms, latest in zip(times, itertools.accumulate(times, max), strict=True)]
+    delays = [
+        latest - time_ms
+        for time_ms, latest in zip(times, itertools.accumulate(times, max), strict=True)
+    ]
     assert 0 < max(delays) <= 8000
     assert 20 < sum(event["dwell_ms"] < 1000 for event in events) < 80
 
@@ -154,9 +181,17 @@ def test_generated_events() -> None:
 @pytest.mark.parametrize("script", ["produce_views.py", "count_views.py", "demo.py"])
 def test_help(script: str) -> None:
     root = str(EXAMPLE.parent.parent)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
+    }
     ran = subprocess.run(
-        [sys.executable, str(EXAMPLE / script), "--help"], capture_output=True, text=True, timeout=120, check=False, env=environment
+        [sys.executable, str(EXAMPLE / script), "--help"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=environment,
     )
     assert ran.returncode == 0, ran.stderr
     assert "usage: " + script in ran.stdout
@@ -165,8 +200,12 @@ def test_help(script: str) -> None:
 # --- what each form emits
 
 
-def test_each_event_in_each_form(spark: SparkSession, view_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table of docs/PIPELINE.md, one event a micro-batch; then the same events all in one, which changes nothing per record."""
+def test_each_event_in_each_form(
+    spark: SparkSession, view_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table of docs/PIPELINE.md, one event a micro-batch; then the same events all in one,
+    which changes nothing per record.
+    """
     monkeypatch.setattr(demo, "COMPACTION_TIMEOUT_S", PATIENCE_S)
     job = a_job(view_servers, tmp_path, "paper", max_events=1)
     steps = list(demo.run(spark, job, TIMES))
@@ -174,14 +213,29 @@ def test_each_event_in_each_form(spark: SparkSession, view_servers: str, tmp_pat
     assert [step.emitted["revisions"] for step in steps] == [
         ["[10,15) 1"], ["[15,20) 1"], ["[10,15) 2"], ["[20,25) 1"], ["[10,15) 3"], ["[30,35) 1"], ["[10,15) 4"], [],
     ]  # fmt: skip
-    # The last event but one is too late, and Spark counts it: its batch is filtered by the watermark of the batch before the last.
-    assert [step.emitted["final"] for step in steps] == [[], [], [], [], [], [], ["[10,15) 4", "[15,20) 1"], []]
+    # The last event but one is too late, and Spark counts it: its batch is filtered by the
+    # watermark of the batch before the last.
+    assert [step.emitted["final"] for step in steps] == [
+        [],
+        [],
+        [],
+        [],
+        [],
+        [],
+        ["[10,15) 4", "[15,20) 1"],
+        [],
+    ]
     assert [step.emitted["per-record"] for step in steps] == [
         ["[10,15) 1"], ["[15,20) 1"], ["[10,15) 2"], ["[20,25) 1"], ["[10,15) 3"], ["[30,35) 1"], ["[10,15) too late"], ["[10,15) too late"],
     ]  # fmt: skip
 
     left = demo.compacted(job)
-    assert {record.key: record.value["count"] for record in left} == {"news@10000": 4, "news@15000": 1, "news@20000": 1, "news@30000": 1}
+    assert {record.key: record.value["count"] for record in left} == {
+        "news@10000": 4,
+        "news@15000": 1,
+        "news@20000": 1,
+        "news@30000": 1,
+    }
     assert len(left) <= 5, "seven revisions were not compacted"
 
     together = a_job(view_servers, tmp_path / "together", "paper", max_events=8, until_now=True)
@@ -189,10 +243,14 @@ def test_each_event_in_each_form(spark: SparkSession, view_servers: str, tmp_pat
     for form in ("per-record", "per-record-final"):
         start_until_up(spark, form, together).awaitTermination()
     one_by_one = [record.value for record in committed_in(view_servers, job.topic("per-record"))]
-    assert [record.value for record in committed_in(view_servers, together.topic("per-record"))] == one_by_one
+    assert [
+        record.value for record in committed_in(view_servers, together.topic("per-record"))
+    ] == one_by_one
     late = [record.value for record in committed_in(view_servers, job.late_topic("per-record"))]
     for form in ("per-record", "per-record-final"):
-        assert [record.value for record in committed_in(view_servers, together.late_topic(form))] == late
+        assert [
+            record.value for record in committed_in(view_servers, together.late_topic(form))
+        ] == late
     assert counts_in(together, "per-record-final") == [("news@10000", 3), ("news@15000", 1)]
 
 
@@ -222,10 +280,27 @@ FORMS = ("revisions", "final", "per-record")
 
 def start_driver(job: Job, log: Path) -> subprocess.Popen[bytes]:
     root = str(EXAMPLE.parent.parent)
-    arguments = ["--bootstrap-servers", job.servers, "--input", job.input, "--output", job.output, "--checkpoint", str(job.checkpoint)]
+    arguments = [
+        "--bootstrap-servers",
+        job.servers,
+        "--input",
+        job.input,
+        "--output",
+        job.output,
+        "--checkpoint",
+        str(job.checkpoint),
+    ]
     with log.open("wb") as output:
         return subprocess.Popen(
-            [sys.executable, str(EXAMPLE / "count_views.py"), "--form", *FORMS, *arguments, "--max-events", "1"],
+            [
+                sys.executable,
+                str(EXAMPLE / "count_views.py"),
+                "--form",
+                *FORMS,
+                *arguments,
+                "--max-events",
+                "1",
+            ],
             stdout=output,
             stderr=subprocess.STDOUT,
             env={**os.environ, "PYTHONPATH": root},
@@ -234,7 +309,9 @@ def start_driver(job: Job, log: Path) -> subprocess.Popen[bytes]:
 
 def kill_with_children(process: subprocess.Popen[bytes]) -> None:
     """SIGKILL to the driver, to its JVM and to the workers."""
-    children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+    children = (
+        psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+    )
     process.kill()
     for child in children:
         try:
@@ -245,7 +322,9 @@ def kill_with_children(process: subprocess.Popen[bytes]) -> None:
     psutil.wait_procs(children, timeout=30)
 
 
-def wait_for(job: Job, count: int, *, every: bool, driver: subprocess.Popen[bytes], log: Path) -> None:
+def wait_for(
+    job: Job, count: int, *, every: bool, driver: subprocess.Popen[bytes], log: Path
+) -> None:
     """Until every form that gives a revision for each event, or one of them, has so many."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
@@ -253,33 +332,47 @@ def wait_for(job: Job, count: int, *, every: bool, driver: subprocess.Popen[byte
         reached = [len(counts_in(job, form)) >= count for form in ("revisions", "per-record")]
         if all(reached) if every else any(reached):
             return
-        assert time.monotonic() < deadline, f"{reached} after {PATIENCE_S} s:\n{log.read_text()[-4000:]}"
+        assert time.monotonic() < deadline, (
+            f"{reached} after {PATIENCE_S} s:\n{log.read_text()[-4000:]}"
+        )
         time.sleep(0.02)
 
 
 def assert_that_the_state_is_in_changelogs(job: Job, form: str) -> None:
     """Of the last micro-batch there are changes only: who goes on from there has to read them."""
     last = max(int(path.name) for path in (job.checkpoint / form / "commits").glob("[0-9]*"))
-    stores = [path for path in (job.checkpoint / form / "state" / "0").glob("[0-9]*") if path.is_dir()]
+    stores = [
+        path for path in (job.checkpoint / form / "state" / "0").glob("[0-9]*") if path.is_dir()
+    ]
     assert stores
     for store in stores:
-        assert (store / f"{last + 1}.changelog").exists(), sorted(path.name for path in store.iterdir())
+        assert (store / f"{last + 1}.changelog").exists(), sorted(
+            path.name for path in store.iterdir()
+        )
         assert not (store / f"{last + 1}.zip").exists()
 
 
-def test_a_killed_driver_costs_nothing(spark: SparkSession, view_servers: str, tmp_path: Path) -> None:
+def test_a_killed_driver_costs_nothing(
+    spark: SparkSession, view_servers: str, tmp_path: Path
+) -> None:
     """In the middle of the events, all forms at once; a new driver goes on from their checkpoints."""
     job = a_job(view_servers, tmp_path, "killed", max_events=1)
     log = tmp_path / "driver.log"
     make_topic(view_servers, job.input)
     for form in FORMS:
-        make_topic(view_servers, job.topic(form), config=COMPACTED if form == "revisions" else {"retention.ms": "-1"})
+        make_topic(
+            view_servers,
+            job.topic(form),
+            config=COMPACTED if form == "revisions" else {"retention.ms": "-1"},
+        )
     make_topic(view_servers, job.late_topic("per-record"))
     send(view_servers, job.input, BEFORE)
     driver = start_driver(job, log)
     try:
         wait_for(job, len(BEFORE), every=True, driver=driver, log=log)
-        send(view_servers, job.input, AFTER[:4])  # the others come later, so that it cannot be done before it is killed
+        send(
+            view_servers, job.input, AFTER[:4]
+        )  # the others come later, so that it cannot be done before it is killed
         wait_for(job, len(BEFORE) + 1, every=False, driver=driver, log=log)
         while not list((job.checkpoint / "final" / "commits").glob("[0-9]*")):
             wait_for(job, len(BEFORE) + 1, every=False, driver=driver, log=log)
@@ -299,8 +392,16 @@ def test_a_killed_driver_costs_nothing(spark: SparkSession, view_servers: str, t
     assert counts_in(job, "revisions") == REVISIONS
     assert counts_in(job, "per-record") == REVISIONS
     assert committed_in(view_servers, job.late_topic("per-record")) == []
-    records = spark.read.format("barnabas").option("kafka.bootstrap.servers", view_servers).option("subscribe", job.input).load()
-    at_once = {f"{row.category}@{row.window_start_ms}": row["count"] for row in counted(views_in(records)).collect()}
+    records = (
+        spark.read.format("barnabas")
+        .option("kafka.bootstrap.servers", view_servers)
+        .option("subscribe", job.input)
+        .load()
+    )
+    at_once = {
+        f"{row.category}@{row.window_start_ms}": row["count"]
+        for row in counted(views_in(records)).collect()
+    }
     assert dict(counts_in(job, "revisions")) == at_once
     final = counts_in(job, "final")
     assert dict(final) == {window: count for window, count in at_once.items() if window not in OPEN}

@@ -1,4 +1,6 @@
-"""`PYTHONPATH=tests:. python -m fuzz [--count N] [--seed S]`: so many mutated requests, then what was found."""
+"""`PYTHONPATH=tests:. python -m fuzz [--count N] [--seed S]`: so many mutated requests, then what
+was found.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def resident_mb() -> float:
 def main() -> int:
     """The exit code: 0 if nothing was found."""
     options = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
-    options.add_argument("--count", type=int, default=100_000, help="mutated requests (default %(default)s)")
+    options.add_argument(
+        "--count", type=int, default=100_000, help="mutated requests (default %(default)s)"
+    )
     options.add_argument("--seed", type=int, default=1)
     arguments = options.parse_args()
     logging.disable(logging.CRITICAL)
@@ -38,14 +42,17 @@ def main() -> int:
             storm.calm()
             spent = time.perf_counter() - began
             print(
-                f"{turn * 100 // ROUNDS:3d} %  {spent:6.1f} s  {resident_mb():6.1f} MB resident  {storm.counts}  {len(storm.findings)} findings",
+                f"{turn * 100 // ROUNDS:3d} %  {spent:6.1f} s  {resident_mb():6.1f} MB resident  "
+                f"{storm.counts}  {len(storm.findings)} findings",
                 flush=True,
             )
         for key, finding in storm.findings.items():
             print(f"\n--- {key}\n{finding}", flush=True)
         storm.check_restarts(Path(scratch, "copy"))
         storm.broker.close_logs(storm.now_ms)
-    print(f"\n{arguments.count} mutated requests in {spent:.0f} s ({arguments.count / spent:.0f}/s), {len(storm.findings)} findings")
+    print(
+        f"\n{arguments.count} mutated requests in {spent:.0f} s ({arguments.count / spent:.0f}/s), {len(storm.findings)} findings"
+    )
     return bool(storm.findings)
 
 

@@ -1,4 +1,6 @@
-"""Requests to begin with: of every API and version, by the schemas, with values that mean something to the broker under test."""
+"""Requests to begin with: of every API and version, by the schemas, with values that mean something
+to the broker under test.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,17 @@ from barnabas.protocol.records import CRC_START, NewRecord, computed_crc, encode
 from fuzz.reading import BOUNDS, NUMBERS
 
 BASE_TOPICS = {"plain": 3, "compacted": 1, "transactional": 2, "small-segments": 1}
-OTHER_TOPICS = ("new-0", "new-1", "new-2", "__consumer_offsets", "__transaction_state", "missing", "", "a/b", "x" * 250)
+OTHER_TOPICS = (
+    "new-0",
+    "new-1",
+    "new-2",
+    "__consumer_offsets",
+    "__transaction_state",
+    "missing",
+    "",
+    "a/b",
+    "x" * 250,
+)
 GROUPS = ("readers", "readers", "writers", "")
 TRANSACTIONAL_IDS = ("first", "second", "third", "")
 CONFIGS = (
@@ -22,7 +34,26 @@ CONFIGS = (
     ("compression.type", "gzip"), ("flush.messages", "1"), ("message.timestamp.type", "LogAppendTime"), ("unknown", "1"),
     ("log.retention.ms", "100000"), ("compression.type", "producer"), ("flush.messages", "9223372036854775807"), ("", ""),
 )  # fmt: skip
-INTERESTING = (0, 1, -1, 2, -2, 7, 100, 127, 128, 255, 256, 32767, 32768, 65535, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63))
+INTERESTING = (
+    0,
+    1,
+    -1,
+    2,
+    -2,
+    7,
+    100,
+    127,
+    128,
+    255,
+    256,
+    32767,
+    32768,
+    65535,
+    2**31 - 1,
+    -(2**31),
+    2**63 - 1,
+    -(2**63),
+)
 JOIN_GROUP = 11
 LETTERS = ("", "a", "é", "\0", "a b", "%s", "../..", "a" * 300, "-", ".")
 
@@ -47,8 +78,14 @@ class Knowledge:
         self.end_offsets: dict[tuple[str, int], int] = {}
 
     def remember_producer(self, producer: Producer) -> None:
-        """The identities given out before under the same transactional id are mostly forgotten: they are fenced."""
-        kept = [known for known in self.producers if known.transactional_id != producer.transactional_id or known.transactional_id is None]
+        """The identities given out before under the same transactional id are mostly forgotten:
+        they are fenced.
+        """
+        kept = [
+            known
+            for known in self.producers
+            if known.transactional_id != producer.transactional_id or known.transactional_id is None
+        ]
         self.producers = [Producer(None, -1, -1), *kept[-4:], *self.producers[-1:], producer]
 
     def remember_member(self, group: str, member: str, generation: int) -> None:
@@ -56,7 +93,11 @@ class Knowledge:
         self.members[group] = [*known[-5:], (member, generation)]
 
     def remember_session(self, session_id: int, epoch: int) -> None:
-        self.fetch_sessions = [*self.fetch_sessions[:2], *self.fetch_sessions[2:][-5:], (session_id, epoch)]
+        self.fetch_sessions = [
+            *self.fetch_sessions[:2],
+            *self.fetch_sessions[2:][-5:],
+            (session_id, epoch),
+        ]
 
 
 class Maker:
@@ -79,7 +120,9 @@ class Maker:
         self._topic, self._partition = "plain", 0
         self._group = random.choice(GROUPS)
         members = self.knowledge.members.get(self._group) or [("", -1)]
-        self._member, self._generation = random.choice(members) if random.random() < 0.4 else members[-1]
+        self._member, self._generation = (
+            random.choice(members) if random.random() < 0.4 else members[-1]
+        )
         if api.key == JOIN_GROUP and random.random() < 0.3:
             self._member = ""
         self._session = random.choice(self.knowledge.fetch_sessions)
@@ -88,10 +131,12 @@ class Maker:
         form = messages.message_class(api.name + "Request")._struct
         return head + (b"\0" if flexible else b"") + self._fields(form, version, flexible, api.name)
 
-    # --- by kind -----------------------------------------------------------------------------------------------------
+    # --- by kind ---------------------------------------------------------------------------------
 
     def _fields(self, form: Any, version: int, flexible: bool, parent: str) -> bytes:
-        out = b"".join(self._field(field, version, flexible, parent) for field in form.untagged_fields(version))
+        out = b"".join(
+            self._field(field, version, flexible, parent) for field in form.untagged_fields(version)
+        )
         return out + b"\0" if flexible else out
 
     def _field(self, field: Any, version: int, flexible: bool, parent: str) -> bytes:
@@ -101,11 +146,18 @@ class Maker:
             if nullable and self.random.random() < 0.2:
                 return b"\0" if flexible else b"\xff\xff\xff\xff"
             count = self.random.choices((0, 1, 2, 3), (1, 8, 2, 1))[0]
-            items = [self._single(field.array_of, field.name, version, flexible, kind[2:], nullable=False) for _ in range(count)]
+            items = [
+                self._single(
+                    field.array_of, field.name, version, flexible, kind[2:], nullable=False
+                )
+                for _ in range(count)
+            ]
             return _length(count, "array", flexible) + b"".join(items)
         return self._single(field, field.name, version, flexible, parent, nullable=nullable)
 
-    def _single(self, field: Any, name: str, version: int, flexible: bool, parent: str, *, nullable: bool) -> bytes:
+    def _single(
+        self, field: Any, name: str, version: int, flexible: bool, parent: str, *, nullable: bool
+    ) -> bytes:
         kind = field._type_str
         if kind in NUMBERS:
             return NUMBERS[kind].pack(self._number(name, kind))
@@ -114,9 +166,15 @@ class Maker:
         if kind == "uuid":
             return self._topic_id().bytes
         if kind in ("string", "bytes", "records"):
-            value = self._text(name, parent, nullable) if kind == "string" else self._blob(name, nullable)
+            value = (
+                self._text(name, parent, nullable)
+                if kind == "string"
+                else self._blob(name, nullable)
+            )
             if value is None:
-                return b"\0" if flexible else b"\xff\xff" if kind == "string" else b"\xff\xff\xff\xff"
+                return (
+                    b"\0" if flexible else b"\xff\xff" if kind == "string" else b"\xff\xff\xff\xff"
+                )
             return _length(len(value), kind, flexible) + value
         if nullable:
             if self.random.random() < 0.7:
@@ -124,7 +182,7 @@ class Maker:
             return b"\1" + self._fields(field, version, flexible, parent)
         return self._fields(field, version, flexible, parent)
 
-    # --- by name -----------------------------------------------------------------------------------------------------
+    # --- by name ---------------------------------------------------------------------------------
 
     def _number(self, name: str, kind: str) -> Any:
         random = self.random
@@ -132,13 +190,19 @@ class Maker:
             return random.random()
         if random.random() < self.wild:
             bound = 1 << BOUNDS.get(kind, 15)
-            return (random.choice(INTERESTING) + bound) % (2 * bound) - bound if kind != "uint16" else random.randrange(65536)
+            return (
+                (random.choice(INTERESTING) + bound) % (2 * bound) - bound
+                if kind != "uint16"
+                else random.randrange(65536)
+            )
         low = name.lower()
         value = self._known_number(low)
         if value is not None:
             return value
         if "partition" in low or low == "index":
-            self._partition = random.randrange(BASE_TOPICS.get(self._topic, 1)) if random.random() < 0.9 else 3
+            self._partition = (
+                random.randrange(BASE_TOPICS.get(self._topic, 1)) if random.random() < 0.9 else 3
+            )
             return self._partition
         if "epoch" in low:
             return random.choice((-1, 0, 0, 1))
@@ -190,7 +254,11 @@ class Maker:
             own = self._producer.transactional_id
             if own is None and parent == "Produce":
                 return None
-            chosen = own if own is not None and random.random() < 0.9 else random.choice(TRANSACTIONAL_IDS)
+            chosen = (
+                own
+                if own is not None and random.random() < 0.9
+                else random.choice(TRANSACTIONAL_IDS)
+            )
             return chosen.encode()
         if low in ("group_id", "groups", "groups_names", "key", "coordinator_keys"):
             return self._group.encode()
@@ -223,21 +291,31 @@ class Maker:
     def _blob(self, name: str, nullable: bool) -> bytes | None:
         if name == "records":
             return None if nullable and self.random.random() < 0.02 else self.batch()
-        return self.random.choice((b"", b"\0\1\0\0\0\0\0\0", self.random.randbytes(self.random.randrange(40))))
+        return self.random.choice(
+            (b"", b"\0\1\0\0\0\0\0\0", self.random.randbytes(self.random.randrange(40)))
+        )
 
     def batch(self) -> bytes:
-        """Records of the chosen producer for the chosen partition, mutated as often as the request is wild."""
+        """Records of the chosen producer for the chosen partition, mutated as often as the request
+        is wild.
+        """
         random = self.random
         producer = self._producer
         transactional = producer.transactional_id is not None and random.random() < 0.9
         records = [
-            NewRecord(random.choice((None, b"k%d" % random.randrange(5))), random.randbytes(random.randrange(60)), self.now_ms + number)
+            NewRecord(
+                random.choice((None, b"k%d" % random.randrange(5))),
+                random.randbytes(random.randrange(60)),
+                self.now_ms + number,
+            )
             for number in range(random.choice((1, 1, 2, 5, 30)))
         ]
         sequence = -1
         if producer.producer_id >= 0:
             place = (producer.producer_id, producer.producer_epoch, self._topic, self._partition)
-            sequence = max(0, self.knowledge.next_sequence.get(place, 0) + random.choice((0, 0, 0, 0, -1, 1)))
+            sequence = max(
+                0, self.knowledge.next_sequence.get(place, 0) + random.choice((0, 0, 0, 0, -1, 1))
+            )
         batch = encode_batch(
             records,
             codec=random.choice((0, 0, 0, 1, 2, 3, 4)),
@@ -259,7 +337,17 @@ def mutated_batch(batch: bytearray, random: Random) -> bytes:
             else random.choice((8, 16, 21, 22, 23, 27, 35, 43, 51, 53, 57, 61, 62, 63)) % len(batch)
         )
         if what < 0.7:
-            batch[at] = random.choice((0, 1, 0x7F, 0x80, 0xFF, random.randrange(256), batch[at] ^ 1 << random.randrange(8)))
+            batch[at] = random.choice(
+                (
+                    0,
+                    1,
+                    0x7F,
+                    0x80,
+                    0xFF,
+                    random.randrange(256),
+                    batch[at] ^ 1 << random.randrange(8),
+                )
+            )
         elif what < 0.85:
             width = random.choice((2, 4, 8))
             at = min(at, len(batch) - width)
@@ -285,7 +373,9 @@ def mutated(frame: bytes, other: bytes, random: Random) -> bytes:
         what = random.randrange(9)
         at = random.randrange(len(data)) if data else 0
         if what <= 2 and data:
-            data[at] = random.choice((0, 1, 0x7F, 0x80, 0xFF, random.randrange(256), data[at] ^ 1 << random.randrange(8)))
+            data[at] = random.choice(
+                (0, 1, 0x7F, 0x80, 0xFF, random.randrange(256), data[at] ^ 1 << random.randrange(8))
+            )
         elif what == 3:
             width = random.choice((2, 4, 8))
             data[at : at + width] = (random.choice(INTERESTING) % (1 << 8 * width)).to_bytes(width)

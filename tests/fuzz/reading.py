@@ -1,7 +1,9 @@
-"""What a request says, read a second time and strictly: a plain interpreter of Apache Kafka's schemas, to judge the broker's own reading.
+"""What a request says, read a second time and strictly: a plain interpreter of Apache Kafka's
+schemas, to judge the broker's own reading.
 
-Kafka's generated readers are the measure: a negative length is null; null where none may be, a count or a length beyond the frame, or a
-varint of more than five bytes ends the connection; bytes left over after the request do not matter; letters that are not UTF-8 are replaced.
+Kafka's generated readers are the measure: a negative length is null; null where none may be, a
+count or a length beyond the frame, or a varint of more than five bytes ends the connection; bytes
+left over after the request do not matter; letters that are not UTF-8 are replaced.
 """
 
 from __future__ import annotations
@@ -16,7 +18,15 @@ from helpers import kafka_messages as messages
 from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, Api
 
 PRODUCE = 0
-_NUMBERS = {"int8": "b", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q", "float64": "d"}
+_NUMBERS = {
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "float64": "d",
+}
 NUMBERS = {name: struct.Struct(">" + code) for name, code in _NUMBERS.items()}
 BOUNDS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 
@@ -58,7 +68,9 @@ class Reader:
 
     def take(self, size: int) -> bytes:
         if size > len(self.data) - self.at:
-            raise NotUnderstood(f"{size} bytes are wanted at {self.at}, {len(self.data) - self.at} are left")
+            raise NotUnderstood(
+                f"{size} bytes are wanted at {self.at}, {len(self.data) - self.at} are left"
+            )
         self.at += size
         return self.data[self.at - size : self.at]
 
@@ -82,16 +94,23 @@ class Reader:
             return length
         return max(-1, int(self.number("int16" if kind == "string" else "int32")))
 
-    # --- fields ----------------------------------------------------------------------------------------------------
+    # --- fields ----------------------------------------------------------------------------------
 
     def fields(self, form: Any, version: int, flexible: bool) -> dict[str, Any]:
-        values = {field.name: self.field(field, version, flexible) for field in form.untagged_fields(version)}
+        values = {
+            field.name: self.field(field, version, flexible)
+            for field in form.untagged_fields(version)
+        }
         if flexible:
             self.tagged(form, version)
         return values
 
     def tagged(self, form: Any, version: int) -> None:
-        known = {field.tag for field in form.tagged_fields(version)._fields} if form is not None else set()
+        known = (
+            {field.tag for field in form.tagged_fields(version)._fields}
+            if form is not None
+            else set()
+        )
         for _ in range(self.varint()):
             if self.varint() in known:
                 self.unsure = True
@@ -106,7 +125,9 @@ class Reader:
                 return self.null(field, nullable)
             if count > len(self.data) - self.at:
                 raise NotUnderstood(f"{count} of {field.name} in {len(self.data) - self.at} bytes")
-            return [self.single(field.array_of, version, flexible, nullable=False) for _ in range(count)]
+            return [
+                self.single(field.array_of, version, flexible, nullable=False) for _ in range(count)
+            ]
         return self.single(field, version, flexible, nullable=nullable)
 
     def single(self, field: Any, version: int, flexible: bool, *, nullable: bool) -> Any:
@@ -140,7 +161,11 @@ def read(frame: bytes) -> Reading:
     """Judge one frame (without its size)."""
     reader = Reader(frame)
     try:
-        key, version, correlation_id = reader.number("int16"), reader.number("int16"), reader.number("int32")
+        key, version, correlation_id = (
+            reader.number("int16"),
+            reader.number("int16"),
+            reader.number("int32"),
+        )
         reader.take(max(0, reader.number("int16")))
         api = BY_KEY.get(key)
         if api is None:
@@ -155,4 +180,10 @@ def read(frame: bytes) -> Reading:
         values = reader.fields(form, version, version >= api.flexible_from)
     except NotUnderstood as error:
         return Reading(Verdict.EITHER if reader.unsure else Verdict.NOT_UNDERSTOOD, why=str(error))
-    return Reading(Verdict.EITHER if reader.unsure else Verdict.UNDERSTOOD, api, version, correlation_id, values)
+    return Reading(
+        Verdict.EITHER if reader.unsure else Verdict.UNDERSTOOD,
+        api,
+        version,
+        correlation_id,
+        values,
+    )

@@ -1,7 +1,9 @@
-"""The storm: a real Broker in process, a dozen connections, requests good and bad, time, flushes in any order, clients that hang up.
+"""The storm: a real Broker in process, a dozen connections, requests good and bad, time, flushes in
+any order, clients that hang up.
 
-What must hold after each request: a frame that says nothing is not answered, and its connection ends; one that is understood is answered
-once, with its own correlation id, in the form of its version, or is parked; nothing but that comes out of `Broker.on_frame`.
+What must hold after each request: a frame that says nothing is not answered, and its connection
+ends; one that is understood is answered once, with its own correlation id, in the form of its
+version, or is parked; nothing but that comes out of `Broker.on_frame`.
 """
 
 from __future__ import annotations
@@ -35,7 +37,26 @@ HOUR_MS = 3_600_000
 OF_A_TRANSACTION = ("AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn")
 CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 19, 20, 37
 JOIN_GROUP, INIT_PRODUCER_ID, FETCH, WRITE_TXN_MARKERS = 11, 22, 1, 27
-OFTEN = (0, 0, 0, 0, 1, 1, 8, 11, 11, 12, 14, 14, 24, 24, 25, 26, 28, 28)  # what makes the logs grow and the coordinators work
+OFTEN = (
+    0,
+    0,
+    0,
+    0,
+    1,
+    1,
+    8,
+    11,
+    11,
+    12,
+    14,
+    14,
+    24,
+    24,
+    25,
+    26,
+    28,
+    28,
+)  # what makes the logs grow and the coordinators work
 SETTINGS = {
     "node.id": "1",
     "group.initial.rebalance.delay.ms": "100",
@@ -66,15 +87,27 @@ class Storm:
         self.knowledge = Knowledge()
         self.broker = self.open()
         for name, partitions in BASE_TOPICS.items():
-            configs = {"compacted": {"cleanup.policy": "compact"}, "small-segments": {"segment.bytes": "2000"}}.get(name, {})
+            configs = {
+                "compacted": {"cleanup.policy": "compact"},
+                "small-segments": {"segment.bytes": "2000"},
+            }.get(name, {})
             self.broker.create_topic(name, partitions, configs, now_ms=self.now_ms)
         self.maker = Maker(self.random, self.knowledge, self.now_ms)
 
-    # --- the broker and its rim ------------------------------------------------------------------------------------------
+    # --- the broker and its rim ------------------------------------------------------------------
 
     def open(self, directory: Path | None = None) -> Broker:
-        properties = self.properties if directory is None else {**self.properties, "log.dirs": str(directory)}
-        return open_broker(BrokerConfig.from_properties(properties), self.ids, disk=SamePlaceDisk(), now_ms=self.now_ms)
+        properties = (
+            self.properties
+            if directory is None
+            else {**self.properties, "log.dirs": str(directory)}
+        )
+        return open_broker(
+            BrokerConfig.from_properties(properties),
+            self.ids,
+            disk=SamePlaceDisk(),
+            now_ms=self.now_ms,
+        )
 
     def connect(self) -> int:
         connection = self._next_connection
@@ -102,7 +135,7 @@ class Storm:
                 self.check_answer(asked, b"".join(content(piece) for piece in pieces))
             closes, outbox.closes = outbox.closes, []
             for connection, self.last_reason in closes:
-                assert connection in self.broker.sessions
+                assert connection in self.broker.connections
                 closed.append(connection)
                 self.hang_up(connection)
             works, outbox.work = outbox.work, []
@@ -126,7 +159,7 @@ class Storm:
             self.broker.on_flushed(self.flushes.pop(0), self.now_ms)
             self.carry_out()
 
-    # --- one request --------------------------------------------------------------------------------------------------------
+    # --- one request -----------------------------------------------------------------------------
 
     def run(self, count: int) -> None:
         """So many mutated requests, and good ones between them."""
@@ -146,12 +179,16 @@ class Storm:
         if kind < 0.25:
             frame = self.maker.request(api, version, self._number)
         elif kind < 0.5:
-            frame = self.maker.request(api, version, self._number, wild=random.choice((0.05, 0.2, 0.5)))
+            frame = self.maker.request(
+                api, version, self._number, wild=random.choice((0.05, 0.2, 0.5))
+            )
         else:
             other = random.choice(APIS)
             frame = mutated(
                 self.maker.request(api, version, self._number, wild=random.choice((0.0, 0.1))),
-                self.maker.request(other, random.randint(other.min_version, other.max_version), self._number),
+                self.maker.request(
+                    other, random.randint(other.min_version, other.max_version), self._number
+                ),
                 random,
             )
         reading = read(frame)
@@ -166,20 +203,28 @@ class Storm:
     def is_bearable(self, reading: Reading) -> bool:
         """Whether a healthy broker comes through it well.
 
-        Left out: requests for thousands of partitions, which are honest work; and markers in a later epoch than any coordinator or producer
-        has, which shut these out of the partition for good, as they do with Apache Kafka (an operator's tool writes them, KIP-664).
+        Left out: requests for thousands of partitions, which are honest work; and markers in a
+        later epoch than any coordinator or producer has, which shut these out of the partition for
+        good, as they do with Apache Kafka (an operator's tool writes them, KIP-664).
         """
         if reading.values is None or reading.api is None:
             return True
         if reading.api.key == WRITE_TXN_MARKERS:
-            epochs = {producer.producer_id: producer.producer_epoch for producer in self.knowledge.producers}
+            epochs = {
+                producer.producer_id: producer.producer_epoch
+                for producer in self.knowledge.producers
+            }
             return all(
-                marker["coordinator_epoch"] <= 0 and marker["producer_epoch"] <= epochs.get(marker["producer_id"], -1)
+                marker["coordinator_epoch"] <= 0
+                and marker["producer_epoch"] <= epochs.get(marker["producer_id"], -1)
                 for marker in reading.values["markers"]
             )
         if reading.api.key not in (CREATE_TOPICS, CREATE_PARTITIONS):
             return True
-        asked = sum(max(topic.get("num_partitions", 0), topic.get("count", 0)) for topic in reading.values["topics"] or ())
+        asked = sum(
+            max(topic.get("num_partitions", 0), topic.get("count", 0))
+            for topic in reading.values["topics"] or ()
+        )
         return asked <= 30 and len(self.broker.logs.logs) < MOST_PARTITIONS
 
     def offer(self, frame: bytes, reading: Reading) -> None:
@@ -195,9 +240,13 @@ class Storm:
             closed = connection in self.carry_out()
         except Exception:
             self.find(traceback.format_exc(), frame, reading)
-            self.broker.outbox.sends = [send for send in self.broker.outbox.sends if send[0] != connection]
-            self.broker.outbox.closes = [close for close in self.broker.outbox.closes if close[0] != connection]
-            if connection in self.broker.sessions:
+            self.broker.outbox.sends = [
+                send for send in self.broker.outbox.sends if send[0] != connection
+            ]
+            self.broker.outbox.closes = [
+                close for close in self.broker.outbox.closes if close[0] != connection
+            ]
+            if connection in self.broker.connections:
                 self.hang_up(connection)
             return
         answered = self.counts["answered"] > answered_before
@@ -207,10 +256,10 @@ class Storm:
 
     def make_room(self) -> None:
         """All connections wait: new ones come, and old ones go."""
-        if len(self.broker.sessions) >= CONNECTIONS:
+        if len(self.broker.connections) >= CONNECTIONS:
             self.flush()
-        if not self.free and len(self.broker.sessions) >= CONNECTIONS:
-            self.hang_up(self.random.choice(list(self.broker.sessions)))
+        if not self.free and len(self.broker.connections) >= CONNECTIONS:
+            self.hang_up(self.random.choice(list(self.broker.connections)))
         if not self.free:
             self.free.append(self.connect())
 
@@ -224,17 +273,23 @@ class Storm:
             self.find("understood, but hung up on", frame, reading)
 
     def may_hang_up(self, reading: Reading) -> bool:
-        """After a Produce that wants no answer: its error could not be told otherwise. And where a transaction's request comes late, over a
-        connection that its producer has given up for a later one: all connections use the same few transactional ids here.
+        """After a Produce that wants no answer: its error could not be told otherwise. And where a
+        transaction's request comes late, over a connection that its producer has given up for a
+        later one: all connections use the same few transactional ids here.
         """
         assert reading.api is not None
-        if reading.api.name in OF_A_TRANSACTION and "a connection that its producer has given up" in self.last_reason:
+        if (
+            reading.api.name in OF_A_TRANSACTION
+            and "a connection that its producer has given up" in self.last_reason
+        ):
             return True
         return reading.api.key == PRODUCE and bool(reading.values["acks"] == 0)
 
     def check_answer(self, asked: Reading, answer: bytes) -> None:
         if not answer:
-            assert asked.api is not None and asked.api.key == PRODUCE, "only a Produce may go without an answer"
+            assert asked.api is not None and asked.api.key == PRODUCE, (
+                "only a Produce may go without an answer"
+            )
             assert asked.values is None or asked.values["acks"] == 0
             return
         self.counts["answered"] += 1
@@ -248,7 +303,9 @@ class Storm:
         start = 9 if response_has_tagged_header(asked.api, version) else 8
         response_class = messages.message_class(asked.api.name + "Response")
         response, end = messages.decoder(response_class, version)(memoryview(answer[start:]), 0)
-        assert end == len(answer) - start, f"the answer to {asked.api.name} {version} is longer than what it says"
+        assert end == len(answer) - start, (
+            f"the answer to {asked.api.name} {version} is longer than what it says"
+        )
         if getattr(response, "error_code", 0) == 0 and b"\xff\xff" not in answer[:14]:
             self.fine[asked.api.name] = self.fine.get(asked.api.name, 0) + 1
         self.learn(asked, response)
@@ -260,78 +317,127 @@ class Storm:
         if values is None or getattr(response, "error_code", 1) not in (0, 79):
             return
         if asked.api.key == INIT_PRODUCER_ID:
-            knowledge.remember_producer(Producer(values["transactional_id"], response.producer_id, response.producer_epoch))
+            knowledge.remember_producer(
+                Producer(values["transactional_id"], response.producer_id, response.producer_epoch)
+            )
         elif asked.api.key == JOIN_GROUP:
-            knowledge.remember_member(values["group_id"], response.member_id, response.generation_id)
+            knowledge.remember_member(
+                values["group_id"], response.member_id, response.generation_id
+            )
         elif asked.api.key == FETCH and getattr(response, "session_id", 0):
             epoch = values.get("session_epoch", 0)
-            knowledge.remember_session(response.session_id, max(1, epoch + 1) if epoch < 2**31 - 1 else 1)
+            knowledge.remember_session(
+                response.session_id, max(1, epoch + 1) if epoch < 2**31 - 1 else 1
+            )
 
     def find(self, what: str, frame: bytes, reading: Reading) -> None:
-        api = reading.api or BY_KEY.get(struct.unpack_from(">h", frame)[0] if len(frame) >= 2 else -1)
+        api = reading.api or BY_KEY.get(
+            struct.unpack_from(">h", frame)[0] if len(frame) >= 2 else -1
+        )
         lines = what.strip().splitlines()
-        place = next((line.strip() for line in reversed(lines[:-1]) if line.strip().startswith("File")), "")
+        place = next(
+            (line.strip() for line in reversed(lines[:-1]) if line.strip().startswith("File")), ""
+        )
         key = f"{lines[-1][:150]} {place} [{api.name if api else '?'}]"
-        self.findings.setdefault(key, f"seed {self.seed}, request {self._number}: {reading}\n{frame.hex()}\n{what}")
+        self.findings.setdefault(
+            key, f"seed {self.seed}, request {self._number}: {reading}\n{frame.hex()}\n{what}"
+        )
 
-    # --- now and then ----------------------------------------------------------------------------------------------------------
+    # --- now and then ----------------------------------------------------------------------------
 
     def check_between(self) -> None:
         """Learn what clients would find out by themselves; look at what must hold at any time."""
         broker, knowledge = self.broker, self.knowledge
-        knowledge.topic_ids = {name: topic.topic_id for name, topic in broker.metadata.topics.items()}
+        knowledge.topic_ids = {
+            name: topic.topic_id for name, topic in broker.metadata.topics.items()
+        }
         knowledge.end_offsets = {key: log.log_end_offset for key, log in broker.logs.logs.items()}
         knowledge.next_sequence.clear()
         for (name, index), log in broker.logs.logs.items():
             for producer in log.active_producers():
                 sequence = (producer.last_sequence + 1) % 2**31
-                knowledge.next_sequence[producer.producer_id, producer.producer_epoch, name, index] = sequence
+                knowledge.next_sequence[
+                    producer.producer_id, producer.producer_epoch, name, index
+                ] = sequence
         self.check_invariants()
         for name in list(broker.metadata.topics):
-            if name not in BASE_TOPICS and not name.startswith("__") and len(broker.logs.logs) > MOST_PARTITIONS // 2:
+            if (
+                name not in BASE_TOPICS
+                and not name.startswith("__")
+                and len(broker.logs.logs) > MOST_PARTITIONS // 2
+            ):
                 broker.delete_topic(name, self.now_ms)
         for name, partitions in BASE_TOPICS.items():
             if name not in broker.metadata.topics:
                 broker.create_topic(name, partitions, {}, now_ms=self.now_ms)
-            elif self.random.random() < 0.3:  # what the storm has set would otherwise stay for good, and close the topic
-                configs = {"compacted": {"cleanup.policy": "compact"}, "small-segments": {"segment.bytes": "2000"}}.get(name, {})
+            elif (
+                self.random.random() < 0.3
+            ):  # what the storm has set would otherwise stay for good, and close the topic
+                configs = {
+                    "compacted": {"cleanup.policy": "compact"},
+                    "small-segments": {"segment.bytes": "2000"},
+                }.get(name, {})
                 broker.set_topic_configs(name, configs, self.now_ms)
         self.carry_out()
 
     def check_invariants(self) -> None:
         broker = self.broker
         for log in broker.logs.logs.values():
-            assert log.log_start_offset <= log.last_stable_offset <= log.high_watermark <= log.log_end_offset, log
-        waiting = {session.parked_ticket for session in broker.sessions.values() if session.parked_ticket >= 0}
+            assert (
+                log.log_start_offset
+                <= log.last_stable_offset
+                <= log.high_watermark
+                <= log.log_end_offset
+            ), log
+        waiting = {
+            session.parked_ticket
+            for session in broker.connections.values()
+            if session.parked_ticket >= 0
+        }
         assert waiting == set(broker._parked), "what is parked is not what connections wait for"
         assert set(broker._waiting_fetches) <= set(broker._parked)
-        assert {connection for connection, session in broker.sessions.items() if session.in_flight} == set(self.asked)
-        assert set(self.free) | set(self.asked) == set(broker.sessions)
+        assert {
+            connection for connection, session in broker.connections.items() if session.in_flight
+        } == set(self.asked)
+        assert set(self.free) | set(self.asked) == set(broker.connections)
 
     def calm(self) -> None:
-        """All clients hang up, two hours pass, every flush comes back: then nothing is left that waits."""
+        """All clients hang up, two hours pass, every flush comes back: then nothing is left that
+        waits.
+        """
         broker = self.broker
-        for connection in list(broker.sessions):
+        for connection in list(broker.connections):
             self.hang_up(connection)
         for _ in range(50):
             self.flush()
             self.pass_time(HOUR_MS // 25)
         self.flush()
-        assert not broker._parked and not broker._waiting_fetches and not broker.sessions and not self.asked
+        assert (
+            not broker._parked
+            and not broker._waiting_fetches
+            and not broker.connections
+            and not self.asked
+        )
         assert not broker.purgatory._by_log and broker.purgatory.next_deadline_ms() is None
-        assert broker.flushes.is_idle and not broker.host._completing
-        assert len(broker.fetch_sessions) <= broker.config["max.incremental.fetch.session.cache.slots"]
-        assert not any(metadata.partitions for metadata in broker.txns.snapshot().values()), "a transaction outlived its time"
+        assert broker.flushes.is_idle and not broker.runtime._completing
+        assert (
+            len(broker.fetch_sessions) <= broker.config["max.incremental.fetch.session.cache.slots"]
+        )
+        assert not any(
+            metadata.partitions for metadata in broker.transactions.snapshot().values()
+        ), "a transaction outlived its time"
         for log in broker.logs.logs.values():
             assert not log.open_transactions(), log
             assert log.last_stable_offset == log.log_end_offset
         self.check_invariants()
         gc.collect()
 
-    # --- the same broker again -----------------------------------------------------------------------------------------------------
+    # --- the same broker again -------------------------------------------------------------------
 
     def check_restarts(self, scratch: Path) -> None:
-        """It starts again from a copy of its directory as it is now (a kill), and after a clean stop, with equal state."""
+        """It starts again from a copy of its directory as it is now (a kill), and after a clean
+        stop, with equal state.
+        """
         before = state_of(self.broker)
         shutil.copytree(self.directory, scratch, ignore=shutil.ignore_patterns(".lock"))
         killed = self.open(scratch)
@@ -348,11 +454,17 @@ def content(piece: Piece) -> bytes:
 
 def state_of(broker: Broker) -> dict[str, Any]:
     """All that must survive."""
-    topics = {name: (topic.topic_id, topic.partition_count, dict(topic.configs)) for name, topic in broker.metadata.topics.items()}
+    topics = {
+        name: (topic.topic_id, topic.partition_count, dict(topic.configs))
+        for name, topic in broker.metadata.topics.items()
+    }
     state: dict[str, Any] = {f"topic {name}": topic for name, topic in topics.items()}
     state["broker configs"] = dict(broker.metadata.broker_configs)
     state["next producer id"] = broker.metadata.next_producer_id
-    state |= {f"transactional id {name!r}": metadata for name, metadata in broker.txns.snapshot().items()}
+    state |= {
+        f"transactional id {name!r}": metadata
+        for name, metadata in broker.transactions.snapshot().items()
+    }
     state["groups"] = broker.groups.hard_state()
     for (name, index), log in broker.logs.logs.items():
         state[f"log {name}-{index}"] = state_of_log(log)
@@ -364,14 +476,21 @@ def state_of_log(log: Log) -> dict[str, Any]:
     for _, batch in log.read_batches():
         digest.update(batch)
     return {
-        "offsets": (log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset),
+        "offsets": (
+            log.log_start_offset,
+            log.last_stable_offset,
+            log.high_watermark,
+            log.log_end_offset,
+        ),
         "batches": digest.hexdigest(),
         "producers": {producer.producer_id: producer for producer in log.active_producers()},
         "config": log.config,
     }
 
 
-def differences(when: str, before: dict[str, Any], after: dict[str, Any], path: str = "the state") -> None:
+def differences(
+    when: str, before: dict[str, Any], after: dict[str, Any], path: str = "the state"
+) -> None:
     """Say where two states part."""
     for key in dict.fromkeys([*before, *after]):
         left, right = before.get(key), after.get(key)

@@ -1,4 +1,6 @@
-"""A real Broker on a directory of its own, and one connection to it: requests go in and answers come out in their encoded form."""
+"""A real Broker on a directory of its own, and one connection to it: requests go in and answers
+come out in their encoded form.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,12 @@ class AdminHost:
         self.broker = self._open()
 
     def _open(self) -> Broker:
-        broker = open_broker(BrokerConfig.from_properties(self._properties), self._ids, disk=self._disk, now_ms=NOW_MS)
+        broker = open_broker(
+            BrokerConfig.from_properties(self._properties),
+            self._ids,
+            disk=self._disk,
+            now_ms=NOW_MS,
+        )
         broker.on_connected(1, "192.0.2.9", HOST, PORT)
         return broker
 
@@ -75,15 +82,20 @@ class AdminHost:
         assert end == len(body), "the answer is longer than what it says"
         return response
 
-    # --- the requests that most tests need -------------------------------------------------------------------------
+    # --- the requests that most tests need -------------------------------------------------------
 
     def create(self, *topics: Any, validate_only: bool = False, version: int = 7) -> list[Any]:
-        request = messages.CreateTopicsRequest(topics=list(topics), timeout_ms=1000, validate_only=validate_only)
+        request = messages.CreateTopicsRequest(
+            topics=list(topics), timeout_ms=1000, validate_only=validate_only
+        )
         rows: list[Any] = self.call(request, version).topics
         return rows
 
     def metadata(self, *names: str, version: int = 12, auto: bool = False) -> list[Any]:
-        wanted = [messages.MetadataRequest.MetadataRequestTopic(name=name, topic_id=uuid.UUID(int=0)) for name in names]
+        wanted = [
+            messages.MetadataRequest.MetadataRequestTopic(name=name, topic_id=uuid.UUID(int=0))
+            for name in names
+        ]
         request = messages.MetadataRequest(topics=wanted, allow_auto_topic_creation=auto)
         rows: list[Any] = self.call(request, version).topics
         return rows
@@ -103,7 +115,11 @@ def creatable(
         num_partitions=partitions,
         replication_factor=replicas,
         assignments=[
-            topic_class.CreatableReplicaAssignment(partition_index=index, broker_ids=ids) for index, ids in (assignments or {}).items()
+            topic_class.CreatableReplicaAssignment(partition_index=index, broker_ids=ids)
+            for index, ids in (assignments or {}).items()
         ],
-        configs=[topic_class.CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+        configs=[
+            topic_class.CreatableTopicConfig(name=key, value=value)
+            for key, value in (configs or {}).items()
+        ],
     )

@@ -1,4 +1,6 @@
-"""A real Broker whose rim is the test: several connections, a clock, and flushes that end when the test says so."""
+"""A real Broker whose rim is the test: several connections, a clock, and flushes that end when the
+test says so.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +18,26 @@ from barnabas.storage.log import Slice
 from helpers import kafka_messages as messages
 from helpers.admin_host import HOST, NOW_MS, PORT, CountedIds
 
-SETTINGS = {"node.id": "1", "offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
+SETTINGS = {
+    "node.id": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+}
 
 
 class CoreHost:
-    """answers: by connection, in order, decoded (None: a request without an answer). flushes: those that the broker wants and has not got."""
+    """answers: by connection, in order, decoded (None: a request without an answer). flushes: those
+    that the broker wants and has not got.
+    """
 
     def __init__(self, directory: Path, **settings: str) -> None:
-        properties = {**SETTINGS, "log.dirs": str(directory / "data")} | {name.replace("_", "."): value for name, value in settings.items()}
+        properties = {**SETTINGS, "log.dirs": str(directory / "data")} | {
+            name.replace("_", "."): value for name, value in settings.items()
+        }
         self.now_ms, self.wall_ahead_ms = NOW_MS, 0
-        self.broker = open_broker(BrokerConfig.from_properties(properties), CountedIds(), now_ms=NOW_MS)
+        self.broker = open_broker(
+            BrokerConfig.from_properties(properties), CountedIds(), now_ms=NOW_MS
+        )
         self.answers: dict[int, list[Any]] = {}
         self.closed: dict[int, str] = {}
         self.flushes: list[FlushJob] = []
@@ -64,7 +76,9 @@ class CoreHost:
         outbox = self.broker.outbox
         sends, outbox.sends = outbox.sends, []
         for connection, pieces in sends:
-            self.answers[connection].append(self._decoded(connection, b"".join(_content(piece) for piece in pieces)))
+            self.answers[connection].append(
+                self._decoded(connection, b"".join(_content(piece) for piece in pieces))
+            )
         closes, outbox.closes = outbox.closes, []
         for connection, reason in closes:
             self.closed[connection] = reason
@@ -83,7 +97,9 @@ class CoreHost:
             return None
         assert struct.unpack_from(">ii", answer) == (len(answer) - 4, correlation_id)
         start = 9 if response_has_tagged_header(api, version) else 8
-        response, end = messages.decoder(messages.message_class(api.name + "Response"), version)(memoryview(answer[start:]), 0)
+        response, end = messages.decoder(messages.message_class(api.name + "Response"), version)(
+            memoryview(answer[start:]), 0
+        )
         assert end == len(answer) - start
         return response
 
@@ -109,10 +125,15 @@ class CoreHost:
     def close(self) -> None:
         self.broker.close_logs(self.now_ms)
 
-    # --- requests that most tests need -----------------------------------------------------------------------------------------------
+    # --- requests that most tests need -----------------------------------------------------------
 
     def create(self, name: str, partitions: int = 1, **configs: str) -> list[Any]:
-        self.broker.create_topic(name, partitions, {key.replace("_", "."): value for key, value in configs.items()}, now_ms=self.now_ms)
+        self.broker.create_topic(
+            name,
+            partitions,
+            {key.replace("_", "."): value for key, value in configs.items()},
+            now_ms=self.now_ms,
+        )
         return self.broker.partitions_of(name)
 
 
@@ -130,11 +151,24 @@ def produce(
     if identity is not None:
         transactional = transactional_id is not None
         batch = encode_batch(
-            records, producer_id=identity[0], producer_epoch=identity[1], base_sequence=sequence, transactional=transactional
+            records,
+            producer_id=identity[0],
+            producer_epoch=identity[1],
+            base_sequence=sequence,
+            transactional=transactional,
         )
     topic_class = messages.ProduceRequest.TopicProduceData
-    data = [topic_class(name=topic, partition_data=[topic_class.PartitionProduceData(index=partition, records=bytes(batch))])]
-    return messages.ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=1000, topic_data=data)
+    data = [
+        topic_class(
+            name=topic,
+            partition_data=[
+                topic_class.PartitionProduceData(index=partition, records=bytes(batch))
+            ],
+        )
+    ]
+    return messages.ProduceRequest(
+        transactional_id=transactional_id, acks=acks, timeout_ms=1000, topic_data=data
+    )
 
 
 def fetch(
@@ -148,14 +182,21 @@ def fetch(
             topic=name,
             partitions=[
                 topic_class.FetchPartition(
-                    partition=index, current_leader_epoch=-1, fetch_offset=offset, log_start_offset=-1, partition_max_bytes=1 << 20
+                    partition=index,
+                    current_leader_epoch=-1,
+                    fetch_offset=offset,
+                    log_start_offset=-1,
+                    partition_max_bytes=1 << 20,
                 )
                 for index, offset in partitions.items()
             ],
         )
         for name, partitions in topics.items()
     ]
-    forgotten = [messages.FetchRequest.ForgottenTopic(topic=name, partitions=indexes) for name, indexes in (forget or {}).items()]
+    forgotten = [
+        messages.FetchRequest.ForgottenTopic(topic=name, partitions=indexes)
+        for name, indexes in (forget or {}).items()
+    ]
     return messages.FetchRequest(
         replica_id=-1, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=1 << 20, isolation_level=isolation, session_id=session[0],
         session_epoch=session[1], topics=rows, forgotten_topics_data=forgotten, rack_id="",

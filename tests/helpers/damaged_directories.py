@@ -1,8 +1,11 @@
-"""A small log directory with something of everything, one damage in it, and what the broker has to make of that.
+"""A small log directory with something of everything, one damage in it, and what the broker has to
+make of that.
 
-Either it starts: then every batch that the damage did not touch is read, or stands in a file that was set aside, or its partition is off line
-with an error that names the file; and what the journal and the coordinators knew is known, unless the damage is in their own files, and then
-it was said. Or it does not start: then one line names the file and says what to do. `python -m helpers.damaged_directories` tries every byte.
+Either it starts: then every batch that the damage did not touch is read, or stands in a file that
+was set aside, or its partition is off line with an error that names the file; and what the journal
+and the coordinators knew is known, unless the damage is in their own files, and then it was said.
+Or it does not start: then one line names the file and says what to do. `python -m
+helpers.damaged_directories` tries every byte.
 """
 
 from __future__ import annotations
@@ -20,9 +23,9 @@ from random import Random
 from typing import Any, NamedTuple
 
 from barnabas.broker.config import BrokerConfig
+from barnabas.broker.coordinator_runtime import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.broker.core import Broker
 from barnabas.broker.opening import JOURNAL, open_broker
-from barnabas.broker.shard_host import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import NewRecord, batches_in, encode_batch, records_of
 from barnabas.storage.log import Isolation, Log, Slice
@@ -63,18 +66,30 @@ class Original(NamedTuple):
     next_producer_id: int
     transactions: dict[str, Any]
     groups: Any
-    batches: dict[tuple[str, int], list[tuple[int, int, str, int, bytes]]]  # base and last offset, file, position, bytes
+    batches: dict[
+        tuple[str, int], list[tuple[int, int, str, int, bytes]]
+    ]  # base and last offset, file, position, bytes
     committed: dict[tuple[str, int], dict[int, bytes | None]]
 
 
-# --- a directory with something of everything -----------------------------------------------------------------------------------------
+# --- a directory with something of everything ---------------------------------------------------
 
 
 def history(path: Path) -> AdminHost:
-    """Topics with settings, one deleted and one grown; groups with plain and transactional offsets; transactions of every outcome."""
-    host = AdminHost(path, disk=SamePlaceDisk(), **{name.replace(".", "_"): value for name, value in SETTINGS.items()})
+    """Topics with settings, one deleted and one grown; groups with plain and transactional offsets;
+    transactions of every outcome.
+    """
+    host = AdminHost(
+        path,
+        disk=SamePlaceDisk(),
+        **{name.replace(".", "_"): value for name, value in SETTINGS.items()},
+    )
     small: dict[str, str | None] = {"segment.bytes": "700", "index.interval.bytes": "100"}
-    host.create(creatable("plain", 2, configs=small), creatable("payments", 1, configs=small), creatable("gone", 1))
+    host.create(
+        creatable("plain", 2, configs=small),
+        creatable("payments", 1, configs=small),
+        creatable("gone", 1),
+    )
     host.call(messages.DeleteTopicsRequest(topic_names=["gone"], timeout_ms=1000), 4)
     produce(host, "plain", 0, [b"a%d" % number for number in range(3)])
     identity = start_session(host, "paying")
@@ -85,7 +100,9 @@ def history(path: Path) -> AdminHost:
         commit_offset(host, "billing", turn)
     other = start_session(host, "left open")
     add_partition(host, "left open", other)
-    produce(host, "payments", 0, [b"open"], identity=other, transactional_id="left open", sequence=0)
+    produce(
+        host, "payments", 0, [b"open"], identity=other, transactional_id="left open", sequence=0
+    )
     host.broker.partition("plain", 0).delete_records_before(2)  # type: ignore[union-attr]
     host.broker.logs.write_starts()
     return host
@@ -104,17 +121,33 @@ def produce(
     records = [NewRecord(b"key", value, NOW_MS) for value in values]
     batch = encode_batch(records)
     if identity is not None:
-        batch = encode_batch(records, producer_id=identity[0], producer_epoch=identity[1], base_sequence=sequence, transactional=True)
+        batch = encode_batch(
+            records,
+            producer_id=identity[0],
+            producer_epoch=identity[1],
+            base_sequence=sequence,
+            transactional=True,
+        )
     topic_class = messages.ProduceRequest.TopicProduceData
-    data = [topic_class(name=topic, partition_data=[topic_class.PartitionProduceData(index=index, records=bytes(batch))])]
-    request = messages.ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=1000, topic_data=data)
+    data = [
+        topic_class(
+            name=topic,
+            partition_data=[topic_class.PartitionProduceData(index=index, records=bytes(batch))],
+        )
+    ]
+    request = messages.ProduceRequest(
+        transactional_id=transactional_id, acks=-1, timeout_ms=1000, topic_data=data
+    )
     (answer,) = host.call(request, 9).responses[0].partition_responses
     assert answer.error_code == 0, answer
 
 
 def start_session(host: AdminHost, transactional_id: str) -> tuple[int, int]:
     request = messages.InitProducerIdRequest(
-        transactional_id=transactional_id, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+        transactional_id=transactional_id,
+        transaction_timeout_ms=60_000,
+        producer_id=-1,
+        producer_epoch=-1,
     )
     answer = host.call(request, 4)
     assert answer.error_code == 0
@@ -129,18 +162,46 @@ def add_partition(host: AdminHost, transactional_id: str, identity: tuple[int, i
         v3_and_below_producer_epoch=identity[1],
         v3_and_below_topics=[topic_class(name="payments", partitions=[0])],
     )
-    assert host.call(request, 3).results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
+    assert (
+        host.call(request, 3)
+        .results_by_topic_v3_and_below[0]
+        .results_by_partition[0]
+        .partition_error_code
+        == 0
+    )
 
 
-def transact(host: AdminHost, transactional_id: str, identity: tuple[int, int], turn: int, *, commit: bool) -> None:
+def transact(
+    host: AdminHost, transactional_id: str, identity: tuple[int, int], turn: int, *, commit: bool
+) -> None:
     add_partition(host, transactional_id, identity)
-    produce(host, "payments", 0, [b"t%d" % turn] * 2, identity=identity, transactional_id=transactional_id, sequence=2 * turn)
-    names = {"transactional_id": transactional_id, "producer_id": identity[0], "producer_epoch": identity[1]}
-    assert host.call(messages.AddOffsetsToTxnRequest(group_id="billing", **names), 3).error_code == 0
+    produce(
+        host,
+        "payments",
+        0,
+        [b"t%d" % turn] * 2,
+        identity=identity,
+        transactional_id=transactional_id,
+        sequence=2 * turn,
+    )
+    names = {
+        "transactional_id": transactional_id,
+        "producer_id": identity[0],
+        "producer_epoch": identity[1],
+    }
+    assert (
+        host.call(messages.AddOffsetsToTxnRequest(group_id="billing", **names), 3).error_code == 0
+    )
     topic_class = messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-    offset = topic_class.TxnOffsetCommitRequestPartition(partition_index=1, committed_offset=turn, committed_metadata="")
+    offset = topic_class.TxnOffsetCommitRequestPartition(
+        partition_index=1, committed_offset=turn, committed_metadata=""
+    )
     request = messages.TxnOffsetCommitRequest(
-        group_id="billing", generation_id=-1, member_id="", topics=[topic_class(name="plain", partitions=[offset])], **names
+        group_id="billing",
+        generation_id=-1,
+        member_id="",
+        topics=[topic_class(name="plain", partitions=[offset])],
+        **names,
     )
     assert host.call(request, 3).topics[0].partitions[0].error_code == 0
     assert host.call(messages.EndTxnRequest(committed=commit, **names), 3).error_code == 0
@@ -148,9 +209,14 @@ def transact(host: AdminHost, transactional_id: str, identity: tuple[int, int], 
 
 def commit_offset(host: AdminHost, group: str, offset: int) -> None:
     topic_class = messages.OffsetCommitRequest.OffsetCommitRequestTopic
-    partition = topic_class.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="note")
+    partition = topic_class.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=offset, committed_metadata="note"
+    )
     request = messages.OffsetCommitRequest(
-        group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=[topic_class(name="plain", partitions=[partition])]
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=[topic_class(name="plain", partitions=[partition])],
     )
     assert host.call(request, 7).topics[0].partitions[0].error_code == 0
 
@@ -175,7 +241,7 @@ def original(way: str) -> Original:
         topics_of(reader),
         dict(reader.metadata.broker_configs),
         reader.metadata.next_producer_id,
-        reader.txns.snapshot(),
+        reader.transactions.snapshot(),
         reader.groups.hard_state(),
         {key: batches_on_disk(Path(path), *key) for key in reader.logs.logs},
         {key: committed_values(log) for key, log in reader.logs.logs.items()},
@@ -184,11 +250,16 @@ def original(way: str) -> Original:
 
 def opened(path: str) -> Broker:
     properties = {"node.id": "7", "log.dirs": path, **SETTINGS}
-    return open_broker(BrokerConfig.from_properties(properties), CountedIds(), disk=SamePlaceDisk(), now_ms=NOW_MS)
+    return open_broker(
+        BrokerConfig.from_properties(properties), CountedIds(), disk=SamePlaceDisk(), now_ms=NOW_MS
+    )
 
 
 def topics_of(broker: Broker) -> dict[str, Any]:
-    return {name: (topic.topic_id, topic.partition_count, dict(topic.configs)) for name, topic in broker.metadata.topics.items()}
+    return {
+        name: (topic.topic_id, topic.partition_count, dict(topic.configs))
+        for name, topic in broker.metadata.topics.items()
+    }
 
 
 def batches_on_disk(path: Path, topic: str, index: int) -> list[tuple[int, int, str, int, bytes]]:
@@ -197,7 +268,15 @@ def batches_on_disk(path: Path, topic: str, index: int) -> list[tuple[int, int, 
         data = file.read_bytes()
         for position, header in batches_in(data):
             content = data[position : position + header.size_bytes]
-            found.append((header.base_offset, header.last_offset, f"{topic}-{index}/{file.name}", position, content))
+            found.append(
+                (
+                    header.base_offset,
+                    header.last_offset,
+                    f"{topic}-{index}/{file.name}",
+                    position,
+                    content,
+                )
+            )
     return found
 
 
@@ -214,9 +293,16 @@ def committed_values(log: Log) -> dict[int, bytes | None]:
         raw = content_of(data.slice)
         assert raw, f"{log!r} gives nothing at {at}"
         for position, header in batches_in(raw):
-            aborted = any(header.producer_id == row.producer_id and row.first_offset <= header.base_offset for row in data.aborted or ())
+            aborted = any(
+                header.producer_id == row.producer_id and row.first_offset <= header.base_offset
+                for row in data.aborted or ()
+            )
             if not (header.is_control or (header.is_transactional and aborted)):
-                found |= {record.offset: record.value for record in records_of(raw[position:]) if record.offset >= log.log_start_offset}
+                found |= {
+                    record.offset: record.value
+                    for record in records_of(raw[position:])
+                    if record.offset >= log.log_start_offset
+                }
             at = header.next_offset
     return found
 
@@ -228,7 +314,7 @@ def files_of(way: str) -> dict[str, int]:
     return {str(file.relative_to(path)): file.stat().st_size for file in files}
 
 
-# --- the damage, and what may come of it -----------------------------------------------------------------------------------------------
+# --- the damage, and what may come of it --------------------------------------------------------
 
 
 def inflict(path: Path, damage: Damage) -> None:
@@ -257,7 +343,9 @@ class Complaints(logging.Handler):
 
 
 def check(damage: Damage) -> str:
-    """Start on a copy with that damage; gives what became of it. AssertionError where that is not good enough."""
+    """Start on a copy with that damage; gives what became of it. AssertionError where that is not
+    good enough.
+    """
     before = original(damage.way)
     complaints = Complaints()
     root = logging.getLogger()
@@ -284,8 +372,12 @@ def check(damage: Damage) -> str:
 
 def check_refusal(damage: Damage, text: str) -> None:
     assert "\n" not in text, text
-    assert damage.name in text or damage.name.split("/")[0] in text, f"the error does not name {damage.name}: {text}"
-    assert any(word in text.lower() for word in ADVICE), f"the error does not say what to do: {text}"
+    assert damage.name in text or damage.name.split("/")[0] in text, (
+        f"the error does not name {damage.name}: {text}"
+    )
+    assert any(word in text.lower() for word in ADVICE), (
+        f"the error does not say what to do: {text}"
+    )
     assert damage.name in (JOURNAL, "meta.properties") or damage.name.startswith("__"), (
         f"for {damage.name} the broker need not stay down: {text}"
     )
@@ -300,40 +392,70 @@ def is_touched(damage: Damage, name: str, position: int, size: int) -> bool:
     return damage.kind == "delete" or position + size > damage.at
 
 
-def check_batches(damage: Damage, before: Original, broker: Broker, copy: Path, complaints: Complaints) -> bool:
-    """Every batch that is untouched is read, set aside, or off line by name. Gives whether any batch at all is gone."""
+def check_batches(
+    damage: Damage, before: Original, broker: Broker, copy: Path, complaints: Complaints
+) -> bool:
+    """Every batch that is untouched is read, set aside, or off line by name. Gives whether any
+    batch at all is gone.
+    """
     lost = False
     for key, batches in before.batches.items():
         topic, index = key
         error = broker.logs.offline.get(key)
         if error is not None:
-            assert damage.name.startswith(f"{topic}-{index}/"), f"{topic}-{index} is off line by the damage of {damage.name}"
-            assert f"{topic}-{index}" in str(error) and any(word in str(error).lower() for word in ADVICE), str(error)
+            assert damage.name.startswith(f"{topic}-{index}/"), (
+                f"{topic}-{index} is off line by the damage of {damage.name}"
+            )
+            assert f"{topic}-{index}" in str(error) and any(
+                word in str(error).lower() for word in ADVICE
+            ), str(error)
             lost = True
             continue
         log = broker.partition(topic, index)
         assert log is not None, f"{topic}-{index} is not there"
-        aside = b"".join(file.read_bytes() for file in sorted(copy.joinpath(f"{topic}-{index}").glob("*.set-aside*")))
+        aside = b"".join(
+            file.read_bytes()
+            for file in sorted(copy.joinpath(f"{topic}-{index}").glob("*.set-aside*"))
+        )
         for base, last, name, position, content in batches:
             if last < log.log_start_offset:
                 lost |= last >= original_start(key)
-                assert not lost or is_touched(damage, name, position, len(content)), f"{topic}-{index} lost its first records up to {last}"
+                assert not lost or is_touched(damage, name, position, len(content)), (
+                    f"{topic}-{index} lost its first records up to {last}"
+                )
                 continue
             found = read_batch(log, max(base, log.log_start_offset))
             if found == content:
                 continue
             touched = is_touched(damage, name, position, len(content))
             if name == damage.name and is_in_a_base_offset(damage, before):
-                continue  # no checksum covers a base offset: one that is off by a little hides its neighbours, with Apache Kafka too
-            if touched and damage.kind == "flip" and (found is not None or base < log.log_end_offset):
-                continue  # a reader gets it as it stands there, and its checksum says that it is wrong; or an error that names the file
-            assert touched or content in aside or (found is None and damage.name.startswith(f"{topic}-{index}/")), (
-                f"the batch at {base} of {topic}-{index} is whole in {name}, and is not read: {found!r}"
+                # no checksum covers a base offset: one that is off by a little hides its
+                # neighbours, with Apache Kafka too
+                continue
+            if (
+                touched
+                and damage.kind == "flip"
+                and (found is not None or base < log.log_end_offset)
+            ):
+                # a reader gets it as it stands there, and its checksum says that it is wrong; or an
+                # error that names the file
+                continue
+            assert (
+                touched
+                or content in aside
+                or (found is None and damage.name.startswith(f"{topic}-{index}/"))
+            ), (
+                f"the batch at {base} of {topic}-{index} is whole in {name}, and is not read: "
+                f"{found!r}"
             )
             lost = True
-        if (damage.name.startswith(f"{topic}-{index}/") and damage.name.endswith(".log")) or topic.startswith("__"):
+        if (
+            damage.name.startswith(f"{topic}-{index}/") and damage.name.endswith(".log")
+        ) or topic.startswith("__"):
             continue
-        assert committed_values(log) == before.committed[key], f"{topic}-{index}: what is committed differs"
+        assert committed_values(log) == before.committed[key], (
+            f"{topic}-{index}: what is committed differs"
+        )
     if lost and (
         damage.way == "clean" or damage.kind == "flip"
     ):  # after a kill nothing tells that a whole batch, or the last file, was there
@@ -343,7 +465,12 @@ def check_batches(damage: Damage, before: Original, broker: Broker, copy: Path, 
 
 def is_in_a_base_offset(damage: Damage, before: Original) -> bool:
     """Whether a batch's first eight bytes are what was changed."""
-    positions = [row[3] for batches in before.batches.values() for row in batches if row[2] == damage.name and row[3] <= damage.at]
+    positions = [
+        row[3]
+        for batches in before.batches.values()
+        for row in batches
+        if row[2] == damage.name and row[3] <= damage.at
+    ]
     return damage.kind == "flip" and bool(positions) and damage.at - max(positions) < 8
 
 
@@ -363,34 +490,47 @@ def read_batch(log: Log, offset: int) -> bytes | None:
     return next((raw[at : at + header.size_bytes] for at, header in batches_in(raw)), None)
 
 
-def check_knowledge(damage: Damage, before: Original, broker: Broker, complaints: Complaints, *, lost: bool) -> None:
-    """Topics, settings, groups, transactions: all there, unless the damage is in what they are kept in."""
-    # Without the boot id any stop that was not clean counts as a power loss, after which all transactional ids have other producer ids.
+def check_knowledge(
+    damage: Damage, before: Original, broker: Broker, complaints: Complaints, *, lost: bool
+) -> None:
+    """Topics, settings, groups, transactions: all there, unless the damage is in what they are kept
+    in.
+    """
+    # Without the boot id any stop that was not clean counts as a power loss, after which all
+    # transactional ids have other producer ids.
     seems_powerless = damage.name == BOOT_ID_NAME and damage.way == "killed"
     if damage.name == JOURNAL:
-        assert set(broker.metadata.topics) >= {key[0] for key in before.batches}, "a topic whose directory is there is gone"
-        assert {name: row[0] for name, row in topics_of(broker).items() if name in before.topics} == {
-            name: row[0] for name, row in before.topics.items()
-        }, "topic ids are those that the directories have"
+        assert set(broker.metadata.topics) >= {key[0] for key in before.batches}, (
+            "a topic whose directory is there is gone"
+        )
+        assert {
+            name: row[0] for name, row in topics_of(broker).items() if name in before.topics
+        } == {name: row[0] for name, row in before.topics.items()}, (
+            "topic ids are those that the directories have"
+        )
         used = max(metadata.producer_id for metadata in before.transactions.values())
         assert broker._producer_ids.allocate() > used, "a producer id is given out twice"
-        assert complaints.texts or damage.kind != "flip", f"the journal was changed at {damage.at}, and nothing is said"
+        assert complaints.texts or damage.kind != "flip", (
+            f"the journal was changed at {damage.at}, and nothing is said"
+        )
     else:
         assert topics_of(broker) == before.topics
         assert dict(broker.metadata.broker_configs) == before.broker_configs
         given_out = broker.metadata.next_producer_id
-        assert given_out == before.next_producer_id or (seems_powerless and given_out > before.next_producer_id)
+        assert given_out == before.next_producer_id or (
+            seems_powerless and given_out > before.next_producer_id
+        )
     if seems_powerless:
         return
     if is_in_a_base_offset(damage, before):
         return  # what is known of a group has the offset of its record beside it
     if not (lost and damage.name.startswith(TRANSACTIONS_TOPIC)):
-        assert broker.txns.snapshot() == before.transactions
+        assert broker.transactions.snapshot() == before.transactions
     if not (lost and damage.name.startswith((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))):
         assert broker.groups.hard_state() == before.groups
 
 
-# --- every byte ---------------------------------------------------------------------------------------------------------------------------
+# --- every byte ---------------------------------------------------------------------------------
 
 
 def all_damages(way: str, every: int) -> Iterator[Damage]:
@@ -404,8 +544,12 @@ def all_damages(way: str, every: int) -> Iterator[Damage]:
 
 def main() -> int:
     """Gives 0 if every damage was handled well."""
-    options = argparse.ArgumentParser(prog="python -m helpers.damaged_directories", description=__doc__)
-    options.add_argument("--every", type=int, default=1, help="try only one byte of so many (default: every one)")
+    options = argparse.ArgumentParser(
+        prog="python -m helpers.damaged_directories", description=__doc__
+    )
+    options.add_argument(
+        "--every", type=int, default=1, help="try only one byte of so many (default: every one)"
+    )
     options.add_argument("--file", default="", help="only files whose names contain this")
     arguments = options.parse_args()
     logging.lastResort = None

@@ -1,6 +1,8 @@
-"""What the end-to-end tests need of the three client libraries: one face for producing and reading, and waiting with a deadline.
+"""What the end-to-end tests need of the three client libraries: one face for producing and reading,
+and waiting with a deadline.
 
-Nothing here sleeps for luck: `eventually` asks again until its deadline, and reads end where the log does.
+Nothing here sleeps for luck: `eventually` asks again until its deadline, and reads end where the
+log does.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 T = TypeVar("T")
 PATIENCE_S = 120.0  # for what takes no time, on a machine that does much else
-# With one broker there is no other to find; a librdkafka that looks for one while it restarts may wait for ever (its issues 5456 and 5511).
+# With one broker there is no other to find; a librdkafka that looks for one while it restarts may
+# wait for ever (its issues 5456 and 5511).
 RECONNECTING = {"metadata.recovery.strategy": "none"}
 QUIET = {"log_level": 0}  # librdkafka tells on stderr of each connection that a killed broker ends
 
@@ -37,14 +40,18 @@ def unique(prefix: str) -> str:
     return f"{prefix}-{uuid.uuid4().hex[:8]}"
 
 
-def eventually(probe: Callable[[], T], *, what: str, timeout_s: float = PATIENCE_S, pause_s: float = 0.05) -> T:
+def eventually(
+    probe: Callable[[], T], *, what: str, timeout_s: float = PATIENCE_S, pause_s: float = 0.05
+) -> T:
     """The first true value of `probe`; an assertion with the last one when the time is up."""
     deadline = time.monotonic() + timeout_s
     while True:
         value = probe()
         if value:
             return value
-        assert time.monotonic() < deadline, f"{what}: not within {timeout_s:.0f} s; last seen: {value!r}"
+        assert time.monotonic() < deadline, (
+            f"{what}: not within {timeout_s:.0f} s; last seen: {value!r}"
+        )
         time.sleep(pause_s)
 
 
@@ -63,10 +70,14 @@ def create_topic(servers: str, prefix: str, partitions: int = 1, **configs: str)
 
 
 def producer(servers: str, **settings: Any) -> confluent_kafka.Producer:
-    """A confluent-kafka producer; settings with underscores for dots. Its transactions have time, but where it is given."""
+    """A confluent-kafka producer; settings with underscores for dots. Its transactions have time,
+    but where it is given.
+    """
     if "transactional_id" in settings:
         settings = {"transaction_timeout_ms": 600_000, **settings}
-    return confluent_kafka.Producer({"bootstrap.servers": servers, "linger.ms": 0, **QUIET, **RECONNECTING, **_dotted(settings)})
+    return confluent_kafka.Producer(
+        {"bootstrap.servers": servers, "linger.ms": 0, **QUIET, **RECONNECTING, **_dotted(settings)}
+    )
 
 
 def consumer(servers: str, group: str = "", **settings: Any) -> confluent_kafka.Consumer:
@@ -87,7 +98,9 @@ def _dotted(settings: dict[str, Any]) -> dict[str, Any]:
     return {key.replace("_", "."): value for key, value in settings.items()}
 
 
-def send_all(servers: str, topic: str, values: Iterable[bytes], *, partition: int = 0, **settings: Any) -> list[int]:
+def send_all(
+    servers: str, topic: str, values: Iterable[bytes], *, partition: int = 0, **settings: Any
+) -> list[int]:
     """Produce in order and wait for every answer; the offsets that were promised."""
     offsets: list[int] = []
     failures: list[Any] = []
@@ -107,7 +120,14 @@ def send_all(servers: str, topic: str, values: Iterable[bytes], *, partition: in
     return offsets
 
 
-def transact(client: confluent_kafka.Producer, topic: str, values: Iterable[bytes], *, partition: int = 0, commit: bool = True) -> None:
+def transact(
+    client: confluent_kafka.Producer,
+    topic: str,
+    values: Iterable[bytes],
+    *,
+    partition: int = 0,
+    commit: bool = True,
+) -> None:
     """One transaction from begin to end."""
     client.begin_transaction()
     for value in values:
@@ -119,17 +139,30 @@ def transact(client: confluent_kafka.Producer, topic: str, values: Iterable[byte
         client.abort_transaction(PATIENCE_S)
 
 
-def in_a_short_transaction(servers: str, topic: str, value: bytes, *, timeout_ms: int) -> confluent_kafka.Producer:
-    """One record in an open transaction that ends by itself after `timeout_ms`: longer, where the record does not get there within that.
+def in_a_short_transaction(
+    servers: str, topic: str, value: bytes, *, timeout_ms: int
+) -> confluent_kafka.Producer:
+    """One record in an open transaction that ends by itself after `timeout_ms`: longer, where the
+    record does not get there within that.
 
-    Gives:  its producer. Attempts that were too short are aborted; their record may be in the log, too.
+    Gives:  its producer. Attempts that were too short are aborted; their record may be in the log,
+            too.
     """
     while True:
         failures: list[Any] = []
-        client = producer(servers, transactional_id=unique("short"), transaction_timeout_ms=timeout_ms)
+        client = producer(
+            servers, transactional_id=unique("short"), transaction_timeout_ms=timeout_ms
+        )
         client.init_transactions(PATIENCE_S)
         client.begin_transaction()
-        client.produce(topic, value, partition=0, on_delivery=lambda error, _, failures=failures: failures.append(error) if error else None)
+        client.produce(
+            topic,
+            value,
+            partition=0,
+            on_delivery=lambda error, _, failures=failures: (
+                failures.append(error) if error else None
+            ),
+        )
         assert client.flush(PATIENCE_S) == 0, "the record is left in the producer's queue"
         if not failures:
             return client
@@ -137,24 +170,38 @@ def in_a_short_transaction(servers: str, topic: str, value: bytes, *, timeout_ms
         timeout_ms *= 4
 
 
-def read_all(servers: str, topic: str, *, committed: bool = True, timeout_s: float = PATIENCE_S) -> list[Seen]:
-    """Everything that a fresh reader finds up to the end of each partition (under `committed`: up to the last stable offset)."""
+def read_all(
+    servers: str, topic: str, *, committed: bool = True, timeout_s: float = PATIENCE_S
+) -> list[Seen]:
+    """Everything that a fresh reader finds up to the end of each partition (under `committed`: up
+    to the last stable offset).
+    """
     level = "read_committed" if committed else "read_uncommitted"
     reader = consumer(servers, isolation_level=level, enable_partition_eof=True)
     try:
         metadata = reader.list_topics(topic, PATIENCE_S).topics[topic]
         assert metadata.error is None, metadata.error
         partitions = sorted(metadata.partitions)
-        reader.assign([confluent_kafka.TopicPartition(topic, index, confluent_kafka.OFFSET_BEGINNING) for index in partitions])
+        reader.assign(
+            [
+                confluent_kafka.TopicPartition(topic, index, confluent_kafka.OFFSET_BEGINNING)
+                for index in partitions
+            ]
+        )
         found: list[Seen] = []
         open_partitions = set(partitions)
         deadline = time.monotonic() + timeout_s
         while open_partitions:
-            assert time.monotonic() < deadline, f"{topic}: no end of partitions {sorted(open_partitions)} after {len(found)} records"
+            assert time.monotonic() < deadline, (
+                f"{topic}: no end of partitions {sorted(open_partitions)} after {len(found)} "
+                "records"
+            )
             for message in reader.consume(1000, 0.1):
                 error = message.error()
                 if error is None:
-                    found.append(Seen(message.partition(), message.offset(), message.key(), message.value()))
+                    found.append(
+                        Seen(message.partition(), message.offset(), message.key(), message.value())
+                    )
                 elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
                     open_partitions.discard(message.partition())
                 elif not error.retriable():
@@ -166,7 +213,13 @@ def read_all(servers: str, topic: str, *, committed: bool = True, timeout_s: flo
 
 def values_of(servers: str, topic: str, *, committed: bool = True) -> list[bytes | None]:
     """The values in order; of several partitions one after the other."""
-    return [seen.value for seen in sorted(read_all(servers, topic, committed=committed), key=lambda seen: (seen.partition, seen.offset))]
+    return [
+        seen.value
+        for seen in sorted(
+            read_all(servers, topic, committed=committed),
+            key=lambda seen: (seen.partition, seen.offset),
+        )
+    ]
 
 
 def committed_offset(servers: str, group: str, topic: str, partition: int = 0) -> int:
@@ -184,7 +237,7 @@ def wait_until_ready(servers: str, timeout_s: float = PATIENCE_S) -> None:
     admin(servers).list_topics(timeout=timeout_s)
 
 
-# --- one face for the three libraries -----------------------------------------------------------------------------------------------------
+# --- one face for the three libraries -----------------------------------------------------------
 
 
 class Confluent:
@@ -202,7 +255,9 @@ class Confluent:
         return values_of(servers, topic, committed=committed)
 
     @staticmethod
-    def transactions(servers: str, topic: str, steps: Sequence[tuple[Sequence[bytes], bool]]) -> None:
+    def transactions(
+        servers: str, topic: str, steps: Sequence[tuple[Sequence[bytes], bool]]
+    ) -> None:
         client = producer(servers, transactional_id=unique("confluent"))
         client.init_transactions(PATIENCE_S)
         for values, commit in steps:
@@ -221,7 +276,11 @@ class KafkaPython:
 
     @staticmethod
     def produce(servers: str, topic: str, values: Sequence[bytes], *, codec: str = "none") -> None:
-        client = kafka.KafkaProducer(bootstrap_servers=servers, compression_type=None if codec == "none" else codec, linger_ms=5)
+        client = kafka.KafkaProducer(
+            bootstrap_servers=servers,
+            compression_type=None if codec == "none" else codec,
+            linger_ms=5,
+        )
         try:
             for future in [client.send(topic, value, partition=0) for value in values]:
                 future.get(timeout=PATIENCE_S)
@@ -231,7 +290,9 @@ class KafkaPython:
     @staticmethod
     def read(servers: str, topic: str, *, committed: bool = False) -> list[bytes | None]:
         level = "read_committed" if committed else "read_uncommitted"
-        client = kafka.KafkaConsumer(bootstrap_servers=servers, isolation_level=level, fetch_max_wait_ms=50)
+        client = kafka.KafkaConsumer(
+            bootstrap_servers=servers, isolation_level=level, fetch_max_wait_ms=50
+        )
         try:
             partition = kafka.TopicPartition(topic, 0)
             client.assign([partition])
@@ -240,7 +301,9 @@ class KafkaPython:
             found: list[bytes | None] = []
             deadline = time.monotonic() + PATIENCE_S
             while client.position(partition) < end:
-                assert time.monotonic() < deadline, f"{topic}: position {client.position(partition)} of {end}"
+                assert time.monotonic() < deadline, (
+                    f"{topic}: position {client.position(partition)} of {end}"
+                )
                 for records in client.poll(timeout_ms=200).values():
                     found += [record.value for record in records]
             return found
@@ -248,8 +311,12 @@ class KafkaPython:
             client.close()
 
     @staticmethod
-    def transactions(servers: str, topic: str, steps: Sequence[tuple[Sequence[bytes], bool]]) -> None:
-        client = kafka.KafkaProducer(bootstrap_servers=servers, transactional_id=unique("kafka-python"))
+    def transactions(
+        servers: str, topic: str, steps: Sequence[tuple[Sequence[bytes], bool]]
+    ) -> None:
+        client = kafka.KafkaProducer(
+            bootstrap_servers=servers, transactional_id=unique("kafka-python")
+        )
         try:
             client.init_transactions()
             for values, commit in steps:
@@ -274,7 +341,11 @@ class AioKafka:
     @staticmethod
     def produce(servers: str, topic: str, values: Sequence[bytes], *, codec: str = "none") -> None:
         async def run() -> None:
-            client = aiokafka.AIOKafkaProducer(bootstrap_servers=servers, compression_type=None if codec == "none" else codec, linger_ms=5)
+            client = aiokafka.AIOKafkaProducer(
+                bootstrap_servers=servers,
+                compression_type=None if codec == "none" else codec,
+                linger_ms=5,
+            )
             await client.start()
             try:
                 for future in [await client.send(topic, value, partition=0) for value in values]:
@@ -289,7 +360,9 @@ class AioKafka:
         level = "read_committed" if committed else "read_uncommitted"
 
         async def run() -> list[bytes | None]:
-            client = aiokafka.AIOKafkaConsumer(bootstrap_servers=servers, isolation_level=level, fetch_max_wait_ms=50)
+            client = aiokafka.AIOKafkaConsumer(
+                bootstrap_servers=servers, isolation_level=level, fetch_max_wait_ms=50
+            )
             await client.start()
             try:
                 partition = aiokafka.TopicPartition(topic, 0)
@@ -299,7 +372,9 @@ class AioKafka:
                 found: list[bytes | None] = []
                 deadline = time.monotonic() + PATIENCE_S
                 while await client.position(partition) < end:
-                    assert time.monotonic() < deadline, f"{topic}: position {await client.position(partition)} of {end}"
+                    assert time.monotonic() < deadline, (
+                        f"{topic}: position {await client.position(partition)} of {end}"
+                    )
                     for records in (await client.getmany(timeout_ms=200)).values():
                         found += [record.value for record in records]
                 return found
@@ -309,9 +384,13 @@ class AioKafka:
         return asyncio.run(run())
 
     @staticmethod
-    def transactions(servers: str, topic: str, steps: Sequence[tuple[Sequence[bytes], bool]]) -> None:
+    def transactions(
+        servers: str, topic: str, steps: Sequence[tuple[Sequence[bytes], bool]]
+    ) -> None:
         async def run() -> None:
-            client = aiokafka.AIOKafkaProducer(bootstrap_servers=servers, transactional_id=unique("aiokafka"))
+            client = aiokafka.AIOKafkaProducer(
+                bootstrap_servers=servers, transactional_id=unique("aiokafka")
+            )
             await client.start()
             try:
                 for values, commit in steps:

@@ -1,4 +1,6 @@
-"""All that a client reads of a partition, to its end: to compare with what it read from Apache Kafka."""
+"""All that a client reads of a partition, to its end: to compare with what it read from Apache
+Kafka.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ import kafka
 
 from helpers.e2e_clients import PATIENCE_S, consumer
 
-Row = tuple[int, int, str | None, str | None, list[list[str]]]  # offset, timestamp, key, value, headers
+Row = tuple[
+    int, int, str | None, str | None, list[list[str]]
+]  # offset, timestamp, key, value, headers
 
 
 def text(data: bytes | None) -> str | None:
@@ -17,13 +21,21 @@ def text(data: bytes | None) -> str | None:
 
 
 def rows_by_confluent(servers: str, topic: str, partition: int, *, committed: bool) -> list[Row]:
-    reader = consumer(servers, isolation_level=f"read_{'' if committed else 'un'}committed", enable_partition_eof=True)
-    reader.assign([confluent_kafka.TopicPartition(topic, partition, confluent_kafka.OFFSET_BEGINNING)])
+    reader = consumer(
+        servers,
+        isolation_level=f"read_{'' if committed else 'un'}committed",
+        enable_partition_eof=True,
+    )
+    reader.assign(
+        [confluent_kafka.TopicPartition(topic, partition, confluent_kafka.OFFSET_BEGINNING)]
+    )
     rows: list[Row] = []
     deadline = time.monotonic() + PATIENCE_S
     try:
         while True:
-            assert time.monotonic() < deadline, f"{topic}-{partition} has no end; {len(rows)} records so far"
+            assert time.monotonic() < deadline, (
+                f"{topic}-{partition} has no end; {len(rows)} records so far"
+            )
             message = reader.poll(1.0)
             if message is None:
                 continue
@@ -34,14 +46,24 @@ def rows_by_confluent(servers: str, topic: str, partition: int, *, committed: bo
                 assert error.retriable(), error
                 continue
             headers = [[name, (value or b"").decode()] for name, value in message.headers() or []]
-            rows.append((message.offset(), message.timestamp()[1], text(message.key()), text(message.value()), headers))
+            rows.append(
+                (
+                    message.offset(),
+                    message.timestamp()[1],
+                    text(message.key()),
+                    text(message.value()),
+                    headers,
+                )
+            )
     finally:
         reader.close()
 
 
 def rows_by_kafka_python(servers: str, topic: str, partition: int, *, committed: bool) -> list[Row]:
     reader = kafka.KafkaConsumer(
-        bootstrap_servers=servers, isolation_level=f"read_{'' if committed else 'un'}committed", fetch_max_wait_ms=50
+        bootstrap_servers=servers,
+        isolation_level=f"read_{'' if committed else 'un'}committed",
+        fetch_max_wait_ms=50,
     )
     rows: list[Row] = []
     place = kafka.TopicPartition(topic, partition)
@@ -51,11 +73,22 @@ def rows_by_kafka_python(servers: str, topic: str, partition: int, *, committed:
         reader.seek_to_beginning(place)
         end = reader.end_offsets([place])[place]
         while reader.position(place) < end:
-            assert time.monotonic() < deadline, f"{topic}-{partition}: at {reader.position(place)} of {end}; {len(rows)} records so far"
+            assert time.monotonic() < deadline, (
+                f"{topic}-{partition}: at {reader.position(place)} of {end}; {len(rows)} records "
+                "so far"
+            )
             for records in reader.poll(timeout_ms=200).values():
                 for record in records:
                     headers = [[name, (value or b"").decode()] for name, value in record.headers]
-                    rows.append((record.offset, record.timestamp, text(record.key), text(record.value), headers))
+                    rows.append(
+                        (
+                            record.offset,
+                            record.timestamp,
+                            text(record.key),
+                            text(record.value),
+                            headers,
+                        )
+                    )
         return rows
     finally:
         reader.close()

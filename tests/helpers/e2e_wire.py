@@ -1,4 +1,6 @@
-"""A client that asks one request at a time over a plain socket: for what stock clients hide (retries of old batches, broken bytes)."""
+"""A client that asks one request at a time over a plain socket: for what stock clients hide
+(retries of old batches, broken bytes).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,12 @@ class Wire:
     def __enter__(self) -> Wire:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.socket.close()
 
     def send(self, call: wire.Call) -> None:
@@ -35,7 +42,9 @@ class Wire:
         """The answer to the last request."""
         (size,) = struct.unpack(">i", self._exactly(4))
         data = self._exactly(size)
-        assert struct.unpack_from(">i", data)[0] == self._correlation_id, "the answer to another request came"
+        assert struct.unpack_from(">i", data)[0] == self._correlation_id, (
+            "the answer to another request came"
+        )
         return call.decode(data[4:])
 
     def call(self, call: wire.Call) -> Any:

@@ -1,10 +1,12 @@
-"""Servers for what a real broker does not do on demand: gaps of compaction, batches cut off, connections that end in the middle, errors that
-pass, several nodes, versions of other brokers.
+"""Servers for what a real broker does not do on demand: gaps of compaction, batches cut off,
+connections that end in the middle, errors that pass, several nodes, versions of other brokers.
 
-`FakeBroker` answers ApiVersions, Metadata, ListOffsets and Fetch from logs that a test wrote down. `FakeLog.batches` are encoded batches in
-offset order; a fetch brings those that begin before the isolation level's end, up to max_bytes but at least one.
+`FakeBroker` answers ApiVersions, Metadata, ListOffsets and Fetch from logs that a test wrote down.
+`FakeLog.batches` are encoded batches in offset order; a fetch brings those that begin before the
+isolation level's end, up to max_bytes but at least one.
 
-`FakeCluster` takes transactions: several nodes that share one state, each the leader of some partitions, and coordinators on different nodes.
+`FakeCluster` takes transactions: several nodes that share one state, each the leader of some
+partitions, and coordinators on different nodes.
 """
 
 from __future__ import annotations
@@ -66,9 +68,13 @@ HANG_UP = -2
 
 
 class FrameServer:
-    """Accepts connections and answers each request with what `handle` gives, None to hang up. Threads: one for each connection."""
+    """Accepts connections and answers each request with what `handle` gives, None to hang up.
+    Threads: one for each connection.
+    """
 
-    def __init__(self, speaks: dict[int, tuple[Any, int, int]], handle: Callable[[Any], Any | None]) -> None:
+    def __init__(
+        self, speaks: dict[int, tuple[Any, int, int]], handle: Callable[[Any], Any | None]
+    ) -> None:
         self._speaks, self._handle = speaks, handle
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
@@ -99,20 +105,30 @@ class FrameServer:
             thread.start()
 
     def _serve(self, connection: socket.socket) -> None:
-        with suppress(OSError), connection, connection.makefile("rb") as incoming:  # clients may hang up at any time
+        with (
+            suppress(OSError),
+            connection,
+            connection.makefile("rb") as incoming,
+        ):  # clients may hang up at any time
             while len(prefix := incoming.read(4)) == 4:
                 frame = incoming.read(struct.unpack(">i", prefix)[0])
-                api_key, version, correlation_id, client_id_size = struct.unpack_from(">hhih", frame)
+                api_key, version, correlation_id, client_id_size = struct.unpack_from(
+                    ">hhih", frame
+                )
                 kind, low, high = self._speaks[api_key]
                 assert low <= version <= high, f"{kind.__name__} v{version}"
                 flexible = kind.flexible_version_q(version)
                 start = 10 + client_id_size
-                assert not flexible or frame[start] == 0, "a flexible request's header ends in tagged fields"
+                assert not flexible or frame[start] == 0, (
+                    "a flexible request's header ends in tagged fields"
+                )
                 answer = self._handle(kind.decode(frame[start + flexible :], version=version))
                 if answer is None:
                     connection.shutdown(socket.SHUT_RDWR)
                     return
-                body = b"\0" * (flexible and api_key != ApiVersionsRequest.API_KEY) + answer.encode(version=version)
+                body = b"\0" * (flexible and api_key != ApiVersionsRequest.API_KEY) + answer.encode(
+                    version=version
+                )
                 connection.sendall(struct.pack(">ii", 4 + len(body), correlation_id) + body)
 
 
@@ -121,14 +137,20 @@ class FakeLog:
     """One partition."""
 
     batches: Sequence[bytes] = ()
-    aborted: Sequence[tuple[int, int, int]] = ()  # producer_id, first_offset, offset of the abort marker
+    aborted: Sequence[
+        tuple[int, int, int]
+    ] = ()  # producer_id, first_offset, offset of the abort marker
     start_offset: int = 0
     end_offset: int | None = None  # after the last batch
     stable_offset: int | None = None  # the end
 
     @property
     def end(self) -> int:
-        return self.end_offset if self.end_offset is not None else max((read_header(b).next_offset for b in self.batches), default=0)
+        return (
+            self.end_offset
+            if self.end_offset is not None
+            else max((read_header(b).next_offset for b in self.batches), default=0)
+        )
 
     @property
     def stable(self) -> int:
@@ -139,13 +161,16 @@ class FakeLog:
 class FakeBroker:
     """Serves `logs` by topic and partition while the context lasts.
 
-    `disturb` sees every request before it is answered, and may give an error code for it, or HANG_UP.
+    `disturb` sees every request before it is answered, and may give an error code for it, or
+    HANG_UP.
     """
 
     logs: dict[tuple[str, int], FakeLog]
     disturb: Callable[[Any], int | None] = lambda request: None
     requests: list[Any] = field(default_factory=list)
-    topic_ids: dict[str, uuid.UUID] = field(default_factory=dict)  # of a topic that is not in it brokers tell none
+    topic_ids: dict[str, uuid.UUID] = field(
+        default_factory=dict
+    )  # of a topic that is not in it brokers tell none
 
     HANG_UP = HANG_UP
 
@@ -154,7 +179,12 @@ class FakeBroker:
         self.port = self._server.port
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._server.close()
 
     @property
@@ -171,16 +201,28 @@ class FakeBroker:
             return _versions(SPEAKS, code)
         if isinstance(request, MetadataRequest):
             return self._metadata(request, code)
-        return self._offsets(request, code) if isinstance(request, ListOffsetsRequest) else self._fetch(request, code)
+        return (
+            self._offsets(request, code)
+            if isinstance(request, ListOffsetsRequest)
+            else self._fetch(request, code)
+        )
 
     def _metadata(self, request: Any, code: int) -> Any:
         topic_kind = MetadataResponse.MetadataResponseTopic
         existing = sorted({topic for topic, _ in self.logs})
         topics = []
-        for name in existing if request.topics is None else [topic.name for topic in request.topics]:
+        for name in (
+            existing if request.topics is None else [topic.name for topic in request.topics]
+        ):
             partitions = [
                 topic_kind.MetadataResponsePartition(
-                    error_code=0, partition_index=index, leader_id=1, leader_epoch=0, replica_nodes=[1], isr_nodes=[1], offline_replicas=[]
+                    error_code=0,
+                    partition_index=index,
+                    leader_id=1,
+                    leader_epoch=0,
+                    replica_nodes=[1],
+                    isr_nodes=[1],
+                    offline_replicas=[],
                 )
                 for topic, index in sorted(self.logs)
                 if topic == name
@@ -188,9 +230,23 @@ class FakeBroker:
             error = code or (0 if name in existing else Code.UNKNOWN_TOPIC_OR_PARTITION)
             topic_id = self.topic_ids.get(name)
             internal = name.startswith("__")
-            topics.append(topic_kind(error_code=error, name=name, topic_id=topic_id, is_internal=internal, partitions=partitions))
-        brokers = [MetadataResponse.MetadataResponseBroker(node_id=1, host="127.0.0.1", port=self.port, rack=None)]
-        return MetadataResponse(throttle_time_ms=0, brokers=brokers, cluster_id="fake", controller_id=1, topics=topics)
+            topics.append(
+                topic_kind(
+                    error_code=error,
+                    name=name,
+                    topic_id=topic_id,
+                    is_internal=internal,
+                    partitions=partitions,
+                )
+            )
+        brokers = [
+            MetadataResponse.MetadataResponseBroker(
+                node_id=1, host="127.0.0.1", port=self.port, rack=None
+            )
+        ]
+        return MetadataResponse(
+            throttle_time_ms=0, brokers=brokers, cluster_id="fake", controller_id=1, topics=topics
+        )
 
     def _offsets(self, request: Any, code: int) -> Any:
         topic_kind = ListOffsetsResponse.ListOffsetsTopicResponse
@@ -213,11 +269,19 @@ class FakeBroker:
                 end = log.stable if request.isolation_level else log.end
                 offset = {-1: end, -2: log.start_offset}.get(each.timestamp)
                 if offset is None:
-                    late = [read_header(b).base_offset for b in log.batches if read_header(b).max_timestamp >= each.timestamp]
+                    late = [
+                        read_header(b).base_offset
+                        for b in log.batches
+                        if read_header(b).max_timestamp >= each.timestamp
+                    ]
                     offset = late[0] if late and late[0] < end else -1
                 partitions.append(
                     topic_kind.ListOffsetsPartitionResponse(
-                        partition_index=each.partition_index, error_code=code, timestamp=-1, offset=offset, leader_epoch=0
+                        partition_index=each.partition_index,
+                        error_code=code,
+                        timestamp=-1,
+                        offset=offset,
+                        leader_epoch=0,
                     )
                 )
             topics.append(topic_kind(name=topic.name, partitions=partitions))
@@ -236,7 +300,12 @@ class FakeBroker:
         records, upper = bytearray(), offset
         for batch in log.batches:
             header = read_header(batch)
-            if code or header.last_offset < offset or header.base_offset >= end or len(records) >= asked.partition_max_bytes:
+            if (
+                code
+                or header.last_offset < offset
+                or header.base_offset >= end
+                or len(records) >= asked.partition_max_bytes
+            ):
                 continue
             records += batch
             upper = header.next_offset
@@ -263,11 +332,15 @@ class FakeBroker:
 
 
 def _versions(speaks: dict[int, tuple[Any, int, int]], code: int) -> Any:
-    keys = [ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high) for key, (_, low, high) in speaks.items()]
+    keys = [
+        ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
+        for key, (_, low, high) in speaks.items()
+    ]
     return ApiVersionsResponse(error_code=code, api_keys=keys, throttle_time_ms=0)
 
 
-# What producers need, in the versions of Apache Kafka 2.5, and in those of 4.0 up to where this connector's own end.
+# What producers need, in the versions of Apache Kafka 2.5, and in those of 4.0 up to where this
+# connector's own end.
 _PRODUCER_KINDS: tuple[tuple[Any, tuple[int, int], tuple[int, int]], ...] = (
     (ApiVersionsRequest, (0, 3), (0, 4)),
     (MetadataRequest, (0, 9), (0, 12)),
@@ -299,11 +372,13 @@ class FakeTransaction:
 
 @dataclass
 class FakeCluster:
-    """Nodes 1 to `nodes`; node 1 + partition % nodes leads a partition, node 1 coordinates transactions, the last one groups.
+    """Nodes 1 to `nodes`; node 1 + partition % nodes leads a partition, node 1 coordinates
+    transactions, the last one groups.
 
-    It keeps to the protocol of transactions strictly: epochs, sequences, partitions that were not added, and checksums are assertions or
-    the errors of a real broker. `disturb` sees every request with the number of the node before it is answered, and may give an error code
-    for it, or HANG_UP.
+    It keeps to the protocol of transactions strictly: epochs, sequences, partitions that were not
+    added, and checksums are assertions or the errors of a real broker. `disturb` sees every request
+    with the number of the node before it is answered, and may give an error code for it, or
+    HANG_UP.
     """
 
     partitions: dict[str, int]
@@ -313,7 +388,9 @@ class FakeCluster:
     requests: list[tuple[int, Any]] = field(default_factory=list)
     committed: dict[tuple[str, int], list[Record]] = field(default_factory=dict)
     offsets: dict[str, int] = field(default_factory=dict)  # by group, what it committed last
-    notes: dict[str, dict[str, tuple[int, str]]] = field(default_factory=dict)  # by group and topic: offset and metadata
+    notes: dict[str, dict[str, tuple[int, str]]] = field(
+        default_factory=dict
+    )  # by group and topic: offset and metadata
     aborted: int = 0  # how many transactions with something in them
     creates: bool = True  # topics that are missing, with one partition
 
@@ -321,11 +398,17 @@ class FakeCluster:
         self._lock = threading.Lock()
         self._transactions: dict[str, FakeTransaction] = {}
         self._servers = [
-            FrameServer(self.speaks, lambda request, node=node: self._handle(node, request)) for node in range(1, self.nodes + 1)
+            FrameServer(self.speaks, lambda request, node=node: self._handle(node, request))
+            for node in range(1, self.nodes + 1)
         ]
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         for server in self._servers:
             server.close()
 
@@ -366,7 +449,12 @@ class FakeCluster:
         kind = MetadataResponse.MetadataResponseTopic
         topics = []
         for topic in request.topics:
-            if topic.name not in self.partitions and request.allow_auto_topic_creation and self.creates and not code:
+            if (
+                topic.name not in self.partitions
+                and request.allow_auto_topic_creation
+                and self.creates
+                and not code
+            ):
                 self.partitions[topic.name] = 1
             there = topic.name in self.partitions and not code
             parts = [
@@ -377,27 +465,43 @@ class FakeCluster:
                 for index in range(self.partitions[topic.name] if there else 0)
             ]  # fmt: skip
             error = code or (0 if there else Code.UNKNOWN_TOPIC_OR_PARTITION)
-            topics.append(kind(error_code=error, name=topic.name, is_internal=False, partitions=parts))
+            topics.append(
+                kind(error_code=error, name=topic.name, is_internal=False, partitions=parts)
+            )
         brokers = [
-            MetadataResponse.MetadataResponseBroker(node_id=1 + index, host="127.0.0.1", port=server.port, rack=None)
+            MetadataResponse.MetadataResponseBroker(
+                node_id=1 + index, host="127.0.0.1", port=server.port, rack=None
+            )
             for index, server in enumerate(self._servers)
         ]
-        return MetadataResponse(throttle_time_ms=0, brokers=brokers, cluster_id="fake", controller_id=1, topics=topics)
+        return MetadataResponse(
+            throttle_time_ms=0, brokers=brokers, cluster_id="fake", controller_id=1, topics=topics
+        )
 
     def _find_coordinator(self, node: int, request: Any, code: int) -> Any:
         found = 1 if request.key_type == 1 else self.nodes
         return FindCoordinatorResponse(
-            throttle_time_ms=0, error_code=code, error_message=None, node_id=found, host="127.0.0.1", port=self._servers[found - 1].port
+            throttle_time_ms=0,
+            error_code=code,
+            error_message=None,
+            node_id=found,
+            host="127.0.0.1",
+            port=self._servers[found - 1].port,
         )
 
     def _init(self, node: int, request: Any, code: int) -> Any:
         assert node == 1
-        state = self._transactions.setdefault(request.transactional_id, FakeTransaction(7000 + len(self._transactions), -1))
+        state = self._transactions.setdefault(
+            request.transactional_id, FakeTransaction(7000 + len(self._transactions), -1)
+        )
         if not code:
             self._finish(request.transactional_id, state, commit=False)
             state.epoch += 1
         return InitProducerIdResponse(
-            throttle_time_ms=0, error_code=code, producer_id=-1 if code else state.producer_id, producer_epoch=-1 if code else state.epoch
+            throttle_time_ms=0,
+            error_code=code,
+            producer_id=-1 if code else state.producer_id,
+            producer_epoch=-1 if code else state.epoch,
         )
 
     def _state(self, name: str, producer_id: int, epoch: int) -> tuple[FakeTransaction, int]:
@@ -417,7 +521,11 @@ class FakeCluster:
                 if not (code or fenced):
                     assert (topic.name, index) not in state.partitions, "added twice"
                     state.partitions.add((topic.name, index))
-                parts.append(kind.AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code or fenced))
+                parts.append(
+                    kind.AddPartitionsToTxnPartitionResult(
+                        partition_index=index, partition_error_code=code or fenced
+                    )
+                )
             topics.append(kind(name=topic.name, results_by_partition=parts))
         return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=topics)
 
@@ -428,7 +536,9 @@ class FakeCluster:
         for topic in request.topic_data:
             parts = []
             for part in topic.partition_data:
-                error = code or self._append(node, request.transactional_id, topic.name, part.index, bytes(part.records))
+                error = code or self._append(
+                    node, request.transactional_id, topic.name, part.index, bytes(part.records)
+                )
                 parts.append(
                     kind.PartitionProduceResponse(
                         index=part.index, error_code=error, base_offset=0, log_append_time_ms=-1, log_start_offset=0, record_errors=[],
@@ -443,7 +553,11 @@ class FakeCluster:
             return Code.NOT_LEADER_OR_FOLLOWER
         header = read_header(batch)
         assert header.size_bytes == len(batch), "one batch for each partition"
-        assert header.crc == computed_crc(batch) and header.is_transactional and header.base_offset == 0
+        assert (
+            header.crc == computed_crc(batch)
+            and header.is_transactional
+            and header.base_offset == 0
+        )
         state, fenced = self._state(name, header.producer_id, header.producer_epoch)
         if fenced:
             return Code.INVALID_PRODUCER_EPOCH
@@ -457,12 +571,16 @@ class FakeCluster:
 
     def _add_offsets(self, node: int, request: Any, code: int) -> Any:
         assert node == 1
-        _, fenced = self._state(request.transactional_id, request.producer_id, request.producer_epoch)
+        _, fenced = self._state(
+            request.transactional_id, request.producer_id, request.producer_epoch
+        )
         return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=code or fenced)
 
     def _commit_offset(self, node: int, request: Any, code: int) -> Any:
         assert node == self.nodes
-        state, fenced = self._state(request.transactional_id, request.producer_id, request.producer_epoch)
+        state, fenced = self._state(
+            request.transactional_id, request.producer_id, request.producer_epoch
+        )
         kind = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
         topics = []
         for topic in request.topics:
@@ -470,13 +588,17 @@ class FakeCluster:
             if not (code or fenced):
                 state.group, state.offset = request.group_id, part.committed_offset
                 state.notes[topic.name] = part.committed_offset, part.committed_metadata
-            answered = kind.TxnOffsetCommitResponsePartition(partition_index=part.partition_index, error_code=code or fenced)
+            answered = kind.TxnOffsetCommitResponsePartition(
+                partition_index=part.partition_index, error_code=code or fenced
+            )
             topics.append(kind(name=topic.name, partitions=[answered]))
         return TxnOffsetCommitResponse(throttle_time_ms=0, topics=topics)
 
     def _end(self, node: int, request: Any, code: int) -> Any:
         assert node == 1
-        state, fenced = self._state(request.transactional_id, request.producer_id, request.producer_epoch)
+        state, fenced = self._state(
+            request.transactional_id, request.producer_id, request.producer_epoch
+        )
         if not (code or fenced):
             self._finish(request.transactional_id, state, commit=request.committed)
         return EndTxnResponse(throttle_time_ms=0, error_code=code or fenced)
@@ -495,7 +617,10 @@ class FakeCluster:
     def _fetch_offsets(self, node: int, request: Any, code: int) -> Any:
         assert node == self.nodes and request.topics is None and request.require_stable
         kind = OffsetFetchResponse.OffsetFetchResponseTopic
-        known = self.notes.get(request.group_id, {"t": (self.offsets[request.group_id], "")} if request.group_id in self.offsets else {})
+        known = self.notes.get(
+            request.group_id,
+            {"t": (self.offsets[request.group_id], "")} if request.group_id in self.offsets else {},
+        )
         topics = []
         for topic, (offset, text) in known.items():
             part = kind.OffsetFetchResponsePartition(
@@ -503,4 +628,8 @@ class FakeCluster:
                 error_code=code if code == Code.UNSTABLE_OFFSET_COMMIT else 0,
             )  # fmt: skip
             topics.append(kind(name=topic, partitions=[part]))
-        return OffsetFetchResponse(throttle_time_ms=0, error_code=0 if code == Code.UNSTABLE_OFFSET_COMMIT else code, topics=topics)
+        return OffsetFetchResponse(
+            throttle_time_ms=0,
+            error_code=0 if code == Code.UNSTABLE_OFFSET_COMMIT else code,
+            topics=topics,
+        )

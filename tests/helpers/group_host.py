@@ -1,7 +1,9 @@
-"""A host for a GroupShard, in memory: it keeps the log, replays what it appends, and moves the clock.
+"""A host for a GroupCoordinator, in memory: it keeps the log, replays what it appends, and moves
+the clock.
 
-Requests and answers pass through their encoded form at the version asked for, so a test that gets an answer has shown that it encodes.
-After every event a fresh shard is fed the log and must come to the same hard state.
+Requests and answers pass through their encoded form at the version asked for, so a test that gets
+an answer has shown that it encodes. After every event a fresh coordinator is fed the log and must
+come to the same hard state.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from barnabas.coordinator.classic_group import GroupSettings
-from barnabas.coordinator.group_shard import GroupShard
-from barnabas.coordinator.shard import RequestContext, Result, partition_for
+from barnabas.coordinator.group_coordinator import GroupCoordinator
+from barnabas.coordinator.result import Result, partition_for
+from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.wall_clock import WallClock
 from helpers import kafka_messages as messages
 
@@ -33,12 +36,15 @@ EVENTS = {
 PARKED = "parked"
 CLIENT_ID, CLIENT_HOST = "client", "/192.0.2.7"
 
-# (partition, key, value, producer) of a record, or (partition, None, (producer_id, producer_epoch, commit), None) of a marker
+# (partition, key, value, producer) of a record, or (partition, None, (producer_id, producer_epoch,
+# commit), None) of a marker
 LogRow = tuple[int, bytes | None, Any, tuple[int, int] | None]
 
 
 class GroupHost:
-    """log: all that was appended, in order; a row's offset is its rank among those of its partition."""
+    """log: all that was appended, in order; a row's offset is its rank among those of its
+    partition.
+    """
 
     def __init__(
         self,
@@ -60,12 +66,12 @@ class GroupHost:
         self.asked: dict[int, tuple[str, int]] = {}
         self._tickets, self._suffixes = itertools.count(1), itertools.count(1)
         self._next_offset = [0] * partition_count
-        self.shard = self.new_shard()
+        self.coordinator = self.new_coordinator()
 
-    # --- the shard and its log --------------------------------------------------------------------------------
+    # --- the coordinator and its log -------------------------------------------------------------
 
-    def new_shard(self) -> GroupShard:
-        return GroupShard(
+    def new_coordinator(self) -> GroupCoordinator:
+        return GroupCoordinator(
             partition_count=self.partition_count,
             settings=self.settings,
             partition_exists=lambda topic, partition: partition < self.topics.get(topic, 0),
@@ -73,18 +79,18 @@ class GroupHost:
             wall=self.wall,
         )
 
-    def replayed(self, rows: Iterable[LogRow] | None = None) -> GroupShard:
-        """A fresh shard that was fed the log."""
-        shard = self.new_shard()
+    def replayed(self, rows: Iterable[LogRow] | None = None) -> GroupCoordinator:
+        """A fresh coordinator that was fed the log."""
+        coordinator = self.new_coordinator()
         offsets = [0] * self.partition_count
         for row in self.log if rows is None else rows:
-            _feed(shard, row, offsets[row[0]])
+            _feed(coordinator, row, offsets[row[0]])
             offsets[row[0]] += 1
-        return shard
+        return coordinator
 
     def _append(self, row: LogRow) -> None:
         self.log.append(row)
-        _feed(self.shard, row, self._next_offset[row[0]])
+        _feed(self.coordinator, row, self._next_offset[row[0]])
         self._next_offset[row[0]] += 1
 
     def handle(self, result: Result) -> None:
@@ -97,13 +103,21 @@ class GroupHost:
                 assert ticket not in self.answers, f"request {self.asked[ticket]} is answered twice"
                 name, version = self.asked[ticket]
                 response_class = getattr(messages, f"{name}Response")
-                self.answers[ticket] = response_class.decode(bytes(response.encode(version=version)), version=version)
+                self.answers[ticket] = response_class.decode(
+                    bytes(response.encode(version=version)), version=version
+                )
         if self.checks:
-            assert self.replayed().hard_state() == self.shard.hard_state()
+            assert self.replayed().hard_state() == self.coordinator.hard_state()
 
-    def end_transaction(self, producer_id: int, commit: bool, producer_epoch: int = 0, group: str | None = None) -> None:
+    def end_transaction(
+        self, producer_id: int, commit: bool, producer_epoch: int = 0, group: str | None = None
+    ) -> None:
         """Write the marker to the group's partition, or to all."""
-        partitions = range(self.partition_count) if group is None else [partition_for(group, self.partition_count)]
+        partitions = (
+            range(self.partition_count)
+            if group is None
+            else [partition_for(group, self.partition_count)]
+        )
         for partition in partitions:
             self._append((partition, None, (producer_id, producer_epoch, commit), None))
         self.handle(Result())
@@ -118,37 +132,51 @@ class GroupHost:
         for ticket in self.waiting():
             del self.asked[ticket]
         self.event_ms()
-        self.shard = self.replayed()
-        self.handle(self.shard.on_loaded(self.now_ms))
+        self.coordinator = self.replayed()
+        self.handle(self.coordinator.on_loaded(self.now_ms))
 
     def lose_power(
-        self, ends: Mapping[tuple[str, int], int], epoch_ends: Mapping[tuple[str, int, int], tuple[int, int]] | None = None
+        self,
+        ends: Mapping[tuple[str, int], int],
+        epoch_ends: Mapping[tuple[str, int, int], tuple[int, int]] | None = None,
     ) -> None:
-        """The same after a power loss, which leaves the logs with such ends. epoch_ends: by topic, partition and leader epoch."""
+        """The same after a power loss, which leaves the logs with such ends. epoch_ends: by topic,
+        partition and leader epoch.
+        """
         self.restart()
-        self.handle(self.shard.on_power_loss(self.now_ms))
+        self.handle(self.coordinator.on_power_loss(self.now_ms))
         self.find_logs_cut(ends, epoch_ends or {}, lost_power=True)
 
     def find_logs_cut(
-        self, ends: Mapping[tuple[str, int], int], epoch_ends: Mapping[tuple[str, int, int], tuple[int, int]], *, lost_power: bool
+        self,
+        ends: Mapping[tuple[str, int], int],
+        epoch_ends: Mapping[tuple[str, int, int], tuple[int, int]],
+        *,
+        lost_power: bool,
     ) -> None:
         def epoch_end(topic: str, partition: int, epoch: int) -> tuple[int, int]:
             return epoch_ends.get((topic, partition, epoch), (-1, -1))
 
-        rows = self.shard.offsets_beyond(lambda topic, partition: ends.get((topic, partition)), epoch_end, lost_power=lost_power)
-        self.handle(self.shard.set_back(rows))
+        rows = self.coordinator.offsets_beyond(
+            lambda topic, partition: ends.get((topic, partition)), epoch_end, lost_power=lost_power
+        )
+        self.handle(self.coordinator.set_back(rows))
 
     def pass_time(self, ms: int) -> None:
         """Tick at every deadline up to then."""
         end_ms = self.now_ms + ms
-        while (deadline_ms := self.shard.next_deadline_ms()) is not None and deadline_ms <= end_ms:
+        while (
+            deadline_ms := self.coordinator.next_deadline_ms()
+        ) is not None and deadline_ms <= end_ms:
             self.now_ms = max(self.now_ms, deadline_ms)
-            self.handle(self.shard.on_tick(self.event_ms()))
-            following_ms = self.shard.next_deadline_ms()
-            assert following_ms is None or following_ms > self.now_ms, "a tick left something that was due"
+            self.handle(self.coordinator.on_tick(self.event_ms()))
+            following_ms = self.coordinator.next_deadline_ms()
+            assert following_ms is None or following_ms > self.now_ms, (
+                "a tick left something that was due"
+            )
         self.now_ms = end_ms
 
-    # --- requests ---------------------------------------------------------------------------------------------
+    # --- requests --------------------------------------------------------------------------------
 
     def waiting(self) -> list[int]:
         """The tickets of requests that have no answer yet."""
@@ -162,8 +190,8 @@ class GroupHost:
         ticket = next(self._tickets)
         self.asked[ticket] = (name, version)
         context = RequestContext(ticket, version, client_id, CLIENT_HOST)
-        self.handle(getattr(self.shard, EVENTS[name])(request, context, self.event_ms()))
-        encoded[:] = bytes(len(encoded))  # what the shard keeps must be its own
+        self.handle(getattr(self.coordinator, EVENTS[name])(request, context, self.event_ms()))
+        encoded[:] = bytes(len(encoded))  # what the coordinator keeps must be its own
         return ticket
 
     def call(self, name: str, version: int, /, **fields: Any) -> Any:
@@ -226,20 +254,46 @@ class GroupHost:
             group_instance_id=instance,
             protocol_type=kind,
             protocol_name=protocol,
-            assignments=[Assignment(member_id=one, assignment=data) for one, data in (assignments or {}).items()],
+            assignments=[
+                Assignment(member_id=one, assignment=data)
+                for one, data in (assignments or {}).items()
+            ],
         )
 
-    def sync(self, group: str, generation: int, member: str, assignments: Mapping[str, bytes] | None = None, **more: Any) -> Any:
+    def sync(
+        self,
+        group: str,
+        generation: int,
+        member: str,
+        assignments: Mapping[str, bytes] | None = None,
+        **more: Any,
+    ) -> Any:
         ticket = self.sync_later(group, generation, member, assignments, **more)
         return self.answers.get(ticket, PARKED)
 
-    def heartbeat(self, group: str, generation: int, member: str, instance: str | None = None, version: int = 4) -> int:
-        answer = self.call("Heartbeat", version, group_id=group, generation_id=generation, member_id=member, group_instance_id=instance)
+    def heartbeat(
+        self,
+        group: str,
+        generation: int,
+        member: str,
+        instance: str | None = None,
+        version: int = 4,
+    ) -> int:
+        answer = self.call(
+            "Heartbeat",
+            version,
+            group_id=group,
+            generation_id=generation,
+            member_id=member,
+            group_instance_id=instance,
+        )
         return int(answer.error_code)
 
     def leave(self, group: str, *members: tuple[str, str | None], version: int = 5) -> Any:
         Identity = messages.LeaveGroupRequest.MemberIdentity
-        identities = [Identity(member_id=member, group_instance_id=instance) for member, instance in members]
+        identities = [
+            Identity(member_id=member, group_instance_id=instance) for member, instance in members
+        ]
         return self.call("LeaveGroup", version, group_id=group, members=identities)
 
     def commit(
@@ -299,23 +353,45 @@ class GroupHost:
         )
         return _codes(answer)
 
-    def fetch(self, group: str, wanted: Mapping[str, list[int]] | None = None, *, stable: bool = False, version: int = 7) -> Any:
+    def fetch(
+        self,
+        group: str,
+        wanted: Mapping[str, list[int]] | None = None,
+        *,
+        stable: bool = False,
+        version: int = 7,
+    ) -> Any:
         """{(topic, partition): (offset, metadata)}, or the error code in place of the pair."""
         if version >= 8:
             Group = messages.OffsetFetchRequest.OffsetFetchRequestGroup
             topics = (
                 None
                 if wanted is None
-                else [Group.OffsetFetchRequestTopics(name=topic, partition_indexes=partitions) for topic, partitions in wanted.items()]
+                else [
+                    Group.OffsetFetchRequestTopics(name=topic, partition_indexes=partitions)
+                    for topic, partitions in wanted.items()
+                ]
             )
-            answer = self.call("OffsetFetch", version, groups=[Group(group_id=group, topics=topics)], require_stable=stable).groups[0]
+            answer = self.call(
+                "OffsetFetch",
+                version,
+                groups=[Group(group_id=group, topics=topics)],
+                require_stable=stable,
+            ).groups[0]
         else:
             Topic = messages.OffsetFetchRequest.OffsetFetchRequestTopic
-            topics = None if wanted is None else [Topic(name=topic, partition_indexes=part) for topic, part in wanted.items()]
-            answer = self.call("OffsetFetch", version, group_id=group, topics=topics, require_stable=stable)
+            topics = (
+                None
+                if wanted is None
+                else [Topic(name=topic, partition_indexes=part) for topic, part in wanted.items()]
+            )
+            answer = self.call(
+                "OffsetFetch", version, group_id=group, topics=topics, require_stable=stable
+            )
         assert answer.error_code == 0
         return {
-            (topic.name, one.partition_index): one.error_code or (one.committed_offset, one.metadata)
+            (topic.name, one.partition_index): one.error_code
+            or (one.committed_offset, one.metadata)
             for topic in answer.topics
             for one in topic.partitions
         }
@@ -325,13 +401,16 @@ class GroupHost:
         Topic = messages.OffsetDeleteRequest.OffsetDeleteRequestTopic
         Partition = Topic.OffsetDeleteRequestPartition
         topics = [
-            Topic(name=topic, partitions=[Partition(partition_index=index) for index in indexes]) for topic, indexes in partitions.items()
+            Topic(name=topic, partitions=[Partition(partition_index=index) for index in indexes])
+            for topic, indexes in partitions.items()
         ]
         answer = self.call("OffsetDelete", 0, group_id=group, topics=topics)
         return answer.error_code or _codes(answer)
 
     def describe(self, group: str, version: int = 5) -> Any:
-        answer = self.call("DescribeGroups", version, groups=[group], include_authorized_operations=False)
+        answer = self.call(
+            "DescribeGroups", version, groups=[group], include_authorized_operations=False
+        )
         return answer.groups[0]
 
     def state(self, group: str) -> str:
@@ -348,18 +427,30 @@ class GroupHost:
     def delete_topics(self, *names: str) -> None:
         for name in names:
             del self.topics[name]
-        for result in self.shard.on_topics_deleted(names):
+        for result in self.coordinator.on_topics_deleted(names):
             self.handle(result)
 
 
 class GroupMember:
-    """A member of a group, reduced to its requests: it takes an id at once, and keeps the generation of its last JoinGroup."""
+    """A member of a group, reduced to its requests: it takes an id at once, and keeps the
+    generation of its last JoinGroup.
+    """
 
-    def __init__(self, host: GroupHost, group: str = "g", data: bytes = b"", topics: Iterable[str] = (), **join: Any) -> None:
+    def __init__(
+        self,
+        host: GroupHost,
+        group: str = "g",
+        data: bytes = b"",
+        topics: Iterable[str] = (),
+        **join: Any,
+    ) -> None:
         self.host, self.group, self.generation = host, group, -1
         self.join_with = {"protocols": {"range": subscription(*topics, data=data)}, **join}
         self.instance: str | None = join.get("instance")
-        self.sync_with: dict[str, Any] = {"instance": self.instance, "kind": join.get("kind", "consumer")}
+        self.sync_with: dict[str, Any] = {
+            "instance": self.instance,
+            "kind": join.get("kind", "consumer"),
+        }
         answer = host.join(group, **self.join_with)
         self.id: str = answer.member_id
         self.took(answer)
@@ -379,18 +470,26 @@ class GroupMember:
         return answer
 
     def sync(self, assignments: Mapping[str, bytes] | None = None, **more: Any) -> Any:
-        return self.host.sync(self.group, self.generation, self.id, assignments, **{**self.sync_with, **more})
+        return self.host.sync(
+            self.group, self.generation, self.id, assignments, **{**self.sync_with, **more}
+        )
 
     def sync_later(self, assignments: Mapping[str, bytes] | None = None) -> int:
-        return self.host.sync_later(self.group, self.generation, self.id, assignments, **self.sync_with)
+        return self.host.sync_later(
+            self.group, self.generation, self.id, assignments, **self.sync_with
+        )
 
     def heartbeat(self, generation: int | None = None) -> int:
         generation = self.generation if generation is None else generation
         return self.host.heartbeat(self.group, generation, self.id, self.instance)
 
-    def commit(self, offsets: Mapping[str, Mapping[int, int]], generation: int | None = None) -> dict[tuple[str, int], int]:
+    def commit(
+        self, offsets: Mapping[str, Mapping[int, int]], generation: int | None = None
+    ) -> dict[tuple[str, int], int]:
         generation = self.generation if generation is None else generation
-        return self.host.commit(self.group, offsets, generation=generation, member=self.id, instance=self.instance)
+        return self.host.commit(
+            self.group, offsets, generation=generation, member=self.id, instance=self.instance
+        )
 
     def leave(self) -> Any:
         return self.host.leave(self.group, (self.id, self.instance))
@@ -423,24 +522,31 @@ def subscription(*topics: str, data: bytes = b"") -> bytes:
     return bytes(2) + len(topics).to_bytes(4, "big") + names + len(data).to_bytes(4, "big") + data
 
 
-def _feed(shard: GroupShard, row: LogRow, offset: int) -> None:
+def _feed(coordinator: GroupCoordinator, row: LogRow, offset: int) -> None:
     partition, key, value, producer = row
     if key is None:
         producer_id, producer_epoch, commit = value
-        shard.replay_marker(partition, offset, producer_id, producer_epoch, commit)
+        coordinator.replay_marker(partition, offset, producer_id, producer_epoch, commit)
     else:
-        shard.replay(partition, offset, key, value, producer)
+        coordinator.replay(partition, offset, key, value, producer)
 
 
 def _offset_topics(
-    topic_class: Any, partition_class: Any, offsets: Mapping[str, Mapping[int, int]], metadata: str | None, leader_epoch: int
+    topic_class: Any,
+    partition_class: Any,
+    offsets: Mapping[str, Mapping[int, int]],
+    metadata: str | None,
+    leader_epoch: int,
 ) -> list[Any]:
     return [
         topic_class(
             name=topic,
             partitions=[
                 partition_class(
-                    partition_index=index, committed_offset=offset, committed_leader_epoch=leader_epoch, committed_metadata=metadata
+                    partition_index=index,
+                    committed_offset=offset,
+                    committed_leader_epoch=leader_epoch,
+                    committed_metadata=metadata,
                 )
                 for index, offset in of_topic.items()
             ],
@@ -450,4 +556,8 @@ def _offset_topics(
 
 
 def _codes(answer: Any) -> dict[tuple[str, int], int]:
-    return {(topic.name, one.partition_index): one.error_code for topic in answer.topics for one in topic.partitions}
+    return {
+        (topic.name, one.partition_index): one.error_code
+        for topic in answer.topics
+        for one in topic.partitions
+    }

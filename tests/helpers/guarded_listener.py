@@ -1,9 +1,11 @@
 """A port that asks for TLS, a login, or both, and hands requests on to a broker that knows neither.
 
-    with GuardedListener(broker.port, tls=server_context("server.pem"), sasl=SaslServer("SCRAM-SHA-256", {"alice": "secret"})) as guarded:
+    with GuardedListener(broker.port, tls=server_context("server.pem"),
+    sasl=SaslServer("SCRAM-SHA-256", {"alice": "secret"})) as guarded:
         servers = f"localhost:{guarded.port}"
 
-The broker has to advertise this port (`advertised.listeners`). Requests of a connection are handed on one at a time.
+The broker has to advertise this port (`advertised.listeners`). Requests of a connection are handed
+on one at a time.
 """
 
 from __future__ import annotations
@@ -23,7 +25,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from kafka.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest, SaslHandshakeResponse
+from kafka.protocol.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 
 from barnabas.protocol.errors import Code
 
@@ -45,7 +52,9 @@ def server_context(name: str, *, ask_for_certificate: bool = False) -> ssl.SSLCo
 
 @dataclass
 class SaslServer:
-    """The server's side of logins, after RFC 4616 and RFC 5802. With `knows_passwords` false it is an impostor that lets everybody in."""
+    """The server's side of logins, after RFC 4616 and RFC 5802. With `knows_passwords` false it is
+    an impostor that lets everybody in.
+    """
 
     mechanism: str
     passwords: Mapping[str, str]
@@ -94,20 +103,35 @@ class Login:
         without_proof, proof = final.rsplit(",p=", 1)
         assert without_proof == "c=biws,r=" + self._said.split(",r=")[2].split(",")[0]
         kind = _HASHES[self.server.mechanism]
-        password = self.server.passwords.get(self._user, "") if self.server.knows_passwords else "guessed"
+        password = (
+            self.server.passwords.get(self._user, "") if self.server.knows_passwords else "guessed"
+        )
         salted = hashlib.pbkdf2_hmac(kind, password.encode(), self._salt, self.server.iterations)
         message = f"{self._said},{without_proof}".encode()
         stored = hashlib.new(kind, hmac.digest(salted, b"Client Key", kind)).digest()
-        client_key = bytes(a ^ b for a, b in zip(base64.b64decode(proof), hmac.digest(stored, message, kind), strict=True))
+        client_key = bytes(
+            a ^ b
+            for a, b in zip(
+                base64.b64decode(proof), hmac.digest(stored, message, kind), strict=True
+            )
+        )
         right = hashlib.new(kind, client_key).digest() == stored
         signature = hmac.digest(hmac.digest(salted, b"Server Key", kind), message, kind)
-        return self._let_in(right or not self.server.knows_passwords, b"v=" + base64.b64encode(signature))
+        return self._let_in(
+            right or not self.server.knows_passwords, b"v=" + base64.b64encode(signature)
+        )
 
 
 class GuardedListener:
     """Listens on a free port of 127.0.0.1 while the context lasts. `broker_port` may be set later."""
 
-    def __init__(self, broker_port: int = 0, *, tls: ssl.SSLContext | None = None, sasl: SaslServer | None = None) -> None:
+    def __init__(
+        self,
+        broker_port: int = 0,
+        *,
+        tls: ssl.SSLContext | None = None,
+        sasl: SaslServer | None = None,
+    ) -> None:
         self.broker_port, self.tls, self.sasl = broker_port, tls, sasl
         self.now_s: Callable[[], float] = time.monotonic  # by which logins end
         self.expired = 0  # connections that were ended since their login had
@@ -120,7 +144,12 @@ class GuardedListener:
         self._threads[0].start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -164,21 +193,37 @@ class GuardedListener:
             frame = _receive(client)
             api_key, version, correlation_id, client_id_size = struct.unpack_from(">hhih", frame)
             start = 10 + max(client_id_size, 0)
-            if self.sasl is not None and api_key in (SaslHandshakeRequest.API_KEY, SaslAuthenticateRequest.API_KEY):
+            if self.sasl is not None and api_key in (
+                SaslHandshakeRequest.API_KEY,
+                SaslAuthenticateRequest.API_KEY,
+            ):
                 if api_key == SaslHandshakeRequest.API_KEY:
-                    right = SaslHandshakeRequest.decode(frame[start:], version=version).mechanism == self.sasl.mechanism
+                    right = (
+                        SaslHandshakeRequest.decode(frame[start:], version=version).mechanism
+                        == self.sasl.mechanism
+                    )
                     login = self.sasl.login() if right else None
                     code = 0 if right else Code.UNSUPPORTED_SASL_MECHANISM
-                    body = SaslHandshakeResponse(error_code=code, mechanisms=[self.sasl.mechanism]).encode(version=version)
+                    body = SaslHandshakeResponse(
+                        error_code=code, mechanisms=[self.sasl.mechanism]
+                    ).encode(version=version)
                 else:
                     assert login is not None, "SaslAuthenticate before SaslHandshake"
-                    body, refused = self._authenticate(login, frame[start + (version >= 2) :], version)
+                    body, refused = self._authenticate(
+                        login, frame[start + (version >= 2) :], version
+                    )
                     if login.done and self.sasl.session_lifetime_ms:
                         ends = self.now_s() + self.sasl.session_lifetime_ms / 1000
                     if refused:
                         _send(client, _header(correlation_id, version >= 2) + body)
                         return
-                _send(client, _header(correlation_id, api_key == SaslAuthenticateRequest.API_KEY and version >= 2) + body)
+                _send(
+                    client,
+                    _header(
+                        correlation_id, api_key == SaslAuthenticateRequest.API_KEY and version >= 2
+                    )
+                    + body,
+                )
                 continue
             if self.sasl is not None and api_key != API_VERSIONS:
                 if login is None or not login.done:
@@ -188,7 +233,12 @@ class GuardedListener:
                     return
             _send(broker, frame)
             answer = _receive(broker)
-            _send(client, self._with_sasl(answer, version) if self.sasl is not None and api_key == API_VERSIONS else answer)
+            _send(
+                client,
+                self._with_sasl(answer, version)
+                if self.sasl is not None and api_key == API_VERSIONS
+                else answer,
+            )
 
     def _authenticate(self, login: Login, body: bytes, version: int) -> tuple[bytes, bool]:
         assert self.sasl is not None
@@ -198,14 +248,20 @@ class GuardedListener:
         except ValueError as error:
             answer, code, message = b"", int(Code.SASL_AUTHENTICATION_FAILED), str(error)
         lifetime = self.sasl.session_lifetime_ms if login.done else 0
-        response = SaslAuthenticateResponse(error_code=code, error_message=message, auth_bytes=answer, session_lifetime_ms=lifetime)
+        response = SaslAuthenticateResponse(
+            error_code=code, error_message=message, auth_bytes=answer, session_lifetime_ms=lifetime
+        )
         return response.encode(version=version), bool(code)
 
     def _with_sasl(self, answer: bytes, version: int) -> bytes:
-        """The broker's ApiVersions with those of logins. int32 correlation_id, int16 error_code, [ int16 key, int16 min, int16 max ]"""
+        """The broker's ApiVersions with those of logins. int32 correlation_id, int16 error_code, [
+        int16 key, int16 min, int16 max ]
+        """
         assert version == 0, "only the form of version 0 is known here"
         (count,) = struct.unpack_from(">i", answer, 6)
-        logins = struct.pack(">hhhhhh", SaslHandshakeRequest.API_KEY, 0, 1, SaslAuthenticateRequest.API_KEY, 0, 2)
+        logins = struct.pack(
+            ">hhhhhh", SaslHandshakeRequest.API_KEY, 0, 1, SaslAuthenticateRequest.API_KEY, 0, 2
+        )
         return answer[:6] + struct.pack(">i", count + 2) + answer[10:] + logins
 
 

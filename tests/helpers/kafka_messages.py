@@ -1,7 +1,7 @@
 """kafka-python's message classes: the second opinion that tests ask beside our own messages.
 
-They are named as attributes: `kafka_messages.FetchResponse`. kafka-python's nested classes hang from
-the class of the message: `kafka_messages.FetchRequest.FetchTopic`.
+They are named as attributes: `kafka_messages.FetchResponse`. kafka-python's nested classes hang
+from the class of the message: `kafka_messages.FetchRequest.FetchTopic`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""A proxy between clients and a broker that knows where requests and answers begin and end, so that a test can fail at an exact point.
+"""A proxy between clients and a broker that knows where requests and answers begin and end, so that
+a test can fail at an exact point.
 
     with broker_behind_proxy() as (broker, proxy):
         proxy.on_response(END_TXN, once(CUT))                    # the broker ends the transaction, and the client never hears of it
         proxy.on_request(PRODUCE, once(lambda frame: broker.kill()))  # the broker dies before the first Produce reaches it
         servers = proxy.bootstrap_servers
 
-A hook is called with each `Frame` of its api_key (None: of all) in the thread that carries that direction of that connection: a hook that
-blocks holds back what comes after in this direction, and nothing else. What it returns is done with the frame:
+A hook is called with each `Frame` of its api_key (None: of all) in the thread that carries that
+direction of that connection: a hook that blocks holds back what comes after in this direction, and
+nothing else. What it returns is done with the frame:
 
     PASS or None     hand it on
     CUT              end the connection, the frame is lost
@@ -15,8 +17,9 @@ blocks holds back what comes after in this direction, and nothing else. What it 
     SWALLOW          lose the frame, keep the connection
     bytes            hand on these instead (a whole frame without its size)
 
-Of several hooks for one frame the first that returns something else than PASS or None decides. Hooks may be added and cleared at any time.
-Clients come to the proxy alone where the broker advertises the proxy's address, as `broker_behind_proxy` sees to.
+Of several hooks for one frame the first that returns something else than PASS or None decides.
+Hooks may be added and cleared at any time. Clients come to the proxy alone where the broker
+advertises the proxy's address, as `broker_behind_proxy` sees to.
 """
 
 from __future__ import annotations
@@ -32,8 +35,22 @@ from typing import NamedTuple
 
 from barnabas import BrokerProcess
 
-PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH, FIND_COORDINATOR, API_VERSIONS = 0, 1, 2, 3, 9, 10, 18
-INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 22, 24, 25, 26, 28
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH, FIND_COORDINATOR, API_VERSIONS = (
+    0,
+    1,
+    2,
+    3,
+    9,
+    10,
+    18,
+)
+INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = (
+    22,
+    24,
+    25,
+    26,
+    28,
+)
 
 
 class Action(Enum):
@@ -62,7 +79,9 @@ Hook = Callable[[Frame], Action | bytes | None]
 
 
 def once(action: Action | bytes | Hook, *, after: int = 0) -> Hook:
-    """A hook that does something to one frame: to the first, or to the one that comes after so many others. May be shared by threads."""
+    """A hook that does something to one frame: to the first, or to the one that comes after so many
+    others. May be shared by threads.
+    """
     lock, seen = threading.Lock(), 0
 
     def hook(frame: Frame) -> Action | bytes | None:
@@ -76,7 +95,9 @@ def once(action: Action | bytes | Hook, *, after: int = 0) -> Hook:
     return hook
 
 
-def hold(release: threading.Event, reached: threading.Event | None = None, *, timeout_s: float = 120) -> Hook:
+def hold(
+    release: threading.Event, reached: threading.Event | None = None, *, timeout_s: float = 120
+) -> Hook:
     """A hook that says it was `reached` and hands the frame on when `release` is set."""
 
     def hook(frame: Frame) -> Action:
@@ -89,12 +110,16 @@ def hold(release: threading.Event, reached: threading.Event | None = None, *, ti
 
 
 class KafkaProxy:
-    """Listens on a free port of 127.0.0.1 while the context lasts, and hands everything on to `broker_port`, which may be set later."""
+    """Listens on a free port of 127.0.0.1 while the context lasts, and hands everything on to
+    `broker_port`, which may be set later.
+    """
 
     def __init__(self, broker_port: int = 0) -> None:
         self.broker_port = broker_port
         self.port = 0
-        self.requests: list[int] = []  # the api_key of each request, in the order in which they came
+        self.requests: list[
+            int
+        ] = []  # the api_key of each request, in the order in which they came
         self._hooks: dict[bool, list[tuple[int | None, Hook]]] = {False: [], True: []}
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
@@ -134,7 +159,12 @@ class KafkaProxy:
         self._start(self._accept)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -172,7 +202,14 @@ class KafkaProxy:
             self._start(self._carry, broker, client, True, number, asked)
             number += 1
 
-    def _carry(self, source: socket.socket, target: socket.socket, response: bool, number: int, asked: dict[int, tuple[int, int]]) -> None:
+    def _carry(
+        self,
+        source: socket.socket,
+        target: socket.socket,
+        response: bool,
+        number: int,
+        asked: dict[int, tuple[int, int]],
+    ) -> None:
         """Hand on one direction of one connection until one side ends it or a hook does."""
         try:
             while (data := _read_frame(source)) is not None:
@@ -180,7 +217,9 @@ class KafkaProxy:
                 if frame is None or (action := self._decide(response, frame)) is CUT:
                     return
                 if action is PASS_THEN_CUT and not response:
-                    del asked[frame.correlation_id]  # before the broker has it, which may answer before the connection is ended
+                    del asked[
+                        frame.correlation_id
+                    ]  # before the broker has it, which may answer before the connection is ended
                 if action is not SWALLOW:
                     handed_on = action if isinstance(action, bytes) else data
                     target.sendall(struct.pack(">i", len(handed_on)) + handed_on)
@@ -192,7 +231,9 @@ class KafkaProxy:
             _end(source)
             _end(target)
 
-    def _frame(self, data: bytes, response: bool, number: int, asked: dict[int, tuple[int, int]]) -> Frame | None:
+    def _frame(
+        self, data: bytes, response: bool, number: int, asked: dict[int, tuple[int, int]]
+    ) -> Frame | None:
         """None for the answer to a request whose answer is to be lost."""
         if response:
             (correlation_id,) = struct.unpack_from(">i", data)
@@ -215,7 +256,9 @@ class KafkaProxy:
 
 
 @contextmanager
-def broker_behind_proxy(settings: Mapping[str, str] | None = None) -> Iterator[tuple[BrokerProcess, KafkaProxy]]:
+def broker_behind_proxy(
+    settings: Mapping[str, str] | None = None,
+) -> Iterator[tuple[BrokerProcess, KafkaProxy]]:
     """A broker that tells clients to come to the proxy; killed and restarted it stays behind it."""
     with KafkaProxy() as proxy:
         advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}

@@ -29,6 +29,10 @@ def read_request(api_name: str, data: Buffer, at: int, version: int) -> tuple[Me
 
 
 def _class(api_name: str, kind: str) -> type[Message]:
-    module = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in api_name).removeprefix("_")
-    found: type[Message] = getattr(importlib.import_module(f"barnabas.protocol.messages.{module}"), api_name + kind)
+    module = "".join(
+        f"_{letter.lower()}" if letter.isupper() else letter for letter in api_name
+    ).removeprefix("_")
+    found: type[Message] = getattr(
+        importlib.import_module(f"barnabas.protocol.messages.{module}"), api_name + kind
+    )
     return found

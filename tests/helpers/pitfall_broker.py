@@ -1,8 +1,10 @@
-"""A real Broker on a simulated disk, and clients reduced to their requests: for tests of what went wrong with other brokers.
+"""A real Broker on a simulated disk, and clients reduced to their requests: for tests of what went
+wrong with other brokers.
 
-Nothing happens by itself. Time stands until `tick`; flushes are carried out at once, or, after `hold_flushes`, one by one with `flush_one`; a
-connection's request that is not answered yet waits, and `answer` gives what came for it. Kills and power losses are as `sim.disk` has them,
-except that this power loss is the worst there is: all that was not fsynced is gone.
+Nothing happens by itself. Time stands until `tick`; flushes are carried out at once, or, after
+`hold_flushes`, one by one with `flush_one`; a connection's request that is not answered yet waits,
+and `answer` gives what came for it. Kills and power losses are as `sim.disk` has them, except that
+this power loss is the worst there is: all that was not fsynced is gone.
 
     b = PitfallBroker()
     b.topic("t")
@@ -24,8 +26,8 @@ from sim.disk import Directory, SimDisk
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.core import Broker
 from barnabas.broker.opening import open_broker
-from barnabas.coordinator.shard import CoordinatorRecord, Result, partition_for
-from barnabas.coordinator.txn_records import encode_key, encode_value
+from barnabas.coordinator.result import CoordinatorRecord, Result, partition_for
+from barnabas.coordinator.transaction_records import encode_key, encode_value
 from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.framing import response_has_tagged_header
 from barnabas.protocol.records import NewRecord, batches_in, decode_marker, encode_batch, records_of
@@ -55,7 +57,9 @@ class _Worst(random.Random):
 
 
 class Fetched(NamedTuple):
-    """One partition's part of an answer. aborted: (producer id, first offset), None for readers of everything."""
+    """One partition's part of an answer. aborted: (producer id, first offset), None for readers of
+    everything.
+    """
 
     code: int
     high_watermark: int
@@ -65,7 +69,9 @@ class Fetched(NamedTuple):
     data: bytes
 
     def rows(self) -> list[tuple[int, bytes]]:
-        """(offset, value) of what a client hands on of this answer: for a reader of committed records without the aborted ones."""
+        """(offset, value) of what a client hands on of this answer: for a reader of committed
+        records without the aborted ones.
+        """
         waiting = sorted(self.aborted or [], key=lambda row: row[1])
         aborting: set[int] = set()
         found = []
@@ -91,8 +97,8 @@ class Fetched(NamedTuple):
 
 
 class PitfallBroker:
-    """broker: the one that runs; another one after `kill`, `lose_power` or `stop`. disk: what they have in common.
-    closed: the connections that the broker closed, and why.
+    """broker: the one that runs; another one after `kill`, `lose_power` or `stop`. disk: what they
+    have in common. closed: the connections that the broker closed, and why.
     """
 
     def __init__(self, *, seed: int | None = None, **settings: str) -> None:
@@ -116,7 +122,7 @@ class PitfallBroker:
         self.broker: Broker
         self.open()
 
-    # --- the process ---------------------------------------------------------------------------------------------------------------------
+    # --- the process -----------------------------------------------------------------------------
 
     def open(self) -> None:
         """Start it on what the disk has. All connections are new."""
@@ -134,7 +140,9 @@ class PitfallBroker:
         self.open()
 
     def copy_disk(self, *, is_told: bool) -> None:
-        """The broker is killed, and started on a copy of the disk, of which not all was written back; see `SimDisk.copy`."""
+        """The broker is killed, and started on a copy of the disk, of which not all was written
+        back; see `SimDisk.copy`.
+        """
         self.disk.copy(is_told=is_told)
         self.holds_flushes = False
         self.open()
@@ -152,7 +160,9 @@ class PitfallBroker:
         self.open()
 
     def sync(self, part: str) -> None:
-        """Bring the files whose path holds `part` to the disk, names and all, behind the broker's back, as an operating system may at any time."""
+        """Bring the files whose path holds `part` to the disk, names and all, behind the broker's
+        back, as an operating system may at any time.
+        """
         for path, inode in self.disk.files():
             if part in path:
                 inode.sync()
@@ -170,7 +180,7 @@ class PitfallBroker:
             self.disk.mkdir(path.rpartition("/")[0])
             self.disk.open(path, create=True).append(data)
 
-    # --- time and flushes ----------------------------------------------------------------------------------------------------------------
+    # --- time and flushes ------------------------------------------------------------------------
 
     def tick(self, elapsed_ms: int = 0) -> None:
         self.now_ms += elapsed_ms
@@ -235,7 +245,7 @@ class PitfallBroker:
             self._answers[connection], end = decode(body, 0)
             assert end == len(body), "the answer is longer than what it says"
 
-    # --- requests ------------------------------------------------------------------------------------------------------------------------
+    # --- requests --------------------------------------------------------------------------------
 
     def connect(self) -> int:
         """A new connection's number."""
@@ -262,7 +272,9 @@ class PitfallBroker:
         """The answer, which must come at once."""
         self.send(connection, request, version)
         answer = self.answer(connection)
-        assert answer is not None, f"{type(request).__name__} is not answered: {self.closed.get(connection, 'not yet')}"
+        assert answer is not None, (
+            f"{type(request).__name__} is not answered: {self.closed.get(connection, 'not yet')}"
+        )
         return answer
 
     def is_hung_up_on(self, connection: int, request: Any, version: int) -> bool:
@@ -273,8 +285,15 @@ class PitfallBroker:
 
     def topic(self, name: str, partitions: int = 1, **configs: str) -> None:
         """A topic whose records, which are of any time, are kept."""
-        settings: dict[str, str | None] = {**LONG_AGO, **{key.replace("_", "."): value for key, value in configs.items()}}
-        request = messages.CreateTopicsRequest(topics=[creatable(name, partitions, configs=settings)], timeout_ms=1000, validate_only=False)
+        settings: dict[str, str | None] = {
+            **LONG_AGO,
+            **{key.replace("_", "."): value for key, value in configs.items()},
+        }
+        request = messages.CreateTopicsRequest(
+            topics=[creatable(name, partitions, configs=settings)],
+            timeout_ms=1000,
+            validate_only=False,
+        )
         assert self.call(request, 7).topics[0].error_code == 0
 
     def send_fetch(
@@ -291,7 +310,11 @@ class PitfallBroker:
     ) -> None:
         topic_class = messages.FetchRequest.FetchTopic
         wanted = topic_class.FetchPartition(
-            partition=partition, current_leader_epoch=-1, fetch_offset=offset, log_start_offset=-1, partition_max_bytes=max_bytes
+            partition=partition,
+            current_leader_epoch=-1,
+            fetch_offset=offset,
+            log_start_offset=-1,
+            partition_max_bytes=max_bytes,
         )
         request = messages.FetchRequest(
             replica_id=-1,
@@ -314,7 +337,11 @@ class PitfallBroker:
             return None
         assert answer.error_code == 0
         row = answer.responses[0].partitions[0]
-        aborted = None if row.aborted_transactions is None else [(a.producer_id, a.first_offset) for a in row.aborted_transactions]
+        aborted = (
+            None
+            if row.aborted_transactions is None
+            else [(a.producer_id, a.first_offset) for a in row.aborted_transactions]
+        )
         ends = (row.high_watermark, row.last_stable_offset, row.log_start_offset)
         return Fetched(row.error_code, *ends, aborted, bytes(row.records or b""))
 
@@ -325,17 +352,31 @@ class PitfallBroker:
         assert found is not None and found.code == 0, found
         return found
 
-    def rows(self, topic: str, offset: int = 0, *, partition: int = 0, committed: bool = False, max_bytes: int = 1 << 20) -> list[Any]:
-        """(offset, value) of all that a client gets from there to the end, fetch by fetch. Fails where it gets no further."""
+    def rows(
+        self,
+        topic: str,
+        offset: int = 0,
+        *,
+        partition: int = 0,
+        committed: bool = False,
+        max_bytes: int = 1 << 20,
+    ) -> list[Any]:
+        """(offset, value) of all that a client gets from there to the end, fetch by fetch. Fails
+        where it gets no further.
+        """
         found: list[Any] = []
         while True:
-            one = self.fetch(topic, offset, partition=partition, committed=committed, max_bytes=max_bytes)
+            one = self.fetch(
+                topic, offset, partition=partition, committed=committed, max_bytes=max_bytes
+            )
             end = one.last_stable_offset if committed else one.high_watermark
             if offset >= end:
                 assert one.data == b""
                 return found
             found += [row for row in one.rows() if row[0] >= offset]
-            assert one.next_offset(offset) > offset, f"a reader at {offset} gets no further, and the end is {end}"
+            assert one.next_offset(offset) > offset, (
+                f"a reader at {offset} gets no further, and the end is {end}"
+            )
             offset = one.next_offset(offset)
 
     def read(self, topic: str, partition: int = 0, *, committed: bool = False) -> list[bytes]:
@@ -345,9 +386,13 @@ class PitfallBroker:
     def end_offset(self, topic: str, partition: int = 0, *, committed: bool = False) -> int:
         """ListOffsets(latest)."""
         topic_class = messages.ListOffsetsRequest.ListOffsetsTopic
-        wanted = topic_class.ListOffsetsPartition(partition_index=partition, current_leader_epoch=-1, timestamp=-1)
+        wanted = topic_class.ListOffsetsPartition(
+            partition_index=partition, current_leader_epoch=-1, timestamp=-1
+        )
         request = messages.ListOffsetsRequest(
-            replica_id=-1, isolation_level=int(committed), topics=[topic_class(name=topic, partitions=[wanted])]
+            replica_id=-1,
+            isolation_level=int(committed),
+            topics=[topic_class(name=topic, partitions=[wanted])],
         )
         row = self.call(request, 5).topics[0].partitions[0]
         assert row.error_code == 0
@@ -378,47 +423,91 @@ class PitfallBroker:
         topic_class = messages.ProduceRequest.TopicProduceData
         rows = [topic_class.PartitionProduceData(index=partition, records=bytes(data))]
         request = messages.ProduceRequest(
-            transactional_id=txn, acks=-1, timeout_ms=1000, topic_data=[topic_class(name=topic, partition_data=rows)]
+            transactional_id=txn,
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[topic_class(name=topic, partition_data=rows)],
         )
         row = self.call(request, version, connection).responses[0].partition_responses[0]
         return row.error_code, row.base_offset
 
-    def init(self, txn: str | None, *, pid: int = -1, epoch: int = -1, timeout_ms: int = 60_000, version: int = 4) -> tuple[int, int, int]:
+    def init(
+        self,
+        txn: str | None,
+        *,
+        pid: int = -1,
+        epoch: int = -1,
+        timeout_ms: int = 60_000,
+        version: int = 4,
+    ) -> tuple[int, int, int]:
         """(code, producer id, epoch)."""
         return init_row(self.call(init_request(txn, pid, epoch, timeout_ms), version))
 
     def state(self, txn: str) -> tuple[str, int, int]:
         """(state, producer id, epoch), as DescribeTransactions has them."""
-        row = self.call(messages.DescribeTransactionsRequest(transactional_ids=[txn]), 0).transaction_states[0]
+        row = self.call(
+            messages.DescribeTransactionsRequest(transactional_ids=[txn]), 0
+        ).transaction_states[0]
         assert row.error_code == 0
         return row.transaction_state, row.producer_id, row.producer_epoch
 
     def set_epoch(self, txn: str, epoch: int) -> None:
-        """Let a transactional id at rest have got as far as that epoch: thousands of sessions in one record."""
-        found = self.broker.txns.metadata(txn)
+        """Let a transactional id at rest have got as far as that epoch: thousands of sessions in
+        one record.
+        """
+        found = self.broker.transactions.metadata(txn)
         assert found is not None and not found.partitions
-        record = CoordinatorRecord(encode_key(txn), encode_value(found._replace(producer_epoch=epoch)))
+        record = CoordinatorRecord(
+            encode_key(txn), encode_value(found._replace(producer_epoch=epoch))
+        )
         partition = partition_for(txn, len(self.broker.partitions_of("__transaction_state")))
-        self.broker.host.run_transactions(Result(partition=partition, records=[record]), self.now_ms)
+        self.broker.runtime.run_transactions(
+            Result(partition=partition, records=[record]), self.now_ms
+        )
 
-    def commit(self, group: str, topic: str, offset: int, *, leader_epoch: int = -1, metadata: str = "") -> int:
+    def commit(
+        self, group: str, topic: str, offset: int, *, leader_epoch: int = -1, metadata: str = ""
+    ) -> int:
         """OffsetCommit of partition 0, without members; its code."""
         request = messages.OffsetCommitRequest
         row = request.OffsetCommitRequestTopic.OffsetCommitRequestPartition(
-            partition_index=0, committed_offset=offset, committed_leader_epoch=leader_epoch, committed_metadata=metadata
+            partition_index=0,
+            committed_offset=offset,
+            committed_leader_epoch=leader_epoch,
+            committed_metadata=metadata,
         )
         topics = [request.OffsetCommitRequestTopic(name=topic, partitions=[row])]
-        asked = request(group_id=group, generation_id_or_member_epoch=-1, member_id="", group_instance_id=None, topics=topics)
+        asked = request(
+            group_id=group,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=topics,
+        )
         code: int = self.call(asked, 8).topics[0].partitions[0].error_code
         return code
 
-    def group_offset(self, group: str, topic: str, partition: int = 0, *, stable: bool = True) -> tuple[int, int]:
+    def group_offset(
+        self, group: str, topic: str, partition: int = 0, *, stable: bool = True
+    ) -> tuple[int, int]:
         """(code, committed offset)."""
-        topics = [messages.OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=[partition])]
-        row = self.call(messages.OffsetFetchRequest(group_id=group, topics=topics, require_stable=stable), 7).topics[0].partitions[0]
+        topics = [
+            messages.OffsetFetchRequest.OffsetFetchRequestTopic(
+                name=topic, partition_indexes=[partition]
+            )
+        ]
+        row = (
+            self.call(
+                messages.OffsetFetchRequest(group_id=group, topics=topics, require_stable=stable), 7
+            )
+            .topics[0]
+            .partitions[0]
+        )
         return row.error_code, row.committed_offset
 
-    def write_marker(self, pid: int, epoch: int, topic: str, *, commit: bool, coordinator_epoch: int = 0) -> int:
+    def write_marker(
+        self, pid: int, epoch: int, topic: str, *, commit: bool, coordinator_epoch: int = 0
+    ) -> int:
         """WriteTxnMarkers on partition 0; its code."""
         marker_class = messages.WriteTxnMarkersRequest.WritableTxnMarker
         marker = marker_class(
@@ -428,18 +517,30 @@ class PitfallBroker:
             coordinator_epoch=coordinator_epoch,
             topics=[marker_class.WritableTxnMarkerTopic(name=topic, partition_indexes=[0])],
         )
-        code: int = self.call(messages.WriteTxnMarkersRequest(markers=[marker]), 1).markers[0].topics[0].partitions[0].error_code
+        code: int = (
+            self.call(messages.WriteTxnMarkersRequest(markers=[marker]), 1)
+            .markers[0]
+            .topics[0]
+            .partitions[0]
+            .error_code
+        )
         return code
 
     def markers(self, topic: str, partition: int = 0) -> list[tuple[int, int, bool]]:
         """(producer id, epoch, commit) of every marker in a log."""
         log = self.broker.partition(topic, partition)
         assert log is not None
-        return [(h.producer_id, h.producer_epoch, decode_marker(batch).commit) for h, batch in log.read_batches() if h.is_control]
+        return [
+            (h.producer_id, h.producer_epoch, decode_marker(batch).commit)
+            for h, batch in log.read_batches()
+            if h.is_control
+        ]
 
 
 class Producer:
-    """A transactional producer: its requests, over the connection that it has at the time. Codes come back."""
+    """A transactional producer: its requests, over the connection that it has at the time. Codes
+    come back.
+    """
 
     def __init__(self, b: PitfallBroker, txn: str, *, timeout_ms: int = 60_000) -> None:
         self.b, self.txn, self.timeout_ms = b, txn, timeout_ms
@@ -454,12 +555,16 @@ class Producer:
         self.sequences.clear()
 
     def reconnect(self) -> int:
-        """Give the connection up for a new one; the old one's number. What it still has under way may come later."""
+        """Give the connection up for a new one; the old one's number. What it still has under way
+        may come later.
+        """
         old, self.connection = self.connection, self.b.connect()
         return old
 
     def add(self, topic: str, *partitions: int, version: int = 3) -> int:
-        return code_of_adding(self.b.call(self.add_request({topic: partitions}), version, self.connection))
+        return code_of_adding(
+            self.b.call(self.add_request({topic: partitions}), version, self.connection)
+        )
 
     def add_request(self, topics: Mapping[str, tuple[int, ...]]) -> Any:
         request_class = messages.AddPartitionsToTxnRequest
@@ -467,10 +572,20 @@ class Producer:
             v3_and_below_transactional_id=self.txn,
             v3_and_below_producer_id=self.pid,
             v3_and_below_producer_epoch=self.epoch,
-            v3_and_below_topics=[request_class.AddPartitionsToTxnTopic(name=n, partitions=list(p)) for n, p in topics.items()],
+            v3_and_below_topics=[
+                request_class.AddPartitionsToTxnTopic(name=n, partitions=list(p))
+                for n, p in topics.items()
+            ],
         )
 
-    def produce(self, topic: str, partition: int, *values: bytes, sequence: int | None = None, connection: int | None = None) -> int:
+    def produce(
+        self,
+        topic: str,
+        partition: int,
+        *values: bytes,
+        sequence: int | None = None,
+        connection: int | None = None,
+    ) -> int:
         """Without adding the partition. A given sequence is not counted."""
         at = self.sequences.get((topic, partition), 0)
         code, _ = self.b.produce(
@@ -493,10 +608,17 @@ class Producer:
         assert self.produce(topic, partition, *values) == 0
 
     def end_request(self, commit: bool) -> Any:
-        return messages.EndTxnRequest(transactional_id=self.txn, producer_id=self.pid, producer_epoch=self.epoch, committed=commit)
+        return messages.EndTxnRequest(
+            transactional_id=self.txn,
+            producer_id=self.pid,
+            producer_epoch=self.epoch,
+            committed=commit,
+        )
 
     def end(self, commit: bool, *, connection: int | None = None, version: int = 3) -> int:
-        code: int = self.b.call(self.end_request(commit), version, self.connection if connection is None else connection).error_code
+        code: int = self.b.call(
+            self.end_request(commit), version, self.connection if connection is None else connection
+        ).error_code
         return code
 
     def ends_over_a_lost_one(self, commit: bool, connection: int) -> bool:
@@ -512,17 +634,29 @@ class Producer:
         return None if answer is None else answer.error_code
 
     def add_offsets_request(self, group: str) -> Any:
-        return messages.AddOffsetsToTxnRequest(transactional_id=self.txn, producer_id=self.pid, producer_epoch=self.epoch, group_id=group)
+        return messages.AddOffsetsToTxnRequest(
+            transactional_id=self.txn,
+            producer_id=self.pid,
+            producer_epoch=self.epoch,
+            group_id=group,
+        )
 
     def add_offsets(self, group: str, version: int = 3) -> int:
-        code: int = self.b.call(self.add_offsets_request(group), version, self.connection).error_code
+        code: int = self.b.call(
+            self.add_offsets_request(group), version, self.connection
+        ).error_code
         return code
 
     def offset_request(self, group: str, topic: str, offset: int, partition: int = 0) -> Any:
-        """Of any number: its metadata says that it need not be a place in the log, which a power loss would set back."""
+        """Of any number: its metadata says that it need not be a place in the log, which a power
+        loss would set back.
+        """
         topic_class = messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
         row = topic_class.TxnOffsetCommitRequestPartition(
-            partition_index=partition, committed_offset=offset, committed_leader_epoch=-1, committed_metadata="a number"
+            partition_index=partition,
+            committed_offset=offset,
+            committed_leader_epoch=-1,
+            committed_metadata="a number",
         )
         return messages.TxnOffsetCommitRequest(
             transactional_id=self.txn,
@@ -536,7 +670,12 @@ class Producer:
         )
 
     def commit_offset(self, group: str, topic: str, offset: int) -> int:
-        code: int = self.b.call(self.offset_request(group, topic, offset), 3, self.connection).topics[0].partitions[0].error_code
+        code: int = (
+            self.b.call(self.offset_request(group, topic, offset), 3, self.connection)
+            .topics[0]
+            .partitions[0]
+            .error_code
+        )
         return code
 
     def send_offset(self, group: str, topic: str, offset: int) -> None:
@@ -549,7 +688,12 @@ def _bytes_of(piece: Any) -> bytes:
 
 
 def init_request(txn: str | None, pid: int = -1, epoch: int = -1, timeout_ms: int = 60_000) -> Any:
-    return messages.InitProducerIdRequest(transactional_id=txn, transaction_timeout_ms=timeout_ms, producer_id=pid, producer_epoch=epoch)
+    return messages.InitProducerIdRequest(
+        transactional_id=txn,
+        transaction_timeout_ms=timeout_ms,
+        producer_id=pid,
+        producer_epoch=epoch,
+    )
 
 
 def init_row(answer: Any) -> tuple[int, int, int]:
@@ -558,5 +702,9 @@ def init_row(answer: Any) -> tuple[int, int, int]:
 
 def code_of_adding(answer: Any) -> int:
     """The one code of all partitions."""
-    (code,) = {row.partition_error_code for topic in answer.results_by_topic_v3_and_below for row in topic.results_by_partition}
+    (code,) = {
+        row.partition_error_code
+        for topic in answer.results_by_topic_v3_and_below
+        for row in topic.results_by_partition
+    }
     return int(code)

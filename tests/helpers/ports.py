@@ -1,4 +1,6 @@
-"""A port that nobody listens on, and nobody else can begin to listen on: one that was free a moment ago may be another process's by now."""
+"""A port that nobody listens on, and nobody else can begin to listen on: one that was free a moment
+ago may be another process's by now.
+"""
 
 from __future__ import annotations
 

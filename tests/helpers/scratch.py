@@ -1,4 +1,6 @@
-"""Where tests keep what need not outlive them: in memory, where the machine has a file system for that, since each start syncs many files."""
+"""Where tests keep what need not outlive them: in memory, where the machine has a file system for
+that, since each start syncs many files.
+"""
 
 from __future__ import annotations
 

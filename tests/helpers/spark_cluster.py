@@ -1,6 +1,8 @@
-"""A Spark standalone cluster on this machine: a master and workers, each a process of its own with an address of its own in 127.0.0.0/8.
+"""A Spark standalone cluster on this machine: a master and workers, each a process of its own with
+an address of its own in 127.0.0.0/8.
 
-Each worker needs its own address since Spark does not start the speculative copy of a task on the host that runs the task.
+Each worker needs its own address since Spark does not start the speculative copy of a task on the
+host that runs the task.
 """
 
 from __future__ import annotations
@@ -40,13 +42,20 @@ class Cluster:
             for number in range(1, self.worker_count + 1):
                 work = str(self.directory / f"work-{number}")
                 limits = ["--cores", "1", "--memory", "1g", "--work-dir", work, self.url]
-                self.workers.append(self._start(f"worker-{number}", WORKER, f"127.0.0.{number}", *limits))
+                self.workers.append(
+                    self._start(f"worker-{number}", WORKER, f"127.0.0.{number}", *limits)
+                )
         except BaseException:
             self._end()
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._end()
 
     def kill_worker(self, number: int) -> None:
@@ -55,15 +64,31 @@ class Cluster:
 
     def said(self) -> str:
         """The ends of all logs, for assertions."""
-        return "\n".join(f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}" for path in sorted(self.directory.glob("*.log")))
+        return "\n".join(
+            f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}"
+            for path in sorted(self.directory.glob("*.log"))
+        )
 
     def _start(self, name: str, main: str, host: str, *arguments: str) -> subprocess.Popen[bytes]:
         home = spark_home()
-        command = [str(home / "bin" / "spark-class"), main, "--host", host, "--webui-port", "0", *arguments]
+        command = [
+            str(home / "bin" / "spark-class"),
+            main,
+            "--host",
+            host,
+            "--webui-port",
+            "0",
+            *arguments,
+        ]
         more = {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": host, "SPARK_DAEMON_MEMORY": "256m"}
         with (self.directory / f"{name}.log").open("wb") as log:
             return subprocess.Popen(
-                command, env={**environment(), **more}, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command,
+                env={**environment(), **more},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     def _await_master(self, process: subprocess.Popen[bytes]) -> None:
@@ -73,7 +98,9 @@ class Cluster:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
                 return
             except OSError:
-                assert process.poll() is None and time.monotonic() < deadline, f"the master does not run:\n{self.said()}"
+                assert process.poll() is None and time.monotonic() < deadline, (
+                    f"the master does not run:\n{self.said()}"
+                )
                 time.sleep(0.1)
 
     def _end(self) -> None:
@@ -92,7 +119,9 @@ def spark_home() -> Path:
 
 
 def free_port() -> int:
-    """Below those that the system gives out by itself: nobody is given it before Java, which is slow to start, listens on it."""
+    """Below those that the system gives out by itself: nobody is given it before Java, which is
+    slow to start, listens on it.
+    """
     while True:
         port = random.randrange(15_000, 30_000)
         try:

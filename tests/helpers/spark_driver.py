@@ -1,7 +1,8 @@
-"""A streaming query as a program of its own, so that a test can kill it: `python -m helpers.spark_driver '{"servers": ...}'`.
+"""A streaming query as a program of its own, so that a test can kill it: `python -m
+helpers.spark_driver '{"servers": ...}'`.
 
-It reads a topic, changes each value (`v7` -> `v7!`), and writes with the key to another, until all that was there at its start is written.
-Ends with 0, or with 1 and the error on stderr.
+It reads a topic, changes each value (`v7` -> `v7!`), and writes with the key to another, until all
+that was there at its start is written. Ends with 0, or with 1 and the error on stderr.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ T = TypeVar("T")
 
 @dataclass
 class Query:
-    """What the program is told. shuffled: rows go to other tasks whenever the batch is computed; faults: see `spark_faults`."""
+    """What the program is told. shuffled: rows go to other tasks whenever the batch is computed;
+    faults: see `spark_faults`.
+    """
 
     servers: str
     source: str
@@ -42,7 +45,9 @@ class Query:
 
 
 def through_slow_starts(run: Callable[[], T]) -> T:
-    """Spark gives a Python process ten seconds to start, too little on a busy machine. A query that failed so goes on when started again."""
+    """Spark gives a Python process ten seconds to start, too little on a busy machine. A query that
+    failed so goes on when started again.
+    """
     from pyspark.errors import StreamingQueryException
 
     for _ in range(STARTS - 1):
@@ -59,11 +64,23 @@ def main(text: str) -> int:
     from pyspark.errors import StreamingQueryException
 
     spark = session_of(query)
-    reader = spark.readStream.format("barnabas").option("kafka.bootstrap.servers", query.servers).option("subscribe", query.source)
-    reader = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", str(query.records_per_batch))
+    reader = (
+        spark.readStream.format("barnabas")
+        .option("kafka.bootstrap.servers", query.servers)
+        .option("subscribe", query.source)
+    )
+    reader = reader.option("startingOffsets", "earliest").option(
+        "maxOffsetsPerTrigger", str(query.records_per_batch)
+    )
     rows = planned(query, reader.load())
-    writer = rows.writeStream.format("faulty" if query.faults else "barnabas").queryName(query.name).trigger(availableNow=True)
-    writer = writer.option("checkpointLocation", query.checkpoint).option("kafka.bootstrap.servers", query.servers)
+    writer = (
+        rows.writeStream.format("faulty" if query.faults else "barnabas")
+        .queryName(query.name)
+        .trigger(availableNow=True)
+    )
+    writer = writer.option("checkpointLocation", query.checkpoint).option(
+        "kafka.bootstrap.servers", query.servers
+    )
     if query.faults:
         writer = writer.option("faults", json.dumps(query.faults))
     writer = writer.option("topic", query.sink).options(**query.options)

@@ -1,7 +1,8 @@
 """The sink with tasks that fail on purpose: `format("faulty")`, with the option `faults`.
 
-A fault is told as JSON `[{"batch": 3, "task": 0, "does": "raise"}]`. It comes on the task's first attempt alone, after its rows are encoded and
-written to its spool file, when the attempt would end: the worst moment, since all its work is there and must not count.
+A fault is told as JSON `[{"batch": 3, "task": 0, "does": "raise"}]`. It comes on the task's first
+attempt alone, after its rows are encoded and written to its spool file, when the attempt would end:
+the worst moment, since all its work is there and must not count.
 
     raise   the task fails with an exception
     die     the Python worker is killed by SIGKILL
@@ -36,7 +37,10 @@ class FaultyWriter(StreamWriter):
         message = super().write(iterator)
         context = TaskContext.get()
         assert context is not None
-        place = {"batch": int(context.getLocalProperty(BATCH_ID) or -1), "task": context.partitionId()}
+        place = {
+            "batch": int(context.getLocalProperty(BATCH_ID) or -1),
+            "task": context.partitionId(),
+        }
         for fault in self.faults:
             if context.attemptNumber() == 0 and place.items() <= fault.items():
                 does(fault)
@@ -54,7 +58,9 @@ def does(fault: dict[str, Any]) -> None:
 
 
 def executor() -> int:
-    """The process id of the JVM: the parent of PySpark's daemon, which is the parent of this worker."""
+    """The process id of the JVM: the parent of PySpark's daemon, which is the parent of this
+    worker.
+    """
     state = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()
     return int(state[1])
 
@@ -68,7 +74,9 @@ class FaultySource(BarnabasSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> FaultyWriter:
         faults = json.loads(self.options["faults"])
-        self.options = {name: value for name, value in self.options.items() if name.lower() != "faults"}
+        self.options = {
+            name: value for name, value in self.options.items() if name.lower() != "faults"
+        }
         plain = super().streamWriter(schema, overwrite)
         writer = FaultyWriter.__new__(FaultyWriter)
         writer.__dict__.update(plain.__dict__, faults=faults)

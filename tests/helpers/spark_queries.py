@@ -1,4 +1,5 @@
-"""What tests need around queries that run as programs of their own: starting, killing and stopping them whole, and judging what came out.
+"""What tests need around queries that run as programs of their own: starting, killing and stopping
+them whole, and judging what came out.
 
 source, sink = topics_with_input(servers, records=900)
 with Proof(servers, source, sink) as proof:              # reads the sink all the time, as any consumer of committed records
@@ -35,11 +36,18 @@ def environment() -> dict[str, str]:
     """For processes that import this checkout."""
     inherited = os.environ.get("PYTHONPATH")
     paths = [str(ROOT), str(ROOT / "tests"), *([inherited] if inherited else [])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
 
 
 def processes_of(session: int) -> list[int]:
-    """All processes that were started from one with start_new_session: PySpark's workers leave its group, but not its session."""
+    """All processes that were started from one with start_new_session: PySpark's workers leave its
+    group, but not its session.
+    """
     found = []
     for directory in Path("/proc").glob("[0-9]*"):
         try:
@@ -60,7 +68,9 @@ def signal_all(session: int, number: signal.Signals) -> None:
 
 
 def kill_session(process: subprocess.Popen[bytes]) -> None:
-    """SIGKILL to a process that was started with start_new_session, and to all that came from it: stopped first, so that none starts another."""
+    """SIGKILL to a process that was started with start_new_session, and to all that came from it:
+    stopped first, so that none starts another.
+    """
     deadline = time.monotonic() + PATIENCE_S
     signal_all(process.pid, signal.SIGSTOP)
     while processes_of(process.pid):
@@ -81,11 +91,21 @@ class Driver:
     def __enter__(self) -> Driver:
         command = [sys.executable, "-m", "helpers.spark_driver", self.query.to_json()]
         self._process = subprocess.Popen(
-            command, env=environment(), stdin=subprocess.DEVNULL, stdout=self._output, stderr=self._output, start_new_session=True
+            command,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=self._output,
+            start_new_session=True,
         )
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.kill()
         self._output.close()
 
@@ -112,7 +132,9 @@ class Driver:
         try:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"the driver did not end within {timeout_s:.0f} s; it said:\n{self.said()}") from None
+            raise AssertionError(
+                f"the driver did not end within {timeout_s:.0f} s; it said:\n{self.said()}"
+            ) from None
 
     def said(self) -> str:
         """All that it and its JVM wrote so far."""
@@ -121,17 +143,31 @@ class Driver:
 
 
 class Input(NamedTuple):
-    """A record of the source; the sink has to have it in the same partition, since both are partitioned by the key as the Java client does."""
+    """A record of the source; the sink has to have it in the same partition, since both are
+    partitioned by the key as the Java client does.
+    """
 
     key: bytes
     value: bytes
     partition: int
 
 
-def topics_with_input(servers: str, *, records: int, keys: int = 23) -> tuple[str, str, list[Input]]:
+def topics_with_input(
+    servers: str, *, records: int, keys: int = 23
+) -> tuple[str, str, list[Input]]:
     """A source topic with records, an empty sink topic, and what is in the source."""
-    source, sink = create_topic(servers, "source", PARTITIONS), create_topic(servers, "sink", PARTITIONS)
-    client = confluent_kafka.Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random", "batch.num.messages": 20, **QUIET})
+    source, sink = (
+        create_topic(servers, "source", PARTITIONS),
+        create_topic(servers, "sink", PARTITIONS),
+    )
+    client = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": servers,
+            "partitioner": "murmur2_random",
+            "batch.num.messages": 20,
+            **QUIET,
+        }
+    )
     written: list[Input] = []
 
     def on_delivery(error: object, message: confluent_kafka.Message) -> None:
@@ -151,7 +187,9 @@ class Proof:
     ordered: the plan keeps the order of each key's records.
     """
 
-    def __init__(self, servers: str, sink: str, written: Iterable[Input], *, ordered: bool = True) -> None:
+    def __init__(
+        self, servers: str, sink: str, written: Iterable[Input], *, ordered: bool = True
+    ) -> None:
         self._servers, self._sink = servers, sink
         self.history = checkers.History()
         self._positions = dict.fromkeys(range(PARTITIONS), 0)
@@ -161,25 +199,43 @@ class Proof:
         for record in written:
             value = record.value + MARK
             session = record.key if ordered else value
-            self.history.write(value, (sink, record.partition), session=session.decode(), durable=True).ok(-1)
+            self.history.write(
+                value, (sink, record.partition), session=session.decode(), durable=True
+            ).ok(-1)
 
     def __enter__(self) -> Proof:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._over.set()
         self._thread.join(PATIENCE_S)
 
     def _read(self) -> None:
         reader = consumer(self._servers, isolation_level="read_committed")
         try:
-            reader.assign([confluent_kafka.TopicPartition(self._sink, index, 0) for index in range(PARTITIONS)])
+            reader.assign(
+                [
+                    confluent_kafka.TopicPartition(self._sink, index, 0)
+                    for index in range(PARTITIONS)
+                ]
+            )
             while not self._over.is_set():
                 for message in reader.consume(500, 0.2):
                     if message.error() is None:
                         partition = (self._sink, message.partition())
-                        self.history.read("watcher", partition, message.offset(), message.value(), committed_only=True)
+                        self.history.read(
+                            "watcher",
+                            partition,
+                            message.offset(),
+                            message.value(),
+                            committed_only=True,
+                        )
                         self._positions[message.partition()] = message.offset() + 1
         except BaseException as problem:
             self._problem = problem
@@ -191,7 +247,9 @@ class Proof:
         return len(self.history.reads)
 
     def findings(self) -> list[checkers.Finding]:
-        """All that is wrong, when the query is done. Nothing may be missing, doubled, in another order, seen and gone, or never seen."""
+        """All that is wrong, when the query is done. Nothing may be missing, doubled, in another
+        order, seen and gone, or never seen.
+        """
         self.history.final = final_logs(self._servers, self._sink)
         committed = sum(len(log.committed) for log in self.history.final.values())
         deadline = time.monotonic() + PATIENCE_S
@@ -206,12 +264,18 @@ class Proof:
         return checkers.check(self.history)
 
     def aborted(self) -> int:
-        """How many records are in the log that no reader of committed records ever sees: what killed drivers left."""
-        return len(read_all(self._servers, self._sink, committed=False)) - len(read_all(self._servers, self._sink))
+        """How many records are in the log that no reader of committed records ever sees: what
+        killed drivers left.
+        """
+        return len(read_all(self._servers, self._sink, committed=False)) - len(
+            read_all(self._servers, self._sink)
+        )
 
 
 def final_logs(servers: str, topic: str) -> dict[checkers.Partition, checkers.FinalLog]:
-    """What readers of committed records find. Values of aborted attempts are those of the committed one: only these are compared."""
+    """What readers of committed records find. Values of aborted attempts are those of the committed
+    one: only these are compared.
+    """
     logs: dict[checkers.Partition, checkers.FinalLog] = {}
     rows: dict[int, list[tuple[int, bytes]]] = {index: [] for index in range(PARTITIONS)}
     for seen in read_all(servers, topic):

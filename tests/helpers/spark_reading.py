@@ -1,4 +1,6 @@
-"""What tests of the Spark source share: writing to topics, and running a query and keeping what each of its batches brought."""
+"""What tests of the Spark source share: writing to topics, and running a query and keeping what
+each of its batches brought.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,12 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 
-def publish(broker: BrokerProcess, topic: str, transactions: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
-    """Each is (commit, abort or plain, records); a record is (partition, key, value[, timestamp[, headers]])."""
+def publish(
+    broker: BrokerProcess, topic: str, transactions: list[tuple[str, list[tuple[Any, ...]]]]
+) -> None:
+    """Each is (commit, abort or plain, records); a record is (partition, key, value[, timestamp[,
+    headers]]).
+    """
     from confluent_kafka import Producer
 
     config = {"bootstrap.servers": broker.bootstrap_servers, "log_level": 2}
@@ -41,26 +47,41 @@ def publish(broker: BrokerProcess, topic: str, transactions: list[tuple[str, lis
 
 
 class Query:
-    """A streaming query with one checkpoint, started as often as a test wants. `batches` has what each batch id brought, every time it ran."""
+    """A streaming query with one checkpoint, started as often as a test wants. `batches` has what
+    each batch id brought, every time it ran.
+    """
 
-    def __init__(self, spark: SparkSession, broker: BrokerProcess, checkpoint: Path, **options: str) -> None:
+    def __init__(
+        self, spark: SparkSession, broker: BrokerProcess, checkpoint: Path, **options: str
+    ) -> None:
         self.spark = spark
         self.checkpoint = checkpoint
-        self.options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "startingOffsets": "earliest"} | options
+        self.options = {
+            "kafka.bootstrap.servers": broker.bootstrap_servers,
+            "startingOffsets": "earliest",
+        } | options
         self.batches: dict[int, list[list[str]]] = {}
         self.on_batch: Callable[[int], None] = lambda batch_id: None
 
     def run(self, **options: str) -> StreamingQuery:
         """All that is there now; raises what the query fails with."""
-        return through_slow_starts(lambda: self._finished(self._start({"availableNow": True}, options)))
+        return through_slow_starts(
+            lambda: self._finished(self._start({"availableNow": True}, options))
+        )
 
     def begin(self, **options: str) -> StreamingQuery:
         """Batch after batch until it is stopped; the first one is over."""
-        return through_slow_starts(lambda: self._begun(self._start({"processingTime": "0 seconds"}, options)))
+        return through_slow_starts(
+            lambda: self._begun(self._start({"processingTime": "0 seconds"}, options))
+        )
 
     def _start(self, trigger: dict[str, Any], options: dict[str, str]) -> StreamingQuery:
         rows = self.spark.readStream.format("barnabas").options(**self.options | options).load()
-        writer = rows.select("value").writeStream.foreachBatch(self._take).option("checkpointLocation", str(self.checkpoint))
+        writer = (
+            rows.select("value")
+            .writeStream.foreachBatch(self._take)
+            .option("checkpointLocation", str(self.checkpoint))
+        )
         return writer.trigger(**trigger).start()
 
     def _finished(self, query: StreamingQuery) -> StreamingQuery:
@@ -78,7 +99,9 @@ class Query:
         """Until a running query has brought all of them."""
         deadline = time.monotonic() + timeout_s
         while not set(values) <= set(self.values):
-            assert time.monotonic() < deadline, f"{sorted(set(values) - set(self.values))} did not come"
+            assert time.monotonic() < deadline, (
+                f"{sorted(set(values) - set(self.values))} did not come"
+            )
             time.sleep(0.05)
 
     @property

@@ -1,4 +1,6 @@
-"""Compaction of a log without a broker: what `broker.compaction` does, in one call; and what is found in a log then."""
+"""Compaction of a log without a broker: what `broker.compaction` does, in one call; and what is
+found in a log then.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,11 @@ from barnabas.storage.segment_swap import swap_in
 from helpers.storage_logs import NOW_MS, batch
 
 COMPACTED = LogConfig(
-    cleanup_policy=frozenset({"compact"}), segment_bytes=100, min_cleanable_dirty_ratio=0.0, delete_retention_ms=0, retention_ms=-1
+    cleanup_policy=frozenset({"compact"}),
+    segment_bytes=100,
+    min_cleanable_dirty_ratio=0.0,
+    delete_retention_ms=0,
+    retention_ms=-1,
 )
 
 
@@ -21,12 +27,16 @@ def put(log: Log, key: bytes, value: bytes | None, now_ms: int = NOW_MS, **sent:
     return log.append(batch([value], keys=[key], **sent), now_ms=now_ms).first_offset  # type: ignore[arg-type]
 
 
-def put_many(log: Log, now_ms: int = NOW_MS, *, sent: dict[str, object] | None = None, **values: bytes | None) -> int:
+def put_many(
+    log: Log, now_ms: int = NOW_MS, *, sent: dict[str, object] | None = None, **values: bytes | None
+) -> int:
     data = batch(list(values.values()), keys=[key.encode() for key in values], **(sent or {}))  # type: ignore[arg-type]
     return log.append(data, now_ms=now_ms).first_offset
 
 
-def job_of(log: Log, cleaned_to: int | None = None, now_ms: int = NOW_MS, map_bytes: int = 1 << 20) -> CleanJob | None:
+def job_of(
+    log: Log, cleaned_to: int | None = None, now_ms: int = NOW_MS, map_bytes: int = 1 << 20
+) -> CleanJob | None:
     dirt: Dirt | None = assess(log, cleaned_to, now_ms)
     return None if dirt is None else plan(log, dirt, job_id=1, map_bytes=map_bytes, wall_ms=now_ms)
 
@@ -65,7 +75,11 @@ def entries(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
 
 
 def markers(log: Log) -> list[int]:
-    return [header.base_offset for header, _ in log.read_batches() if header.is_control and header.record_count]
+    return [
+        header.base_offset
+        for header, _ in log.read_batches()
+        if header.is_control and header.record_count
+    ]
 
 
 def empty_batches(log: Log) -> list[int]:

@@ -1,4 +1,6 @@
-"""Logs and batches for tests of the storage engine: real files in a temporary directory, batches that may lie."""
+"""Logs and batches for tests of the storage engine: real files in a temporary directory, batches
+that may lie.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,18 @@ def batch(
     """One batch as a client sends it."""
     keys = keys if keys is not None else [None] * len(values)
     times = times if times is not None else [timestamp] * len(values)
-    records = [NewRecord(key, value, time, headers) for key, value, time in zip(keys, values, times, strict=True)]
-    return encode_batch(records, codec=codec, producer_id=pid, producer_epoch=epoch, base_sequence=seq, transactional=transactional)
+    records = [
+        NewRecord(key, value, time, headers)
+        for key, value, time in zip(keys, values, times, strict=True)
+    ]
+    return encode_batch(
+        records,
+        codec=codec,
+        producer_id=pid,
+        producer_epoch=epoch,
+        base_sequence=seq,
+        transactional=transactional,
+    )
 
 
 def broken(
@@ -54,25 +66,51 @@ def broken(
     codec: int = 0,
     body: bytes | None = None,
 ) -> bytearray:
-    """One batch that lies: about its count, checksum, magic, offset or attributes; `body` replaces the compressed records."""
-    records = b"".join(encode_record(NewRecord(None, value, SECOND_MS), at, SECOND_MS) for at, value in enumerate(values))
+    """One batch that lies: about its count, checksum, magic, offset or attributes; `body` replaces
+    the compressed records.
+    """
+    records = b"".join(
+        encode_record(NewRecord(None, value, SECOND_MS), at, SECOND_MS)
+        for at, value in enumerate(values)
+    )
     body = compress(codec, records) if body is None else body
     count = len(values) if count is None else count
-    tail = struct.pack(">hiqqqhii", attributes | codec, count - 1, SECOND_MS, SECOND_MS, pid, 0 if pid >= 0 else -1, seq, count)
+    tail = struct.pack(
+        ">hiqqqhii",
+        attributes | codec,
+        count - 1,
+        SECOND_MS,
+        SECOND_MS,
+        pid,
+        0 if pid >= 0 else -1,
+        seq,
+        count,
+    )
     tail += body
-    return bytearray(struct.pack(">qiibI", base_offset, 9 + len(tail), 0, magic, crc32c(tail) ^ crc_xor) + tail)
+    return bytearray(
+        struct.pack(">qiibI", base_offset, 9 + len(tail), 0, magic, crc32c(tail) ^ crc_xor) + tail
+    )
 
 
 def open_manager(
-    path: Path | str, config: LogConfig | None = None, now_ms: int = NOW_MS, *, disk: Disk | None = None, **settings: object
+    path: Path | str,
+    config: LogConfig | None = None,
+    now_ms: int = NOW_MS,
+    *,
+    disk: Disk | None = None,
+    **settings: object,
 ) -> LogManager:
-    manager = LogManager(disk or OsDisk(), str(path), config=LogManagerConfig(**settings), now_ms=now_ms)  # type: ignore[arg-type]
+    manager = LogManager(
+        disk or OsDisk(), str(path), config=LogManagerConfig(**settings), now_ms=now_ms
+    )  # type: ignore[arg-type]
     manager.load(lambda topic: config or LogConfig(), now_ms)
     return manager
 
 
 def kill(manager: LogManager, *, machine: bool = True) -> None:
-    """The process is gone: nothing is written any more, the lock is free. With the machine, what was not flushed cannot be relied on."""
+    """The process is gone: nothing is written any more, the lock is free. With the machine, what
+    was not flushed cannot be relied on.
+    """
     assert manager._lock is not None
     manager._lock.release()
     if machine and isinstance(manager.disk, OsDisk):
@@ -85,7 +123,9 @@ def new_log(path: Path | str, **config: object) -> tuple[LogManager, Log]:
     return manager, manager.create("t", 0, TOPIC_ID, settings, NOW_MS)
 
 
-def reopened(manager: LogManager, config: LogConfig, *, clean: bool, now_ms: int = NOW_MS) -> tuple[LogManager, Log]:
+def reopened(
+    manager: LogManager, config: LogConfig, *, clean: bool, now_ms: int = NOW_MS
+) -> tuple[LogManager, Log]:
     if clean:
         manager.close(now_ms)
     else:
@@ -95,17 +135,25 @@ def reopened(manager: LogManager, config: LogConfig, *, clean: bool, now_ms: int
 
 
 def fetched(data: FetchData) -> bytes:
-    return b"" if data.slice is None else data.slice.file.pread(data.slice.size, data.slice.position)
+    return (
+        b"" if data.slice is None else data.slice.file.pread(data.slice.size, data.slice.position)
+    )
 
 
 def offsets_in(data: FetchData) -> list[int]:
     """Of all records, markers too, in the whole batches of a fetch."""
     raw = fetched(data)
-    return [record.offset for at, header in batches_in(raw) for record in records_of(raw[at : at + header.size_bytes])]
+    return [
+        record.offset
+        for at, header in batches_in(raw)
+        for record in records_of(raw[at : at + header.size_bytes])
+    ]
 
 
 def values_of(log: Log) -> dict[int, bytes | None]:
-    """Offset and value of each data record, read as a consumer would: fetch by fetch, read_uncommitted."""
+    """Offset and value of each data record, read as a consumer would: fetch by fetch,
+    read_uncommitted.
+    """
     found: dict[int, bytes | None] = {}
     at = log.log_start_offset
     while at < log.log_end_offset:
@@ -122,7 +170,9 @@ def values_of(log: Log) -> dict[int, bytes | None]:
 
 
 def committed_values(log: Log) -> dict[int, bytes | None]:
-    """What a read_committed consumer delivers, by the list of aborted transactions that each fetch gives."""
+    """What a read_committed consumer delivers, by the list of aborted transactions that each fetch
+    gives.
+    """
     found: dict[int, bytes | None] = {}
     at = log.log_start_offset
     while at < log.last_stable_offset:

@@ -1,7 +1,9 @@
-"""A host for a TxnShard, in memory: it keeps the log, replays what it appends, and lets the test say when records are flushed and markers
-written. What a result gives besides records is held back until all that was appended before is flushed; a crash loses the rest.
+"""A host for a TransactionCoordinator, in memory: it keeps the log, replays what it appends, and
+lets the test say when records are flushed and markers written. What a result gives besides records
+is held back until all that was appended before is flushed; a crash loses the rest.
 
-Requests and answers pass through their encoded form at the version asked for, so a test that gets an answer has shown that it encodes.
+Requests and answers pass through their encoded form at the version asked for, so a test that gets
+an answer has shown that it encodes.
 """
 
 from __future__ import annotations
@@ -10,8 +12,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from barnabas.coordinator.producer_ids import ProducerIdAllocator
-from barnabas.coordinator.shard import RequestContext, Result, WriteMarkers, partition_for
-from barnabas.coordinator.txn_shard import TxnSettings, TxnShard
+from barnabas.coordinator.result import Result, WriteMarkers, partition_for
+from barnabas.coordinator.transaction_coordinator import TransactionCoordinator, TxnSettings
+from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.wall_clock import WallClock
 from helpers import kafka_messages as messages
 
@@ -28,8 +31,9 @@ LogRow = tuple[int, int, bytes, bytes | None]
 
 
 class TxnHost:
-    """log: (partition, offset, key, value) of each record, in order; the first `flushed_count` of them survive a crash.
-    markers: effects that are not carried out yet, in order. written: those that were.
+    """log: (partition, offset, key, value) of each record, in order; the first `flushed_count` of
+    them survive a crash. markers: effects that are not carried out yet, in order. written: those
+    that were.
     """
 
     def __init__(
@@ -60,7 +64,7 @@ class TxnHost:
         self._next_ticket = 1
         self._next_offset = [0] * partition_count
         self._ids = self._new_allocator()
-        self.shard = self.new_shard()
+        self.coordinator = self.new_coordinator()
 
     def _new_allocator(self) -> ProducerIdAllocator:
         def persist(next_id: int) -> None:
@@ -68,8 +72,8 @@ class TxnHost:
 
         return ProducerIdAllocator(block_size=10, persist=persist, next_id=self.reserved_ids)
 
-    def new_shard(self) -> TxnShard:
-        return TxnShard(
+    def new_coordinator(self) -> TransactionCoordinator:
+        return TransactionCoordinator(
             partition_count=self.partition_count,
             settings=self.settings,
             partition_exists=lambda topic, index: index < self.topics.get(topic, 0),
@@ -78,24 +82,29 @@ class TxnHost:
             wall=self.wall,
         )
 
-    def replayed(self) -> TxnShard:
-        """A fresh shard that was fed the log."""
-        shard = self.new_shard()
+    def replayed(self) -> TransactionCoordinator:
+        """A fresh coordinator that was fed the log."""
+        coordinator = self.new_coordinator()
         for row in self.log:
-            shard.replay(*row)
-        return shard
+            coordinator.replay(*row)
+        return coordinator
 
     def crash(self) -> None:
-        """Everything but the log is gone: connections, waiting answers, markers not written yet. The broker starts again."""
+        """Everything but the log is gone: connections, waiting answers, markers not written yet.
+        The broker starts again.
+        """
         self.markers.clear()
         self._versions.clear()
         self._held_back.clear()
         del self.log[self.flushed_count :]
-        self._next_offset = [sum(row[0] == partition for row in self.log) for partition in range(self.partition_count)]
+        self._next_offset = [
+            sum(row[0] == partition for row in self.log)
+            for partition in range(self.partition_count)
+        ]
         self._ids = self._new_allocator()
         self.event_ms()
-        self.shard = self.replayed()
-        self.handle(self.shard.on_loaded(self.now_ms))
+        self.coordinator = self.replayed()
+        self.handle(self.coordinator.on_loaded(self.now_ms))
 
     # events
 
@@ -105,7 +114,9 @@ class TxnHost:
         return self.now_ms
 
     def send(self, request: Any, version: int) -> int:
-        """Hand the request over; its ticket, by which the answer is found in `answers` once it is there."""
+        """Hand the request over; its ticket, by which the answer is found in `answers` once it is
+        there.
+        """
         ticket = self._next_ticket
         self._next_ticket += 1
         name = type(request).__name__.removesuffix("Request")
@@ -113,7 +124,7 @@ class TxnHost:
         self._versions[ticket] = response_name, version
         received = type(request).decode(bytes(request.encode(version=version)), version=version)
         context = RequestContext(ticket, version, "client", "host")
-        self.handle(getattr(self.shard, handler)(received, context, self.event_ms()))
+        self.handle(getattr(self.coordinator, handler)(received, context, self.event_ms()))
         return ticket
 
     def call(self, request: Any, version: int) -> Any:
@@ -122,13 +133,15 @@ class TxnHost:
 
     def tick(self, elapsed_ms: int = 0) -> None:
         self.now_ms += elapsed_ms
-        self.handle(self.shard.on_tick(self.event_ms()))
+        self.handle(self.coordinator.on_tick(self.event_ms()))
 
     def write_markers(self, index: int = 0) -> WriteMarkers:
         """Carry out one of the effects that wait."""
         effect = self.markers.pop(index)
         self.written.append(effect)
-        done = self.shard.on_markers_written(effect.transactional_id, effect.producer_id, effect.producer_epoch, self.event_ms())
+        done = self.coordinator.on_markers_written(
+            effect.transactional_id, effect.producer_id, effect.producer_epoch, self.event_ms()
+        )
         self.handle(done)
         return effect
 
@@ -155,27 +168,52 @@ class TxnHost:
         row = partition, self._next_offset[partition], key, value
         self._next_offset[partition] += 1
         self.log.append(row)
-        self.shard.replay(*row)
+        self.coordinator.replay(*row)
 
     def _answer(self, ticket: int, response: Any) -> None:
-        name, version = self._versions.pop(ticket)  # KeyError: answered twice, or by another run of the broker
+        name, version = self._versions.pop(
+            ticket
+        )  # KeyError: answered twice, or by another run of the broker
         response_class = getattr(messages, name)
-        self.answers[ticket] = response_class.decode(bytes(response.encode(version=version)), version=version)
+        self.answers[ticket] = response_class.decode(
+            bytes(response.encode(version=version)), version=version
+        )
 
     # requests
 
     def init(
-        self, txn: str | None, *, pid: int = -1, epoch: int = -1, timeout_ms: int = 60_000, version: int = 4, call: bool = True
+        self,
+        txn: str | None,
+        *,
+        pid: int = -1,
+        epoch: int = -1,
+        timeout_ms: int = 60_000,
+        version: int = 4,
+        call: bool = True,
     ) -> Any:
         request = messages.InitProducerIdRequest(
-            transactional_id=txn, transaction_timeout_ms=timeout_ms, producer_id=pid, producer_epoch=epoch
+            transactional_id=txn,
+            transaction_timeout_ms=timeout_ms,
+            producer_id=pid,
+            producer_epoch=epoch,
         )
         return self._either(call)(request, version)
 
-    def add(self, txn: str, pid: int, epoch: int, partitions: Mapping[str, list[int]], *, version: int = 3) -> dict[tuple[str, int], int]:
+    def add(
+        self,
+        txn: str,
+        pid: int,
+        epoch: int,
+        partitions: Mapping[str, list[int]],
+        *,
+        version: int = 3,
+    ) -> dict[tuple[str, int], int]:
         """The code of each partition, in the order of the answer."""
         request_class = messages.AddPartitionsToTxnRequest
-        topics = [request_class.AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in partitions.items()]
+        topics = [
+            request_class.AddPartitionsToTxnTopic(name=name, partitions=indexes)
+            for name, indexes in partitions.items()
+        ]
         answer = self.call(
             request_class(
                 v3_and_below_transactional_id=txn,
@@ -187,8 +225,12 @@ class TxnHost:
         )
         return codes_of(answer.results_by_topic_v3_and_below)
 
-    def add_batch(self, asked: list[tuple[str, int, int, bool, Mapping[str, list[int]]]], *, version: int) -> list[tuple[str, Any]]:
-        """asked: (transactional id, producer id, epoch, verify only, partitions) of each transaction."""
+    def add_batch(
+        self, asked: list[tuple[str, int, int, bool, Mapping[str, list[int]]]], *, version: int
+    ) -> list[tuple[str, Any]]:
+        """asked: (transactional id, producer id, epoch, verify only, partitions) of each
+        transaction.
+        """
         request_class = messages.AddPartitionsToTxnRequest
         topic_class = request_class.AddPartitionsToTxnTransaction.AddPartitionsToTxnTopic
         transactions = [
@@ -197,30 +239,53 @@ class TxnHost:
                 producer_id=pid,
                 producer_epoch=epoch,
                 verify_only=verify_only,
-                topics=[topic_class(name=name, partitions=indexes) for name, indexes in partitions.items()],
+                topics=[
+                    topic_class(name=name, partitions=indexes)
+                    for name, indexes in partitions.items()
+                ],
             )
             for txn, pid, epoch, verify_only, partitions in asked
         ]
         answer = self.call(request_class(transactions=transactions), version)
         assert answer.error_code == 0
-        return [(result.transactional_id, codes_of(result.topic_results)) for result in answer.results_by_transaction]
+        return [
+            (result.transactional_id, codes_of(result.topic_results))
+            for result in answer.results_by_transaction
+        ]
 
     def add_offsets(self, txn: str, pid: int, epoch: int, group: str, *, version: int = 3) -> int:
-        request = messages.AddOffsetsToTxnRequest(transactional_id=txn, producer_id=pid, producer_epoch=epoch, group_id=group)
+        request = messages.AddOffsetsToTxnRequest(
+            transactional_id=txn, producer_id=pid, producer_epoch=epoch, group_id=group
+        )
         code: int = self.call(request, version).error_code
         return code
 
-    def end(self, txn: str, pid: int, epoch: int, commit: bool, *, version: int = 3, call: bool = True) -> Any:
+    def end(
+        self, txn: str, pid: int, epoch: int, commit: bool, *, version: int = 3, call: bool = True
+    ) -> Any:
         """The code; the ticket if not `call`."""
-        request = messages.EndTxnRequest(transactional_id=txn, producer_id=pid, producer_epoch=epoch, committed=commit)
+        request = messages.EndTxnRequest(
+            transactional_id=txn, producer_id=pid, producer_epoch=epoch, committed=commit
+        )
         return self.call(request, version).error_code if call else self.send(request, version)
 
     def describe(self, *txns: str) -> list[Any]:
-        states: list[Any] = self.call(messages.DescribeTransactionsRequest(transactional_ids=list(txns)), 0).transaction_states
+        states: list[Any] = self.call(
+            messages.DescribeTransactionsRequest(transactional_ids=list(txns)), 0
+        ).transaction_states
         return states
 
-    def list(self, *, states: tuple[str, ...] = (), pids: tuple[int, ...] = (), open_ms: int = -1, version: int = 1) -> Any:
-        request = messages.ListTransactionsRequest(state_filters=list(states), producer_id_filters=list(pids), duration_filter=open_ms)
+    def list(
+        self,
+        *,
+        states: tuple[str, ...] = (),
+        pids: tuple[int, ...] = (),
+        open_ms: int = -1,
+        version: int = 1,
+    ) -> Any:
+        request = messages.ListTransactionsRequest(
+            state_filters=list(states), producer_id_filters=list(pids), duration_filter=open_ms
+        )
         return self.call(request, version)
 
     @property
@@ -229,7 +294,7 @@ class TxnHost:
         return list(self._versions)
 
     def state(self, txn: str) -> str | None:
-        found = self.shard.metadata(txn)
+        found = self.coordinator.metadata(txn)
         return None if found is None else found.state.value
 
     def _either(self, call: bool) -> Callable[[Any, int], Any]:
@@ -237,4 +302,8 @@ class TxnHost:
 
 
 def codes_of(topics: Any) -> dict[tuple[str, int], int]:
-    return {(topic.name, result.partition_index): result.partition_error_code for topic in topics for result in topic.results_by_partition}
+    return {
+        (topic.name, result.partition_index): result.partition_error_code
+        for topic in topics
+        for result in topic.results_by_partition
+    }

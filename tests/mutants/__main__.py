@@ -1,4 +1,6 @@
-"""Mutate, let the tests (or the simulator) hunt, and report: `python -m mutants --sample 400`, `python -m mutants --sim 500`."""
+"""Mutate, let the tests (or the simulator) hunt, and report: `python -m mutants --sample 400`,
+`python -m mutants --sim 500`.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,31 @@ def main() -> int:
     began_s = time.monotonic()
     modules = _mutated_modules()
     everything = [mutant for module in modules.values() for mutant in module.mutants]
-    eligible = [mutant for mutant in everything if targets.is_on_data_path(mutant.module, mutant.function)] if options.sim else everything
+    eligible = (
+        [mutant for mutant in everything if targets.is_on_data_path(mutant.module, mutant.function)]
+        if options.sim
+        else everything
+    )
     if options.only:
-        eligible = [mutant for mutant in eligible if any(fnmatchcase(f"{mutant.module}:{mutant.function}", each) for each in options.only)]
+        eligible = [
+            mutant
+            for mutant in eligible
+            if any(fnmatchcase(f"{mutant.module}:{mutant.function}", each) for each in options.only)
+        ]
     if options.key:
         eligible = [mutant for mutant in eligible if mutant.key in options.key]
     entries = equivalents.load()
     reasons = equivalents.reasons(entries, everything)
-    chosen = _sample(eligible, None if options.sample == "all" or options.key else int(options.sample), options.seed)
-    print(f"{len(everything)} mutants, of which {len(eligible)} are eligible and {len(chosen)} drawn (seed {options.seed})", flush=True)
+    chosen = _sample(
+        eligible,
+        None if options.sample == "all" or options.key else int(options.sample),
+        options.seed,
+    )
+    print(
+        f"{len(everything)} mutants, of which {len(eligible)} are eligible and {len(chosen)} drawn "
+        f"(seed {options.seed})",
+        flush=True,
+    )
     if options.list:
         for mutant in chosen:
             _tell(mutant)
@@ -52,42 +70,77 @@ def main() -> int:
 
         def body(hunter: Hunt) -> None:
             coverage = hunter.coverage(modules, CACHE)
-            print(f"which test runs which line is known after {time.monotonic() - began_s:.0f} s", flush=True)
+            print(
+                f"which test runs which line is known after {time.monotonic() - began_s:.0f} s",
+                flush=True,
+            )
             hunt_all(hunter.verdicts(chosen, modules, coverage, options.processes))
 
         hunt(ROOT, modules, body)
-    _report(verdicts, reasons, f"{options.sim} seeds of the simulator" if options.sim else "unit and property tests")
+    _report(
+        verdicts,
+        reasons,
+        f"{options.sim} seeds of the simulator" if options.sim else "unit and property tests",
+    )
     stale = [entry for entry in entries if not any(entry.matches(mutant) for mutant in everything)]
     for entry in stale:
-        print(f"equivalent.toml: no such mutant any more: {entry.module} {entry.function}: {entry.old!r} -> {entry.new!r}")
+        print(
+            f"equivalent.toml: no such mutant any more: {entry.module} {entry.function}: "
+            f"{entry.old!r} -> {entry.new!r}"
+        )
     if options.report:
-        options.report.write_text(json.dumps([_row(verdict, reasons) for verdict in verdicts], indent=1))
+        options.report.write_text(
+            json.dumps([_row(verdict, reasons) for verdict in verdicts], indent=1)
+        )
     print(f"took {time.monotonic() - began_s:.0f} s")
     return 0
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="mutants", description="Change the product in one place at a time and see who notices.")
+    parser = argparse.ArgumentParser(
+        prog="mutants", description="Change the product in one place at a time and see who notices."
+    )
     parser.add_argument("--sample", default="400", help="how many mutants, or all (default 400)")
     parser.add_argument("--seed", default="0", help="which of them (default 0)")
-    parser.add_argument("--sim", type=int, default=0, metavar="SEEDS", help="let so many seeds of the simulator hunt those on data paths")
-    parser.add_argument("--only", action="append", metavar="MODULE:FUNCTION", help="a pattern, such as 'storage/log.py:Log._roll'")
+    parser.add_argument(
+        "--sim",
+        type=int,
+        default=0,
+        metavar="SEEDS",
+        help="let so many seeds of the simulator hunt those on data paths",
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="MODULE:FUNCTION",
+        help="a pattern, such as 'storage/log.py:Log._roll'",
+    )
     parser.add_argument("--key", action="append", help="this mutant alone")
     parser.add_argument("--processes", type=int, default=2, help="at a time (default 2)")
     parser.add_argument("--report", type=Path, help="write all verdicts to this file, as JSON")
     parser.add_argument("--list", action="store_true", help="show the mutants and stop")
-    parser.add_argument("--verbose", action="store_true", help="show those that are found, too, and by what")
+    parser.add_argument(
+        "--verbose", action="store_true", help="show those that are found, too, and by what"
+    )
     return parser.parse_args()
 
 
 def _mutated_modules() -> dict[str, MutatedModule]:
-    names = sorted({path.relative_to(ROOT).as_posix() for pattern in targets.TARGETS for path in ROOT.glob(pattern)})
+    names = sorted(
+        {
+            path.relative_to(ROOT).as_posix()
+            for pattern in targets.TARGETS
+            for path in ROOT.glob(pattern)
+        }
+    )
     modules = {name: MutatedModule(ROOT, name, targets.is_target) for name in names}
     return {name: module for name, module in modules.items() if module.mutants}
 
 
 def _sample(mutants: list[Mutant], count: int | None, seed: str) -> list[Mutant]:
-    """Those whose key hashes lowest: a change elsewhere in the code leaves the others in the sample."""
+    """Those whose key hashes lowest: a change elsewhere in the code leaves the others in the
+    sample.
+    """
 
     def rank(mutant: Mutant) -> bytes:
         return hashlib.blake2b(f"{seed} {mutant.key}".encode(), digest_size=8).digest()
@@ -107,7 +160,9 @@ def _word(verdict: Verdict, reasons: dict[str, str]) -> str:
 
 
 def _tell(mutant: Mutant, word: str = "") -> None:
-    print(f"\n{mutant.module}:{mutant.line} {mutant.function} [{mutant.operator} {mutant.key}] {word}")
+    print(
+        f"\n{mutant.module}:{mutant.line} {mutant.function} [{mutant.operator} {mutant.key}] {word}"
+    )
     for line in diff_of(mutant):
         print(f"    {line}")
     sys.stdout.flush()
@@ -132,8 +187,16 @@ def _report(verdicts: list[Verdict], reasons: dict[str, str], hunters: str) -> N
     for name in sorted(by_module):
         _print_share(name, by_module[name], reasons)
     _print_share("all", counted, reasons)
-    _print_share("steps, order, conditions", [verdict for verdict in counted if verdict.mutant.is_own], reasons)
-    _print_share("values and operators", [verdict for verdict in counted if not verdict.mutant.is_own], reasons)
+    _print_share(
+        "steps, order, conditions",
+        [verdict for verdict in counted if verdict.mutant.is_own],
+        reasons,
+    )
+    _print_share(
+        "values and operators",
+        [verdict for verdict in counted if not verdict.mutant.is_own],
+        reasons,
+    )
 
 
 def _print_share(name: str, verdicts: Iterable[Verdict], reasons: dict[str, str]) -> None:
@@ -142,7 +205,10 @@ def _print_share(name: str, verdicts: Iterable[Verdict], reasons: dict[str, str]
     equivalent = sum(not verdict.is_found and verdict.mutant.key in reasons for verdict in verdicts)
     rest = len(verdicts) - equivalent
     share = f"{100 * found / rest:5.1f} %" if rest else "     - "
-    print(f"  {name:34} {share}  {found} of {rest}" + (f", {equivalent} equivalent" if equivalent else ""))
+    print(
+        f"  {name:34} {share}  {found} of {rest}"
+        + (f", {equivalent} equivalent" if equivalent else "")
+    )
 
 
 if __name__ == "__main__":

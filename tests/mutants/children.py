@@ -1,7 +1,8 @@
 """Jobs in forked children, a few at a time, each with a time limit and a directory of its own.
 
-A child begins as a copy of a process that has all code loaded and all tests collected, so that nothing is done twice. It cannot do harm to
-the next one: what it changed goes with it, its memory is bounded, and its whole process group is ended with it.
+A child begins as a copy of a process that has all code loaded and all tests collected, so that
+nothing is done twice. It cannot do harm to the next one: what it changed goes with it, its memory
+is bounded, and its whole process group is ended with it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ SCRATCH = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 class Job(NamedTuple):
-    """run(directory) gives what is to be known of it. limit_s: of CPU time; then the child is ended."""
+    """run(directory) gives what is to be known of it. limit_s: of CPU time; then the child is
+    ended.
+    """
 
     name: Any
     run: Callable[[Path], Any]
@@ -63,7 +66,10 @@ def run_all(jobs: Iterable[Job], processes: int) -> Iterator[Outcome]:
             if not running:
                 return
             children = [key.data for key in selector.get_map().values()]
-            soonest_s = min(child.began_s + WALL * child.job.limit_s for child in children) - time.monotonic()
+            soonest_s = (
+                min(child.began_s + WALL * child.job.limit_s for child in children)
+                - time.monotonic()
+            )
             for key, _ in selector.select(max(0.0, soonest_s)):
                 data = os.read(key.fd, 1 << 16)
                 key.data.received.extend(data)
@@ -116,7 +122,9 @@ def _isolate(directory: Path, limit_s: float) -> None:
             sys.modules[module].IN_MEMORY = str(directory)  # type: ignore[attr-defined]
 
 
-def _end(selector: selectors.BaseSelector, key: selectors.SelectorKey, is_out_of_time: bool) -> Outcome:
+def _end(
+    selector: selectors.BaseSelector, key: selectors.SelectorKey, is_out_of_time: bool
+) -> Outcome:
     child: _Child = key.data
     selector.unregister(key.fd)
     os.close(key.fd)  # type: ignore[arg-type]
@@ -125,7 +133,9 @@ def _end(selector: selectors.BaseSelector, key: selectors.SelectorKey, is_out_of
     status = os.waitpid(child.pid, 0)[1]
     shutil.rmtree(child.directory, ignore_errors=True)
     value = None
-    is_out_of_time = is_out_of_time or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU)
+    is_out_of_time = is_out_of_time or (
+        os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
+    )
     if not is_out_of_time:
         with contextlib.suppress(EOFError, pickle.UnpicklingError):
             value = pickle.loads(bytes(child.received))

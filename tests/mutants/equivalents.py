@@ -1,7 +1,8 @@
-"""The list of mutants that change nothing anybody could see, each with its reason: `equivalent.toml`.
+"""The list of mutants that change nothing anybody could see, each with its reason:
+`equivalent.toml`.
 
-An entry names module, function, and the lines before and after, without indentation: it does not depend on line numbers. One that matches no
-mutant any more is told of in the report.
+An entry names module, function, and the lines before and after, without indentation: it does not
+depend on line numbers. One that matches no mutant any more is told of in the report.
 """
 
 from __future__ import annotations
@@ -26,14 +27,24 @@ class Equivalent(NamedTuple):
     reason: str
 
     def matches(self, mutant: Mutant) -> bool:
-        return (self.module, self.function, self.old, self.new) == (mutant.module, mutant.function, mutant.old, mutant.new)
+        return (self.module, self.function, self.old, self.new) == (
+            mutant.module,
+            mutant.function,
+            mutant.old,
+            mutant.new,
+        )
 
 
 def load() -> list[Equivalent]:
     """All entries. Raises KeyError where one lacks a field."""
     entries = tomllib.loads(PATH.read_text()).get("equivalent", [])
     return [
-        Equivalent(*("\n".join(line.strip() for line in entry[field].strip().splitlines()) for field in Equivalent._fields))
+        Equivalent(
+            *(
+                "\n".join(line.strip() for line in entry[field].strip().splitlines())
+                for field in Equivalent._fields
+            )
+        )
         for entry in entries
     ]
 

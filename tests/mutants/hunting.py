@@ -1,4 +1,6 @@
-"""The tests as hunters of mutants: which of them run which lines, and whether one of these fails when a line is changed."""
+"""The tests as hunters of mutants: which of them run which lines, and whether one of these fails
+when a line is changed.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,16 @@ class Coverage(NamedTuple):
         """What the tests of one file run."""
         lines = {
             module: {
-                line: mine for line, names in by_line.items() if (mine := tuple(name for name in names if name.startswith(f"{file}::")))
+                line: mine
+                for line, names in by_line.items()
+                if (mine := tuple(name for name in names if name.startswith(f"{file}::")))
             }
             for module, by_line in self.lines.items()
         }
-        return Coverage(lines, {name: took_s for name, took_s in self.took_s.items() if name.startswith(f"{file}::")})
+        return Coverage(
+            lines,
+            {name: took_s for name, took_s in self.took_s.items() if name.startswith(f"{file}::")},
+        )
 
     @classmethod
     def joined(cls, pieces: Iterable[Coverage]) -> Coverage:
@@ -54,7 +61,9 @@ class Coverage(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """test: the one that failed; None: none did. tests: how many run the line. why: of the failure, in a word."""
+    """test: the one that failed; None: none did. tests: how many run the line. why: of the failure,
+    in a word.
+    """
 
     mutant: Mutant
     test: str | None
@@ -68,7 +77,9 @@ class Verdict(NamedTuple):
 
 
 class Hunt:
-    """A pytest plugin. Instead of running the tests it calls `body`, which has them collected and all code loaded."""
+    """A pytest plugin. Instead of running the tests it calls `body`, which has them collected and
+    all code loaded.
+    """
 
     def __init__(self, root: Path, modules: Iterable[str], body: Callable[[Hunt], None]) -> None:
         self.root = root
@@ -102,7 +113,9 @@ class Hunt:
         if report.failed and not self._failed:
             self._failed = report.nodeid
 
-    def run_tests(self, names: Iterable[str], directory: Path, each: Callable[[str], None] = lambda name: None) -> str:
+    def run_tests(
+        self, names: Iterable[str], directory: Path, each: Callable[[str], None] = lambda name: None
+    ) -> str:
         """Run tests until one fails. Gives its name, or nothing. In a child alone."""
         self.session.config._tmp_path_factory._basetemp = directory  # type: ignore[attr-defined]  # a child has its own
         logging.raiseExceptions = False
@@ -114,22 +127,33 @@ class Hunt:
                 break
         return self._failed
 
-    # --- which test runs what ----------------------------------------------------------------------------------------------------------
+    # --- which test runs what --------------------------------------------------------------------
 
     def coverage(self, modules: Iterable[str], cache: Path) -> Coverage:
-        """What each test file runs: recorded in a child, and kept for as long as the file and the product are the same."""
+        """What each test file runs: recorded in a child, and kept for as long as the file and the
+        product are the same.
+        """
         modules = sorted(modules)
-        shared = [*(self.root / module for module in modules), *(self.root / "tests/helpers").rglob("*.py")]
+        shared = [
+            *(self.root / module for module in modules),
+            *(self.root / "tests/helpers").rglob("*.py"),
+        ]
         base = b"".join(path.read_bytes() for path in sorted(shared))
         kept: dict[str, Path] = {}
         for name in self.items:
             file = name.partition("::")[0]
             if file not in kept:
-                digest = hashlib.blake2b(base + (self.root / file).read_bytes(), digest_size=8).hexdigest()
+                digest = hashlib.blake2b(
+                    base + (self.root / file).read_bytes(), digest_size=8
+                ).hexdigest()
                 kept[file] = cache / f"{Path(file).stem}-{digest}.pickle"
         names = [name for name in self.items if not kept[name.partition("::")[0]].exists()]
         if names:
-            job = Job("coverage", lambda directory: self._record(names, modules, directory), RECORDING_LIMIT_S)
+            job = Job(
+                "coverage",
+                lambda directory: self._record(names, modules, directory),
+                RECORDING_LIMIT_S,
+            )
             recorded = next(run_all([job], 1)).value
             if not isinstance(recorded, Coverage):
                 raise SystemExit(f"the tests fail without any mutant: {recorded or 'out of time'}")
@@ -141,7 +165,9 @@ class Hunt:
     def _record(self, names: list[str], modules: list[str], directory: Path) -> Coverage | str:
         import coverage
 
-        recorder = coverage.Coverage(data_file=None, include=[str(self.root / module) for module in modules])
+        recorder = coverage.Coverage(
+            data_file=None, include=[str(self.root / module) for module in modules]
+        )
         took_s: dict[str, float] = {}
         current, began = "", time.process_time()
 
@@ -162,13 +188,20 @@ class Hunt:
         lines = {}
         for module in modules:
             contexts = data.contexts_by_lineno(str(self.root / module))
-            lines[module] = {line: tuple(sorted(name for name in tests if name in took_s)) for line, tests in contexts.items()}
+            lines[module] = {
+                line: tuple(sorted(name for name in tests if name in took_s))
+                for line, tests in contexts.items()
+            }
         return Coverage(lines, took_s)
 
-    # --- mutants -----------------------------------------------------------------------------------------------------------------------
+    # --- mutants ---------------------------------------------------------------------------------
 
     def verdicts(
-        self, mutants: Iterable[Mutant], modules: dict[str, MutatedModule], coverage: Coverage, processes: int
+        self,
+        mutants: Iterable[Mutant],
+        modules: dict[str, MutatedModule],
+        coverage: Coverage,
+        processes: int,
     ) -> Iterator[Verdict]:
         """What the tests make of each."""
         tests_of: dict[str, tuple[str, ...]] = {}
@@ -196,8 +229,16 @@ def _verdict(mutant: Mutant, tests: int, outcome: Outcome) -> Verdict:
     if outcome.value == UNFIT:
         return Verdict(mutant, None, tests, UNFIT, outcome.took_s)
     if outcome.value is None:
-        return Verdict(mutant, None, tests, "out of time" if outcome.is_out_of_time else "crash", outcome.took_s)
-    return Verdict(mutant, outcome.value or None, tests, "failure" if outcome.value else "", outcome.took_s)
+        return Verdict(
+            mutant,
+            None,
+            tests,
+            "out of time" if outcome.is_out_of_time else "crash",
+            outcome.took_s,
+        )
+    return Verdict(
+        mutant, outcome.value or None, tests, "failure" if outcome.value else "", outcome.took_s
+    )
 
 
 def _tests_of(mutant: Mutant, module: MutatedModule, coverage: Coverage) -> tuple[str, ...]:
@@ -212,7 +253,19 @@ def _tests_of(mutant: Mutant, module: MutatedModule, coverage: Coverage) -> tupl
 def hunt(root: Path, modules: Iterable[str], body: Callable[[Hunt], None]) -> None:
     """Collect the tests, and call `body` with the plugin that has them."""
     ignored = [f"--ignore-glob=*/{pattern}" for pattern in NOT_CONCERNED]
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--capture=no", "--no-header", "--no-summary", *ignored]
-    status = pytest.main([*options, *(str(root / folder) for folder in FOLDERS)], plugins=[Hunt(root, modules, body)])
+    options = [
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "--capture=no",
+        "--no-header",
+        "--no-summary",
+        *ignored,
+    ]
+    status = pytest.main(
+        [*options, *(str(root / folder) for folder in FOLDERS)], plugins=[Hunt(root, modules, body)]
+    )
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         raise SystemExit(int(status))

@@ -1,4 +1,5 @@
-"""The mutants of a module: mutmut's operators, and some of our own for what goes wrong in code of this kind.
+"""The mutants of a module: mutmut's operators, and some of our own for what goes wrong in code of
+this kind.
 
 mutmut's change values: a comparison, a sum, a number. The faults that hurt a log are others: a step
 that is left out, two steps in the wrong order, a condition that is not asked. Ours
@@ -27,12 +28,22 @@ from mutmut.mutation.mutators import mutation_operators
 
 Operator = Callable[[Any], Iterable[cst.CSTNode]]
 
-LEFT_OUT = ("operator_arg_removal", "operator_assignment", "operator_string", "operator_dict_arguments")
+LEFT_OUT = (
+    "operator_arg_removal",
+    "operator_assignment",
+    "operator_string",
+    "operator_dict_arguments",
+)
 _LOGGED = m.Call(func=m.Attribute(value=m.Name("logger")))
 _KAFKA_ERROR = m.Raise(exc=m.Call(func=m.Name("KafkaError")))
 _STEP = m.SimpleStatementLine(body=[m.Expr(m.Call())])
 _LASTING = m.SimpleStatementLine(
-    body=[m.Assign(targets=[m.AssignTarget(m.Attribute() | m.Subscript())]) | m.AugAssign() | m.Raise() | m.Del()]
+    body=[
+        m.Assign(targets=[m.AssignTarget(m.Attribute() | m.Subscript())])
+        | m.AugAssign()
+        | m.Raise()
+        | m.Del()
+    ]
 )
 _RAISING = m.SimpleStatementLine(body=[m.Raise()])
 _NOT_CALLED = ("len", "isinstance", "cast", "super")
@@ -42,8 +53,8 @@ _NO_FUNCTIONS = ("__repr__", "__str__")
 class Mutant(NamedTuple):
     """One change of one function.
 
-    line: where it is, from 1. first_line: of the outermost function that has it. operator: its name.
-    key: names the change, and stays the same when lines move.
+    line: where it is, from 1. first_line: of the outermost function that has it. operator: its
+    name. key: names the change, and stays the same when lines move.
     """
 
     module: str
@@ -92,7 +103,10 @@ class MutatedModule:
     def lines_of(self, mutant: Mutant) -> range:
         """The lines of the statement that is changed, from 1."""
         site = self._sites[mutant.key]
-        return range(min(mutant.line, site.first_line), max(bisect_right(self._line_starts, site.end), site.last_line) + 1)
+        return range(
+            min(mutant.line, site.first_line),
+            max(bisect_right(self._line_starts, site.end), site.last_line) + 1,
+        )
 
     def offset(self, position: Any) -> int:
         return self._line_starts[position.line - 1] + int(position.column)
@@ -101,22 +115,35 @@ class MutatedModule:
         return self._is_wanted(self.module, function)
 
     def add(
-        self, function: str, first_line: int, operator: str, span: tuple[int, int], replacement: str, lines: tuple[int, int] | None
+        self,
+        function: str,
+        first_line: int,
+        operator: str,
+        span: tuple[int, int],
+        replacement: str,
+        lines: tuple[int, int] | None,
     ) -> None:
         """Note a mutant. Takes: span, what is replaced; lines, of the statement around it."""
         start, end = span
         line = bisect_right(self._line_starts, start)
         first = self._line_starts[line - 1]
         last = self.source.find("\n", end)
-        old, new = _stripped(self.source[first:last]), _stripped(self.source[first:start] + replacement + self.source[end:last])
+        old, new = (
+            _stripped(self.source[first:last]),
+            _stripped(self.source[first:start] + replacement + self.source[end:last]),
+        )
         if old == new:
             return
         text = f"{self.module} {function}\n{old}\n{new}"
         number = 0
-        while (key := hashlib.blake2b(f"{number} {text}".encode(), digest_size=6).hexdigest()) in self._sites:
+        while (
+            key := hashlib.blake2b(f"{number} {text}".encode(), digest_size=6).hexdigest()
+        ) in self._sites:
             number += 1
         self._sites[key] = _Site(start, end, replacement, *(lines or (line, line)))
-        self.mutants.append(Mutant(self.module, function, line, first_line, operator, old, new, key))
+        self.mutants.append(
+            Mutant(self.module, function, line, first_line, operator, old, new, key)
+        )
 
 
 def _stripped(text: str) -> str:
@@ -131,12 +158,14 @@ def diff_of(mutant: Mutant) -> Iterator[str]:
             yield line
 
 
-# --- our operators -------------------------------------------------------------------------------------------------------------------------
+# --- our operators ------------------------------------------------------------------------------
 
 
 def step_left_out(node: cst.SimpleStatementLine) -> Iterable[cst.CSTNode]:
     """`self.write(x)`, `self.end = x`, `del …` or `raise …` does not happen."""
-    if m.matches(node, _STEP | _LASTING) and not m.matches(node, m.SimpleStatementLine(body=[m.Expr(_LOGGED)])):
+    if m.matches(node, _STEP | _LASTING) and not m.matches(
+        node, m.SimpleStatementLine(body=[m.Expr(_LOGGED)])
+    ):
         yield node.with_changes(body=[cst.Pass()], leading_lines=())
 
 
@@ -179,16 +208,26 @@ SWAPPED = "steps_swapped"
 OWN_NAMES = frozenset({SWAPPED, *(operator.__name__ for _, operator in OWN_OPERATORS)})
 _OPERATORS: list[tuple[Any, Operator]] = [
     *OWN_OPERATORS,
-    *((kind, operator) for kind, operator in mutation_operators if operator.__name__ not in LEFT_OUT),
+    *(
+        (kind, operator)
+        for kind, operator in mutation_operators
+        if operator.__name__ not in LEFT_OUT
+    ),
 ]
 
 
 def _may_swap(step: cst.CSTNode) -> bool:
-    return m.matches(step, _STEP | _LASTING) and not m.matches(step, _RAISING) and not m.findall(step, _LOGGED)
+    return (
+        m.matches(step, _STEP | _LASTING)
+        and not m.matches(step, _RAISING)
+        and not m.findall(step, _LOGGED)
+    )
 
 
 class _Finder(cst.CSTVisitor):
-    """Walks a module; `_scope` has the names of the classes and functions around, `_outermost` the function that is called."""
+    """Walks a module; `_scope` has the names of the classes and functions around, `_outermost` the
+    function that is called.
+    """
 
     METADATA_DEPENDENCIES = (PositionProvider,)
 
@@ -235,7 +274,9 @@ class _Finder(cst.CSTVisitor):
         return m.matches(node, _KAFKA_ERROR)
 
     def visit_Call(self, node: cst.Call) -> bool:
-        return not m.matches(node, _LOGGED) and not (isinstance(node.func, cst.Name) and node.func.value in _NOT_CALLED)
+        return not m.matches(node, _LOGGED) and not (
+            isinstance(node.func, cst.Name) and node.func.value in _NOT_CALLED
+        )
 
     def visit_IndentedBlock(self, node: cst.IndentedBlock) -> None:
         if self._outermost is None:
@@ -243,9 +284,13 @@ class _Finder(cst.CSTVisitor):
         steps = list(node.body)
         for first, second in itertools.pairwise(steps):
             pair = first, second
-            if any(m.matches(step, _STEP) for step in pair) and all(_may_swap(step) for step in pair):
+            if any(m.matches(step, _STEP) for step in pair) and all(
+                _may_swap(step) for step in pair
+            ):
                 span = self._offset(self._start(first)), self._offset(self._end(second))
-                between = self._into.source[self._offset(self._end(first)) : self._offset(self._start(second))]
+                between = self._into.source[
+                    self._offset(self._end(first)) : self._offset(self._start(second))
+                ]
                 self._add(SWAPPED, span, self._text(second) + between + self._text(first))
 
     def on_visit(self, node: cst.CSTNode) -> bool:
@@ -261,7 +306,10 @@ class _Finder(cst.CSTVisitor):
     def _mutate(self, name: str, node: cst.CSTNode, changed: Any) -> None:
         if isinstance(changed, tuple):
             node, changed = changed
-        old, span = self._text(node), (self._offset(self._start(node)), self._offset(self._end(node)))
+        old, span = (
+            self._text(node),
+            (self._offset(self._start(node)), self._offset(self._end(node))),
+        )
         module = cst.Module([])
         rendered = module.code_for_node(node).strip()
         if rendered == old.strip():

@@ -1,8 +1,10 @@
-"""Put a mutant into a process that has the product loaded already: its function gets the changed code.
+"""Put a mutant into a process that has the product loaded already: its function gets the changed
+code.
 
-The module is compiled as changed, and the function object that everybody holds is given the code of its namesake. Nothing is imported again
-and no file is written, so that it takes milliseconds; bound methods, properties and names that others imported follow. For the life of a
-process: the caller forks.
+The module is compiled as changed, and the function object that everybody holds is given the code of
+its namesake. Nothing is imported again and no file is written, so that it takes milliseconds; bound
+methods, properties and names that others imported follow. For the life of a process: the caller
+forks.
 """
 
 from __future__ import annotations
@@ -29,18 +31,24 @@ class _Place(NamedTuple):
 
 
 class Functions:
-    """All functions of some modules, which are loaded, by where they stand. To be made before the garbage collector freezes."""
+    """All functions of some modules, which are loaded, by where they stand. To be made before the
+    garbage collector freezes.
+    """
 
     def __init__(self, root: Path, modules: Iterable[str]) -> None:
         self._root = root.resolve()
         for module in modules:
-            importlib.import_module("barnabas." + module.removesuffix(".py").replace("/", "."))  # the core loads its handlers late
+            importlib.import_module(
+                "barnabas." + module.removesuffix(".py").replace("/", ".")
+            )  # the core loads its handlers late
         self._functions: dict[_Place, list[FunctionType]] = {}
         for each in gc.get_objects():
             if isinstance(each, FunctionType) and each.__code__.co_filename.startswith(str(root)):
                 code = each.__code__
                 path = os.path.realpath(code.co_filename)  # barnabas/storage is a link
-                self._functions.setdefault(_Place(path, code.co_name, code.co_firstlineno), []).append(each)
+                self._functions.setdefault(
+                    _Place(path, code.co_name, code.co_firstlineno), []
+                ).append(each)
 
     def plant(self, mutant: Mutant, source: str) -> None:
         """Change the function. Raises UnfitMutant."""
@@ -51,7 +59,11 @@ class Functions:
         except SyntaxError as error:
             raise UnfitMutant(str(error)) from error
         codes = [code for code in _codes_in(module) if code.co_qualname == mutant.function]
-        functions = [each for code in codes for each in self._functions.get(_Place(path, name, code.co_firstlineno), ())]
+        functions = [
+            each
+            for code in codes
+            for each in self._functions.get(_Place(path, name, code.co_firstlineno), ())
+        ]
         if not functions:
             raise UnfitMutant(f"{mutant.function} is not loaded")
         by_line = {code.co_firstlineno: code for code in codes}

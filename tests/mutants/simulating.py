@@ -19,8 +19,16 @@ SECONDS_A_SEED = 0.5  # at most, on the average: the sound broker takes an eight
 LEAST_LIMIT_S = 60.0
 
 
-def verdicts(root: Path, mutants: Iterable[Mutant], modules: dict[str, MutatedModule], seeds: int, processes: int) -> Iterator[Verdict]:
-    """What the seeds 0 … `seeds` - 1 make of each mutant. `test` names the seed and the kinds of its findings."""
+def verdicts(
+    root: Path,
+    mutants: Iterable[Mutant],
+    modules: dict[str, MutatedModule],
+    seeds: int,
+    processes: int,
+) -> Iterator[Verdict]:
+    """What the seeds 0 … `seeds` - 1 make of each mutant. `test` names the seed and the kinds of
+    its findings.
+    """
     run_seed(0)  # loads what is loaded late
     gc.collect()
     functions = Functions(root, modules)
@@ -52,5 +60,13 @@ def _verdict(mutant: Mutant, seeds: int, outcome: Outcome) -> Verdict:
     if outcome.value == UNFIT:
         return Verdict(mutant, None, seeds, UNFIT, outcome.took_s)
     if outcome.value is None:
-        return Verdict(mutant, None, seeds, "out of time" if outcome.is_out_of_time else "crash", outcome.took_s)
-    return Verdict(mutant, outcome.value or None, seeds, "findings" if outcome.value else "", outcome.took_s)
+        return Verdict(
+            mutant,
+            None,
+            seeds,
+            "out of time" if outcome.is_out_of_time else "crash",
+            outcome.took_s,
+        )
+    return Verdict(
+        mutant, outcome.value or None, seeds, "findings" if outcome.value else "", outcome.took_s
+    )

@@ -8,31 +8,39 @@ from fnmatch import fnmatchcase
 TARGETS: dict[str, tuple[str, ...] | None] = {
     "coordinator/*.py": None,
     "storage/*.py": None,
-    "broker/shard_host.py": None,
+    "broker/coordinator_runtime.py": None,
     "broker/flush_queue.py": None,
     "broker/handlers/transactions.py": None,
     "broker/handlers/produce.py": None,
     "broker/handlers/fetch.py": None,
     "broker/core.py": (
-        "Broker.load*", "Broker.*flush*", "Broker.*transaction*", "Broker.*progress*", "Broker.internal_log", "Broker.on_tick",
-        "Broker.next_deadline_ms", "Broker.delete_topic", "Broker._delete*", "Broker.close_logs",
+        "Broker.load*", "Broker.*flush*", "Broker.*transaction*", "Broker.*progress*",
+        "Broker.internal_log", "Broker.on_tick", "Broker.next_deadline_ms", "Broker.delete_topic",
+        "Broker._delete*", "Broker.close_logs",
     ),
 }  # fmt: skip
 
-# Paths on which a mistake loses, doubles, hides or reveals data, or forgets what was decided or read: append, flush, recovery, markers,
-# decisions, fencing, group offsets, isolation, deletion. Answers to admin requests, metrics, orderly refusals and the layout of indexes, which
-# are rebuilt, are not among them.
+# Paths on which a mistake loses, doubles, hides or reveals data, or forgets what was decided or
+# read: append, flush, recovery, markers, decisions, fencing, group offsets, isolation, deletion.
+# Answers to admin requests, metrics, orderly refusals and the layout of indexes, which are rebuilt,
+# are not among them.
 DATA_PATHS: dict[str, tuple[str, ...]] = {
-    "coordinator/txn_shard.py": (
-        "TxnShard.replay", "TxnShard.on_loaded", "TxnShard.on_power_loss", "TxnShard.on_decision_*", "TxnShard.markers_of",
-        "TxnShard._next_session", "TxnShard._add", "TxnShard._with_partitions", "TxnShard._verif*", "TxnShard.verify*",
-        "TxnShard.data_partitions", "TxnShard.on_end_txn", "TxnShard._end", "TxnShard._markers", "TxnShard.on_markers_written",
-        "TxnShard.on_tick", "_current",
+    "coordinator/transaction_coordinator.py": (
+        "TransactionCoordinator.replay", "TransactionCoordinator.on_loaded",
+        "TransactionCoordinator.on_power_loss", "TransactionCoordinator.on_decision_*",
+        "TransactionCoordinator.markers_of", "TransactionCoordinator._next_session",
+        "TransactionCoordinator._add", "TransactionCoordinator._with_partitions",
+        "TransactionCoordinator._verif*", "TransactionCoordinator.verify*",
+        "TransactionCoordinator.data_partitions", "TransactionCoordinator.on_end_txn",
+        "TransactionCoordinator._end", "TransactionCoordinator._markers",
+        "TransactionCoordinator.on_markers_written", "TransactionCoordinator.on_tick", "_current",
     ),
-    "coordinator/txn_state.py": ("TransactionMetadata.*", "is_epoch_exhausted"),
-    "coordinator/group_shard.py": (
-        "GroupShard.replay*", "GroupShard._replay*", "GroupShard._check_commit", "GroupShard._offset_records", "GroupShard._fetched",
-        "GroupShard.on_topics_deleted", "GroupShard.on_txn_offset_commit", "GroupShard.on_offset_commit", "GroupShard.on_loaded",
+    "coordinator/transaction_state.py": ("TransactionMetadata.*", "is_epoch_exhausted"),
+    "coordinator/group_coordinator.py": (
+        "GroupCoordinator.replay*", "GroupCoordinator._replay*", "GroupCoordinator._check_commit",
+        "GroupCoordinator._offset_records", "GroupCoordinator._fetched",
+        "GroupCoordinator.on_topics_deleted", "GroupCoordinator.on_txn_offset_commit",
+        "GroupCoordinator.on_offset_commit", "GroupCoordinator.on_loaded",
     ),
     "coordinator/offsets.py": ("GroupOffsets.*",),
     "coordinator/producer_ids.py": ("*",),
@@ -40,20 +48,22 @@ DATA_PATHS: dict[str, tuple[str, ...]] = {
     "storage/flush_journal.py": ("*",),
     "storage/recovery.py": ("*",),
     "storage/log_manager.py": (
-        "LogManager.load", "LogManager._is_same_run", "LogManager.note_boot", "LogManager._load_offsets", "LogManager.delete",
-        "LogManager._checkpoint", "LogManager.write_*", "LogManager._write", "LogManager.close", "LogManager.create",
+        "LogManager.load", "LogManager._is_same_run", "LogManager.note_boot",
+        "LogManager._load_offsets", "LogManager.delete", "LogManager._checkpoint",
+        "LogManager.write_*", "LogManager._write", "LogManager.close", "LogManager.create",
     ),
     "storage/log.py": (
-        "Log.append*", "Log._append_own", "Log._write", "Log._advance", "Log._update_stable", "Log._on_marker", "Log.*transaction*",
-        "Log._remember", "Log._batches_before", "Log._roll", "Log.take_snapshot", "Log.state_at", "Log.read", "Log._collect_aborted",
-        "Log.delete_records_before", "Log._raise_log_start", "Log.*flush*", "Log.try_begin_journal", "Log.replace_segments",
-        "aborted_entry", "replay_*",
+        "Log.append*", "Log._append_own", "Log._write", "Log._advance", "Log._update_stable",
+        "Log._on_marker", "Log.*transaction*", "Log._remember", "Log._batches_before", "Log._roll",
+        "Log.take_snapshot", "Log.state_at", "Log.read", "Log._collect_aborted",
+        "Log.delete_records_before", "Log._raise_log_start", "Log.*flush*", "Log.try_begin_journal",
+        "Log.replace_segments", "aborted_entry", "replay_*",
     ),
     "storage/checkpoints.py": ("encode_offsets", "decode_offsets"),
     "storage/cleaner.py": ("_Transactions.*", "_Cleaner.*"),
     "storage/clean_plan.py": ("*",),
     "storage/segment_swap.py": ("*",),
-    "broker/shard_host.py": ("*",),
+    "broker/coordinator_runtime.py": ("*",),
     "broker/flush_queue.py": ("*",),
     "broker/handlers/produce.py": ("*",),
     "broker/handlers/fetch.py": ("*",),

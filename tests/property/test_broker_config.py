@@ -1,11 +1,20 @@
-"""Settings and properties files: what is written is read again, whatever it is; what is refused is refused with its name."""
+"""Settings and properties files: what is written is read again, whatever it is; what is refused is
+refused with its name.
+"""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker.config import BROKER_SETTINGS, TOPIC_SETTINGS, ConfigError, Kind, Setting, read_properties
+from barnabas.broker.config import (
+    BROKER_SETTINGS,
+    TOPIC_SETTINGS,
+    ConfigError,
+    Kind,
+    Setting,
+    read_properties,
+)
 
 SETTINGS = [*TOPIC_SETTINGS.values(), *BROKER_SETTINGS.values()]
 WHOLE = [setting for setting in SETTINGS if setting.kind in (Kind.INT, Kind.SHORT, Kind.LONG)]
@@ -29,7 +38,9 @@ def escaped(part: str) -> str:
 
 
 @given(st.dictionaries(text, text, max_size=5), st.sampled_from(["=", ":", " = ", "\t:"]))
-def test_a_properties_file_that_was_written_is_read_again(pairs: dict[str, str], separator: str) -> None:
+def test_a_properties_file_that_was_written_is_read_again(
+    pairs: dict[str, str], separator: str
+) -> None:
     lines = [f"{escaped(name)}{separator}{escaped(value)}" for name, value in pairs.items()]
     assert read_properties("\n# a comment\n".join(lines)) == pairs
 
@@ -57,7 +68,9 @@ def test_a_whole_number_is_taken_within_its_bounds_alone(setting: Setting, value
 
 
 @given(st.sampled_from(SETTINGS), st.text(max_size=20))
-def test_any_text_is_taken_and_shown_again_or_refused_with_the_settings_name(setting: Setting, value: str) -> None:
+def test_any_text_is_taken_and_shown_again_or_refused_with_the_settings_name(
+    setting: Setting, value: str
+) -> None:
     try:
         taken = setting.parse(value)
     except ConfigError as error:

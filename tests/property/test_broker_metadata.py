@@ -1,6 +1,8 @@
-"""The metadata journal against a model: any changes, then a cut, a wrong byte, a kill or a power failure.
+"""The metadata journal against a model: any changes, then a cut, a wrong byte, a kill or a power
+failure.
 
-What was changed is there, or (where the damage is) everything before it, or the broker says so; never anything else.
+What was changed is there, or (where the damage is) everything before it, or the broker says so;
+never anything else.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ PATH = "/data/journal"
 NAMES = ("a", "b.c", "__consumer_offsets", "lang" * 40)
 State = tuple[list[Any], dict[str, Any], int]
 
-configs = st.dictionaries(st.sampled_from(["retention.ms", "cleanup.policy"]), st.text(max_size=8), max_size=2)
+configs = st.dictionaries(
+    st.sampled_from(["retention.ms", "cleanup.policy"]), st.text(max_size=8), max_size=2
+)
 changes = st.lists(
     st.one_of(
         st.tuples(st.just("create"), st.sampled_from(NAMES), st.integers(1, 5), configs),
@@ -47,9 +51,18 @@ def new_disk(seed: int = 0) -> SimDisk:
 
 
 def state_of(metadata: ClusterMetadata) -> State:
-    topics = [(topic.name, topic.topic_id, topic.partition_count, dict(topic.configs)) for topic in metadata.topics.values()]
-    assert all(metadata.topic_by_id(topic_id) is metadata.topic(name) for name, topic_id, _, _ in topics)
-    dynamic = {"own": metadata.broker_configs, "default": metadata.broker_default_configs, "metrics": metadata.client_metrics}
+    topics = [
+        (topic.name, topic.topic_id, topic.partition_count, dict(topic.configs))
+        for topic in metadata.topics.values()
+    ]
+    assert all(
+        metadata.topic_by_id(topic_id) is metadata.topic(name) for name, topic_id, _, _ in topics
+    )
+    dynamic = {
+        "own": metadata.broker_configs,
+        "default": metadata.broker_default_configs,
+        "metrics": metadata.client_metrics,
+    }
     return topics, copy.deepcopy(dynamic), metadata.next_producer_id
 
 
@@ -63,7 +76,10 @@ class Model:
         self._made = 0
 
     def state(self) -> State:
-        topics = [(name, topic_id, count, dict(own)) for name, (topic_id, count, own) in self.topics.items()]
+        topics = [
+            (name, topic_id, count, dict(own))
+            for name, (topic_id, count, own) in self.topics.items()
+        ]
         return topics, copy.deepcopy(self.dynamic), self.next_producer_id
 
     def apply(self, change: tuple[Any, ...], metadata: ClusterMetadata) -> None:
@@ -125,7 +141,9 @@ def test_a_restart_knows_what_was_changed(wanted: list[tuple[Any, ...]]) -> None
 
 @given(changes, st.data())
 @settings(max_examples=150, deadline=None)
-def test_a_cut_anywhere_loads_the_changes_before_it(wanted: list[tuple[Any, ...]], data: st.DataObject) -> None:
+def test_a_cut_anywhere_loads_the_changes_before_it(
+    wanted: list[tuple[Any, ...]], data: st.DataObject
+) -> None:
     disk = new_disk()
     history = written(disk, wanted)
     cut = data.draw(st.integers(0, disk.size(PATH)))
@@ -137,14 +155,18 @@ def test_a_cut_anywhere_loads_the_changes_before_it(wanted: list[tuple[Any, ...]
 
 @given(changes, st.data())
 @settings(max_examples=150, deadline=None)
-def test_a_wrong_byte_anywhere_loads_the_changes_before_it_or_is_told(wanted: list[tuple[Any, ...]], data: st.DataObject) -> None:
+def test_a_wrong_byte_anywhere_loads_the_changes_before_it_or_is_told(
+    wanted: list[tuple[Any, ...]], data: st.DataObject
+) -> None:
     disk = new_disk()
     history = written(disk, wanted)
     position = data.draw(st.integers(0, disk.size(PATH) - 1))
     inode = disk.open(PATH).inode
     inode.data[position] ^= data.draw(st.integers(1, 255))
     before = [state for size, state in history if size <= position]
-    in_last_change = position >= max((size for size, _ in history if size < disk.size(PATH)), default=0)
+    in_last_change = position >= max(
+        (size for size, _ in history if size < disk.size(PATH)), default=0
+    )
     damaged = bytes(inode.data)
     try:
         loaded = state_of(ClusterMetadata(disk, PATH))
@@ -153,7 +175,9 @@ def test_a_wrong_byte_anywhere_loads_the_changes_before_it_or_is_told(wanted: li
         assert bytes(inode.data) == damaged, "a damaged journal is left as it is"
     else:
         assert in_last_change
-        assert loaded == (before or [history[0][1]])[-1], "a header alone that looks torn is written again"
+        assert loaded == (before or [history[0][1]])[-1], (
+            "a header alone that looks torn is written again"
+        )
 
 
 @given(changes, st.integers(0, 2**32), st.data())
@@ -161,10 +185,15 @@ def test_a_wrong_byte_anywhere_loads_the_changes_before_it_or_is_told(wanted: li
 def test_a_kill_or_a_power_failure_keeps_what_was_done_and_at_most_what_was_under_way(
     wanted: list[tuple[Any, ...]], seed: int, data: st.DataObject
 ) -> None:
-    """Rewrites included: they come at every few changes here, and each of their steps may be the last."""
+    """Rewrites included: they come at every few changes here, and each of their steps may be the
+    last.
+    """
     disk = new_disk(seed)
     model = Model()
-    with mock.patch.object(module, "SMALLEST_REWRITE", 6), mock.patch.object(module, "REWRITE_FACTOR", 1):
+    with (
+        mock.patch.object(module, "SMALLEST_REWRITE", 6),
+        mock.patch.object(module, "REWRITE_FACTOR", 1),
+    ):
         for _ in range(2):  # a second life finds what the first left
             before = copy.deepcopy(model)
             disk.crash_in(data.draw(st.integers(0, 60)))
@@ -183,6 +212,8 @@ def test_a_kill_or_a_power_failure_keeps_what_was_done_and_at_most_what_was_unde
             loaded = state_of(ClusterMetadata(disk, PATH))
             assert loaded in (before.state(), model.state())
             disk.lose_power()
-            assert state_of(ClusterMetadata(disk, PATH)) == loaded, "what was loaded, and acted upon, is on the disk"
+            assert state_of(ClusterMetadata(disk, PATH)) == loaded, (
+                "what was loaded, and acted upon, is on the disk"
+            )
             if loaded == before.state():
                 model = before

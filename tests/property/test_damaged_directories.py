@@ -1,6 +1,8 @@
-"""One file of the broker's directory is cut, changed or gone: it starts with all that is still held, or says which file is bad and what to do.
+"""One file of the broker's directory is cut, changed or gone: it starts with all that is still
+held, or says which file is bad and what to do.
 
-What has to hold is in helpers/damaged_directories.py, which also tries every byte (`PYTHONPATH=tests:. python -m helpers.damaged_directories`).
+What has to hold is in helpers/damaged_directories.py, which also tries every byte
+(`PYTHONPATH=tests:. python -m helpers.damaged_directories`).
 """
 
 from __future__ import annotations
@@ -31,11 +33,25 @@ def test_any_one_damage(way: str, pick: float, kind: str, where: float, value: i
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex", ".snapshot", "manifest", "checkpoint", BOOT_ID_NAME, JOURNAL])
+@pytest.mark.parametrize(
+    "suffix",
+    [
+        ".index",
+        ".timeindex",
+        ".txnindex",
+        ".snapshot",
+        "manifest",
+        "checkpoint",
+        BOOT_ID_NAME,
+        JOURNAL,
+    ],
+)
 def test_each_file_beside_the_logs_is_gone(way: str, suffix: str) -> None:
     """Indexes, snapshots, manifests, checkpoints, the journal: each is made anew from the logs."""
     names = [name for name in files_of(way) if name.endswith(suffix)]
-    assert names or (suffix, way) in ((".index", "killed"), (".timeindex", "killed")), "there is such a file"
+    assert names or (suffix, way) in ((".index", "killed"), (".timeindex", "killed")), (
+        "there is such a file"
+    )
     for name in names:
         assert check(Damage(way, name, "delete", 0)) in ("silent", "said")
 
@@ -44,8 +60,18 @@ def test_each_file_beside_the_logs_is_gone(way: str, suffix: str) -> None:
 def test_the_directory_holds_something_of_everything(way: str) -> None:
     found = original(way)
     assert set(found.topics) == {"plain", "payments", "__consumer_offsets", "__transaction_state"}
-    assert {metadata.state.name for metadata in found.transactions.values()} == {"COMPLETE_COMMIT", "ONGOING"}
+    assert {metadata.state.name for metadata in found.transactions.values()} == {
+        "COMPLETE_COMMIT",
+        "ONGOING",
+    }
     segments = [name for name in files_of(way) if name.endswith(".log")]
     assert len(segments) >= 8
-    assert list(found.committed["payments", 0].values()) == [b"t0", b"t0", b"t2", b"t2", b"t3", b"t3"]
+    assert list(found.committed["payments", 0].values()) == [
+        b"t0",
+        b"t0",
+        b"t2",
+        b"t2",
+        b"t3",
+        b"t3",
+    ]
     assert min(found.committed["plain", 0]) == 2

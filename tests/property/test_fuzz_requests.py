@@ -1,4 +1,5 @@
-"""Mutated requests of every API and version against the real core: a few thousand here, a hundred thousand by `PYTHONPATH=tests:. python -m fuzz`.
+"""Mutated requests of every API and version against the real core: a few thousand here, a hundred
+thousand by `PYTHONPATH=tests:. python -m fuzz`.
 
 What has to hold is in fuzz/storm.py. Below the storm stand the frames that earlier storms found.
 """
@@ -28,8 +29,18 @@ from barnabas.protocol.api_table import APIS, Api
 from barnabas.protocol.primitives import MalformedMessageError
 from barnabas.protocol.records import NewRecord, encode_batch
 
-VERSIONS = [(api, version) for api in APIS for version in range(api.min_version, api.max_version + 1)]
-PRODUCE, FETCH, METADATA, OFFSET_COMMIT, TXN_OFFSET_COMMIT, WRITE_TXN_MARKERS, ALTER_CONFIGS = 0, 1, 3, 8, 28, 27, 33
+VERSIONS = [
+    (api, version) for api in APIS for version in range(api.min_version, api.max_version + 1)
+]
+PRODUCE, FETCH, METADATA, OFFSET_COMMIT, TXN_OFFSET_COMMIT, WRITE_TXN_MARKERS, ALTER_CONFIGS = (
+    0,
+    1,
+    3,
+    8,
+    28,
+    27,
+    33,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -41,20 +52,34 @@ def quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_storm(seed: int) -> None:
-    """No crash, no answer to what was not understood, nothing left over; then a start after a kill and one after a stop, with equal state."""
+    """No crash, no answer to what was not understood, nothing left over; then a start after a kill
+    and one after a stop, with equal state.
+    """
     path = Path(scratch_directory())
     storm = Storm(path / "data", seed)
     storm.run(2500)
     storm.calm()
     assert storm.findings == {}, "\n\n".join(storm.findings.values())
-    assert storm.counts["answered"] > 1000 and storm.counts["hung up"] > 500 and storm.counts["parked"] > 20
-    assert min(storm.fine.get(name, 0) for name in ("Produce", "Fetch", "AddPartitionsToTxn", "OffsetCommit", "InitProducerId")) > 10
+    assert (
+        storm.counts["answered"] > 1000
+        and storm.counts["hung up"] > 500
+        and storm.counts["parked"] > 20
+    )
+    assert (
+        min(
+            storm.fine.get(name, 0)
+            for name in ("Produce", "Fetch", "AddPartitionsToTxn", "OffsetCommit", "InitProducerId")
+        )
+        > 10
+    )
     storm.check_restarts(path / "copy")
     storm.broker.close_logs(storm.now_ms)
 
 
 def test_what_is_not_understood_leaves_nothing_in_memory() -> None:
-    """The same frames again and again, each cut off: the second thousand takes no more memory than the first."""
+    """The same frames again and again, each cut off: the second thousand takes no more memory than
+    the first.
+    """
     storm = Storm(Path(scratch_directory()) / "data", 3)
     random, knowledge = Random(3), Knowledge()
     maker = Maker(random, knowledge, NOW_MS)
@@ -81,7 +106,11 @@ def test_what_is_not_understood_leaves_nothing_in_memory() -> None:
     storm.broker.close_logs(NOW_MS)
 
 
-@pytest.mark.parametrize(("api", "version"), VERSIONS, ids=lambda value: value.name if isinstance(value, Api) else str(value))
+@pytest.mark.parametrize(
+    ("api", "version"),
+    VERSIONS,
+    ids=lambda value: value.name if isinstance(value, Api) else str(value),
+)
 def test_both_readings_of_a_good_request_agree(api: Api, version: int) -> None:
     """The storm's own reader and the broker's decoder take the same values from the same bytes."""
     random = Random(version)
@@ -117,7 +146,11 @@ def assert_same(values: object, decoded: object) -> None:
 def test_any_bytes_for_a_body(body: bytes, row: tuple[Api, int]) -> None:
     """The decoder takes them, or refuses with one of the errors that the core expects."""
     api, version = row
-    frame = struct.pack(">hhih", api.key, version, 7, -1) + (b"\0" if version >= api.flexible_from else b"") + body
+    frame = (
+        struct.pack(">hhih", api.key, version, 7, -1)
+        + (b"\0" if version >= api.flexible_from else b"")
+        + body
+    )
     start = len(frame) - len(body)
     verdict = read(frame).verdict
     try:
@@ -137,7 +170,7 @@ def test_a_mutated_batch_is_a_batch_of_bytes(seed: int, small: bool) -> None:
     assert isinstance(mutated_batch(bytearray(batch), Random(seed)), bytes)
 
 
-# --- what storms found ------------------------------------------------------------------------------------------------------------------
+# --- what storms found --------------------------------------------------------------------------
 
 
 def head(key: int, version: int) -> bytes:
@@ -173,7 +206,10 @@ def test_a_negative_count_is_null(storm: Storm, count: int) -> None:
 
 def test_null_where_none_may_be_in_a_fetch(storm: Storm) -> None:
     fields = struct.pack(">iiiibii", -1, 0, 1, 1000, 0, 0, -1)
-    assert outcome(storm, head(FETCH, 7) + fields + struct.pack(">i", -1) + struct.pack(">i", 0)) == "hung up"
+    assert (
+        outcome(storm, head(FETCH, 7) + fields + struct.pack(">i", -1) + struct.pack(">i", 0))
+        == "hung up"
+    )
     topic = struct.pack(">i", 1) + string("plain") + struct.pack(">i", -1)
     assert outcome(storm, head(FETCH, 7) + fields + topic + struct.pack(">i", 0)) == "hung up"
 
@@ -182,7 +218,17 @@ def test_null_where_none_may_be_in_a_produce(storm: Storm) -> None:
     fields = struct.pack(">hhi", -1, -1, 100)
     assert outcome(storm, head(PRODUCE, 7) + fields + struct.pack(">i", -1)) == "hung up"
     assert outcome(storm, head(PRODUCE, 7) + fields + struct.pack(">ihi", 1, -1, 0)) == "hung up"
-    assert outcome(storm, head(PRODUCE, 7) + fields + struct.pack(">i", 1) + string("plain") + struct.pack(">i", -1)) == "hung up"
+    assert (
+        outcome(
+            storm,
+            head(PRODUCE, 7)
+            + fields
+            + struct.pack(">i", 1)
+            + string("plain")
+            + struct.pack(">i", -1),
+        )
+        == "hung up"
+    )
 
 
 def test_tagged_fields_longer_than_the_request(storm: Storm) -> None:
@@ -194,7 +240,9 @@ def test_tagged_fields_longer_than_the_request(storm: Storm) -> None:
 
 
 def test_a_varint_without_end_is_refused_at_once(storm: Storm) -> None:
-    """A frame of nothing else would otherwise keep the core busy for hours: here it may for a minute, however slow the machine."""
+    """A frame of nothing else would otherwise keep the core busy for hours: here it may for a
+    minute, however slow the machine.
+    """
     began = time.process_time()
     endless = b"\xff" * 4_000_000
     assert outcome(storm, head(METADATA, 9) + b"\0" + endless) == "hung up"
@@ -207,7 +255,14 @@ def test_a_varint_without_end_is_refused_at_once(storm: Storm) -> None:
 @pytest.mark.parametrize("first", ["ok", "\ufffd"])
 def test_letters_that_are_not_utf8_are_replaced_where_they_stand(storm: Storm, first: str) -> None:
     """The same bytes stand elsewhere in the request, and are left alone there."""
-    resource = struct.pack(">ib", 1, 4) + struct.pack(">h", 1) + b"\xff" + struct.pack(">i", 1) + string(first) + struct.pack(">h", -1)
+    resource = (
+        struct.pack(">ib", 1, 4)
+        + struct.pack(">h", 1)
+        + b"\xff"
+        + struct.pack(">i", 1)
+        + string(first)
+        + struct.pack(">h", -1)
+    )
     assert outcome(storm, head(ALTER_CONFIGS, 0) + resource + b"\1") == "answered"
 
 
@@ -220,7 +275,14 @@ def test_a_commit_that_never_expires(storm: Storm) -> None:
 
 def test_a_marker_of_no_producer_is_refused(storm: Storm) -> None:
     flexible = (
-        struct.pack(">Bqhb", 2, -1, 5, 0) + b"\2" + b"\6plain" + b"\2" + struct.pack(">i", 0) + b"\0" + struct.pack(">i", 0) + b"\0\0"
+        struct.pack(">Bqhb", 2, -1, 5, 0)
+        + b"\2"
+        + b"\6plain"
+        + b"\2"
+        + struct.pack(">i", 0)
+        + b"\0"
+        + struct.pack(">i", 0)
+        + b"\0\0"
     )
     assert outcome(storm, head(WRITE_TXN_MARKERS, 1) + b"\0" + flexible) == "answered"
     log = storm.broker.partition("plain", 0)
@@ -228,11 +290,16 @@ def test_a_marker_of_no_producer_is_refused(storm: Storm) -> None:
 
 
 def test_offsets_of_an_epoch_that_was_never_given_out(storm: Storm) -> None:
-    """While a transaction is open: they are taken, as by Apache Kafka, and raise the partition's epoch; the coordinator ends it nevertheless."""
+    """While a transaction is open: they are taken, as by Apache Kafka, and raise the partition's
+    epoch; the coordinator ends it nevertheless.
+    """
     broker = storm.broker
-    assert outcome(storm, head(22, 1) + string("id") + struct.pack(">i", 60_000)) in ("answered", "parked")
+    assert outcome(storm, head(22, 1) + string("id") + struct.pack(">i", 60_000)) in (
+        "answered",
+        "parked",
+    )
     storm.flush()
-    (metadata,) = broker.txns.snapshot().values()
+    (metadata,) = broker.transactions.snapshot().values()
     producer = struct.pack(">qh", metadata.producer_id, metadata.producer_epoch)
     outcome(storm, head(25, 0) + string("id") + producer + string("g"))
     offsets = struct.pack(">i", 1) + string("plain") + struct.pack(">iiq", 1, 0, 5) + string("")

@@ -1,4 +1,6 @@
-"""Frames come out of the buffer whole and in order, however the bytes come in; headers are read as kafka-python writes them."""
+"""Frames come out of the buffer whole and in order, however the bytes come in; headers are read as
+kafka-python writes them.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,19 @@ from hypothesis import strategies as st
 
 from barnabas.protocol.api_table import APIS, Api
 from barnabas.protocol.errors import ProtocolViolation
-from barnabas.protocol.framing import KEPT_BYTES, SCARCE_BYTES, SHARED_BYTES, SMALL_BYTES, FrameBuffer, ReceiveMemory, read_request_header
+from barnabas.protocol.framing import (
+    KEPT_BYTES,
+    SCARCE_BYTES,
+    SHARED_BYTES,
+    SMALL_BYTES,
+    FrameBuffer,
+    ReceiveMemory,
+    read_request_header,
+)
 
-frames = st.lists(st.binary(min_size=1, max_size=300) | st.integers(1, 3 * SHARED_BYTES).map(bytes), max_size=12)
+frames = st.lists(
+    st.binary(min_size=1, max_size=300) | st.integers(1, 3 * SHARED_BYTES).map(bytes), max_size=12
+)
 
 
 def new_buffer(largest: int = 100 << 20, memory: ReceiveMemory | None = None) -> FrameBuffer:
@@ -21,7 +33,9 @@ def new_buffer(largest: int = 100 << 20, memory: ReceiveMemory | None = None) ->
 
 
 def receive(buffer: FrameBuffer, data: bytes, largest: int) -> tuple[int, list[bytes]]:
-    """Receive the beginning of `data`, at most `largest` bytes. Gives how much that was, and the frames that are whole."""
+    """Receive the beginning of `data`, at most `largest` bytes. Gives how much that was, and the
+    frames that are whole.
+    """
     view = buffer.writable()
     count = min(len(view), largest, len(data))
     view[:count] = data[:count]
@@ -57,7 +71,9 @@ def test_frames_come_whole_and_in_order(expected: list[bytes], largest: int) -> 
 
 
 @given(st.lists(frames, min_size=2, max_size=4), st.data())
-def test_connections_that_share_memory_keep_apart(expected: list[list[bytes]], data: st.DataObject) -> None:
+def test_connections_that_share_memory_keep_apart(
+    expected: list[list[bytes]], data: st.DataObject
+) -> None:
     memory = ReceiveMemory(data.draw(st.sampled_from((-1, 0, 1000, 1 << 20))))
     buffers = [new_buffer(memory=memory) for _ in expected]
     left = [framed(contents) for contents in expected]
@@ -108,7 +124,9 @@ def test_only_a_produce_may_be_larger_than_other_requests() -> None:
 
     assert next_of(0, 1 << 20) is None
     assert next_of(11, 1000) is None
-    with pytest.raises(ProtocolViolation, match=r"JoinGroup of 1001 bytes.*barnabas.request.max.bytes"):
+    with pytest.raises(
+        ProtocolViolation, match=r"JoinGroup of 1001 bytes.*barnabas.request.max.bytes"
+    ):
         next_of(11, 1001)
     with pytest.raises(ProtocolViolation, match="API key 999"):
         next_of(999, 1001)
@@ -162,8 +180,15 @@ def test_other_protocols_are_named(first: bytes, hint: str) -> None:
         feed(new_buffer(100), first, 4)
 
 
-@given(st.sampled_from(APIS), st.data(), st.integers(-(2**31), 2**31 - 1), st.none() | st.text(max_size=30))
-def test_headers_are_read_as_they_are_written(api: Api, data: st.DataObject, correlation_id: int, client_id: str | None) -> None:
+@given(
+    st.sampled_from(APIS),
+    st.data(),
+    st.integers(-(2**31), 2**31 - 1),
+    st.none() | st.text(max_size=30),
+)
+def test_headers_are_read_as_they_are_written(
+    api: Api, data: st.DataObject, correlation_id: int, client_id: str | None
+) -> None:
     version = data.draw(st.integers(api.min_version, api.max_version))
     request_class = messages.message_class(api.name + "Request")
     request = request_class(version=version)
@@ -172,7 +197,11 @@ def test_headers_are_read_as_they_are_written(api: Api, data: st.DataObject, cor
     encoded = bytes(request.header.encode(flexible=request_class.flexible_version_q(version)))
     header = read_request_header(memoryview(encoded + b"body"))
     assert header.api is api
-    assert (header.api_version, header.correlation_id, header.client_id) == (version, correlation_id, client_id or "")
+    assert (header.api_version, header.correlation_id, header.client_id) == (
+        version,
+        correlation_id,
+        client_id or "",
+    )
     assert header.body_start == len(encoded)
 
 

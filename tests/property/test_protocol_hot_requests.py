@@ -11,9 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.protocol.hot_requests import read_fetch, read_produce
-from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
+from barnabas.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+    ReplicaState,
+)
 from barnabas.protocol.messages.message import Message
-from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from barnabas.protocol.primitives import Buffer, MalformedMessageError
 
 REFUSALS = (MalformedMessageError, IndexError, struct.error)
@@ -36,10 +46,14 @@ def fetches(draw: st.DrawFn) -> tuple[FetchRequest, int]:
         )  # fmt: skip
 
     def place() -> dict[str, Any]:
-        return {"topic": draw(NAMES)} if version < 13 else {"topic_id": draw(st.none() | st.uuids())}
+        return (
+            {"topic": draw(NAMES)} if version < 13 else {"topic_id": draw(st.none() | st.uuids())}
+        )
 
     def topic() -> FetchTopic:
-        return FetchTopic(**place(), partitions=[partition() for _ in range(draw(st.integers(0, 4)))])
+        return FetchTopic(
+            **place(), partitions=[partition() for _ in range(draw(st.integers(0, 4)))]
+        )
 
     def forgotten() -> ForgottenTopic:
         return ForgottenTopic(**place(), partitions=draw(st.lists(INT32, max_size=3)))
@@ -61,7 +75,13 @@ def fetches(draw: st.DrawFn) -> tuple[FetchRequest, int]:
 def produces(draw: st.DrawFn) -> tuple[ProduceRequest, int]:
     partition = st.builds(PartitionProduceData, INT32, st.none() | st.binary(max_size=200))
     topic = st.builds(TopicProduceData, NAMES, st.none(), st.lists(partition, max_size=4))
-    request = st.builds(ProduceRequest, st.none() | NAMES, st.integers(-(2**15), 2**15 - 1), INT32, st.lists(topic, max_size=3))
+    request = st.builds(
+        ProduceRequest,
+        st.none() | NAMES,
+        st.integers(-(2**15), 2**15 - 1),
+        INT32,
+        st.lists(topic, max_size=3),
+    )
     return draw(request), draw(st.integers(3, 11))
 
 
@@ -73,14 +93,20 @@ def outcome(read: Read, data: Buffer, at: int, version: int) -> tuple[Message, i
         return None
 
 
-def check(by_hand: Read, generated: Read, encoded: bytes, version: int, noise: list[tuple[int, int]]) -> None:
-    """Both read the same of it; of whatever it is when it is cut off, and with other bytes at some places."""
+def check(
+    by_hand: Read, generated: Read, encoded: bytes, version: int, noise: list[tuple[int, int]]
+) -> None:
+    """Both read the same of it; of whatever it is when it is cut off, and with other bytes at some
+    places.
+    """
     for end in range(len(encoded)):
         assert outcome(by_hand, memoryview(encoded)[:end], 0, version) is None
     data = bytearray(encoded + b"more")
     for place, value in noise:
         data[place % len(data)] = value
-        assert outcome(by_hand, memoryview(data), 0, version) == outcome(generated, memoryview(data), 0, version)
+        assert outcome(by_hand, memoryview(data), 0, version) == outcome(
+            generated, memoryview(data), 0, version
+        )
 
 
 NOISE = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=8)
@@ -105,7 +131,9 @@ def test_a_produce(drawn: tuple[ProduceRequest, int], noise: list[tuple[int, int
 @pytest.mark.parametrize("version", range(3, 12))
 def test_records_are_where_they_were_received(version: int) -> None:
     """A batch is patched in place and appended from there: nothing is copied."""
-    request = ProduceRequest(topic_data=[TopicProduceData("t", partition_data=[PartitionProduceData(0, b"batch")])])
+    request = ProduceRequest(
+        topic_data=[TopicProduceData("t", partition_data=[PartitionProduceData(0, b"batch")])]
+    )
     frame = bytearray(request.encode(version))
     read, _ = read_produce(memoryview(frame), 0, version)
     records = read.topic_data[0].partition_data[0].records
@@ -116,7 +144,9 @@ def test_records_are_where_they_were_received(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(4, 18))
 def test_a_fetch_keeps_nothing_of_what_was_received(version: int) -> None:
-    request = FetchRequest(topics=[FetchTopic("t" if version < 13 else "", partitions=[FetchPartition(1)])])
+    request = FetchRequest(
+        topics=[FetchTopic("t" if version < 13 else "", partitions=[FetchPartition(1)])]
+    )
     frame = bytearray(request.encode(version))
     read, _ = read_fetch(memoryview(frame), 0, version)
     frame[:] = b"\xff" * len(frame)

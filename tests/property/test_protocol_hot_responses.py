@@ -10,14 +10,21 @@ from helpers import kafka_messages as messages
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.protocol.hot_responses import FetchedPartition, ProducedPartition, encode_fetch, encode_produce
+from barnabas.protocol.hot_responses import (
+    FetchedPartition,
+    ProducedPartition,
+    encode_fetch,
+    encode_produce,
+)
 
 int16 = st.integers(-1, 2**15 - 1)
 int32 = st.integers(-1, 2**31 - 1)
 int64 = st.integers(-1, 2**63 - 1)
 names = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), min_size=1, max_size=40)
 errors = st.lists(st.tuples(int32, st.none() | names), max_size=3)
-produced = st.builds(ProducedPartition, int32, int16, int64, int64, int64, errors, st.none() | names)
+produced = st.builds(
+    ProducedPartition, int32, int16, int64, int64, int64, errors, st.none() | names
+)
 fetched = st.builds(
     FetchedPartition,
     int32,
@@ -29,7 +36,9 @@ fetched = st.builds(
     st.none() | st.binary(min_size=1, max_size=300),
     diverging=st.none(),
 )
-diverging = st.builds(lambda p, epoch, end: p._replace(diverging=(epoch, end)), fetched, int32, int64)
+diverging = st.builds(
+    lambda p, epoch, end: p._replace(diverging=(epoch, end)), fetched, int32, int64
+)
 
 
 def framed(response: Any, correlation_id: int, version: int) -> bytes:
@@ -38,7 +47,12 @@ def framed(response: Any, correlation_id: int, version: int) -> bytes:
     return struct.pack(">ii", 4 + len(tags) + len(body), correlation_id) + tags + body
 
 
-@given(int32, st.integers(3, 11), st.lists(st.tuples(names, st.lists(produced, max_size=3)), max_size=3), int32)
+@given(
+    int32,
+    st.integers(3, 11),
+    st.lists(st.tuples(names, st.lists(produced, max_size=3)), max_size=3),
+    int32,
+)
 def test_produce(correlation_id: int, version: int, topics: Any, throttle_time_ms: int) -> None:
     response_class = messages.ProduceResponse
     topic_class = response_class.TopicProduceResponse
@@ -55,7 +69,9 @@ def test_produce(correlation_id: int, version: int, topics: Any, throttle_time_m
                         log_append_time_ms=p.log_append_time_ms,
                         log_start_offset=p.log_start_offset,
                         record_errors=[
-                            partition_class.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+                            partition_class.BatchIndexAndErrorMessage(
+                                batch_index=index, batch_index_error_message=message
+                            )
                             for index, message in p.record_errors
                         ],
                         error_message=p.error_message,
@@ -67,7 +83,9 @@ def test_produce(correlation_id: int, version: int, topics: Any, throttle_time_m
         ],
         throttle_time_ms=throttle_time_ms,
     )
-    assert encode_produce(correlation_id, version, topics, throttle_time_ms) == framed(response, correlation_id, version)
+    assert encode_produce(correlation_id, version, topics, throttle_time_ms) == framed(
+        response, correlation_id, version
+    )
 
 
 @given(
@@ -77,7 +95,9 @@ def test_produce(correlation_id: int, version: int, topics: Any, throttle_time_m
     int16,
     int32,
 )
-def test_fetch(correlation_id: int, version: int, topics: Any, error_code: int, session_id: int) -> None:
+def test_fetch(
+    correlation_id: int, version: int, topics: Any, error_code: int, session_id: int
+) -> None:
     response_class = messages.FetchResponse
     topic_class = response_class.FetchableTopicResponse
     partition_class = topic_class.PartitionData
@@ -86,7 +106,9 @@ def test_fetch(correlation_id: int, version: int, topics: Any, error_code: int, 
         fields: dict[str, Any] = {}
         if p.diverging is not None and version >= 12:
             epoch, end_offset = p.diverging
-            fields["diverging_epoch"] = partition_class.EpochEndOffset(epoch=epoch, end_offset=end_offset)
+            fields["diverging_epoch"] = partition_class.EpochEndOffset(
+                epoch=epoch, end_offset=end_offset
+            )
         return partition_class(
             partition_index=p.index,
             error_code=p.error_code,
@@ -95,7 +117,10 @@ def test_fetch(correlation_id: int, version: int, topics: Any, error_code: int, 
             log_start_offset=p.log_start_offset,
             aborted_transactions=None
             if p.aborted is None
-            else [partition_class.AbortedTransaction(producer_id=pid, first_offset=first) for pid, first in p.aborted],
+            else [
+                partition_class.AbortedTransaction(producer_id=pid, first_offset=first)
+                for pid, first in p.aborted
+            ],
             preferred_read_replica=-1,
             records=p.records or b"",
             **fields,
@@ -106,10 +131,16 @@ def test_fetch(correlation_id: int, version: int, topics: Any, error_code: int, 
         error_code=error_code,
         session_id=session_id,
         responses=[
-            topic_class(topic=name, topic_id=topic_id, partitions=[partition(p) for p in partitions])
+            topic_class(
+                topic=name, topic_id=topic_id, partitions=[partition(p) for p in partitions]
+            )
             for name, topic_id, partitions in topics
         ],
     )
-    keyed: list[tuple[str | uuid.UUID, Any]] = [(t[1] if version >= 13 else t[0], t[2]) for t in topics]
-    pieces = encode_fetch(correlation_id, version, keyed, error_code=error_code, session_id=session_id)
+    keyed: list[tuple[str | uuid.UUID, Any]] = [
+        (t[1] if version >= 13 else t[0], t[2]) for t in topics
+    ]
+    pieces = encode_fetch(
+        correlation_id, version, keyed, error_code=error_code, session_id=session_id
+    )
     assert b"".join(bytes(piece) for piece in pieces) == framed(response, correlation_id, version)  # type: ignore[arg-type]

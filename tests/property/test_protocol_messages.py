@@ -1,4 +1,6 @@
-"""Our messages against kafka-python's, which has them from the same schemas by other code: every message, every version, both ways."""
+"""Our messages against kafka-python's, which has them from the same schemas by other code: every
+message, every version, both ways.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from barnabas.protocol.generator.schema import Field, Struct, structs_of
 from barnabas.protocol.primitives import MalformedMessageError
 
 NUMBERS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
-EXAMPLES = settings(max_examples=40, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # shrinking a message takes minutes
+EXAMPLES = settings(
+    max_examples=40, phases=[Phase.explicit, Phase.reuse, Phase.generate]
+)  # shrinking a message takes minutes
 REFUSALS = (MalformedMessageError, IndexError, packing.error)
 # kafka-python has them as sets of bits, all by one name
 SETS_OF_KAFKA_PYTHON = {
@@ -30,8 +34,14 @@ SETS_OF_KAFKA_PYTHON = {
     "Metadata": ("cluster_authorized_operations", "topic_authorized_operations"),
 }
 NO_ID = uuid.UUID(int=0)
-FIRST_VERSIONS = {api.name: api.min_version for api in APIS} | {"SaslHandshake": None, "SaslAuthenticate": None}
-STRUCTS = {name: {struct.name: struct for struct in structs_of(name, first)} for name, first in FIRST_VERSIONS.items()}
+FIRST_VERSIONS = {api.name: api.min_version for api in APIS} | {
+    "SaslHandshake": None,
+    "SaslAuthenticate": None,
+}
+STRUCTS = {
+    name: {struct.name: struct for struct in structs_of(name, first)}
+    for name, first in FIRST_VERSIONS.items()
+}
 
 
 def module_of(api: str) -> Any:
@@ -42,14 +52,21 @@ def theirs(api: str, message: str) -> Any:
     return kafka_messages.message_class(message)
 
 
-MESSAGES = [(api, struct.name) for api, structs in STRUCTS.items() for struct in structs.values() if struct.api_key is not None]
+MESSAGES = [
+    (api, struct.name)
+    for api, structs in STRUCTS.items()
+    for struct in structs.values()
+    if struct.api_key is not None
+]
 
 
 def value_of(api: str, one: Field, version: int) -> st.SearchStrategy[Any]:
     """What kafka-python takes for the field; a struct as a dict."""
     is_null = one.nullable.first <= version <= one.nullable.last
     if one.struct:
-        base: st.SearchStrategy[Any] = st.deferred(lambda: fields_of(api, STRUCTS[api][one.struct or ""], version))
+        base: st.SearchStrategy[Any] = st.deferred(
+            lambda: fields_of(api, STRUCTS[api][one.struct or ""], version)
+        )
     elif one.name in SETS_OF_KAFKA_PYTHON.get(api, ()):
         base = st.integers(0, (1 << 31) - 1)
     elif one.type in NUMBERS:
@@ -94,15 +111,22 @@ def our_message(api: str, struct: Struct, fields: dict[str, Any]) -> Any:
     return getattr(module_of(api), struct.name)(**given_fields)
 
 
-def their_message(api: str, struct: Struct, fields: dict[str, Any], their_class: Any, version: int) -> Any:
+def their_message(
+    api: str, struct: Struct, fields: dict[str, Any], their_class: Any, version: int
+) -> Any:
     given_fields = {}
     by_name = {one.name: one for one in struct.fields}
     for name, value in fields.items():
         part, kind = by_name[name].struct, by_name[name].type
         if part is not None and isinstance(value, list):
-            value = [their_message(api, STRUCTS[api][part], each, getattr(their_class, kind), version) for each in value]
+            value = [
+                their_message(api, STRUCTS[api][part], each, getattr(their_class, kind), version)
+                for each in value
+            ]
         elif part is not None and value is not None:
-            value = their_message(api, STRUCTS[api][part], value, getattr(their_class, kind), version)
+            value = their_message(
+                api, STRUCTS[api][part], value, getattr(their_class, kind), version
+            )
         if name in SETS_OF_KAFKA_PYTHON.get(api, ()):
             name, value = "authorized_operations", BitField.from_32_bit_field(value)
         given_fields[name] = value
@@ -110,18 +134,24 @@ def their_message(api: str, struct: Struct, fields: dict[str, Any], their_class:
 
 
 def without_defaults_of_tags(api: str, struct: Struct, fields: dict[str, Any]) -> dict[str, Any]:
-    """kafka-python writes each tagged field that it was given; Apache Kafka, and we, those with another value than their default."""
+    """kafka-python writes each tagged field that it was given; Apache Kafka, and we, those with
+    another value than their default.
+    """
     kept = {}
     for one in struct.fields:
         if one.name not in fields:
             continue
         value = fields[one.name]
         if one.struct and isinstance(value, list):
-            value = [without_defaults_of_tags(api, STRUCTS[api][one.struct], each) for each in value]
+            value = [
+                without_defaults_of_tags(api, STRUCTS[api][one.struct], each) for each in value
+            ]
         elif one.struct and value is not None:
             value = without_defaults_of_tags(api, STRUCTS[api][one.struct], value)
         ours = our_message(api, struct, {one.name: fields[one.name]})
-        if one.tag is None or getattr(ours, one.name) != getattr(our_message(api, struct, {}), one.name):
+        if one.tag is None or getattr(ours, one.name) != getattr(
+            our_message(api, struct, {}), one.name
+        ):
             kept[one.name] = value
     return kept
 
@@ -139,11 +169,15 @@ def some_version(data: st.DataObject, api: str, message: str) -> int:
 @pytest.mark.parametrize(("api", "message"), MESSAGES)
 @EXAMPLES
 @given(data=st.data())
-def test_a_message_is_what_kafka_python_makes_of_it(api: str, message: str, data: st.DataObject) -> None:
+def test_a_message_is_what_kafka_python_makes_of_it(
+    api: str, message: str, data: st.DataObject
+) -> None:
     struct, version = STRUCTS[api][message], some_version(data, api, message)
     fields = without_defaults_of_tags(api, struct, data.draw(drawn(api, message, version)))
     ours = our_message(api, struct, fields)
-    encoded = bytes(their_message(api, struct, fields, theirs(api, message), version).encode(version=version))
+    encoded = bytes(
+        their_message(api, struct, fields, theirs(api, message), version).encode(version=version)
+    )
     assert ours.encode(version) == encoded
     assert type(ours).read(memoryview(encoded), 0, version) == (ours, len(encoded))
     for end in range(len(encoded)):  # what is cut off is refused, wherever
@@ -154,7 +188,9 @@ def test_a_message_is_what_kafka_python_makes_of_it(api: str, message: str, data
 @pytest.mark.parametrize(("api", "message"), MESSAGES)
 @EXAMPLES
 @given(data=st.data())
-def test_bytes_of_any_kind_make_a_message_or_are_refused(api: str, message: str, data: st.DataObject) -> None:
+def test_bytes_of_any_kind_make_a_message_or_are_refused(
+    api: str, message: str, data: st.DataObject
+) -> None:
     version, noise = some_version(data, api, message), data.draw(st.binary(max_size=80))
     try:
         decoded, end = getattr(module_of(api), message).read(memoryview(noise), 0, version)
@@ -165,10 +201,14 @@ def test_bytes_of_any_kind_make_a_message_or_are_refused(api: str, message: str,
 
 
 @pytest.mark.parametrize(("api", "message"), MESSAGES)
-def test_every_version_of_a_message_without_values_is_what_kafka_python_makes_of_it(api: str, message: str) -> None:
+def test_every_version_of_a_message_without_values_is_what_kafka_python_makes_of_it(
+    api: str, message: str
+) -> None:
     struct = STRUCTS[api][message]
     for version in range(struct.valid.first, struct.valid.last + 1):
-        ours = our_message(api, struct, {"replica_id": -1} if message == "ListOffsetsRequest" else {})  # its default there
+        ours = our_message(
+            api, struct, {"replica_id": -1} if message == "ListOffsetsRequest" else {}
+        )  # its default there
         encoded = bytes(theirs(api, message)(version=version).encode(version=version))
         assert ours.encode(version) == encoded
         assert type(ours).read(encoded, 0, version) == (ours, len(encoded))

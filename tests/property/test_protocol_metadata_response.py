@@ -21,7 +21,8 @@ topics = st.builds(
     names,
     st.uuids(),
     st.booleans(),
-    st.lists(st.integers(0, 3), max_size=200).map(tuple) | st.builds(lambda epoch, count: (epoch,) * count, int32, st.integers(0, 200)),
+    st.lists(st.integers(0, 3), max_size=200).map(tuple)
+    | st.builds(lambda epoch, count: (epoch,) * count, int32, st.integers(0, 200)),
     st.frozensets(st.integers(0, 200), max_size=3),
 )
 unnamed = topics.map(lambda topic: topic._replace(name=None))
@@ -57,7 +58,18 @@ def row(topic_class: Any, topic: MetadataTopic, node_id: int, asked: frozenset[i
     )
 
 
-@given(st.data(), st.integers(0, 12), int32, int32, names, int32, st.none() | names, st.none() | names, operations, operations)
+@given(
+    st.data(),
+    st.integers(0, 12),
+    int32,
+    int32,
+    names,
+    int32,
+    st.none() | names,
+    st.none() | names,
+    operations,
+    operations,
+)
 def test_metadata(
     data: Any,
     version: int,
@@ -74,10 +86,14 @@ def test_metadata(
     response_class = messages.MetadataResponse
     response = response_class(
         throttle_time_ms=0,
-        brokers=[response_class.MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)],
+        brokers=[
+            response_class.MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
+        ],
         cluster_id=cluster_id,
         controller_id=node_id,
-        topics=[row(response_class.MetadataResponseTopic, topic, node_id, of_topics) for topic in found],
+        topics=[
+            row(response_class.MetadataResponseTopic, topic, node_id, of_topics) for topic in found
+        ],
         authorized_operations=of_cluster,
     )
     body = bytes(response.encode(version=version))
@@ -102,6 +118,8 @@ def test_many_partitions_need_a_longer_count() -> None:
     """A compact array's count takes a second byte from 127 on and a third from 16,383 on."""
     for count in (126, 127, 128, 16_382, 16_383, 16_384):
         topic = MetadataTopic(0, "t", uuid.UUID(int=5), False, (0,) * count)
-        frame = encode_metadata(1, 12, node_id=1, host="h", port=1, rack=None, cluster_id="c", topics=[topic])
+        frame = encode_metadata(
+            1, 12, node_id=1, host="h", port=1, rack=None, cluster_id="c", topics=[topic]
+        )
         response, end = messages.decoder(messages.MetadataResponse, 12)(memoryview(frame), 9)
         assert end == len(frame) and len(response.topics[0].partitions) == count

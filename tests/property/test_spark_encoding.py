@@ -1,4 +1,6 @@
-"""Whatever rows come, in whatever pieces: what is encoded decodes, record by record and by another client's code, to what was put in."""
+"""Whatever rows come, in whatever pieces: what is encoded decodes, record by record and by another
+client's code, to what was put in.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,14 @@ from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
 
 from barnabas.protocol.compression import Codec
-from barnabas.protocol.records import HEADER_SIZE, NO_PRODUCER_ID, Record, computed_crc, read_header, records_of
+from barnabas.protocol.records import (
+    HEADER_SIZE,
+    NO_PRODUCER_ID,
+    Record,
+    computed_crc,
+    read_header,
+    records_of,
+)
 from barnabas.spark_connector.encoding import Encoder
 from barnabas.spark_connector.spool import EncodedBatch, from_message, to_message
 
@@ -37,16 +46,27 @@ OTHER_TYPES = {
     "value": [pa.large_binary(), pa.binary_view()],
     "topic": [pa.large_string(), pa.string_view()],
     "partition": [pa.int64(), pa.int16()],
-    "headers": [pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))],
+    "headers": [
+        pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))
+    ],
     "timestamp": [pa.timestamp("ns", "UTC"), pa.timestamp("us")],
 }
 COUNTS = {"orders": 3, "straße": 1, "wide": 1000}
 NOW_MS = 1_700_000_000_123
-BLOBS = st.one_of(st.none(), st.binary(max_size=12), st.integers(0, 300).map(lambda size: b"x" * size))
+BLOBS = st.one_of(
+    st.none(), st.binary(max_size=12), st.integers(0, 300).map(lambda size: b"x" * size)
+)
 VALUES = BLOBS | st.just(b"y" * 9000)
-HEADERS = st.lists(st.fixed_dictionaries({"key": st.text(max_size=5), "value": st.none() | st.binary(max_size=70)}), max_size=3)
+HEADERS = st.lists(
+    st.fixed_dictionaries(
+        {"key": st.text(max_size=5), "value": st.none() | st.binary(max_size=70)}
+    ),
+    max_size=3,
+)
 # From 1677 to 2262, which nanoseconds can say too; and near each other, as they mostly are.
-MICROSECONDS = st.one_of(st.none(), st.integers(-9_000_000_000_000_000, 9_000_000_000_000_000), st.integers(-3000, 3000))
+MICROSECONDS = st.one_of(
+    st.none(), st.integers(-9_000_000_000_000_000, 9_000_000_000_000_000), st.integers(-3000, 3000)
+)
 
 
 @st.composite
@@ -70,7 +90,9 @@ def rows_of(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 @st.composite
 def added(draw: st.DrawFn, rows: list[dict[str, Any]]) -> list[pa.RecordBatch]:
-    """The rows in several Arrow batches, which may be slices of larger ones, of other types, and without the columns that are null anyway."""
+    """The rows in several Arrow batches, which may be slices of larger ones, of other types, and
+    without the columns that are null anyway.
+    """
     schema = SCHEMA
     for name, types in OTHER_TYPES.items():
         kind = draw(st.sampled_from([SCHEMA.field(name).type, *types]))
@@ -80,16 +102,27 @@ def added(draw: st.DrawFn, rows: list[dict[str, Any]]) -> list[pa.RecordBatch]:
     for position, end in itertools.pairwise([0, *cuts, len(rows)] if rows else [0, *cuts]):
         size = end - position
         before, after = draw(st.integers(0, position)), draw(st.integers(0, 3))
-        around = pa.RecordBatch.from_pylist(rows[position - before : position + size + after], SCHEMA).cast(schema)
+        around = pa.RecordBatch.from_pylist(
+            rows[position - before : position + size + after], SCHEMA
+        ).cast(schema)
         part = around.slice(before, size)
-        null = [name for name in ("key", "partition", "headers", "timestamp") if part.column(name).null_count == len(part)]
+        null = [
+            name
+            for name in ("key", "partition", "headers", "timestamp")
+            if part.column(name).null_count == len(part)
+        ]
         left_out = draw(st.sets(st.sampled_from(null))) if null else set()
         batches.append(part.select([name for name in schema.names if name not in left_out]))
     return batches
 
 
 def encoder(**settings: Any) -> Encoder:
-    arguments = {"topic": None, "partition_counts": COUNTS.__getitem__, "compression": Codec.NONE, "now_ms": lambda: NOW_MS}
+    arguments = {
+        "topic": None,
+        "partition_counts": COUNTS.__getitem__,
+        "compression": Codec.NONE,
+        "now_ms": lambda: NOW_MS,
+    }
     return Encoder(**(arguments | settings))
 
 
@@ -103,7 +136,9 @@ def by_aiokafka(batch: EncodedBatch) -> list[tuple[Any, ...]]:
     opened = DefaultRecordBatch(bytearray(batch.data))
     assert opened.validate_crc()
     assert opened.is_transactional
-    return [(record.timestamp, record.key, record.value, tuple(record.headers)) for record in opened]
+    return [
+        (record.timestamp, record.key, record.value, tuple(record.headers)) for record in opened
+    ]
 
 
 def checked(batch: EncodedBatch, batch_bytes: int, codec: Codec) -> list[Record]:
@@ -113,7 +148,11 @@ def checked(batch: EncodedBatch, batch_bytes: int, codec: Codec) -> list[Record]
     assert header.crc == computed_crc(batch.data)
     assert header.magic == 2 and header.attributes == 0x10 | codec
     assert (header.base_offset, header.leader_epoch) == (0, -1)
-    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (NO_PRODUCER_ID, -1, -1)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (
+        NO_PRODUCER_ID,
+        -1,
+        -1,
+    )
     records = records_of(batch.data)
     assert header.record_count == batch.record_count == len(records) == header.last_offset_delta + 1
     assert [record.offset for record in records] == list(range(len(records)))
@@ -143,7 +182,13 @@ def test_batches_hold_the_rows(
     task: int,
 ) -> None:
     parts = data.draw(added(rows))
-    encoding = encoder(compression=codec, batch_bytes=batch_bytes, round_bytes=round_bytes, limit_bytes=limit_bytes, task=task)
+    encoding = encoder(
+        compression=codec,
+        batch_bytes=batch_bytes,
+        round_bytes=round_bytes,
+        limit_bytes=limit_bytes,
+        task=task,
+    )
     batches = [batch for part in parts for batch in encoding.add(part)] + encoding.finish()
     assert encoding.finish() == []
 
@@ -170,7 +215,9 @@ def test_batches_hold_the_rows(
         if codec == Codec.NONE:
             assert by_aiokafka(batch) == [record[1:] for record in records]
     assert found == expected
-    assert [batch._replace(data=bytes(batch.data)) for batch in from_message(to_message(batches))] == batches
+    assert [
+        batch._replace(data=bytes(batch.data)) for batch in from_message(to_message(batches))
+    ] == batches
 
 
 @given(st.lists(VALUES, min_size=1, max_size=40))

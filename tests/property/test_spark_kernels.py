@@ -1,6 +1,8 @@
-"""Loops and arrays: whatever bytes a batch holds, both give the same rows or the same error, and no loop looks outside of the bytes.
+"""Loops and arrays: whatever bytes a batch holds, both give the same rows or the same error, and no
+loop looks outside of the bytes.
 
-The loops are run as plain Python on an array that refuses every index outside of it, and compiled where numba is there.
+The loops are run as plain Python on an array that refuses every index outside of it, and compiled
+where numba is there.
 """
 
 from __future__ import annotations
@@ -21,7 +23,15 @@ from hypothesis import strategies as st
 
 from barnabas.protocol.compression import Codec, compress
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.protocol.records import LOG_APPEND_TIME, NewRecord, assemble_batch, batches_in, encode_record, encode_varint, read_header
+from barnabas.protocol.records import (
+    LOG_APPEND_TIME,
+    NewRecord,
+    assemble_batch,
+    batches_in,
+    encode_record,
+    encode_varint,
+    read_header,
+)
 from barnabas.spark_connector import decoding, kernels
 from barnabas.spark_connector.batches import Batch
 from barnabas.spark_connector.compiled import Kernels, UnavailableError, load
@@ -30,7 +40,9 @@ FAR = 2**62
 
 
 class Guarded:
-    """An array that takes no index but those of its elements, as a loop without checks of bounds would need it."""
+    """An array that takes no index but those of its elements, as a loop without checks of bounds
+    would need it.
+    """
 
     def __init__(self, data: Any) -> None:
         self._data = data
@@ -39,7 +51,9 @@ class Guarded:
         return len(self._data)
 
     def _checked(self, index: Any) -> Any:
-        for place, size in zip(index if isinstance(index, tuple) else (index,), self._data.shape, strict=True):
+        for place, size in zip(
+            index if isinstance(index, tuple) else (index,), self._data.shape, strict=True
+        ):
             assert 0 <= place < size, f"index {place} of an array of {size}"
         return index
 
@@ -69,7 +83,8 @@ def test_compiled_loops_are_among_those_that_are_tested() -> None:
     assert len(all_loops()) == 2
 
 
-# What is written where a varint should be: small ones, ones near the ends of their ranges, too long ones, ones with needless bytes.
+# What is written where a varint should be: small ones, ones near the ends of their ranges, too long
+# ones, ones with needless bytes.
 def varint(value: int) -> bytes:
     out = bytearray()
     encode_varint(value, out)
@@ -77,19 +92,36 @@ def varint(value: int) -> bytes:
 
 
 LIMITS = [2**31 - 1, -(2**31), 2**61, 2**62, 2**63 - 1, -(2**63)]
-ODD = [b"\x80\x00", b"\x8c\x80\x00", b"\x80" * 9 + b"\x00", b"\x80" * 9 + b"\x01", b"\xff" * 9 + b"\x01", b"\xff" * 12, b"\xff"]
-numbers = (st.integers(-3, 70) | st.sampled_from(LIMITS) | st.integers(-(2**63), 2**63 - 1)).map(varint) | st.sampled_from(ODD)
+ODD = [
+    b"\x80\x00",
+    b"\x8c\x80\x00",
+    b"\x80" * 9 + b"\x00",
+    b"\x80" * 9 + b"\x01",
+    b"\xff" * 9 + b"\x01",
+    b"\xff" * 12,
+    b"\xff",
+]
+numbers = (st.integers(-3, 70) | st.sampled_from(LIMITS) | st.integers(-(2**63), 2**63 - 1)).map(
+    varint
+) | st.sampled_from(ODD)
 blobs = (
-    st.none() | st.binary(max_size=12) | st.binary(min_size=60, max_size=200) | st.sampled_from([b"", b"\0" * 70, b"\x0c\0\0\0\1\1\0" * 3])
+    st.none()
+    | st.binary(max_size=12)
+    | st.binary(min_size=60, max_size=200)
+    | st.sampled_from([b"", b"\0" * 70, b"\x0c\0\0\0\1\1\0" * 3])
 )
 headers = st.lists(st.tuples(st.text(max_size=4), blobs), max_size=3).map(tuple)
-deltas = st.integers(-5, 5) | st.sampled_from([2**31, -(2**31), 2**41, -(2**62), 2**63 - 1, -(2**63)])
+deltas = st.integers(-5, 5) | st.sampled_from(
+    [2**31, -(2**31), 2**41, -(2**62), 2**63 - 1, -(2**63)]
+)
 
 
 @st.composite
 def written(draw: st.DrawFn, delta: int, damage: bool) -> bytes:
     """A record; with damage, one whose parts may each be anything."""
-    whole = encode_record(NewRecord(draw(blobs), draw(blobs), draw(deltas), draw(headers)), delta, 0)
+    whole = encode_record(
+        NewRecord(draw(blobs), draw(blobs), draw(deltas), draw(headers)), delta, 0
+    )
     if not damage:
         return whole
     kind = draw(st.sampled_from(["whole", "part", "bytes", "length", "cut"]))
@@ -108,7 +140,15 @@ def written(draw: st.DrawFn, delta: int, damage: bool) -> bytes:
     return whole[:place] + draw(numbers | st.binary(min_size=1, max_size=2)) + whole[place + 1 :]
 
 
-def assemble(body: bytes, count: int, *, base: int = 0, codec: int = Codec.NONE, flags: int = 0, timestamp: int = 0) -> bytearray:
+def assemble(
+    body: bytes,
+    count: int,
+    *,
+    base: int = 0,
+    codec: int = Codec.NONE,
+    flags: int = 0,
+    timestamp: int = 0,
+) -> bytearray:
     return assemble_batch(
         compress(codec, body),
         base_offset=base,
@@ -133,8 +173,19 @@ def logs(draw: st.DrawFn, damage: bool) -> bytes:
         damaged = draw(st.integers(0, count)) if damage else count
         body = b"".join(draw(written(delta, delta == damaged)) for delta in range(count))
         codec = draw(st.sampled_from(Codec))
-        said = draw(st.sampled_from([count] * 12 + [count + 1, 1, -1, -(2**31), 2**31 - 1])) if damage else count
-        out += assemble(body, said, base=base, codec=codec, flags=draw(st.sampled_from([0, LOG_APPEND_TIME])), timestamp=draw(deltas))
+        said = (
+            draw(st.sampled_from([count] * 12 + [count + 1, 1, -1, -(2**31), 2**31 - 1]))
+            if damage
+            else count
+        )
+        out += assemble(
+            body,
+            said,
+            base=base,
+            codec=codec,
+            flags=draw(st.sampled_from([0, LOG_APPEND_TIME])),
+            timestamp=draw(deltas),
+        )
         base += count
     return bytes(out)
 
@@ -142,11 +193,21 @@ def logs(draw: st.DrawFn, damage: bool) -> bytes:
 Outcome = list[tuple[Any, ...]] | str
 
 
-def outcome(buffer: bytes | bytearray, compiled: Kernels | None, start: int, end: int, wanted: dict[str, bool]) -> Outcome:
+def outcome(
+    buffer: bytes | bytearray,
+    compiled: Kernels | None,
+    start: int,
+    end: int,
+    wanted: dict[str, bool],
+) -> Outcome:
     """The parts that come out, or the error in words."""
     batches = [Batch(position, header) for position, header in batches_in(buffer)]
     try:
-        parts = list(decoding.decode(buffer, batches, start_offset=start, end_offset=end, compiled=compiled, **wanted))
+        parts = list(
+            decoding.decode(
+                buffer, batches, start_offset=start, end_offset=end, compiled=compiled, **wanted
+            )
+        )
     except KafkaError as error:
         return f"{error.code}: {error}"
     return [
@@ -154,7 +215,10 @@ def outcome(buffer: bytes | bytearray, compiled: Kernels | None, start: int, end
             part.offset.tolist(),
             part.timestamp_ms.tolist(),
             part.timestamp_type.tolist(),
-            *(None if column is None else checked(column).to_pylist() for column in (part.key, part.value)),
+            *(
+                None if column is None else checked(column).to_pylist()
+                for column in (part.key, part.value)
+            ),
             None if part.headers is None else pieces(checked(part.headers)),
         )
         for part in parts
@@ -169,7 +233,12 @@ def checked(column: pa.Array) -> pa.Array:
 def pieces(headers: pa.Array) -> tuple[list[Any], ...]:
     entries = headers.values
     keys = entries.field("key").view(pa.binary())
-    return headers.is_null().to_pylist(), headers.offsets.to_pylist(), keys.to_pylist(), entries.field("value").to_pylist()
+    return (
+        headers.is_null().to_pylist(),
+        headers.offsets.to_pylist(),
+        keys.to_pylist(),
+        entries.field("value").to_pylist(),
+    )
 
 
 @contextlib.contextmanager
@@ -181,13 +250,17 @@ def parts_of(size_bytes: int) -> Iterator[None]:
         decoding.PART_BYTES = before
 
 
-columns = st.fixed_dictionaries({"key": st.booleans(), "value": st.booleans(), "headers": st.sampled_from([True, True, False])})
+columns = st.fixed_dictionaries(
+    {"key": st.booleans(), "value": st.booleans(), "headers": st.sampled_from([True, True, False])}
+)
 part_bytes = st.sampled_from([1, 150, 1 << 19])
 
 
 @settings(max_examples=50, deadline=None)
 @given(logs(damage=False), columns, part_bytes, st.integers(0, 24), st.integers(0, 24))
-def test_loops_read_what_arrays_read(log: bytes, wanted: dict[str, bool], size: int, start: int, end: int) -> None:
+def test_loops_read_what_arrays_read(
+    log: bytes, wanted: dict[str, bool], size: int, start: int, end: int
+) -> None:
     base = read_header(log).base_offset
     with parts_of(size):
         expected = outcome(log, None, base + start, base + end, wanted)
@@ -208,9 +281,15 @@ def test_damage_has_the_same_words(log: bytes, wanted: dict[str, bool], size: in
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.data(), st.binary(max_size=80) | st.lists(numbers | st.just(b"\x0c\0\0\0\1\1\0"), max_size=20).map(b"".join))
+@given(
+    st.data(),
+    st.binary(max_size=80)
+    | st.lists(numbers | st.just(b"\x0c\0\0\0\1\1\0"), max_size=20).map(b"".join),
+)
 def test_no_loop_looks_outside(data: st.DataObject, content: bytes) -> None:
-    """Called with the bytes alone, at any place and for any number of records: what is refused is refused within them."""
+    """Called with the bytes alone, at any place and for any number of records: what is refused is
+    refused within them.
+    """
     start = data.draw(st.integers(0, len(content)))
     end = data.draw(st.integers(start, len(content)))
     count = data.draw(st.integers(1, 12))
@@ -219,26 +298,47 @@ def test_no_loop_looks_outside(data: st.DataObject, content: bytes) -> None:
         table, null = np.full((kernels.FIELDS, count), -1), np.zeros((2, count), np.bool_)
         if loops.parse(array, *(np.array([each]) for each in (start, end, count)), table, null):
             assert table[kernels.RECORD_END][-1] == end
-            assert (table[kernels.VALUE_AT] + table[kernels.VALUE_SIZE] < table[kernels.RECORD_END]).all()
+            assert (
+                table[kernels.VALUE_AT] + table[kernels.VALUE_SIZE] < table[kernels.RECORD_END]
+            ).all()
             assert (table[[kernels.KEY_SIZE, kernels.VALUE_SIZE, kernels.HEADER_COUNT]] >= 0).all()
         keys, values = np.full((2, count), -1), np.full((2, count), -1)
-        if loops.headers(array, *(np.array([each]) for each in (count, start, end)), keys, values, np.zeros(count, np.bool_)):
+        if loops.headers(
+            array,
+            *(np.array([each]) for each in (count, start, end)),
+            keys,
+            values,
+            np.zeros(count, np.bool_),
+        ):
             for positions, lengths in (keys, values):
-                assert (start <= positions).all() and (lengths >= 0).all() and (positions + lengths <= end).all()
+                assert (
+                    (start <= positions).all()
+                    and (lengths >= 0).all()
+                    and (positions + lengths <= end).all()
+                )
 
 
 places = st.integers(-3, 20) | st.sampled_from([2**31, 2**62, -(2**63)])
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.binary(max_size=16), st.lists(places, min_size=1, max_size=4), st.integers(0, 20), st.data())
-def test_copies_stay_within_both_arrays(content: bytes, positions: list[int], room: int, data: st.DataObject) -> None:
+@given(
+    st.binary(max_size=16), st.lists(places, min_size=1, max_size=4), st.integers(0, 20), st.data()
+)
+def test_copies_stay_within_both_arrays(
+    content: bytes, positions: list[int], room: int, data: st.DataObject
+) -> None:
     bounds = st.lists(
-        st.integers(-3, 20) | st.sampled_from([2**31 - 1, -(2**31)]), min_size=len(positions) + 1, max_size=len(positions) + 1
+        st.integers(-3, 20) | st.sampled_from([2**31 - 1, -(2**31)]),
+        min_size=len(positions) + 1,
+        max_size=len(positions) + 1,
     )
     edges = data.draw(bounds)
     spans = list(zip(positions, edges, edges[1:], strict=False))
-    fits = all(here >= 0 and 0 <= there <= after <= room and here + after - there <= len(content) for here, there, after in spans)
+    fits = all(
+        here >= 0 and 0 <= there <= after <= room and here + after - there <= len(content)
+        for here, there, after in spans
+    )
     expected = bytearray(room)
     for here, there, after in spans if fits else ():
         expected[there:after] = content[here : here + after - there]
@@ -249,7 +349,8 @@ def test_copies_stay_within_both_arrays(content: bytes, positions: list[int], ro
         assert not fits or out.tobytes() == bytes(expected)
 
 
-CONTENT = b"\0\0\0\1\1\2\2\xff\1"  # a record with a header whose key is no text: only who reads records one by one looks at that
+# a record with a header whose key is no text: only who reads records one by one looks at that
+CONTENT = b"\0\0\0\1\1\2\2\xff\1"
 
 
 @pytest.mark.parametrize(
@@ -257,8 +358,14 @@ CONTENT = b"\0\0\0\1\1\2\2\xff\1"  # a record with a header whose key is no text
     [
         (varint(9) + CONTENT, "read"),
         (b"\x92\x80\x80\x80\x00" + CONTENT, "read"),
-        (b"\x92\x80\x80\x80\x80\x00" + CONTENT, "the records end before their count is reached"),  # a length of six bytes
-        (varint(9) + b"\1" + CONTENT[1:], "the records end before their count is reached"),  # attributes
+        (
+            b"\x92\x80\x80\x80\x80\x00" + CONTENT,
+            "the records end before their count is reached",
+        ),  # a length of six bytes
+        (
+            varint(9) + b"\1" + CONTENT[1:],
+            "the records end before their count is reached",
+        ),  # attributes
         (b"\x13" + CONTENT, "the records end before their count is reached"),  # a length of -10
         (varint(6) + b"\0\0\0\1\1\1", "a record has a negative number of headers"),
     ],
@@ -266,7 +373,9 @@ CONTENT = b"\0\0\0\1\1\2\2\xff\1"  # a record with a header whose key is no text
 def test_what_arrays_do_not_read_themselves_loops_do_not_either(record: bytes, says: str) -> None:
     for way in (None, *all_loops()):
         said = outcome(assemble(record, 1), way, 0, FAR, {"headers": True})
-        assert (said if isinstance(said, str) else f"{Code.INVALID_RECORD}: read") == f"{Code.INVALID_RECORD}: {says}"
+        assert (
+            said if isinstance(said, str) else f"{Code.INVALID_RECORD}: read"
+        ) == f"{Code.INVALID_RECORD}: {says}"
 
 
 def test_a_count_that_no_batch_can_hold_takes_no_memory() -> None:

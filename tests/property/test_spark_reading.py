@@ -1,4 +1,6 @@
-"""A range is read whole and once, whatever the brokers do meanwhile that passes: leaders move, metadata is old, connections end, ends lag."""
+"""A range is read whole and once, whatever the brokers do meanwhile that passes: leaders move,
+metadata is old, connections end, ends lag.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class Written(NamedTuple):
 
 @st.composite
 def logs(draw: st.DrawFn) -> Written:
-    """Plain batches and transactions of three producers, interleaved; gaps of compaction. All is decided, and the last record is plain."""
+    """Plain batches and transactions of three producers, interleaved; gaps of compaction. All is
+    decided, and the last record is plain.
+    """
     batches: list[bytes] = []
     aborted: list[tuple[int, int, int]] = []
     values: dict[int, str] = {}
@@ -56,14 +60,25 @@ def logs(draw: st.DrawFn) -> Written:
         new = range(offset, offset + count)
         values.update({each: f"v{each}" for each in new})
         records = [NewRecord(None, values[each].encode(), 1) for each in new]
-        batches.append(bytes(encode_batch(records, base_offset=offset, producer_id=producer or -1, transactional=producer is not None)))
+        batches.append(
+            bytes(
+                encode_batch(
+                    records,
+                    base_offset=offset,
+                    producer_id=producer or -1,
+                    transactional=producer is not None,
+                )
+            )
+        )
         if producer is not None:
             ongoing.setdefault(producer, []).extend(new)
         offset += count
 
     def end(producer: int, *, commit: bool) -> None:
         nonlocal offset
-        marker = encode_marker(commit=commit, producer_id=producer, producer_epoch=0, coordinator_epoch=0, timestamp=1)
+        marker = encode_marker(
+            commit=commit, producer_id=producer, producer_epoch=0, coordinator_epoch=0, timestamp=1
+        )
         batches.append(offset.to_bytes(8, "big") + bytes(marker[8:]))
         written = ongoing.pop(producer)
         if not commit:
@@ -72,13 +87,20 @@ def logs(draw: st.DrawFn) -> Written:
                 del values[each]
         offset += 1
 
-    for step in draw(st.lists(st.sampled_from(["plain", "gap", "transaction", "transaction", "end", "end"]), max_size=20)):
+    for step in draw(
+        st.lists(
+            st.sampled_from(["plain", "gap", "transaction", "transaction", "end", "end"]),
+            max_size=20,
+        )
+    ):
         if step == "gap":
             offset += draw(st.integers(1, 4))
         elif step == "end" and ongoing:
             end(draw(st.sampled_from(sorted(ongoing))), commit=draw(st.booleans()))
         else:
-            append(draw(st.integers(1, 4)), draw(st.integers(1, 3)) if step == "transaction" else None)
+            append(
+                draw(st.integers(1, 4)), draw(st.integers(1, 3)) if step == "transaction" else None
+            )
     for producer in sorted(ongoing):
         end(producer, commit=draw(st.booleans()))
     append(1, None)
@@ -98,18 +120,26 @@ def restless(log: FakeLog, chance: random.Random) -> Iterator[list[FakeBroker]]:
         if isinstance(request, FetchRequest | ListOffsetsRequest) and node != leader:
             return chance.choice((Code.NOT_LEADER_OR_FOLLOWER, Code.UNKNOWN_TOPIC_OR_PARTITION))
         if chance.random() < 0.15:
-            return FakeBroker.HANG_UP if isinstance(request, ApiVersionsRequest) else chance.choice(PASSING)
+            return (
+                FakeBroker.HANG_UP
+                if isinstance(request, ApiVersionsRequest)
+                else chance.choice(PASSING)
+            )
         return None
 
     def metadata(broker: FakeBroker, request: Any, code: int) -> Any:
         answer = FakeBroker._metadata(broker, request, code)
         answer.brokers = [
-            MetadataResponse.MetadataResponseBroker(node_id=node, host="127.0.0.1", port=each.port, rack=None)
+            MetadataResponse.MetadataResponseBroker(
+                node_id=node, host="127.0.0.1", port=each.port, rack=None
+            )
             for node, each in zip(NODES, nodes, strict=True)
         ]
         for topic in answer.topics:
             for partition in topic.partitions:
-                partition.leader_id = leader if chance.random() < 0.7 else chance.choice((*NODES, -1))
+                partition.leader_id = (
+                    leader if chance.random() < 0.7 else chance.choice((*NODES, -1))
+                )
         return answer
 
     def fetch(broker: FakeBroker, request: Any, code: int) -> Any:
@@ -132,11 +162,15 @@ def restless(log: FakeLog, chance: random.Random) -> Iterator[list[FakeBroker]]:
 
 @settings(max_examples=40)
 @given(logs(), st.data(), st.integers(0, 2**32), st.sampled_from([1, 100, 300, 10_000]))
-def test_every_committed_record_of_a_range_once(written: Written, data: st.DataObject, seed: int, max_bytes: int) -> None:
+def test_every_committed_record_of_a_range_once(
+    written: Written, data: st.DataObject, seed: int, max_bytes: int
+) -> None:
     start = data.draw(st.integers(0, written.log.end - 1))
     end = data.draw(st.integers(start + 1, written.log.end))
     with pytest.MonkeyPatch.context() as patch, restless(written.log, random.Random(seed)) as nodes:
-        patch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 600_000)  # it is never gone here
+        patch.setattr(
+            "barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 600_000
+        )  # it is never gone here
         options = ClientOptions(
             tuple(("127.0.0.1", node.port) for node in nodes),
             retry_backoff_ms=1,
@@ -151,7 +185,13 @@ def test_every_committed_record_of_a_range_once(written: Written, data: st.DataO
                 ("offset", "value"),
                 read_committed=True,
                 fail_on_data_loss=True,
-                open_transactions=OpenTransactions(wait=False),  # nothing is open, so nothing is left out
+                open_transactions=OpenTransactions(
+                    wait=False
+                ),  # nothing is open, so nothing is left out
             )
-            rows = [(row["offset"], row["value"].decode()) for part in parts for row in part.to_pylist()]
-    assert rows == [(offset, value) for offset, value in sorted(written.values.items()) if start <= offset < end]
+            rows = [
+                (row["offset"], row["value"].decode()) for part in parts for row in part.to_pylist()
+            ]
+    assert rows == [
+        (offset, value) for offset, value in sorted(written.values.items()) if start <= offset < end
+    ]

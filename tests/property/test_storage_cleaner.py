@@ -1,4 +1,6 @@
-"""Compaction against a naive model of it, over random histories; and a kill or a power loss at any step of it."""
+"""Compaction against a naive model of it, over random histories; and a kill or a power loss at any
+step of it.
+"""
 
 from __future__ import annotations
 
@@ -54,10 +56,14 @@ def open_on(disk: SimDisk, config: LogConfig, now_ms: int) -> LogManager:
 
 
 class History:
-    """A log, and what a naive reader of all that was ever written knows: each record, and which transactions were aborted."""
+    """A log, and what a naive reader of all that was ever written knows: each record, and which
+    transactions were aborted.
+    """
 
     def __init__(self, disk: SimDisk, config: LogConfig) -> None:
-        config = replace(config, producer_id_expiration_ms=2**60)  # a restart knows those again that had expired
+        config = replace(
+            config, producer_id_expiration_ms=2**60
+        )  # a restart knows those again that had expired
         self.disk, self.config, self.now_ms = disk, config, NOW_MS
         self.manager = open_on(disk, config, NOW_MS)
         self.log = self.manager.create("t", 0, TOPIC_ID, config, NOW_MS)
@@ -68,7 +74,13 @@ class History:
         self.open: dict[int, list[int]] = {}
         self.cleaned_to: int | None = None
 
-    def append(self, pairs: list[tuple[bytes, bytes | None]], codec: int = 0, pid: int = -1, transactional: bool = False) -> None:
+    def append(
+        self,
+        pairs: list[tuple[bytes, bytes | None]],
+        codec: int = 0,
+        pid: int = -1,
+        transactional: bool = False,
+    ) -> None:
         sent = batch(
             [value for _, value in pairs],
             keys=[key for key, _ in pairs],
@@ -91,20 +103,33 @@ class History:
         if bump:
             self.epochs[pid] += 1
             self.sequences[pid] = 0
-        self.log.append_marker(producer_id=pid, producer_epoch=self.epochs[pid], coordinator_epoch=0, commit=commit, now_ms=self.now_ms)
+        self.log.append_marker(
+            producer_id=pid,
+            producer_epoch=self.epochs[pid],
+            coordinator_epoch=0,
+            commit=commit,
+            now_ms=self.now_ms,
+        )
         ended = self.open.pop(pid, [])
         if not commit:
             self.aborted.update(ended)
 
     def clean(self, map_bytes: int = 1 << 20) -> None:
         before = self.state()
-        self.cleaned_to = compact(self.manager, self.log, self.cleaned_to, self.now_ms, map_bytes=map_bytes)
+        self.cleaned_to = compact(
+            self.manager, self.log, self.cleaned_to, self.now_ms, map_bytes=map_bytes
+        )
         assert self.state() == before
         self.check()
 
     def state(self) -> object:
         log = self.log
-        return log.log_start_offset, log.last_stable_offset, log.log_end_offset, sorted(log.active_producers())
+        return (
+            log.log_start_offset,
+            log.last_stable_offset,
+            log.log_end_offset,
+            sorted(log.active_producers()),
+        )
 
     def latest(self, end: int) -> dict[int, tuple[bytes, bytes | None]]:
         """Of each key the latest committed record below `end`, by its offset."""
@@ -120,18 +145,34 @@ class History:
         start = log.log_start_offset
         files = {offset: (key, value) for offset, key, value in entries(log)}
         assert files.items() <= self.written.items()
-        beyond = {offset: pair for offset, pair in self.written.items() if offset >= max(cleaned_to, start)}
+        beyond = {
+            offset: pair
+            for offset, pair in self.written.items()
+            if offset >= max(cleaned_to, start)
+        }
         removed = beyond.keys() - files.keys()
-        assert removed <= self.aborted, "only aborted records go from the dirty part, as far as it was read"
-        wanted = {offset: pair for offset, pair in self.latest(cleaned_to).items() if offset >= start}
+        assert removed <= self.aborted, (
+            "only aborted records go from the dirty part, as far as it was read"
+        )
+        wanted = {
+            offset: pair for offset, pair in self.latest(cleaned_to).items() if offset >= start
+        }
         for offset, (_, value) in wanted.items():
             assert offset in files or value is None, f"the record at {offset} is lost"
         kept = {offset for offset in files if start <= offset < cleaned_to}
         assert kept <= wanted.keys(), "more than the latest of a key is left"
         still_open = {offset for offsets in self.open.values() for offset in offsets}
-        stable = {offset: value for offset, (_, value) in files.items() if start <= offset < log.last_stable_offset}
-        assert committed_values(log) == {offset: value for offset, value in stable.items() if offset not in self.aborted}
-        assert values_of(log) == {offset: value for offset, (_, value) in files.items() if offset >= start}
+        stable = {
+            offset: value
+            for offset, (_, value) in files.items()
+            if start <= offset < log.last_stable_offset
+        }
+        assert committed_values(log) == {
+            offset: value for offset, value in stable.items() if offset not in self.aborted
+        }
+        assert values_of(log) == {
+            offset: value for offset, (_, value) in files.items() if offset >= start
+        }
         assert not still_open - files.keys() - set(range(start))
         self.check_structure()
 
@@ -139,15 +180,23 @@ class History:
         log = self.log
         assert log.size_bytes == sum(segment.size for segment in log.segments)
         assert log.segments[-1] is log.active
-        assert [name for name in self.disk.list(log.directory) if name.endswith((".cleaned", ".swap"))] == []
+        assert [
+            name for name in self.disk.list(log.directory) if name.endswith((".cleaned", ".swap"))
+        ] == []
         last = -1
         for header, data in log.read_batches():
             assert last < header.base_offset <= header.last_offset
             last = header.last_offset
             assert len(records_of(data)) == header.record_count
-        for isolation, end in ((Isolation.READ_UNCOMMITTED, log.log_end_offset), (Isolation.READ_COMMITTED, log.last_stable_offset)):
+        for isolation, end in (
+            (Isolation.READ_UNCOMMITTED, log.log_end_offset),
+            (Isolation.READ_COMMITTED, log.last_stable_offset),
+        ):
             if self.cleaned_to is not None and log.log_start_offset < end:
-                assert log.read(end - 1, max_bytes=100, isolation=isolation, min_one_batch=True).slice is not None, "a reader is stuck"
+                assert (
+                    log.read(end - 1, max_bytes=100, isolation=isolation, min_one_batch=True).slice
+                    is not None
+                ), "a reader is stuck"
 
     def stop(self, clean: bool) -> None:
         state, producers = self.state(), {p.producer_id: p for p in self.log.active_producers()}
@@ -186,15 +235,32 @@ def run(history: History, script: list[tuple[object, ...]]) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(
-    st.lists(steps, max_size=40), st.sampled_from([400, 800, 2000]), st.sampled_from([0, 200, 4096]), st.sampled_from([0, 1000, 2 * DAY_MS])
+    st.lists(steps, max_size=40),
+    st.sampled_from([400, 800, 2000]),
+    st.sampled_from([0, 200, 4096]),
+    st.sampled_from([0, 1000, 2 * DAY_MS]),
 )
 @example(
-    [("transactional", 1, [(b"a", b"1")], 0), ("end", 1, False, False), ("plain", [(b"a", None)], 0), ("clean", 1 << 20)] * 5, 400, 0, 0
+    [
+        ("transactional", 1, [(b"a", b"1")], 0),
+        ("end", 1, False, False),
+        ("plain", [(b"a", None)], 0),
+        ("clean", 1 << 20),
+    ]
+    * 5,
+    400,
+    0,
+    0,
 )
 def test_a_cleaned_log_is_what_a_naive_reader_makes_of_its_history(
     script: list[tuple[object, ...]], segment_bytes: int, interval: int, retention_ms: int
 ) -> None:
-    config = replace(COMPACTED, segment_bytes=segment_bytes, index_interval_bytes=interval, delete_retention_ms=retention_ms)
+    config = replace(
+        COMPACTED,
+        segment_bytes=segment_bytes,
+        index_interval_bytes=interval,
+        delete_retention_ms=retention_ms,
+    )
     history = History(SimDisk(random.Random(0), lambda: NOW_MS), config)
     run(history, script)
     for pid in list(history.open):
@@ -204,20 +270,29 @@ def test_a_cleaned_log_is_what_a_naive_reader_makes_of_its_history(
     history.clean()
     if retention_ms > DAY_MS and not any(step[0] == "wait" for step in script):
         kept = {offset for offset, _, _ in entries(history.log)}
-        wanted = {offset for offset in history.latest(history.cleaned_to or 0) if offset >= history.log.log_start_offset}
+        wanted = {
+            offset
+            for offset in history.latest(history.cleaned_to or 0)
+            if offset >= history.log.log_start_offset
+        }
         assert wanted <= kept, "a tombstone went before its time"
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(steps, max_size=30), st.sampled_from([400, 900]))
-def test_cleaning_what_is_clean_changes_nothing(script: list[tuple[object, ...]], segment_bytes: int) -> None:
+def test_cleaning_what_is_clean_changes_nothing(
+    script: list[tuple[object, ...]], segment_bytes: int
+) -> None:
     history = History(
-        SimDisk(random.Random(0), lambda: NOW_MS), replace(COMPACTED, segment_bytes=segment_bytes, delete_retention_ms=DAY_MS)
+        SimDisk(random.Random(0), lambda: NOW_MS),
+        replace(COMPACTED, segment_bytes=segment_bytes, delete_retention_ms=DAY_MS),
     )
     run(history, script)
     history.append([(b"last", b".")])
     history.append([(b"last", b".")])
-    for _ in range(3):  # data go, their markers and tombstones get a horizon, empty segments are merged
+    for _ in range(
+        3
+    ):  # data go, their markers and tombstones get a horizon, empty segments are merged
         compact(history.manager, history.log, None, history.now_ms)
     before = [data for _, data in batches_of(history.log)]
     compact(history.manager, history.log, None, history.now_ms + 1)
@@ -225,14 +300,21 @@ def test_cleaning_what_is_clean_changes_nothing(script: list[tuple[object, ...]]
 
 
 def untouched_producers(log: Log) -> dict[int, tuple[int, int, int]]:
-    return {p.producer_id: (p.producer_epoch, p.last_sequence, p.current_txn_start_offset) for p in log.active_producers()}
+    return {
+        p.producer_id: (p.producer_epoch, p.last_sequence, p.current_txn_start_offset)
+        for p in log.active_producers()
+    }
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(steps, max_size=30), st.sampled_from([400, 900]))
-def test_the_producers_are_known_from_a_cleaned_log_alone(script: list[tuple[object, ...]], segment_bytes: int) -> None:
+def test_the_producers_are_known_from_a_cleaned_log_alone(
+    script: list[tuple[object, ...]], segment_bytes: int
+) -> None:
     """Without snapshots: sequences, epochs and open transactions come from what cleaning left. B8."""
-    history = History(SimDisk(random.Random(0), lambda: NOW_MS), replace(COMPACTED, segment_bytes=segment_bytes))
+    history = History(
+        SimDisk(random.Random(0), lambda: NOW_MS), replace(COMPACTED, segment_bytes=segment_bytes)
+    )
     run(history, [step for step in script if step[0] != "delete"])
     for turn in range(3):
         history.append([(b"last", b".")])
@@ -254,11 +336,23 @@ def test_the_producers_are_known_from_a_cleaned_log_alone(script: list[tuple[obj
 
 
 def dirty_history(seed: int, disk: SimDisk) -> History:
-    """Transactions, tombstones and plain records over several segments, some of them cleaned before."""
+    """Transactions, tombstones and plain records over several segments, some of them cleaned
+    before.
+    """
     rng = random.Random(seed)
-    history = History(disk, replace(COMPACTED, segment_bytes=rng.choice((200, 400, 700)), delete_retention_ms=rng.choice((0, DAY_MS))))
+    history = History(
+        disk,
+        replace(
+            COMPACTED,
+            segment_bytes=rng.choice((200, 400, 700)),
+            delete_retention_ms=rng.choice((0, DAY_MS)),
+        ),
+    )
     for _ in range(rng.randrange(8, 40)):
-        pairs = [(rng.choice(KEYS), rng.choice((None, rng.randbytes(10)))) for _ in range(rng.randrange(1, 3))]
+        pairs = [
+            (rng.choice(KEYS), rng.choice((None, rng.randbytes(10))))
+            for _ in range(rng.randrange(1, 3))
+        ]
         pid, draw = rng.choice(PRODUCERS), rng.random()
         if draw < 0.3:
             history.append(pairs)
@@ -315,8 +409,14 @@ def test_a_stop_at_any_step_of_a_cleaning_loses_nothing(seed: int, at: int, powe
     live: dict[bytes, bytes | None] = {}
     for offset, value in sorted(committed_values(log).items()):
         live[history.written[offset][0]] = value
-    wanted = {key: value for key, value in history.latest(log.log_end_offset).values() if value is not None}
-    assert {key: value for key, value in live.items() if value is not None} == wanted, "an older value came back"
+    wanted = {
+        key: value
+        for key, value in history.latest(log.log_end_offset).values()
+        if value is not None
+    }
+    assert {key: value for key, value in live.items() if value is not None} == wanted, (
+        "an older value came back"
+    )
     assert not committed_values(log).keys() & history.aborted
     history.now_ms = NOW_MS + 2
     history.append([(b"last", b".")])

@@ -1,7 +1,8 @@
-"""One file of a log directory is cut, changed or gone: the log loads with all that it still holds, or an error says what is wrong where.
+"""One file of a log directory is cut, changed or gone: the log loads with all that it still holds,
+or an error says what is wrong where.
 
-Each damage is sampled over every file and byte of a small directory with several segments, open and aborted transactions, and a log start
-within a segment; after a clean stop and after a kill.
+Each damage is sampled over every file and byte of a small directory with several segments, open and
+aborted transactions, and a log start within a segment; after a clean stop and after a kill.
 """
 
 from __future__ import annotations
@@ -47,9 +48,18 @@ def write_history(path: str, way: str) -> Log:
         log.append(batch([b"i%d" % turn] * 3, pid=5, epoch=0, seq=3 * turn), now_ms=NOW_MS)
         log.append(batch([b"plain%d" % turn], timestamp=NOW_MS + turn), now_ms=NOW_MS)
         if turn < 3:
-            log.append(batch([b"t%d" % turn] * 2, pid=6, epoch=0, seq=2 * turn, transactional=True), now_ms=NOW_MS)
+            log.append(
+                batch([b"t%d" % turn] * 2, pid=6, epoch=0, seq=2 * turn, transactional=True),
+                now_ms=NOW_MS,
+            )
             log.append(batch([b"x" * 40]), now_ms=NOW_MS)
-            log.append_marker(producer_id=6, producer_epoch=0, coordinator_epoch=0, commit=turn == 1, now_ms=NOW_MS)
+            log.append_marker(
+                producer_id=6,
+                producer_epoch=0,
+                coordinator_epoch=0,
+                commit=turn == 1,
+                now_ms=NOW_MS,
+            )
         if turn == 3:
             log.delete_records_before(2)
             log.append(batch([b"open"], pid=7, epoch=0, seq=0, transactional=True), now_ms=NOW_MS)
@@ -66,7 +76,9 @@ def write_history(path: str, way: str) -> Log:
 
 
 @cache
-def original(way: str) -> tuple[str, dict[int, bytes | None], dict[int, bytes | None], tuple[int, int, int]]:
+def original(
+    way: str,
+) -> tuple[str, dict[int, bytes | None], dict[int, bytes | None], tuple[int, int, int]]:
     """A directory with that history, and what is read from it."""
     path = mkdtemp()
     log = write_history(path, way)
@@ -140,30 +152,49 @@ def check_that_nothing_is_missing(
     assert committed_values(log) == committed
     assert values_of(log) == values
     found = log.offset_for_timestamp(NOW_MS + 3)
-    assert found is not None and log.read(found.offset, max_bytes=1, min_one_batch=True).slice is not None
+    assert (
+        found is not None
+        and log.read(found.offset, max_bytes=1, min_one_batch=True).slice is not None
+    )
     highest = log.offset_of_max_timestamp()
-    assert highest is not None and (highest.timestamp, values[highest.offset]) == (NOW_MS + 4, b"plain4")
+    assert highest is not None and (highest.timestamp, values[highest.offset]) == (
+        NOW_MS + 4,
+        b"plain4",
+    )
     assert log.has_ongoing_transaction(7, 0)
     if name != "t-0/partition.metadata":
         assert log.topic_id == TOPIC_ID
     for pid, sent in LAST.items():
         for sequence, count in sent:
-            info = log.append(batch([b"again"] * count, pid=pid, epoch=0, seq=sequence, transactional=pid == 6), now_ms=NOW_MS)
+            info = log.append(
+                batch([b"again"] * count, pid=pid, epoch=0, seq=sequence, transactional=pid == 6),
+                now_ms=NOW_MS,
+            )
             assert info.duplicate
     assert log.end_offset_for_epoch(0) == (0, offsets[2])
 
 
 def check_what_a_log_file_still_holds(copy: str, path: str, name: str, kind: str, at: int) -> None:
-    """Every batch that the damage did not touch is read, or is set aside (and that is logged), or an error names the file."""
+    """Every batch that the damage did not touch is read, or is set aside (and that is logged), or
+    an error names the file.
+    """
     intact = []
     for original_file in sorted(Path(path, "t-0").glob("*.log")):
         data = original_file.read_bytes()
         for position, header in batches_in(data):
             damaged = original_file.name == Path(name).name and (
-                position + header.size_bytes > at if kind != "flip" else position <= at < position + header.size_bytes
+                position + header.size_bytes > at
+                if kind != "flip"
+                else position <= at < position + header.size_bytes
             )
             if not damaged:
-                intact.append((header.base_offset, header.last_offset, data[position : position + header.size_bytes]))
+                intact.append(
+                    (
+                        header.base_offset,
+                        header.last_offset,
+                        data[position : position + header.size_bytes],
+                    )
+                )
     manager = open_manager(copy, CONFIG)
     if ("t", 0) in manager.offline:
         error = manager.offline["t", 0]
@@ -209,4 +240,6 @@ def test_all_files_of_a_kind_are_gone(way: str, suffix: str, tmp_path: Path) -> 
     for file in Path(tmp_path, "t-0").iterdir():
         if file.name.endswith(suffix) and not file.name.endswith(".log"):
             file.unlink()
-    check_that_nothing_is_missing(str(tmp_path), "t-0/partition.metadata" if not suffix else "", values, committed, offsets)
+    check_that_nothing_is_missing(
+        str(tmp_path), "t-0/partition.metadata" if not suffix else "", values, committed, offsets
+    )

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.storage.checkpoints import CorruptCheckpoint, Manifest, SegmentNote, decode_offsets, encode_offsets
+from barnabas.storage.checkpoints import (
+    CorruptCheckpoint,
+    Manifest,
+    SegmentNote,
+    decode_offsets,
+    encode_offsets,
+)
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.offset_index import NO_ENTRY, OffsetIndex
 from barnabas.storage.producer_state import ProducerStateManager
@@ -22,7 +28,9 @@ STEPS = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 500)), max_size=40
 
 
 @given(STEPS, st.integers(-1, 2000), st.integers(0, 20000))
-def test_the_offset_index_is_a_linear_scan(steps: list[tuple[int, int]], offset: int, position: int) -> None:
+def test_the_offset_index_is_a_linear_scan(
+    steps: list[tuple[int, int]], offset: int, position: int
+) -> None:
     index = OffsetIndex()
     entries = []
     at_offset = at_position = 0
@@ -33,10 +41,16 @@ def test_the_offset_index_is_a_linear_scan(steps: list[tuple[int, int]], offset:
     again = OffsetIndex.decode(index.encode(), at_position + 1)
     assert list(zip(again.offsets, again.positions, strict=True)) == entries
     for each in (index, again):
-        assert each.lookup(offset) == max((entry for entry in entries if entry[0] <= offset), default=NO_ENTRY)
-        assert each.first_at_or_after(position) == min((entry for entry in entries if entry[1] >= position), default=None)
+        assert each.lookup(offset) == max(
+            (entry for entry in entries if entry[0] <= offset), default=NO_ENTRY
+        )
+        assert each.first_at_or_after(position) == min(
+            (entry for entry in entries if entry[1] >= position), default=None
+        )
     again.truncate(position)
-    assert again.encode() == b"".join(o.to_bytes(4, "big") + p.to_bytes(4, "big") for o, p in entries if p < position)
+    assert again.encode() == b"".join(
+        o.to_bytes(4, "big") + p.to_bytes(4, "big") for o, p in entries if p < position
+    )
 
 
 @given(STEPS, st.integers(-1, 3000))
@@ -50,7 +64,9 @@ def test_the_time_index_is_a_linear_scan(steps: list[tuple[int, int]], timestamp
     again = TimeIndex.decode(index.encode())
     for each in (index, again):
         assert list(zip(each.timestamps, each.offsets, strict=True)) == entries
-        assert each.lookup(timestamp) == max((entry for entry in entries if entry[0] <= timestamp), default=None)
+        assert each.lookup(timestamp) == max(
+            (entry for entry in entries if entry[0] <= timestamp), default=None
+        )
 
 
 @given(st.binary(max_size=200), st.integers(0, 1000))
@@ -66,9 +82,17 @@ def test_no_bytes_break_an_index(data: bytes, size: int) -> None:
         pass
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 30), st.integers(1, 30)), max_size=20), st.integers(0, 200), st.integers(0, 60))
-def test_the_aborted_index_finds_what_a_scan_finds(rows: list[tuple[int, int, int]], fetch_offset: int, length: int) -> None:
-    """Each transaction ends at a marker; the last stable offset as of it is the first offset of the earliest still open."""
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 30), st.integers(1, 30)), max_size=20),
+    st.integers(0, 200),
+    st.integers(0, 60),
+)
+def test_the_aborted_index_finds_what_a_scan_finds(
+    rows: list[tuple[int, int, int]], fetch_offset: int, length: int
+) -> None:
+    """Each transaction ends at a marker; the last stable offset as of it is the first offset of the
+    earliest still open.
+    """
     entries, end = [], 0
     for pid, back, ahead in rows:
         end += ahead
@@ -82,10 +106,17 @@ def test_the_aborted_index_finds_what_a_scan_finds(rows: list[tuple[int, int, in
     upper = fetch_offset + length
     found: list[AbortedTxn] = []
     TxnIndex.decode(index.encode()).collect(fetch_offset, upper, found)
-    assert found == [(pid, first) for pid, first, last in entries if last >= fetch_offset and first < upper]
+    assert found == [
+        (pid, first) for pid, first, last in entries if last >= fetch_offset and first < upper
+    ]
 
 
-@given(st.dictionaries(st.tuples(st.from_regex(r"[a-zA-Z0-9._-]{1,20}", fullmatch=True), st.integers(0, 99)), st.integers(0, 2**62)))
+@given(
+    st.dictionaries(
+        st.tuples(st.from_regex(r"[a-zA-Z0-9._-]{1,20}", fullmatch=True), st.integers(0, 99)),
+        st.integers(0, 2**62),
+    )
+)
 def test_checkpoints_round_trip_and_a_cut_is_noticed(offsets: dict[tuple[str, int], int]) -> None:
     data = encode_offsets(offsets)
     assert decode_offsets(data) == offsets
@@ -94,12 +125,27 @@ def test_checkpoints_round_trip_and_a_cut_is_noticed(offsets: dict[tuple[str, in
             decode_offsets(data[:cut])
 
 
-@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3), st.integers(0, 2**31 - 1), st.integers(1, 5), st.booleans()), max_size=30))
-def test_snapshots_hold_the_last_batch_of_each_producer(rows: list[tuple[int, int, int, int, bool]]) -> None:
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(1, 9),
+            st.integers(0, 3),
+            st.integers(0, 2**31 - 1),
+            st.integers(1, 5),
+            st.booleans(),
+        ),
+        max_size=30,
+    )
+)
+def test_snapshots_hold_the_last_batch_of_each_producer(
+    rows: list[tuple[int, int, int, int, bool]],
+) -> None:
     state, end = ProducerStateManager(), 0
     for pid, epoch, sequence, count, transactional in rows:
         last_sequence = (sequence + count - 1) & 0x7FFFFFFF
-        state.on_batch(pid, epoch, sequence, last_sequence, end, end + count - 1, 7 * end, transactional, 5)
+        state.on_batch(
+            pid, epoch, sequence, last_sequence, end, end + count - 1, 7 * end, transactional, 5
+        )
         end += count
     again = ProducerStateManager.decode_snapshot(state.encode_snapshot(), end, 9)
     assert again.open_txns == state.open_txns
@@ -107,12 +153,28 @@ def test_snapshots_hold_the_last_batch_of_each_producer(rows: list[tuple[int, in
     for pid, entry in state.producers.items():
         other = again.producers[pid]
         assert other.batches == entry.batches[-1:]
-        assert (other.producer_epoch, other.txn_first_offset) == (entry.producer_epoch, entry.txn_first_offset)
+        assert (other.producer_epoch, other.txn_first_offset) == (
+            entry.producer_epoch,
+            entry.txn_first_offset,
+        )
     assert again.encode_snapshot() == state.encode_snapshot()
 
 
-@given(st.lists(st.tuples(st.integers(1, 2), st.integers(0, 2), st.integers(0, 12), st.integers(1, 3), st.booleans()), max_size=40))
-def test_sequences_are_checked_as_a_naive_model_does(rows: list[tuple[int, int, int, int, bool]]) -> None:
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(1, 2),
+            st.integers(0, 2),
+            st.integers(0, 12),
+            st.integers(1, 3),
+            st.booleans(),
+        ),
+        max_size=40,
+    )
+)
+def test_sequences_are_checked_as_a_naive_model_does(
+    rows: list[tuple[int, int, int, int, bool]],
+) -> None:
     """The model keeps every batch; what it answers is written out from KIP-98's rules."""
     state, end = ProducerStateManager(), 0
     history: dict[int, list[tuple[int, int, int, int]]] = {}
@@ -132,7 +194,9 @@ def test_sequences_are_checked_as_a_naive_model_does(rows: list[tuple[int, int, 
         if expected == "append" and pid in state.open_txns and not transactional:
             expected = Code.INVALID_TXN_STATE
         try:
-            duplicate = state.check_batch(pid, epoch, sequence, last, transactional, lambda entry: None)
+            duplicate = state.check_batch(
+                pid, epoch, sequence, last, transactional, lambda entry: None
+            )
             answer: object = "append" if duplicate is None else duplicate.first_offset
         except KafkaError as error:
             answer = error.code
@@ -161,6 +225,10 @@ def test_a_manifest_round_trips() -> None:
     manifest.segments[0] = SegmentNote(0, 100, 7, 3, 10)
     manifest.files["x.index"] = (-1, 0)
     again = Manifest.decode(manifest.encode())
-    assert (again.topic_id, again.log_start_offset, again.log_end_offset) == (uuid.UUID(int=5), 3, 40)
+    assert (again.topic_id, again.log_start_offset, again.log_end_offset) == (
+        uuid.UUID(int=5),
+        3,
+        40,
+    )
     assert (again.segments, again.files) == (manifest.segments, manifest.files)
     assert again.knows("x.index", None) and not again.knows("x.index", b"")

@@ -1,4 +1,6 @@
-"""A log against a naive model of one, over appends, transactions, deletions, rolls, clean stops, kills and torn writes."""
+"""A log against a naive model of one, over appends, transactions, deletions, rolls, clean stops,
+kills and torn writes.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,15 @@ import tempfile
 from dataclasses import dataclass, field
 
 import pytest
-from helpers.storage_logs import NOW_MS, batch, committed_values, new_log, open_manager, reopened, values_of
+from helpers.storage_logs import (
+    NOW_MS,
+    batch,
+    committed_values,
+    new_log,
+    open_manager,
+    reopened,
+    values_of,
+)
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -20,7 +30,9 @@ PRODUCERS = (1, 2, 3)
 
 @dataclass
 class Producer:
-    """What a producer knows of itself: its epoch, the next sequence, and its last batches as (first sequence, count, offset)."""
+    """What a producer knows of itself: its epoch, the next sequence, and its last batches as (first
+    sequence, count, offset).
+    """
 
     epoch: int = 0
     next_sequence: int = 0
@@ -30,7 +42,9 @@ class Producer:
 
 
 class LogMachine(RuleBasedStateMachine):
-    """The model: a dict of offset -> value, what was aborted, the producers; the log must say the same after every step."""
+    """The model: a dict of offset -> value, what was aborted, the producers; the log must say the
+    same after every step.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,11 +55,22 @@ class LogMachine(RuleBasedStateMachine):
         self.turn = 0
         self.producers = {pid: Producer() for pid in PRODUCERS}
 
-    @initialize(segment_bytes=st.sampled_from([200, 500, 3000]), interval=st.sampled_from([0, 100, 4096]))
+    @initialize(
+        segment_bytes=st.sampled_from([200, 500, 3000]), interval=st.sampled_from([0, 100, 4096])
+    )
     def begin(self, segment_bytes: int, interval: int) -> None:
-        self.config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=interval, retention_ms=-1, file_delete_delay_ms=0)
+        self.config = LogConfig(
+            segment_bytes=segment_bytes,
+            index_interval_bytes=interval,
+            retention_ms=-1,
+            file_delete_delay_ms=0,
+        )
         self.manager, _ = new_log(
-            self.path, segment_bytes=segment_bytes, index_interval_bytes=interval, retention_ms=-1, file_delete_delay_ms=0
+            self.path,
+            segment_bytes=segment_bytes,
+            index_interval_bytes=interval,
+            retention_ms=-1,
+            file_delete_delay_ms=0,
         )
         self.log = self.manager.logs["t", 0]
 
@@ -70,7 +95,13 @@ class LogMachine(RuleBasedStateMachine):
     def produce(self, pid: int, count: int, transactional: bool) -> None:
         producer = self.producers[pid]
         values = self._values(count)
-        data = batch(values, pid=pid, epoch=producer.epoch, seq=producer.next_sequence, transactional=transactional)
+        data = batch(
+            values,
+            pid=pid,
+            epoch=producer.epoch,
+            seq=producer.next_sequence,
+            transactional=transactional,
+        )
         if producer.open_from is not None and not transactional:
             with pytest.raises(KafkaError) as refused:
                 self.log.append(data, now_ms=NOW_MS)
@@ -79,7 +110,9 @@ class LogMachine(RuleBasedStateMachine):
         info = self.log.append(data, now_ms=NOW_MS)
         assert not info.duplicate
         self._wrote(values, info.first_offset)
-        producer.batches = [*producer.batches, (producer.next_sequence, count, info.first_offset)][-5:]
+        producer.batches = [*producer.batches, (producer.next_sequence, count, info.first_offset)][
+            -5:
+        ]
         producer.next_sequence += count
         if transactional:
             if producer.open_from is None:
@@ -91,7 +124,9 @@ class LogMachine(RuleBasedStateMachine):
         producer = self.producers[pid]
         if which < len(producer.batches):
             sequence, count, offset = producer.batches[which]
-            data = batch([b"again"] * count, pid=pid, epoch=producer.epoch, seq=sequence, transactional=True)
+            data = batch(
+                [b"again"] * count, pid=pid, epoch=producer.epoch, seq=sequence, transactional=True
+            )
             info = self.log.append(data, now_ms=NOW_MS)
             assert info.duplicate
             assert (info.first_offset, info.last_offset) == (offset, offset + count - 1)
@@ -100,7 +135,12 @@ class LogMachine(RuleBasedStateMachine):
     def gap(self, pid: int, ahead: int) -> None:
         producer = self.producers[pid]
         if producer.batches:
-            data = batch(pid=pid, epoch=producer.epoch, seq=producer.next_sequence + ahead, transactional=True)
+            data = batch(
+                pid=pid,
+                epoch=producer.epoch,
+                seq=producer.next_sequence + ahead,
+                transactional=True,
+            )
             with pytest.raises(KafkaError) as refused:
                 self.log.append(data, now_ms=NOW_MS)
             assert refused.value.code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -109,7 +149,13 @@ class LogMachine(RuleBasedStateMachine):
     def end_txn(self, pid: int, commit: bool, bump: bool) -> None:
         producer = self.producers[pid]
         producer.epoch += bump
-        info = self.log.append_marker(producer_id=pid, producer_epoch=producer.epoch, coordinator_epoch=0, commit=commit, now_ms=NOW_MS)
+        info = self.log.append_marker(
+            producer_id=pid,
+            producer_epoch=producer.epoch,
+            coordinator_epoch=0,
+            commit=commit,
+            now_ms=NOW_MS,
+        )
         assert info.first_offset == self.end
         self.end += 1
         if bump:
@@ -149,7 +195,9 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(garbage=st.sampled_from([b"", b"\0" * 70, b"\0\0\0\0\0\0\0\1\0\0\0\x50\0\0\0\0\2", b"x"]))
     def kill_and_start(self, garbage: bytes) -> None:
-        """A kill, perhaps within a write: the start of a batch, or nothing sensible, is left at the end."""
+        """A kill, perhaps within a write: the start of a batch, or nothing sensible, is left at the
+        end.
+        """
         self.manager.on_tick(NOW_MS)  # log starts that were told are on disk
         if self.log.is_flushed(self.log.log_end_offset):
             self.manager._checkpoint(force=False)
@@ -173,19 +221,36 @@ class LogMachine(RuleBasedStateMachine):
         if not hasattr(self, "log"):
             return
         log = self.log
-        assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (self.start, self.end, self.end)
-        still_open = [producer.open_from for producer in self.producers.values() if producer.open_from is not None]
+        assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (
+            self.start,
+            self.end,
+            self.end,
+        )
+        still_open = [
+            producer.open_from
+            for producer in self.producers.values()
+            if producer.open_from is not None
+        ]
         assert log.last_stable_offset == max(min(still_open, default=self.end), self.start)
         here = {offset: value for offset, value in self.values.items() if offset >= self.start}
         assert values_of(log) == here
-        stable = {o: v for o, v in here.items() if o < log.last_stable_offset and o not in self.aborted}
+        stable = {
+            o: v for o, v in here.items() if o < log.last_stable_offset and o not in self.aborted
+        }
         assert committed_values(log) == stable
         for pid, producer in self.producers.items():
-            assert log.has_ongoing_transaction(pid, producer.epoch) == (producer.open_from is not None)
+            assert log.has_ongoing_transaction(pid, producer.epoch) == (
+                producer.open_from is not None
+            )
 
 
 TestLog = LogMachine.TestCase
-TestLog.settings = settings(max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+TestLog.settings = settings(
+    max_examples=40,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 
 
 def test_the_directory_opens_once_more_after_all(tmp_path: object) -> None:

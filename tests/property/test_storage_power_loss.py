@@ -48,10 +48,19 @@ def live(rng: random.Random, disk: SimDisk, power: bool) -> None:
         try:
             for _ in range(rng.randrange(40)):
                 size = rng.choice((1, 30, 700))
-                log.append(batch([rng.randbytes(size)], pid=1, epoch=0, seq=sequence, transactional=True), now_ms=now_ms)
+                log.append(
+                    batch([rng.randbytes(size)], pid=1, epoch=0, seq=sequence, transactional=True),
+                    now_ms=now_ms,
+                )
                 sequence += 1
                 if rng.random() < 0.3:
-                    log.append_marker(producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=rng.random() < 0.5, now_ms=now_ms)
+                    log.append_marker(
+                        producer_id=1,
+                        producer_epoch=0,
+                        coordinator_epoch=0,
+                        commit=rng.random() < 0.5,
+                        now_ms=now_ms,
+                    )
                 if rng.random() < 0.3:
                     flush(rng, manager, log)
                     durable = values_of(log)
@@ -80,7 +89,10 @@ def live(rng: random.Random, disk: SimDisk, power: bool) -> None:
         if entry is not None and entry.batches:
             last = entry.batches[-1]
             assert last.last_offset in found
-            assert log.append(batch([b"x"], pid=1, epoch=0, seq=last.first_sequence, transactional=True), now_ms=now_ms).duplicate
+            assert log.append(
+                batch([b"x"], pid=1, epoch=0, seq=last.first_sequence, transactional=True),
+                now_ms=now_ms,
+            ).duplicate
         log.flush()
 
 

@@ -1,4 +1,6 @@
-"""The walk over a batch's records accepts what opening each by itself accepts, and what kafka-python reads, and nothing else."""
+"""The walk over a batch's records accepts what opening each by itself accepts, and what
+kafka-python reads, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch
 
 from barnabas.protocol.errors import KafkaError
-from barnabas.protocol.records import HEADER_SIZE, LENGTH_END, NewRecord, computed_crc, encode_batch, encode_record
+from barnabas.protocol.records import (
+    HEADER_SIZE,
+    LENGTH_END,
+    NewRecord,
+    computed_crc,
+    encode_batch,
+    encode_record,
+)
 from barnabas.storage.record_walk import _open_record, highest_time_delta
 
 BASE_MS = 1_700_000_000_000
@@ -47,29 +56,60 @@ def read_by_kafka_python(body: bytes, count: int) -> list[tuple[int, int]]:
 
 @st.composite
 def bodies(draw: st.DrawFn) -> tuple[list[NewRecord], bytes]:
-    """Records as producers make them: stretches of one form, in which sizes, keys, times and headers vary as drawn."""
+    """Records as producers make them: stretches of one form, in which sizes, keys, times and
+    headers vary as drawn.
+    """
     rng = random.Random(draw(st.integers(0, 1 << 30)))
     records: list[NewRecord] = []
     time = 0
     for _ in range(draw(st.integers(1, 4))):
-        size, spread = draw(st.sampled_from([(0, 0), (5, 0), (20, 30), (30, 60), (100, 0), (80, 40), (40, 400), (8180, 20)]))
-        key_size, key_spread = draw(st.sampled_from([(-1, 0), (0, 0), (8, 0), (3, 8), (60, 9), (70, 0)]))
-        step, jitter = draw(st.sampled_from([(0, 0), (0.1, 0), (1, 0), (3, 2), (-1, 0), (0, 70), (0, 9000), (10_000_000, 0)]))
+        size, spread = draw(
+            st.sampled_from(
+                [(0, 0), (5, 0), (20, 30), (30, 60), (100, 0), (80, 40), (40, 400), (8180, 20)]
+            )
+        )
+        key_size, key_spread = draw(
+            st.sampled_from([(-1, 0), (0, 0), (8, 0), (3, 8), (60, 9), (70, 0)])
+        )
+        step, jitter = draw(
+            st.sampled_from(
+                [(0, 0), (0.1, 0), (1, 0), (3, 2), (-1, 0), (0, 70), (0, 9000), (10_000_000, 0)]
+            )
+        )
         headers = draw(st.sampled_from([(), (), (), (("h", b"1"), ("", None))]))
-        for _ in range(draw(st.sampled_from([1, 3, 20, 40] if size > 1000 else [1, 3, 20, 70, 200]))):
+        for _ in range(
+            draw(st.sampled_from([1, 3, 20, 40] if size > 1000 else [1, 3, 20, 70, 200]))
+        ):
             time += step
-            key = None if key_size < 0 else rng.randbytes(key_size + (rng.randrange(key_spread) if key_spread else 0))
+            key = (
+                None
+                if key_size < 0
+                else rng.randbytes(key_size + (rng.randrange(key_spread) if key_spread else 0))
+            )
             value = rng.randbytes(size + (rng.randrange(spread) if spread else 0))
             wobble = rng.randint(-jitter, jitter)
-            records.append(NewRecord(key, value if rng.random() < 0.98 or not spread else None, int(time) + wobble, headers))
-    return records, b"".join(encode_record(record, delta, 0) for delta, record in enumerate(records))
+            records.append(
+                NewRecord(
+                    key,
+                    value if rng.random() < 0.98 or not spread else None,
+                    int(time) + wobble,
+                    headers,
+                )
+            )
+    return records, b"".join(
+        encode_record(record, delta, 0) for delta, record in enumerate(records)
+    )
 
 
 @settings(max_examples=30, deadline=None)
 @given(bodies(), st.booleans())
-def test_good_records_pass_with_their_highest_time(made: tuple[list[NewRecord], bytes], in_memory: bool) -> None:
+def test_good_records_pass_with_their_highest_time(
+    made: tuple[list[NewRecord], bytes], in_memory: bool
+) -> None:
     records, body = made
-    assert walked(memoryview(body) if in_memory else body, len(records)) == max(record.timestamp for record in records)
+    assert walked(memoryview(body) if in_memory else body, len(records)) == max(
+        record.timestamp for record in records
+    )
     for count in (len(records) - 1, len(records) + 1):
         assert walked(body, count) is None
     assert walked(body[:-1], len(records)) is None
@@ -78,15 +118,22 @@ def test_good_records_pass_with_their_highest_time(made: tuple[list[NewRecord], 
 
 @settings(max_examples=120, deadline=None)
 @given(bodies(), st.data())
-def test_what_is_changed_is_taken_only_if_it_still_is_what_it_says(made: tuple[list[NewRecord], bytes], data: st.DataObject) -> None:
+def test_what_is_changed_is_taken_only_if_it_still_is_what_it_says(
+    made: tuple[list[NewRecord], bytes], data: st.DataObject
+) -> None:
     records, body = made
     changed = bytearray(body)
-    starts = [0, *accumulate(len(encode_record(record, delta, 0)) for delta, record in enumerate(records))]
+    starts = [
+        0,
+        *accumulate(len(encode_record(record, delta, 0)) for delta, record in enumerate(records)),
+    ]
     for _ in range(data.draw(st.integers(1, 3))):
         near = data.draw(st.integers(0, len(records) - 1))
         start = starts[near]
         at = min(start + data.draw(st.integers(0, 12)), len(changed) - 1)
-        changed[at] = data.draw(st.one_of(st.integers(0, 255), st.just(changed[at] ^ 1), st.just(changed[at] ^ 0x80)))
+        changed[at] = data.draw(
+            st.one_of(st.integers(0, 255), st.just(changed[at] ^ 1), st.just(changed[at] ^ 0x80))
+        )
     expected = by_itself(bytes(changed), len(records))
     assert walked(bytes(changed), len(records)) == expected
     assert walked(memoryview(changed), len(records)) == expected

@@ -1,7 +1,8 @@
-"""Requests of the transaction protocol that name the ids and epochs at the ends of their ranges, live and after replay.
+"""Requests of the transaction protocol that name the ids and epochs at the ends of their ranges,
+live and after replay.
 
-They are refused or carried out, and nothing that they leave behind stops the broker: not at once, not when the transaction times out, and
-not at the next start.
+They are refused or carried out, and nothing that they leave behind stops the broker: not at once,
+not when the transaction times out, and not at the next start.
 """
 
 from __future__ import annotations
@@ -12,25 +13,39 @@ from helpers.txn_host import TxnHost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.coordinator.shard import partition_for
-from barnabas.coordinator.txn_records import encode_key, encode_value
-from barnabas.coordinator.txn_state import TransactionMetadata, TransactionState
+from barnabas.coordinator.result import partition_for
+from barnabas.coordinator.transaction_records import encode_key, encode_value
+from barnabas.coordinator.transaction_state import TransactionMetadata, TransactionState
 
 T0 = {"t": [0]}
 IDS = st.sampled_from(["known", "known", "known", -1, 0, 2**31, 2**63 - 1, -(2**63)])
 EPOCHS = st.sampled_from(["current", "current", "next", -1, 0, 1, 32765, 32766, 32767, -32768])
 STEPS = st.one_of(
     st.tuples(st.just("init"), IDS, EPOCHS),
-    st.tuples(st.sampled_from(["add", "offsets", "commit", "abort", "verify", "batch"]), IDS, EPOCHS),
-    st.tuples(st.sampled_from(["time out", "new session", "start", "power loss", "expire"]), st.none(), st.none()),
+    st.tuples(
+        st.sampled_from(["add", "offsets", "commit", "abort", "verify", "batch"]), IDS, EPOCHS
+    ),
+    st.tuples(
+        st.sampled_from(["time out", "new session", "start", "power loss", "expire"]),
+        st.none(),
+        st.none(),
+    ),
 )
-FIRST = st.tuples(st.sampled_from([None, 0, 32764, 32765, 32766, 32767]), st.sampled_from(list(TransactionState)[:6]), st.booleans())
+FIRST = st.tuples(
+    st.sampled_from([None, 0, 32764, 32765, 32766, 32767]),
+    st.sampled_from(list(TransactionState)[:6]),
+    st.booleans(),
+)
 REFUSED = (42, 47, 48, 49, 51, 90)
 
 
 def found_in_a_log(host: TxnHost, epoch: int, state: TransactionState, fence: bool) -> None:
     """Whatever a log may hold, of ours, of before, or of another broker."""
-    at_rest = state in (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+    at_rest = state in (
+        TransactionState.EMPTY,
+        TransactionState.COMPLETE_COMMIT,
+        TransactionState.COMPLETE_ABORT,
+    )
     metadata = TransactionMetadata(
         "txn",
         host._ids.allocate(),
@@ -42,13 +57,15 @@ def found_in_a_log(host: TxnHost, epoch: int, state: TransactionState, fence: bo
         host.now_ms,
         epoch_is_a_fence=fence,
     )
-    host._append(partition_for("txn", host.partition_count), encode_key("txn"), encode_value(metadata))
+    host._append(
+        partition_for("txn", host.partition_count), encode_key("txn"), encode_value(metadata)
+    )
     host.flushed_count = len(host.log)
     host.crash()
 
 
 def meant(host: TxnHost, producer_id: Any, epoch: Any) -> tuple[int, int]:
-    found = host.shard.metadata("txn")
+    found = host.coordinator.metadata("txn")
     known = (77, 0) if found is None else found.producer
     if epoch in ("current", "next"):
         epoch = min(known[1] + (epoch == "next"), 32767)
@@ -70,7 +87,7 @@ def took(host: TxnHost, step: str, producer_id: int, epoch: int) -> bool:
         case "commit" | "abort":
             code = host.end("txn", producer_id, epoch, step == "commit")
         case "verify":
-            code = host.shard.verify("txn", producer_id, epoch, "t", 0)
+            code = host.coordinator.verify("txn", producer_id, epoch, "t", 0)
         case _:
             ((_, codes),) = host.add_batch([("txn", producer_id, epoch, False, T0)], version=4)
             code = codes[("t", 0)]
@@ -80,12 +97,14 @@ def took(host: TxnHost, step: str, producer_id: int, epoch: int) -> bool:
 
 @settings(max_examples=300, deadline=None)
 @given(first=FIRST, steps=st.lists(STEPS, max_size=12))
-def test_no_request_and_no_start_meets_an_epoch_that_it_cannot_go_on_with(first: Any, steps: list[Any]) -> None:
+def test_no_request_and_no_start_meets_an_epoch_that_it_cannot_go_on_with(
+    first: Any, steps: list[Any]
+) -> None:
     host = TxnHost()
     granted: set[tuple[int, int]] = set()
     if first[0] is not None:
         found_in_a_log(host, *first)
-        found = host.shard.metadata("txn")
+        found = host.coordinator.metadata("txn")
         if found is not None and found.is_epoch_given_out:
             granted.add(found.producer)
     for step, producer_id, epoch in steps:
@@ -98,16 +117,16 @@ def test_no_request_and_no_start_meets_an_epoch_that_it_cannot_go_on_with(first:
                 host.crash()
             case "power loss":
                 host.crash()
-                host.handle(host.shard.on_power_loss(host.event_ms()))
+                host.handle(host.coordinator.on_power_loss(host.event_ms()))
             case "new session":
                 answer = host.init("txn")
                 assert answer.error_code == 0
             case _:
                 asked_by = meant(host, producer_id, epoch)
-                was_known = host.shard.metadata("txn") is not None
+                was_known = host.coordinator.metadata("txn") is not None
                 if took(host, step, *asked_by) and was_known:
                     assert asked_by in granted, f"{step} of {asked_by}, which nobody was given"
-        found = host.shard.metadata("txn")
+        found = host.coordinator.metadata("txn")
         if found is not None and found.state is TransactionState.EMPTY:
             granted.add(found.producer)  # a session: its producer was told
     host.crash()

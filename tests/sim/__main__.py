@@ -1,4 +1,6 @@
-"""Run seeds and say what was found: `python -m sim --seeds 1000`, `python -m sim --seed 17 --trace`."""
+"""Run seeds and say what was found: `python -m sim --seeds 1000`, `python -m sim --seed 17
+--trace`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from sim.world import run_seed
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="sim", description="Run the whole broker under a virtual clock, a simulated disk and network.")
+    parser = argparse.ArgumentParser(
+        prog="sim",
+        description="Run the whole broker under a virtual clock, a simulated disk and network.",
+    )
     parser.add_argument("--seeds", type=int, default=300, help="how many schedules (default 300)")
     parser.add_argument("--first", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--seed", type=int, help="this one alone")
@@ -24,7 +29,11 @@ def main() -> int:
     parser.add_argument("--quiet", action="store_true", help="no last line with the figures")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
-    seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
+    seeds = (
+        [options.seed]
+        if options.seed is not None
+        else range(options.first, options.first + options.seeds)
+    )
     began, cpu_began = time.perf_counter(), time.process_time()
     gc.disable()
     bad: list[int] = []
@@ -49,7 +58,8 @@ def main() -> int:
         return 1 if bad else 0
     print(
         f"{len(seeds)} schedules, {operations} operations, {restarts} restarts in {took_s:.1f} s "
-        f"({len(seeds) / took_s:.0f} schedules/s, {len(seeds) / cpu_s:.1f} per CPU second, {operations / len(seeds):.0f} operations each): "
+        f"({len(seeds) / took_s:.0f} schedules/s, {len(seeds) / cpu_s:.1f} per CPU second, "
+        f"{operations / len(seeds):.0f} operations each): "
         + (f"{len(bad)} with findings {dict(counts)}: {bad[:20]}" if bad else "nothing found")
     )
     return 1 if bad else 0

@@ -1,4 +1,6 @@
-"""Whoever makes topics grow, deletes them and makes them anew, and deletes records, while the others work."""
+"""Whoever makes topics grow, deletes them and makes them anew, and deletes records, while the
+others work.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ MOST_PARTITIONS = 4
 
 
 class Administrator(Client):
-    """One task of an administrator, over a connection of its own. What has no answer is asked again, as its tools do."""
+    """One task of an administrator, over a connection of its own. What has no answer is asked
+    again, as its tools do.
+    """
 
     def __init__(self, world: Any) -> None:
         super().__init__(world, "admin")
@@ -24,14 +28,23 @@ class Administrator(Client):
     def delete_records(self, partition: Partition, offset: int) -> Asking:
         """Move the start of a log, once."""
         topic = wire.messages.DeleteRecordsRequest.DeleteRecordsTopic
-        rows = [topic(name=partition[0], partitions=[topic.DeleteRecordsPartition(partition_index=partition[1], offset=offset)])]
+        rows = [
+            topic(
+                name=partition[0],
+                partitions=[
+                    topic.DeleteRecordsPartition(partition_index=partition[1], offset=offset)
+                ],
+            )
+        ]
         asked = self.world.history.deletions_asked
         asked[partition] = max(asked.get(partition, 0), offset)
         answer = yield from self.ask(wire.request("DeleteRecords", 2, topics=rows, timeout_ms=1000))
         self.hang_up()
         if answer is not LOST and answer.topics[0].partitions[0].error_code == 0:
             found = answer.topics[0].partitions[0]
-            self.world.history.deletions.append(Deletion(partition, found.low_watermark, self.world.loop.now_ms))
+            self.world.history.deletions.append(
+                Deletion(partition, found.low_watermark, self.world.loop.now_ms)
+            )
 
     def let_grow(self, topic: str) -> Asking:
         """Once or twice, give a topic some more partitions."""
@@ -41,7 +54,13 @@ class Administrator(Client):
             count = self.world.scenario.topics[topic] + self.rng.randint(1, 2)
             if self.world.is_draining or count > MOST_PARTITIONS:
                 break
-            call = wire.request("CreatePartitions", 2, topics=[row(name=topic, count=count)], timeout_ms=1000, validate_only=False)
+            call = wire.request(
+                "CreatePartitions",
+                2,
+                topics=[row(name=topic, count=count)],
+                timeout_ms=1000,
+                validate_only=False,
+            )
             yield from self._until(call, done_already=Code.INVALID_PARTITIONS)
             self.world.set_partition_count(topic, count)
         self.hang_up()
@@ -65,7 +84,11 @@ class Administrator(Client):
         while True:
             answer = yield from self.ask(call)
             if answer is not LOST:
-                self._check("DeleteTopics", answer.responses[0].error_code, Code.UNKNOWN_TOPIC_OR_PARTITION if self.lost else 0)
+                self._check(
+                    "DeleteTopics",
+                    answer.responses[0].error_code,
+                    Code.UNKNOWN_TOPIC_OR_PARTITION if self.lost else 0,
+                )
                 return True
             yield self.rng.randint(5, 100)
             if self.rng.random() < GIVING_UP and (yield from self._is_there(topic)):
@@ -74,22 +97,37 @@ class Administrator(Client):
 
     def _is_there(self, topic: str) -> Asking:
         row = wire.messages.MetadataRequest.MetadataRequestTopic
-        call = wire.request("Metadata", 5, topics=[row(name=topic)], allow_auto_topic_creation=False)
+        call = wire.request(
+            "Metadata", 5, topics=[row(name=topic)], allow_auto_topic_creation=False
+        )
         answer = yield from self.insist(call, lambda _: 0)
         return answer.topics[0].error_code == 0
 
     def _make(self, topic: str, count: int) -> Asking:
         world = self.world
         row = wire.messages.CreateTopicsRequest.CreatableTopic
-        configs = [row.CreatableTopicConfig(name=name, value=value) for name, value in world.scenario.topic_configs[topic].items()]
-        rows = [row(name=topic, num_partitions=count, replication_factor=1, assignments=[], configs=configs)]
+        configs = [
+            row.CreatableTopicConfig(name=name, value=value)
+            for name, value in world.scenario.topic_configs[topic].items()
+        ]
+        rows = [
+            row(
+                name=topic,
+                num_partitions=count,
+                replication_factor=1,
+                assignments=[],
+                configs=configs,
+            )
+        ]
         call = wire.request("CreateTopics", 4, topics=rows, timeout_ms=1000, validate_only=False)
         yield from self._until(call, done_already=Code.TOPIC_ALREADY_EXISTS)
         world.history.lives[topic].append(Life(world.loop.now_ms))
         world.set_partition_count(topic, count)
 
     def _until(self, call: wire.Call, *, done_already: int) -> Asking:
-        """Ask until there is an answer, and room. done_already: the error that one which was lost and carried out explains."""
+        """Ask until there is an answer, and room. done_already: the error that one which was lost
+        and carried out explains.
+        """
         lost_before = self.lost
         while (code := (yield from self._code(call))) in (None, Code.KAFKA_STORAGE_ERROR):
             yield self.rng.randint(5, 100)

@@ -1,4 +1,6 @@
-"""Somebody who asks the broker what it knows of producers and transactions, and notes what was told."""
+"""Somebody who asks the broker what it knows of producers and transactions, and notes what was
+told.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ GRACE_MS = 1000
 
 
 class Auditor(Client):
-    """DescribeProducers of some partitions and DescribeTransactions of all ids that ListTransactions tells of."""
+    """DescribeProducers of some partitions and DescribeTransactions of all ids that
+    ListTransactions tells of.
+    """
 
     def __init__(self, world: Any, partitions: list[Partition]) -> None:
         super().__init__(world, "auditor")
@@ -63,7 +67,9 @@ class Auditor(Client):
     def look_at_transactions(self) -> Asking:
         """Gives what was told of each transactional id, None without an answer."""
         asked_ms = self.world.loop.now_ms
-        answer = yield from self.ask(wire.request("ListTransactions", 0, state_filters=[], producer_id_filters=[]))
+        answer = yield from self.ask(
+            wire.request("ListTransactions", 0, state_filters=[], producer_id_filters=[])
+        )
         if answer is LOST or answer.error_code:
             return None
         ids = sorted(row.transactional_id for row in answer.transaction_states)
@@ -80,7 +86,16 @@ class Auditor(Client):
             if row.error_code:
                 self._refused("DescribeTransactions", row.error_code)
                 continue
-            told.append(ToldTransaction(row.transactional_id, row.transaction_state, row.producer_id, row.producer_epoch, asked_ms, now_ms))
+            told.append(
+                ToldTransaction(
+                    row.transactional_id,
+                    row.transaction_state,
+                    row.producer_id,
+                    row.producer_epoch,
+                    asked_ms,
+                    now_ms,
+                )
+            )
         history.told_transactions.extend(told)
         return told
 
@@ -89,9 +104,11 @@ class Auditor(Client):
             self.world.history.incident("refused", f"{self.name}: {Refused(what, code)}")
 
     def look_at_the_end(self) -> Asking:
-        """Nothing is open any more, in no partition; and of no transactional id, once every transaction's time is up.
+        """Nothing is open any more, in no partition; and of no transactional id, once every
+        transaction's time is up.
 
-        A transaction whose producer died before it wrote holds up nobody, and may be open for so long.
+        A transaction whose producer died before it wrote holds up nobody, and may be open for so
+        long.
         """
         for _ in range(20):
             producers = yield from self.look_at_producers()
@@ -101,7 +118,9 @@ class Auditor(Client):
         else:
             return
         last_ms = self.world.loop.now_ms + self.world.scenario.transaction_timeout_ms + GRACE_MS
-        while any(row.state not in ENDED for row in transactions) and self.world.loop.now_ms < last_ms:
+        while (
+            any(row.state not in ENDED for row in transactions) and self.world.loop.now_ms < last_ms
+        ):
             yield 50
             found = yield from self.look_at_transactions()
             transactions = transactions if found is None else found

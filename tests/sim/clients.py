@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 Asking = Generator[Any, Any, Any]
 
-FENCED = frozenset({Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH, Code.INVALID_PRODUCER_ID_MAPPING})
+FENCED = frozenset(
+    {Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH, Code.INVALID_PRODUCER_ID_MAPPING}
+)
 RETRIABLE = frozenset(
     {
         Code.CONCURRENT_TRANSACTIONS,
@@ -35,9 +37,13 @@ class Fenced(Exception):
 
 
 class Refused(Exception):
-    """An answer after which this client cannot go on as it is. partitions: those asked for; asked_ms: since when."""
+    """An answer after which this client cannot go on as it is. partitions: those asked for;
+    asked_ms: since when.
+    """
 
-    def __init__(self, what: str, code: int, partitions: Iterable[Partition] = (), asked_ms: int = 0) -> None:
+    def __init__(
+        self, what: str, code: int, partitions: Iterable[Partition] = (), asked_ms: int = 0
+    ) -> None:
         super().__init__(f"{what}: {name_of(code)}")
         self.code, self.partitions, self.asked_ms = code, tuple(partitions), asked_ms
 
@@ -52,8 +58,8 @@ def name_of(code: int) -> str:
 class Client:
     """One client with one connection.
 
-    lost: how many requests it never had an answer to. forgives: that the broker hangs up on it, since it asked for that.
-    ends_after: with one more power loss than so many, the client is gone.
+    lost: how many requests it never had an answer to. forgives: that the broker hangs up on it,
+    since it asked for that. ends_after: with one more power loss than so many, the client is gone.
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -64,9 +70,14 @@ class Client:
         self.ends_after: int | None = None
 
     def connected(self) -> Asking:
-        """Have a connection, however long it takes. Raises: Fenced where the client went with the power."""
+        """Have a connection, however long it takes. Raises: Fenced where the client went with the
+        power.
+        """
         while self.link is None or not self.link.is_open:
-            if self.ends_after is not None and len(self.world.history.power_losses) > self.ends_after:
+            if (
+                self.ends_after is not None
+                and len(self.world.history.power_losses) > self.ends_after
+            ):
                 raise Fenced
             self.link = self.world.try_connect()
             if self.link is None:
@@ -85,7 +96,9 @@ class Client:
             self.link = None
         return answer
 
-    def insist(self, call: wire.Call, code_of: Callable[[Any], int], timeout_ms: int = REQUEST_TIMEOUT_MS) -> Asking:
+    def insist(
+        self, call: wire.Call, code_of: Callable[[Any], int], timeout_ms: int = REQUEST_TIMEOUT_MS
+    ) -> Asking:
         """Ask again until there is an answer that is not 'try again'. Gives the answer."""
         while True:
             answer = yield from self.ask(call, timeout_ms)

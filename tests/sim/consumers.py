@@ -1,4 +1,6 @@
-"""Members of a group that read a topic and commit what they have read, also while it is deleted and made again, or cut by a power loss."""
+"""Members of a group that read a topic and commit what they have read, also while it is deleted and
+made again, or cut by a power loss.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 
 
 class Consumer(Worker):
-    """One instance. It knows of which life of the topic its positions are, and asks for the group's offsets anew in the next."""
+    """One instance. It knows of which life of the topic its positions are, and asks for the group's
+    offsets anew in the next.
+    """
 
     def __init__(
         self,
@@ -33,7 +37,9 @@ class Consumer(Worker):
         dying: float = 0.0,
         session_timeout_ms: int = 0,
     ) -> None:
-        super().__init__(world, name, "", group, inputs, [], 0, instance_id=instance_id, leaving=leaving)
+        super().__init__(
+            world, name, "", group, inputs, [], 0, instance_id=instance_id, leaving=leaving
+        )
         self.topic = topic or world.scenario.remade_topic
         self.dying = dying
         self.session_timeout_ms = session_timeout_ms or self.session_timeout_ms
@@ -50,7 +56,9 @@ class Consumer(Worker):
         yield
 
     def lead(self, answer: Any) -> list[Any]:
-        """A leader that has come back shares out anew: the topic may have been made again since, with other partitions."""
+        """A leader that has come back shares out anew: the topic may have been made again since,
+        with other partitions.
+        """
         assignments = super().lead(answer)
         if answer.skip_assignment:
             self.leads_for = 0
@@ -60,7 +68,9 @@ class Consumer(Worker):
         self.share = partitions
         self.read_epochs = {}
         asked_ms = self.world.loop.now_ms
-        yield from super().fetch_offsets([partition for partition in partitions if partition in self.inputs])
+        yield from super().fetch_offsets(
+            [partition for partition in partitions if partition in self.inputs]
+        )
         self.life = self._life_since(asked_ms)
         if self.life is None:
             self.positions = {}
@@ -71,10 +81,14 @@ class Consumer(Worker):
 
     def _is_another_life(self) -> bool:
         lives = self.world.history.lives.get(self.topic)
-        return lives is not None and self.life != (len(lives) - 1 if lives[-1].asked_ms == NEVER_MS else None)
+        return lives is not None and self.life != (
+            len(lives) - 1 if lives[-1].asked_ms == NEVER_MS else None
+        )
 
     def work(self) -> Asking:
-        """Until the group moves on, or an answer is lost; unless it goes on from where it stands then, as stock clients do."""
+        """Until the group moves on, or an answer is lost; unless it goes on from where it stands
+        then, as stock clients do.
+        """
         while not self.world.is_over:
             lost = self.lost
             if not (yield from self.heartbeat()):
@@ -115,7 +129,9 @@ class Consumer(Worker):
                 return
 
     def _take(self, answer: wire.FetchAnswer) -> tuple[bool, list[Partition]]:
-        """Whether there was anything, and the partitions of which the group's offset is out of range. Raises: Refused."""
+        """Whether there was anything, and the partitions of which the group's offset is out of
+        range. Raises: Refused.
+        """
         has_moved = False
         gone: list[Partition] = []
         for found in answer.partitions:
@@ -126,10 +142,17 @@ class Consumer(Worker):
             if found.error_code == Code.KAFKA_STORAGE_ERROR:
                 continue
             if found.error_code:
-                raise Refused(f"{self.name}: Fetch of {partition} from {self.positions[partition]}", found.error_code)
-            rows, position = self.world.opener.records(found, self.positions[partition], committed_only=True)
+                raise Refused(
+                    f"{self.name}: Fetch of {partition} from {self.positions[partition]}",
+                    found.error_code,
+                )
+            rows, position = self.world.opener.records(
+                found, self.positions[partition], committed_only=True
+            )
             assert self.life is not None
-            self.world.history.consumed.update((self.group, partition, self.life, value) for _, value in rows)
+            self.world.history.consumed.update(
+                (self.group, partition, self.life, value) for _, value in rows
+            )
             has_moved = has_moved or position > self.positions[partition]
             self.positions[partition] = position
             if found.records:
@@ -137,9 +160,11 @@ class Consumer(Worker):
         return has_moved, gone
 
     def _begin_anew(self, partition: Partition) -> Asking:
-        """The group's offset is out of range: on from the log's start, as auto.offset.reset=earliest has it.
+        """The group's offset is out of range: on from the log's start, as
+        auto.offset.reset=earliest has it.
 
-        That is a finding where nothing was deleted, and neither a power loss nor a commit of another life explains it.
+        That is a finding where nothing was deleted, and neither a power loss nor a commit of
+        another life explains it.
         """
         history = self.world.history
         probe = Reader(self.world, self.name, [partition], committed_only=True)
@@ -148,8 +173,15 @@ class Consumer(Worker):
         position = self.positions.get(partition)
         if start is None or position is None:
             return
-        if position >= start and not self.world.may_forget and self.group not in history.unsure_groups:
-            history.incident("offsets", f"{self.name}: {self.group} stands at {position} of {partition}, out of its range")
+        if (
+            position >= start
+            and not self.world.may_forget
+            and self.group not in history.unsure_groups
+        ):
+            history.incident(
+                "offsets",
+                f"{self.name}: {self.group} stands at {position} of {partition}, out of its range",
+            )
         self.positions[partition] = start
 
     def commit(self) -> Asking:
@@ -160,7 +192,10 @@ class Consumer(Worker):
         epochs = self.read_epochs if self.tells_epochs else {}
         rows = [
             topic.OffsetCommitRequestPartition(
-                partition_index=index, committed_offset=offset, committed_leader_epoch=epochs.get(partition, -1), committed_metadata=""
+                partition_index=index,
+                committed_offset=offset,
+                committed_leader_epoch=epochs.get(partition, -1),
+                committed_metadata="",
             )
             for partition, offset in standing.items()
             for index in partition[1:]
@@ -192,5 +227,7 @@ class Consumer(Worker):
             return False
         self.check(code, "OffsetCommit")
         self._was_let_on(asked_ms)
-        history.commits.extend(Commit(self.group, partition, offset, life) for partition, offset in standing.items())
+        history.commits.extend(
+            Commit(self.group, partition, offset, life) for partition, offset in standing.items()
+        )
         return True

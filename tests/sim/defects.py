@@ -1,7 +1,8 @@
-"""Mistakes that a broker of this kind makes, planted into the real classes one at a time: they prove that the simulator can find them.
+"""Mistakes that a broker of this kind makes, planted into the real classes one at a time: they
+prove that the simulator can find them.
 
-Each is a context manager that changes one method and puts it back. `kinds` are the findings that may give it away; `tweak` turns a drawn
-scenario towards where the mistake shows.
+Each is a context manager that changes one method and puts it back. `kinds` are the findings that
+may give it away; `tweak` turns a drawn scenario towards where the mistake shows.
 """
 
 from __future__ import annotations
@@ -11,27 +12,44 @@ import errno
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from barnabas.broker import compaction, shard_host
+from barnabas.broker import compaction, coordinator_runtime
+from barnabas.broker.coordinator_runtime import (
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    CoordinatorRuntime,
+)
 from barnabas.broker.core import Broker
 from barnabas.broker.flush_queue import FlushQueue
 from barnabas.broker.handlers import fetch as fetch_handler
 from barnabas.broker.handlers import produce as produce_handler
 from barnabas.broker.metadata import ClusterMetadata
-from barnabas.broker.shard_host import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, ShardHost
-from barnabas.coordinator import txn_shard
+from barnabas.coordinator import transaction_coordinator
 from barnabas.coordinator.classic_group import ClassicGroup
-from barnabas.coordinator.group_shard import GroupShard
+from barnabas.coordinator.group_coordinator import GroupCoordinator
 from barnabas.coordinator.offsets import GroupOffsets
 from barnabas.coordinator.producer_ids import ProducerIdAllocator
-from barnabas.coordinator.shard import Result
-from barnabas.coordinator.txn_shard import TxnShard
-from barnabas.coordinator.txn_state import TransactionMetadata, TransactionState
+from barnabas.coordinator.result import Result
+from barnabas.coordinator.transaction_coordinator import TransactionCoordinator
+from barnabas.coordinator.transaction_state import TransactionMetadata, TransactionState
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import HEADER
 from barnabas.protocol.wall_clock import WallClock
-from barnabas.storage import clean_plan, cleaner, flush_journal, log_manager, recovery, retention, validate
+from barnabas.storage import (
+    clean_plan,
+    cleaner,
+    flush_journal,
+    log_manager,
+    recovery,
+    retention,
+    validate,
+)
 from barnabas.storage import log as log_module
-from barnabas.storage.checkpoints import CLEAN_SHUTDOWN_NAME, LOG_START_NAME, RECOVERY_POINT_NAME, encode_offsets
+from barnabas.storage.checkpoints import (
+    CLEAN_SHUTDOWN_NAME,
+    LOG_START_NAME,
+    RECOVERY_POINT_NAME,
+    encode_offsets,
+)
 from barnabas.storage.flush_journal import FlushJournal, Redo
 from barnabas.storage.log import Isolation, Log
 from barnabas.storage.log_manager import LogManager
@@ -84,11 +102,27 @@ def _with_compaction(scenario: Scenario) -> None:
     scenario.topics = {"kv": 1}
     scenario.groups, scenario.meddlers = (), 0
     scenario.compacted_topics = ["kv"]
-    scenario.topic_configs = {"kv": {"segment.bytes": "400", "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}}
+    scenario.topic_configs = {
+        "kv": {
+            "segment.bytes": "400",
+            "cleanup.policy": "compact",
+            "min.cleanable.dirty.ratio": "0.01",
+        }
+    }
     scenario.properties["log.cleaner.backoff.ms"] = "50"
     scenario.flushed_topics, scenario.readers = [], [([("kv", 0)], True)]
-    scenario.workers, scenario.applications, scenario.idempotent_producers, scenario.rounds = 0, 2, 1, 6
-    scenario.fault_weights, scenario.fault_count, scenario.power_share, scenario.last_restart = (1, 0, 1, 1, 1, 0), 2, 0.0, "kill"
+    scenario.workers, scenario.applications, scenario.idempotent_producers, scenario.rounds = (
+        0,
+        2,
+        1,
+        6,
+    )
+    scenario.fault_weights, scenario.fault_count, scenario.power_share, scenario.last_restart = (
+        (1, 0, 1, 1, 1, 0),
+        2,
+        0.0,
+        "kill",
+    )
 
 
 def _with_small_segments_and_power(scenario: Scenario) -> None:
@@ -108,12 +142,29 @@ def _with_power_and_short_journals(scenario: Scenario) -> None:
 
 
 def _with_crashes_of_starts(scenario: Scenario) -> None:
-    """Power losses amid transactions, whose producers go on, and starts after them that a kill cuts short."""
+    """Power losses amid transactions, whose producers go on, and starts after them that a kill cuts
+    short.
+    """
     _with_power_on_transactions(scenario)
-    scenario.topics, scenario.flushed_topics, scenario.compacted_topics, scenario.consumers = {"tx": 2}, [], [], 0
-    scenario.topic_configs, scenario.growing, scenario.remade_topic, scenario.idempotent_producers = {"tx": {}}, [], "", 0
+    scenario.topics, scenario.flushed_topics, scenario.compacted_topics, scenario.consumers = (
+        {"tx": 2},
+        [],
+        [],
+        0,
+    )
+    (
+        scenario.topic_configs,
+        scenario.growing,
+        scenario.remade_topic,
+        scenario.idempotent_producers,
+    ) = {"tx": {}}, [], "", 0
     scenario.readers = [(scenario.partitions_of("tx"), True)]
-    scenario.sessions_end_with_power, scenario.pausing, scenario.applications, scenario.zombies = False, 1.0, 3, 0.0
+    scenario.sessions_end_with_power, scenario.pausing, scenario.applications, scenario.zombies = (
+        False,
+        1.0,
+        3,
+        0.0,
+    )
     scenario.fault_weights, scenario.power_share, scenario.fault_count = (0, 1, 0, 0, 0, 0), 0.1, 10
     scenario.fault_gap_ms, scenario.crash_at_start, scenario.start_steps = (30, 300), 0.8, (25, 70)
     scenario.transaction_timeout_ms = 5000
@@ -125,8 +176,19 @@ def _with_flushed_records_and_power(scenario: Scenario) -> None:
     scenario.topics = {"plain": 4}
     scenario.groups = ()
     scenario.topic_configs = {"plain": {"flush.messages": "1"}}
-    scenario.flushed_topics, scenario.compacted_topics, scenario.growing, scenario.remade_topic = ["plain"], [], [], ""
-    scenario.idempotent_producers, scenario.applications, scenario.workers, scenario.consumers, scenario.rounds = 4, 0, 0, 0, 24
+    scenario.flushed_topics, scenario.compacted_topics, scenario.growing, scenario.remade_topic = (
+        ["plain"],
+        [],
+        [],
+        "",
+    )
+    (
+        scenario.idempotent_producers,
+        scenario.applications,
+        scenario.workers,
+        scenario.consumers,
+        scenario.rounds,
+    ) = 4, 0, 0, 0, 24
     scenario.fault_count, scenario.fault_gap_ms = 12, (20, 300)
     scenario.crash_at_start, scenario.start_steps = 0.7, (20, 90)
     scenario.properties["barnabas.flush.journal.logs"] = "1"
@@ -134,10 +196,16 @@ def _with_flushed_records_and_power(scenario: Scenario) -> None:
 
 
 def _with_stops_and_power(scenario: Scenario) -> None:
-    """A clean stop, and soon after the next start the power, amid transactions whose producers go on."""
+    """A clean stop, and soon after the next start the power, amid transactions whose producers go
+    on.
+    """
     _with_power_on_transactions(scenario)
     scenario.sessions_end_with_power, scenario.pausing, scenario.applications = False, 0.5, 3
-    scenario.fault_weights, scenario.fault_count, scenario.fault_gap_ms = (0, 3, 3, 0, 0, 0), 12, (2, 200)
+    scenario.fault_weights, scenario.fault_count, scenario.fault_gap_ms = (
+        (0, 3, 3, 0, 0, 0),
+        12,
+        (2, 200),
+    )
     scenario.properties |= {
         "barnabas.flush.journal.logs": "0",
         "log.flush.offset.checkpoint.interval.ms": "60000",
@@ -148,13 +216,38 @@ def _with_stops_and_power(scenario: Scenario) -> None:
 def _with_kills_and_power_without_journal(scenario: Scenario) -> None:
     """A slow disk, a kill between a decision and its flush, and soon the power."""
     _with_power_on_transactions(scenario)
-    scenario.topics, scenario.flushed_topics, scenario.compacted_topics, scenario.consumers = {"tx": 4}, [], [], 0
-    scenario.topic_configs, scenario.growing, scenario.remade_topic, scenario.idempotent_producers = {"tx": {}}, [], "", 0
+    scenario.topics, scenario.flushed_topics, scenario.compacted_topics, scenario.consumers = (
+        {"tx": 4},
+        [],
+        [],
+        0,
+    )
+    (
+        scenario.topic_configs,
+        scenario.growing,
+        scenario.remade_topic,
+        scenario.idempotent_producers,
+    ) = {"tx": {}}, [], "", 0
     scenario.readers = [(scenario.partitions_of("tx"), True)]
     scenario.properties["barnabas.flush.journal.logs"] = "0"
-    scenario.fault_weights, scenario.power_share, scenario.fault_count, scenario.fault_gap_ms = (4, 4, 0, 0, 0, 0), 0.0, 40, (5, 250)
-    scenario.crash_at_start, scenario.rounds, scenario.fsync_ms, scenario.chaos_ms = 0.0, 40, 120, 9000
-    scenario.zombies, scenario.dying, scenario.applications, scenario.sessions_end_with_power = 0.0, 0.0, 4, False
+    scenario.fault_weights, scenario.power_share, scenario.fault_count, scenario.fault_gap_ms = (
+        (4, 4, 0, 0, 0, 0),
+        0.0,
+        40,
+        (5, 250),
+    )
+    scenario.crash_at_start, scenario.rounds, scenario.fsync_ms, scenario.chaos_ms = (
+        0.0,
+        40,
+        120,
+        9000,
+    )
+    scenario.zombies, scenario.dying, scenario.applications, scenario.sessions_end_with_power = (
+        0.0,
+        0.0,
+        4,
+        False,
+    )
 
 
 def _with_power_on_unflushed_transactions(scenario: Scenario) -> None:
@@ -186,17 +279,36 @@ def _with_deletions_and_power(scenario: Scenario) -> None:
 def _with_retention_and_power(scenario: Scenario) -> None:
     _with_power(scenario)
     scenario.topic_configs["plain"] |= {"segment.bytes": "400", "retention.bytes": "0"}
-    scenario.properties |= {"log.initial.task.delay.ms": "200", "log.retention.check.interval.ms": "500"}
+    scenario.properties |= {
+        "log.initial.task.delay.ms": "200",
+        "log.retention.check.interval.ms": "500",
+    }
     scenario.idempotent_producers, scenario.rounds = 2, 6
 
 
 def _with_refused_rolls(scenario: Scenario) -> None:
     """No room for new segments, again and again, in a log that retention keeps short."""
     scenario.topics = {"plain": 1}
-    scenario.topic_configs = {"plain": {"segment.bytes": "400", "retention.bytes": "3000", "file.delete.delay.ms": "0"}}
-    scenario.properties |= {"log.initial.task.delay.ms": "200", "log.retention.check.interval.ms": "500"}
-    scenario.flushed_topics, scenario.compacted_topics, scenario.growing, scenario.remade_topic = [], [], [], ""
-    scenario.idempotent_producers, scenario.applications, scenario.workers, scenario.consumers, scenario.rounds = 2, 0, 0, 0, 30
+    scenario.topic_configs = {
+        "plain": {"segment.bytes": "400", "retention.bytes": "3000", "file.delete.delay.ms": "0"}
+    }
+    scenario.properties |= {
+        "log.initial.task.delay.ms": "200",
+        "log.retention.check.interval.ms": "500",
+    }
+    scenario.flushed_topics, scenario.compacted_topics, scenario.growing, scenario.remade_topic = (
+        [],
+        [],
+        [],
+        "",
+    )
+    (
+        scenario.idempotent_producers,
+        scenario.applications,
+        scenario.workers,
+        scenario.consumers,
+        scenario.rounds,
+    ) = 2, 0, 0, 0, 30
     scenario.readers = [([("plain", 0)], False)]
     scenario.fault_count, scenario.chaos_ms = 0, 6000
     scenario.refusals = tuple(Refusal(frozenset({"inode"}), errno.EDQUOT) for _ in range(8))
@@ -204,11 +316,32 @@ def _with_refused_rolls(scenario: Scenario) -> None:
 
 def _with_outages(scenario: Scenario) -> None:
     """Partitions that go off line and return, amid transactions over them."""
-    scenario.topics, scenario.flushed_topics, scenario.compacted_topics, scenario.consumers = {"tx": 2}, [], [], 0
-    scenario.topic_configs, scenario.growing, scenario.remade_topic, scenario.idempotent_producers = {"tx": {}}, [], "", 0
+    scenario.topics, scenario.flushed_topics, scenario.compacted_topics, scenario.consumers = (
+        {"tx": 2},
+        [],
+        [],
+        0,
+    )
+    (
+        scenario.topic_configs,
+        scenario.growing,
+        scenario.remade_topic,
+        scenario.idempotent_producers,
+    ) = {"tx": {}}, [], "", 0
     scenario.readers = [(scenario.partitions_of("tx"), True)]
-    scenario.workers, scenario.applications, scenario.rounds, scenario.pausing, scenario.zombies = 0, 3, 20, 0.0, 0.0
-    scenario.fault_count, scenario.power_share, scenario.crash_at_start, scenario.chaos_ms = 0, 0.0, 0.0, 9000
+    scenario.workers, scenario.applications, scenario.rounds, scenario.pausing, scenario.zombies = (
+        0,
+        3,
+        20,
+        0.0,
+        0.0,
+    )
+    scenario.fault_count, scenario.power_share, scenario.crash_at_start, scenario.chaos_ms = (
+        0,
+        0.0,
+        0.0,
+        9000,
+    )
     scenario.outages, scenario.fault_gap_ms, scenario.transaction_timeout_ms = 6, (50, 600), 20_000
 
 
@@ -233,11 +366,26 @@ def _with_several_partitions(scenario: Scenario) -> None:
 def _with_bumped_epochs(scenario: Scenario) -> None:
     """Power losses, after which idempotent producers go on with their ids and the next epoch."""
     _with_power(scenario)
-    scenario.bumps_epochs, scenario.idempotent_producers, scenario.applications, scenario.workers = True, 2, 0, 0
+    (
+        scenario.bumps_epochs,
+        scenario.idempotent_producers,
+        scenario.applications,
+        scenario.workers,
+    ) = True, 2, 0, 0
     scenario.topics, scenario.flushed_topics, scenario.topic_configs["plain"] = {"plain": 1}, [], {}
-    scenario.compacted_topics, scenario.growing, scenario.remade_topic, scenario.consumers = [], [], "", 0
+    scenario.compacted_topics, scenario.growing, scenario.remade_topic, scenario.consumers = (
+        [],
+        [],
+        "",
+        0,
+    )
     scenario.readers = [(scenario.partitions_of("plain"), False)]
-    scenario.rounds, scenario.fault_count, scenario.fault_gap_ms, scenario.chaos_ms = 40, 20, (20, 400), 6000
+    scenario.rounds, scenario.fault_count, scenario.fault_gap_ms, scenario.chaos_ms = (
+        40,
+        20,
+        (20, 400),
+        6000,
+    )
 
 
 def _with_new_producers(scenario: Scenario) -> None:
@@ -247,14 +395,35 @@ def _with_new_producers(scenario: Scenario) -> None:
 
 
 def _with_lost_tails(scenario: Scenario) -> None:
-    """Power losses that take what readers, and members of a group, have read; more than that is written after them."""
+    """Power losses that take what readers, and members of a group, have read; more than that is
+    written after them.
+    """
     _with_power(scenario)
-    scenario.bumps_epochs, scenario.idempotent_producers, scenario.applications, scenario.workers = True, 2, 0, 0
+    (
+        scenario.bumps_epochs,
+        scenario.idempotent_producers,
+        scenario.applications,
+        scenario.workers,
+    ) = True, 2, 0, 0
     scenario.topics, scenario.flushed_topics, scenario.topic_configs["plain"] = {"plain": 1}, [], {}
-    scenario.compacted_topics, scenario.growing, scenario.remade_topic, scenario.outages, scenario.refusals = [], [], "", 0, ()
+    (
+        scenario.compacted_topics,
+        scenario.growing,
+        scenario.remade_topic,
+        scenario.outages,
+        scenario.refusals,
+    ) = [], [], "", 0, ()
     scenario.readers, scenario.epoch_followers = [(scenario.partitions_of("plain"), False)], 1
-    scenario.consumers, scenario.groups = 0, (Group("readers of plain", "plain", 1, 1500, 0.0, 0.0, False),)
-    scenario.rounds, scenario.fault_count, scenario.fault_gap_ms, scenario.chaos_ms = 40, 12, (100, 700), 6000
+    scenario.consumers, scenario.groups = (
+        0,
+        (Group("readers of plain", "plain", 1, 1500, 0.0, 0.0, False),),
+    )
+    scenario.rounds, scenario.fault_count, scenario.fault_gap_ms, scenario.chaos_ms = (
+        40,
+        12,
+        (100, 700),
+        6000,
+    )
 
 
 def _with_lost_tails_and_members_that_go_on(scenario: Scenario) -> None:
@@ -265,7 +434,12 @@ def _with_lost_tails_and_members_that_go_on(scenario: Scenario) -> None:
 def _with_group(scenario: Scenario) -> None:
     scenario.topics |= {"in": 1, "out": 1}
     scenario.transaction_timeout_ms = 5000
-    scenario.workers, scenario.feeders, scenario.applications, scenario.idempotent_producers = 2, 1, 0, 0
+    scenario.workers, scenario.feeders, scenario.applications, scenario.idempotent_producers = (
+        2,
+        1,
+        0,
+        0,
+    )
     scenario.readers = [(scenario.partitions_of("out"), True)]
 
 
@@ -277,7 +451,12 @@ def _with_remakes(scenario: Scenario) -> None:
     scenario.topic_configs = {"gone": {"file.delete.delay.ms": "60000"}}
     scenario.flushed_topics, scenario.compacted_topics, scenario.growing = [], [], []
     scenario.remade_topic, scenario.remakes, scenario.consumers = "gone", 2, 1
-    scenario.workers, scenario.applications, scenario.idempotent_producers, scenario.rounds = 0, 1, 1, 6
+    scenario.workers, scenario.applications, scenario.idempotent_producers, scenario.rounds = (
+        0,
+        1,
+        1,
+        6,
+    )
     scenario.readers = [([("gone", 0)], True)]
 
 
@@ -285,7 +464,12 @@ def _with_remakes_and_power(scenario: Scenario) -> None:
     _with_remakes(scenario)
     scenario.topic_configs["gone"]["flush.messages"] = "1"
     scenario.flushed_topics, scenario.consumers, scenario.remakes = ["gone"], 2, 4
-    scenario.fault_weights, scenario.fault_count, scenario.power_share, scenario.last_restart = (2, 3, 1, 4, 1, 0), 6, 0.6, "power"
+    scenario.fault_weights, scenario.fault_count, scenario.power_share, scenario.last_restart = (
+        (2, 3, 1, 4, 1, 0),
+        6,
+        0.6,
+        "power",
+    )
 
 
 def _with_calm_remakes(scenario: Scenario) -> None:
@@ -322,25 +506,41 @@ def _with_meddlers(scenario: Scenario) -> None:
 
 def _with_stops(scenario: Scenario) -> None:
     _with_group(scenario)
-    scenario.stops_ms, scenario.fault_count, scenario.weather = (1400, 1400, 1400), 0, Weather(delay_ms=3)
+    scenario.stops_ms, scenario.fault_count, scenario.weather = (
+        (1400, 1400, 1400),
+        0,
+        Weather(delay_ms=3),
+    )
     scenario.chaos_ms, scenario.transaction_timeout_ms = 6000, 800
 
 
 def _with_groups(scenario: Scenario) -> None:
-    scenario.groups = (Group("group 0", "plain", 2, 2500, 0.05, 0.0, False), Group("group 1", "plain", 2, 300, 0.15, 0.0, False))
+    scenario.groups = (
+        Group("group 0", "plain", 2, 2500, 0.05, 0.0, False),
+        Group("group 1", "plain", 2, 300, 0.15, 0.0, False),
+    )
     scenario.chaos_ms, scenario.fault_count = 6000, 1
 
 
 def _with_a_clock_put_forward(scenario: Scenario) -> None:
     _with_group(scenario)
-    scenario.clock_steps_ms, scenario.fault_count, scenario.weather = (120_000,), 0, Weather(delay_ms=3)
+    scenario.clock_steps_ms, scenario.fault_count, scenario.weather = (
+        (120_000,),
+        0,
+        Weather(delay_ms=3),
+    )
     scenario.chaos_ms = 3000
 
 
 def _with_large_batches(scenario: Scenario) -> None:
     _with_lost_answers(scenario)
     scenario.weather = Weather(delay_ms=5, cut=0.2)
-    scenario.padding, scenario.applications, scenario.idempotent_producers, scenario.workers = 0.8, 2, 0, 0
+    scenario.padding, scenario.applications, scenario.idempotent_producers, scenario.workers = (
+        0.8,
+        2,
+        0,
+        0,
+    )
     scenario.transaction_timeout_ms, scenario.pausing, scenario.fault_count = 3000, 0.0, 0
     scenario.topic_configs = {topic: {"segment.bytes": "4000000"} for topic in scenario.topics}
     scenario.compacted_topics, scenario.flushed_topics = [], []
@@ -349,15 +549,32 @@ def _with_large_batches(scenario: Scenario) -> None:
 def _with_expiry(scenario: Scenario) -> None:
     scenario._draw_expiry()
     scenario.properties["producer.id.expiration.ms"] = "1500"
-    scenario.transaction_timeout_ms, scenario.pausing, scenario.applications, scenario.fault_count = 4000, 1.0, 2, 0
+    (
+        scenario.transaction_timeout_ms,
+        scenario.pausing,
+        scenario.applications,
+        scenario.fault_count,
+    ) = 4000, 1.0, 2, 0
     scenario.zombies, scenario.workers, scenario.idempotent_producers = 0.0, 0, 0
 
 
 def _with_retention(scenario: Scenario) -> None:
     for topic in ("plain", "tx"):
-        scenario.topic_configs[topic] = {"segment.bytes": "400", "retention.ms": "1500", "file.delete.delay.ms": "0"}
-    scenario.properties |= {"log.initial.task.delay.ms": "200", "log.retention.check.interval.ms": "200"}
-    scenario.fault_count, scenario.last_restart, scenario.rounds, scenario.flushed_topics = 0, "none", 8, []
+        scenario.topic_configs[topic] = {
+            "segment.bytes": "400",
+            "retention.ms": "1500",
+            "file.delete.delay.ms": "0",
+        }
+    scenario.properties |= {
+        "log.initial.task.delay.ms": "200",
+        "log.retention.check.interval.ms": "200",
+    }
+    scenario.fault_count, scenario.last_restart, scenario.rounds, scenario.flushed_topics = (
+        0,
+        "none",
+        8,
+        [],
+    )
 
 
 def _with_an_auditor(scenario: Scenario) -> None:
@@ -368,7 +585,10 @@ def _with_an_auditor(scenario: Scenario) -> None:
 def _with_power_on_flushed_topics(scenario: Scenario) -> None:
     _with_power(scenario)
     scenario.topic_configs["plain"] = {"flush.messages": "1"}
-    scenario.flushed_topics, scenario.readers = ["plain"], [([("plain", 0)], False), ([("plain", 0)], True)]
+    scenario.flushed_topics, scenario.readers = (
+        ["plain"],
+        [([("plain", 0)], False), ([("plain", 0)], True)],
+    )
     scenario.idempotent_producers, scenario.rounds = 2, 6
 
 
@@ -378,7 +598,9 @@ def _with_lost_answers(scenario: Scenario) -> None:
     scenario.idempotent_producers = 2
 
 
-def defect(says: str, *kinds: str, tweak: Tweak = _as_drawn) -> Callable[[Callable[[], Iterator[None]]], Callable[[], Any]]:
+def defect(
+    says: str, *kinds: str, tweak: Tweak = _as_drawn
+) -> Callable[[Callable[[], Iterator[None]]], Callable[[], Any]]:
     """Enter a generator function into the list, as a context manager."""
 
     def enter(plant: Callable[[], Iterator[None]]) -> Callable[[], Any]:
@@ -400,10 +622,16 @@ def changed(owner: Any, name: str, value: Any) -> Iterator[None]:
         setattr(owner, name, old)
 
 
-# --- durability ----------------------------------------------------------------------------------------------------------------------------
+# --- durability ---------------------------------------------------------------------------------
 
 
-@defect("commits and flushed topics are answered before the flush", "lost", "torn", "offsets", tweak=_with_power)
+@defect(
+    "commits and flushed topics are answered before the flush",
+    "lost",
+    "torn",
+    "offsets",
+    tweak=_with_power,
+)
 def answer_before_flush() -> Iterator[None]:
     def wait(self: FlushQueue, logs: Any, then: Any, now_ms: int) -> None:
         then(now_ms)
@@ -417,7 +645,13 @@ def answer_before_flush() -> Iterator[None]:
         yield
 
 
-@defect("a decision is made when the data are written, and its frame is not waited for", "lost", "torn", "offsets", tweak=_with_power)
+@defect(
+    "a decision is made when the data are written, and its frame is not waited for",
+    "lost",
+    "torn",
+    "offsets",
+    tweak=_with_power,
+)
 def decision_before_its_frame() -> Iterator[None]:
     write = FlushQueue._write_frame
 
@@ -431,26 +665,42 @@ def decision_before_its_frame() -> Iterator[None]:
         yield
 
 
-@defect("decisions that a flush journal has are not looked for at a start", "lost", "torn", "offsets", tweak=_with_power)
+@defect(
+    "decisions that a flush journal has are not looked for at a start",
+    "lost",
+    "torn",
+    "offsets",
+    tweak=_with_power,
+)
 def decisions_are_not_redone() -> Iterator[None]:
-    def redo_decisions(self: ShardHost, decisions: Any, now_ms: int) -> None:
+    def redo_decisions(self: CoordinatorRuntime, decisions: Any, now_ms: int) -> None:
         pass
 
-    with changed(ShardHost, "redo_decisions", redo_decisions):
-        yield
-
-
-@defect("markers that went with the power are not written again", "lost", "torn", "offsets", tweak=_with_power_on_transactions)
-def markers_are_not_redone() -> Iterator[None]:
-    def redo_markers(self: ShardHost, found: Any, now_ms: int) -> None:
-        pass
-
-    with changed(ShardHost, "_redo_markers", redo_markers):
+    with changed(CoordinatorRuntime, "redo_decisions", redo_decisions):
         yield
 
 
 @defect(
-    "a journal goes before the markers of its decisions are on the disk", "lost", "torn", "offsets", tweak=_with_power_and_short_journals
+    "markers that went with the power are not written again",
+    "lost",
+    "torn",
+    "offsets",
+    tweak=_with_power_on_transactions,
+)
+def markers_are_not_redone() -> Iterator[None]:
+    def redo_markers(self: CoordinatorRuntime, found: Any, now_ms: int) -> None:
+        pass
+
+    with changed(CoordinatorRuntime, "_redo_markers", redo_markers):
+        yield
+
+
+@defect(
+    "a journal goes before the markers of its decisions are on the disk",
+    "lost",
+    "torn",
+    "offsets",
+    tweak=_with_power_and_short_journals,
 )
 def owed_markers_are_forgotten() -> Iterator[None]:
     def owe(self: FlushQueue, logs: Any, now_ms: int) -> None:
@@ -460,28 +710,45 @@ def owed_markers_are_forgotten() -> Iterator[None]:
         yield
 
 
-@defect("a commit marker written again is for whatever is open", "aborted-read", "precommitted-read", tweak=_with_power_on_transactions)
+@defect(
+    "a commit marker written again is for whatever is open",
+    "aborted-read",
+    "precommitted-read",
+    tweak=_with_power_on_transactions,
+)
 def redone_markers_end_the_next_transaction() -> Iterator[None]:
     def is_open(self: Any, log: Log, topic_id: bytes) -> bool:
         return log.has_ongoing_transaction_of(self.effect.producer_id)
 
-    with changed(shard_host._Found, "is_open", is_open):
+    with changed(coordinator_runtime._Found, "is_open", is_open):
         yield
 
 
-@defect("a flush is over when the first of its files is on the disk", "lost", "torn", "offsets", tweak=_with_power)
+@defect(
+    "a flush is over when the first of its files is on the disk",
+    "lost",
+    "torn",
+    "offsets",
+    tweak=_with_power,
+)
 def half_a_flush() -> Iterator[None]:
     begin = Log.begin_flush
 
     def begin_flush(self: Log) -> Any:
         token = begin(self)
-        return token if token is None else token._replace(files=token.files[:1] if len(token.files) > 1 else token.files)
+        return (
+            token
+            if token is None
+            else token._replace(files=token.files[:1] if len(token.files) > 1 else token.files)
+        )
 
     with changed(Log, "begin_flush", begin_flush):
         yield
 
 
-@defect("flush journals are not read after a power loss", "lost", "torn", "offsets", tweak=_with_power)
+@defect(
+    "flush journals are not read after a power loss", "lost", "torn", "offsets", tweak=_with_power
+)
 def journals_are_not_read() -> Iterator[None]:
     def read(self: FlushJournal) -> Redo:
         return Redo()
@@ -490,7 +757,9 @@ def journals_are_not_read() -> Iterator[None]:
         yield
 
 
-@defect("a flush journal goes before its logs are flushed", "lost", "torn", "offsets", tweak=_with_power)
+@defect(
+    "a flush journal goes before its logs are flushed", "lost", "torn", "offsets", tweak=_with_power
+)
 def journals_go_too_early() -> Iterator[None]:
     begin = FlushJournal.begin_next
 
@@ -541,12 +810,22 @@ def written_again_and_not_flushed() -> Iterator[None]:
         if self.lost_power and not self.decisions:
             self.journal.forget_older()
 
-    with changed(recovery._Loader, "_write_again", write), changed(LogManager, "load", load_and_forget):
+    with (
+        changed(recovery._Loader, "_write_again", write),
+        changed(LogManager, "load", load_and_forget),
+    ):
         yield
 
 
 @defect(
-    "the mark of a clean stop may come back", "lost", "torn", "stuck", "aborted-read", "offsets", "crashed", tweak=_with_stops_and_power
+    "the mark of a clean stop may come back",
+    "lost",
+    "torn",
+    "stuck",
+    "aborted-read",
+    "offsets",
+    "crashed",
+    tweak=_with_stops_and_power,
 )
 def mark_of_a_clean_stop_comes_back() -> Iterator[None]:
     unlink, fsync_dir = SimDisk.unlink, SimDisk.fsync_dir
@@ -576,17 +855,23 @@ def mark_of_a_clean_stop_comes_back() -> Iterator[None]:
     tweak=_with_kills_and_power_without_journal,
 )
 def decisions_after_a_kill_are_not_flushed() -> Iterator[None]:
-    complete = ShardHost.complete_transactions
+    complete = CoordinatorRuntime.complete_transactions
 
-    def complete_transactions(self: ShardHost, *arguments: Any) -> None:
+    def complete_transactions(self: CoordinatorRuntime, *arguments: Any) -> None:
         with changed(Log, "flush", lambda self: None):
             complete(self, *arguments)
 
-    with changed(ShardHost, "complete_transactions", complete_transactions):
+    with changed(CoordinatorRuntime, "complete_transactions", complete_transactions):
         yield
 
 
-@defect("a flush makes durable what was written while it ran", "lost", "torn", "offsets", tweak=_with_flushed_records_and_power)
+@defect(
+    "a flush makes durable what was written while it ran",
+    "lost",
+    "torn",
+    "offsets",
+    tweak=_with_flushed_records_and_power,
+)
 def flushes_reach_too_far() -> Iterator[None]:
     finish = Log.finish_flush
 
@@ -597,7 +882,16 @@ def flushes_reach_too_far() -> Iterator[None]:
         yield
 
 
-@defect("the recovery point is the end of what was written", "stuck", "crashed", "lost", "torn", "offsets", "refused", tweak=_with_power)
+@defect(
+    "the recovery point is the end of what was written",
+    "stuck",
+    "crashed",
+    "lost",
+    "torn",
+    "offsets",
+    "refused",
+    tweak=_with_power,
+)
 def recovery_point_too_high() -> Iterator[None]:
     write = LogManager._write
 
@@ -610,30 +904,56 @@ def recovery_point_too_high() -> Iterator[None]:
         yield
 
 
-@defect("the Complete record is written before the markers", "lost", "aborted-read", "torn", "stuck", "offsets", tweak=_with_kills)
+@defect(
+    "the Complete record is written before the markers",
+    "lost",
+    "aborted-read",
+    "torn",
+    "stuck",
+    "offsets",
+    tweak=_with_kills,
+)
 def complete_before_marker() -> Iterator[None]:
-    write = ShardHost.write_markers
+    write = CoordinatorRuntime.write_markers
 
-    def write_markers(self: ShardHost, effect: Any, now_ms: int, *, is_journaled: bool = False) -> None:
+    def write_markers(
+        self: CoordinatorRuntime, effect: Any, now_ms: int, *, is_journaled: bool = False
+    ) -> None:
         broker = self._broker
-        done = broker.txns.on_markers_written(effect.transactional_id, effect.producer_id, effect.producer_epoch, now_ms)
+        done = broker.transactions.on_markers_written(
+            effect.transactional_id, effect.producer_id, effect.producer_epoch, now_ms
+        )
         self.run_transactions(done, now_ms)
         logs = [log for log in broker.partitions_of(TRANSACTIONS_TOPIC) if log is not None]
         broker.flushes.wait(logs, lambda then_ms: write(self, effect, then_ms), now_ms)
 
-    with changed(ShardHost, "write_markers", write_markers):
+    with changed(CoordinatorRuntime, "write_markers", write_markers):
         yield
 
 
-@defect("data may be written before the record that says so", "lost", "refused", "torn", "offsets", tweak=_with_kills)
+@defect(
+    "data may be written before the record that says so",
+    "lost",
+    "refused",
+    "torn",
+    "offsets",
+    tweak=_with_kills,
+)
 def data_before_ongoing() -> Iterator[None]:
-    run = ShardHost.run_transactions
+    run = CoordinatorRuntime.run_transactions
 
-    def run_transactions(self: ShardHost, result: Result, now_ms: int, *, is_durable: bool = False) -> None:
+    def run_transactions(
+        self: CoordinatorRuntime, result: Result, now_ms: int, *, is_durable: bool = False
+    ) -> None:
         held = self.__dict__.setdefault("held", [])
-        if result.records and not result.effects and not result.more and _is_ongoing(self._broker, result):
+        if (
+            result.records
+            and not result.effects
+            and not result.more
+            and _is_ongoing(self._broker, result)
+        ):
             for record in result.records:
-                self._broker.txns.replay(result.partition, 0, record.key, record.value)
+                self._broker.transactions.replay(result.partition, 0, record.key, record.value)
             held.append(result)
             self._reply(result.replies)
             return
@@ -643,12 +963,12 @@ def data_before_ongoing() -> Iterator[None]:
             held.clear()
         run(self, result, now_ms, is_durable=is_durable)
 
-    with changed(ShardHost, "run_transactions", run_transactions):
+    with changed(CoordinatorRuntime, "run_transactions", run_transactions):
         yield
 
 
 def _is_ongoing(broker: Any, result: Result) -> bool:
-    from barnabas.coordinator.txn_records import decode_key, decode_value
+    from barnabas.coordinator.transaction_records import decode_key, decode_value
 
     for record in result.records:
         transactional_id = decode_key(record.key)
@@ -659,16 +979,29 @@ def _is_ongoing(broker: Any, result: Result) -> bool:
     return True
 
 
-@defect("what was decided and not completed is forgotten at a start", "stuck", "lost", "torn", tweak=_with_kills)
+@defect(
+    "what was decided and not completed is forgotten at a start",
+    "stuck",
+    "lost",
+    "torn",
+    tweak=_with_kills,
+)
 def prepared_is_forgotten() -> Iterator[None]:
-    def on_loaded(self: TxnShard, now_ms: int) -> Result:
+    def on_loaded(self: TransactionCoordinator, now_ms: int) -> Result:
         return Result()
 
-    with changed(TxnShard, "on_loaded", on_loaded):
+    with changed(TransactionCoordinator, "on_loaded", on_loaded):
         yield
 
 
-@defect("new names in directories are not made durable", "lost", "torn", "offsets", "refused", tweak=_with_power)
+@defect(
+    "new names in directories are not made durable",
+    "lost",
+    "torn",
+    "offsets",
+    "refused",
+    tweak=_with_power,
+)
 def names_are_not_durable() -> Iterator[None]:
     begin = Log.begin_flush
 
@@ -676,13 +1009,24 @@ def names_are_not_durable() -> Iterator[None]:
         token = begin(self)
         if token is None:
             return None
-        return token._replace(files=tuple(file for file in token.files if not isinstance(file, log_module.DirectorySync)))
+        return token._replace(
+            files=tuple(
+                file for file in token.files if not isinstance(file, log_module.DirectorySync)
+            )
+        )
 
     with changed(Log, "begin_flush", begin_flush):
         yield
 
 
-@defect("a power loss is taken for a kill", "lost", "torn", "aborted-read", "offsets", tweak=_with_power_and_survivors)
+@defect(
+    "a power loss is taken for a kill",
+    "lost",
+    "torn",
+    "aborted-read",
+    "offsets",
+    tweak=_with_power_and_survivors,
+)
 def power_loss_is_not_noticed() -> Iterator[None]:
     def is_same_run(self: LogManager) -> bool:
         return True
@@ -694,7 +1038,14 @@ def power_loss_is_not_noticed() -> Iterator[None]:
         yield
 
 
-@defect("a hole between two segments is not the end of the log", "lost", "stuck", "skipped", "torn", tweak=_with_small_segments_and_power)
+@defect(
+    "a hole between two segments is not the end of the log",
+    "lost",
+    "stuck",
+    "skipped",
+    "torn",
+    tweak=_with_small_segments_and_power,
+)
 def holes_are_kept() -> Iterator[None]:
     def is_torn_before(self: Any, number: int, end_offset: int) -> bool:
         return False
@@ -703,7 +1054,12 @@ def holes_are_kept() -> Iterator[None]:
         yield
 
 
-@defect("a marker written again ends whatever is open", "aborted-read", "precommitted-read", tweak=_with_power_on_transactions)
+@defect(
+    "a marker written again ends whatever is open",
+    "aborted-read",
+    "precommitted-read",
+    tweak=_with_power_on_transactions,
+)
 def markers_end_the_next_transaction() -> Iterator[None]:
     def ended_before(self: Log, producer_id: int, marker_timestamp: int) -> bool:
         return False
@@ -719,17 +1075,19 @@ def markers_end_the_next_transaction() -> Iterator[None]:
     tweak=_with_power_on_unflushed_transactions,
 )
 def hanging_transactions_are_committed() -> Iterator[None]:
-    abort = ShardHost.abort_hanging_transactions
+    abort = CoordinatorRuntime.abort_hanging_transactions
 
-    def abort_hanging_transactions(self: ShardHost, now_ms: int) -> None:
+    def abort_hanging_transactions(self: CoordinatorRuntime, now_ms: int) -> None:
         append = self.append_marker
-        self.append_marker = lambda *arguments, **fields: append(*arguments, **(fields | {"commit": True}))  # type: ignore[method-assign]
+        self.append_marker = lambda *arguments, **fields: append(
+            *arguments, **(fields | {"commit": True})
+        )  # type: ignore[method-assign]
         try:
             abort(self, now_ms)
         finally:
             del self.append_marker
 
-    with changed(ShardHost, "abort_hanging_transactions", abort_hanging_transactions):
+    with changed(CoordinatorRuntime, "abort_hanging_transactions", abort_hanging_transactions):
         yield
 
 
@@ -744,24 +1102,30 @@ def deletions_are_forgotten() -> Iterator[None]:
 
 @defect("transactions do not time out", "stuck", tweak=_with_deaths)
 def no_timeouts() -> Iterator[None]:
-    def next_deadline_ms(self: TxnShard) -> int | None:
+    def next_deadline_ms(self: TransactionCoordinator) -> int | None:
         return None
 
-    with changed(TxnShard, "next_deadline_ms", next_deadline_ms):
+    with changed(TransactionCoordinator, "next_deadline_ms", next_deadline_ms):
         yield
 
 
-# --- topics that go and grow, records that are deleted ------------------------------------------------------------------------------------
+# --- topics that go and grow, records that are deleted ------------------------------------------
 
 
-@defect("a deleted topic leaves its logs where the next one of its name finds them", "deleted", tweak=_with_remakes)
+@defect(
+    "a deleted topic leaves its logs where the next one of its name finds them",
+    "deleted",
+    tweak=_with_remakes,
+)
 def deleted_logs_are_found_again() -> Iterator[None]:
     create = LogManager.create
 
     def remove(self: LogManager, topic: str, partition: int, now_ms: int) -> None:
         pass
 
-    def create_or_find(self: LogManager, topic: str, partition: int, *arguments: Any, **more: Any) -> Log:
+    def create_or_find(
+        self: LogManager, topic: str, partition: int, *arguments: Any, **more: Any
+    ) -> Log:
         found = self.logs.get((topic, partition))
         return create(self, topic, partition, *arguments, **more) if found is None else found
 
@@ -769,12 +1133,16 @@ def deleted_logs_are_found_again() -> Iterator[None]:
         yield
 
 
-@defect("offsets that groups committed on a deleted topic hold for the next one of its name", "offsets", tweak=_with_remakes)
+@defect(
+    "offsets that groups committed on a deleted topic hold for the next one of its name",
+    "offsets",
+    tweak=_with_remakes,
+)
 def offsets_outlive_their_topic() -> Iterator[None]:
-    def on_topics_deleted(self: GroupShard, names: Any) -> Iterator[Result]:
+    def on_topics_deleted(self: GroupCoordinator, names: Any) -> Iterator[Result]:
         return iter(())
 
-    with changed(GroupShard, "on_topics_deleted", on_topics_deleted):
+    with changed(GroupCoordinator, "on_topics_deleted", on_topics_deleted):
         yield
 
 
@@ -804,7 +1172,11 @@ def grown_partitions_begin_anew() -> Iterator[None]:
         yield
 
 
-@defect("a start that DeleteRecords has raised is written down and not flushed", "deleted", tweak=_with_deletions_and_power)
+@defect(
+    "a start that DeleteRecords has raised is written down and not flushed",
+    "deleted",
+    tweak=_with_deletions_and_power,
+)
 def deletions_are_not_durable() -> Iterator[None]:
     write = LogManager._write
 
@@ -839,7 +1211,13 @@ def copies_are_believed() -> Iterator[None]:
         yield
 
 
-@defect("a roll that finds no room counts the active segment all the same", "crashed", "lost", "deleted", tweak=_with_refused_rolls)
+@defect(
+    "a roll that finds no room counts the active segment all the same",
+    "crashed",
+    "lost",
+    "deleted",
+    tweak=_with_refused_rolls,
+)
 def failed_rolls_count() -> Iterator[None]:
     roll = Log._roll
 
@@ -854,16 +1232,28 @@ def failed_rolls_count() -> Iterator[None]:
         yield
 
 
-@defect("a decision does not keep for a partition that is off line", "torn", "lost", "aborted-read", tweak=_with_outages)
+@defect(
+    "a decision does not keep for a partition that is off line",
+    "torn",
+    "lost",
+    "aborted-read",
+    tweak=_with_outages,
+)
 def decisions_do_not_keep() -> Iterator[None]:
-    def keep(self: ShardHost, effect: Any) -> None:
+    def keep(self: CoordinatorRuntime, effect: Any) -> None:
         pass
 
-    with changed(ShardHost, "_keep_for_offline", keep):
+    with changed(CoordinatorRuntime, "_keep_for_offline", keep):
         yield
 
 
-@defect("a damaged frame ends the flush journal, whatever comes behind it", "torn", "lost", "offsets", tweak=_with_damaged_journals)
+@defect(
+    "a damaged frame ends the flush journal, whatever comes behind it",
+    "torn",
+    "lost",
+    "offsets",
+    tweak=_with_damaged_journals,
+)
 def damaged_frames_end_the_journal() -> Iterator[None]:
     def knows(data: bytes, position: int) -> int:
         return -1
@@ -872,7 +1262,12 @@ def damaged_frames_end_the_journal() -> Iterator[None]:
         yield
 
 
-@defect("the start that retention has raised is not written down", "watermark", "deleted", tweak=_with_retention_and_power)
+@defect(
+    "the start that retention has raised is not written down",
+    "watermark",
+    "deleted",
+    tweak=_with_retention_and_power,
+)
 def retained_starts_are_not_written() -> Iterator[None]:
     encode = log_manager.encode_offsets
 
@@ -880,7 +1275,11 @@ def retained_starts_are_not_written() -> Iterator[None]:
         for key in sorted(self._start_changed):
             self.logs[key].checkpoint()
         self._start_changed.clear()
-        starts = {key: log.log_start_offset for key, log in self.logs.items() if log.log_start_offset > log.segments[0].base_offset}
+        starts = {
+            key: log.log_start_offset
+            for key, log in self.logs.items()
+            if log.log_start_offset > log.segments[0].base_offset
+        }
         self._write(LOG_START_NAME, encode(self._kept_starts | starts), False)
 
     with changed(LogManager, "write_starts", write_starts):
@@ -896,7 +1295,7 @@ def deleted_records_come_back() -> Iterator[None]:
         yield
 
 
-# --- fencing -------------------------------------------------------------------------------------------------------------------------------
+# --- fencing ------------------------------------------------------------------------------------
 
 
 @defect(
@@ -911,23 +1310,37 @@ def deleted_records_come_back() -> Iterator[None]:
     "offsets",
 )
 def no_fencing_on_init() -> Iterator[None]:
-    begin = TxnShard._next_session
+    begin = TransactionCoordinator._next_session
 
-    def next_session(self: TxnShard, found: TransactionMetadata, init: Any, now_ms: int) -> Any:
-        from barnabas.coordinator.txn_shard import _initialised
+    def next_session(
+        self: TransactionCoordinator, found: TransactionMetadata, init: Any, now_ms: int
+    ) -> Any:
+        from barnabas.coordinator.transaction_coordinator import _initialised
 
         if init.asked_by.producer_id >= 0:
             return begin(self, found, init, now_ms)
-        return found.in_new_session(found.producer, init.asked_by, init.timeout_ms, now_ms), _initialised(found.producer)
+        return found.in_new_session(
+            found.producer, init.asked_by, init.timeout_ms, now_ms
+        ), _initialised(found.producer)
 
     def fenced(self: TransactionMetadata, asked_by: Any, now_ms: int) -> TransactionMetadata:
         return self.prepared(False, now_ms)
 
-    with changed(TxnShard, "_next_session", next_session), changed(TransactionMetadata, "fenced", fenced):
+    with (
+        changed(TransactionCoordinator, "_next_session", next_session),
+        changed(TransactionMetadata, "fenced", fenced),
+    ):
         yield
 
 
-@defect("a transaction that timed out is aborted without a new epoch", "refused", "aborted-read", "stuck", "lost", "offsets")
+@defect(
+    "a transaction that timed out is aborted without a new epoch",
+    "refused",
+    "aborted-read",
+    "stuck",
+    "lost",
+    "offsets",
+)
 def timeout_does_not_fence() -> Iterator[None]:
     def fenced(self: TransactionMetadata, asked_by: Any, now_ms: int) -> TransactionMetadata:
         return self.prepared(False, now_ms)
@@ -951,7 +1364,9 @@ def timeout_does_not_fence() -> Iterator[None]:
 def zombies_may_write() -> Iterator[None]:
     check = ProducerStateManager.check_batch
 
-    def check_batch(self: ProducerStateManager, producer_id: int, producer_epoch: int, *rest: Any) -> Any:
+    def check_batch(
+        self: ProducerStateManager, producer_id: int, producer_epoch: int, *rest: Any
+    ) -> Any:
         try:
             return check(self, producer_id, producer_epoch, *rest)
         except KafkaError as error:
@@ -962,32 +1377,48 @@ def zombies_may_write() -> Iterator[None]:
     def verify(broker: Any, transactional_id: str, log: Log, records: Any) -> Code:
         return Code.NONE
 
-    with changed(ProducerStateManager, "check_batch", check_batch), changed(produce_handler, "_verify", verify):
+    with (
+        changed(ProducerStateManager, "check_batch", check_batch),
+        changed(produce_handler, "_verify", verify),
+    ):
         yield
 
 
 @defect("offsets of members that the group has left behind are taken", "offsets", tweak=_with_group)
 def group_does_not_fence() -> Iterator[None]:
-    def check(self: GroupShard, *args: Any, **kwargs: Any) -> Code:
+    def check(self: GroupCoordinator, *args: Any, **kwargs: Any) -> Code:
         return Code.NONE
 
-    with changed(GroupShard, "_check_commit", check):
+    with changed(GroupCoordinator, "_check_commit", check):
         yield
 
 
-@defect("a static member that comes back is one more member, and its former self stays", "member", tweak=_with_static_members)
+@defect(
+    "a static member that comes back is one more member, and its former self stays",
+    "member",
+    tweak=_with_static_members,
+)
 def static_members_are_not_replaced() -> Iterator[None]:
-    def join_new_static(self: ClassicGroup, join: Any, group_instance_id: str, result: Result, now_ms: int) -> None:
+    def join_new_static(
+        self: ClassicGroup, join: Any, group_instance_id: str, result: Result, now_ms: int
+    ) -> None:
         self._join_first(f"{group_instance_id}-{self._new_member_suffix()}", join, result, now_ms)
 
     def check_member(self: ClassicGroup, member_id: str, group_instance_id: str | None) -> Code:
         return Code.NONE if member_id in self.members else Code.UNKNOWN_MEMBER_ID
 
-    with changed(ClassicGroup, "_join_new_static", join_new_static), changed(ClassicGroup, "check_member", check_member):
+    with (
+        changed(ClassicGroup, "_join_new_static", join_new_static),
+        changed(ClassicGroup, "check_member", check_member),
+    ):
         yield
 
 
-@defect("a member may go on in a generation that is over", "member", tweak=_with_static_members_and_rebalances)
+@defect(
+    "a member may go on in a generation that is over",
+    "member",
+    tweak=_with_static_members_and_rebalances,
+)
 def former_generations_are_let_on() -> Iterator[None]:
     def on_heartbeat(self: ClassicGroup, request: Any, now_ms: int) -> Code:
         code = self.check_member(request.member_id, request.group_instance_id)
@@ -999,7 +1430,9 @@ def former_generations_are_let_on() -> Iterator[None]:
         yield
 
 
-@defect("a member that leaves stays until it is silent for too long", "member", tweak=_with_departures)
+@defect(
+    "a member that leaves stays until it is silent for too long", "member", tweak=_with_departures
+)
 def departures_are_put_off() -> Iterator[None]:
     def on_leave(self: ClassicGroup, leaving: Any, result: Result, now_ms: int) -> list[Code]:
         return [Code.NONE for _ in leaving]
@@ -1008,7 +1441,15 @@ def departures_are_put_off() -> Iterator[None]:
         yield
 
 
-@defect("producer ids begin anew with each start", "duplicate", "refused", "lost", "torn", "order", tweak=_with_new_producers)
+@defect(
+    "producer ids begin anew with each start",
+    "duplicate",
+    "refused",
+    "lost",
+    "torn",
+    "order",
+    tweak=_with_new_producers,
+)
 def producer_ids_are_given_twice() -> Iterator[None]:
     init = ProducerIdAllocator.__init__
 
@@ -1018,14 +1459,22 @@ def producer_ids_are_given_twice() -> Iterator[None]:
     def skip_used(self: ProducerIdAllocator, next_id: int) -> None:
         pass
 
-    with changed(ProducerIdAllocator, "__init__", begin), changed(ProducerIdAllocator, "skip_used", skip_used):
+    with (
+        changed(ProducerIdAllocator, "__init__", begin),
+        changed(ProducerIdAllocator, "skip_used", skip_used),
+    ):
         yield
 
 
-# --- idempotence ---------------------------------------------------------------------------------------------------------------------------
+# --- idempotence --------------------------------------------------------------------------------
 
 
-@defect("of a producer's last five batches a restart keeps one", "refused", "duplicate", tweak=_with_lost_answers)
+@defect(
+    "of a producer's last five batches a restart keeps one",
+    "refused",
+    "duplicate",
+    tweak=_with_lost_answers,
+)
 def window_lost_on_restart() -> Iterator[None]:
     def remember(self: Log, entry: ProducerEntry) -> None:
         entry.window_known = True
@@ -1046,7 +1495,13 @@ def duplicates_are_written() -> Iterator[None]:
         yield
 
 
-@defect("batches of the former epoch are remembered beside the new one's", "moved", "lost", "order", tweak=_with_bumped_epochs)
+@defect(
+    "batches of the former epoch are remembered beside the new one's",
+    "moved",
+    "lost",
+    "order",
+    tweak=_with_bumped_epochs,
+)
 def former_epochs_are_remembered() -> Iterator[None]:
     on_batch = ProducerStateManager.on_batch
 
@@ -1062,7 +1517,7 @@ def former_epochs_are_remembered() -> Iterator[None]:
         yield
 
 
-# --- isolation -----------------------------------------------------------------------------------------------------------------------------
+# --- isolation ----------------------------------------------------------------------------------
 
 
 @defect("the aborted index says that a transaction began one offset later", "aborted-read")
@@ -1077,7 +1532,12 @@ def aborted_index_off_by_one() -> Iterator[None]:
         yield
 
 
-@defect("the last stable offset is that of the latest open transaction", "aborted-read", "precommitted-read", "watermark")
+@defect(
+    "the last stable offset is that of the latest open transaction",
+    "aborted-read",
+    "precommitted-read",
+    "watermark",
+)
 def stable_offset_of_the_wrong_transaction() -> Iterator[None]:
     def first_open_offset(self: ProducerStateManager) -> int | None:
         return next(reversed(self.open_txns.values()), None)
@@ -1086,12 +1546,22 @@ def stable_offset_of_the_wrong_transaction() -> Iterator[None]:
         yield
 
 
-@defect("a snapshot leaves out open transactions", "precommitted-read", "aborted-read", "torn", "stuck", "offsets", tweak=_with_kills)
+@defect(
+    "a snapshot leaves out open transactions",
+    "precommitted-read",
+    "aborted-read",
+    "torn",
+    "stuck",
+    "offsets",
+    tweak=_with_kills,
+)
 def snapshot_without_open_transactions() -> Iterator[None]:
     encode = ProducerStateManager.encode_snapshot
 
     def encode_snapshot(self: ProducerStateManager) -> bytes:
-        kept = {producer_id: entry.txn_first_offset for producer_id, entry in self.producers.items()}
+        kept = {
+            producer_id: entry.txn_first_offset for producer_id, entry in self.producers.items()
+        }
         for entry in self.producers.values():
             entry.txn_first_offset = -1
         try:
@@ -1104,7 +1574,9 @@ def snapshot_without_open_transactions() -> Iterator[None]:
         yield
 
 
-@defect("a fetch that waited is answered with uncommitted records", "aborted-read", "precommitted-read")
+@defect(
+    "a fetch that waited is answered with uncommitted records", "aborted-read", "precommitted-read"
+)
 def waiting_fetch_forgets_its_isolation() -> Iterator[None]:
     fetch_class = fetch_handler._Fetch
     complete = fetch_class.try_complete
@@ -1126,7 +1598,9 @@ def aborted_transactions_are_not_told() -> Iterator[None]:
         yield
 
 
-@defect("the marker of an abort says commit", "aborted-read", "precommitted-read", "offsets", "torn")
+@defect(
+    "the marker of an abort says commit", "aborted-read", "precommitted-read", "offsets", "torn"
+)
 def aborts_are_marked_as_commits() -> Iterator[None]:
     append = Log.append_marker
 
@@ -1137,7 +1611,15 @@ def aborts_are_marked_as_commits() -> Iterator[None]:
         yield
 
 
-@defect("what times out is committed", "aborted-read", "precommitted-read", "offsets", "torn", "duplicate", tweak=_with_deaths)
+@defect(
+    "what times out is committed",
+    "aborted-read",
+    "precommitted-read",
+    "offsets",
+    "torn",
+    "duplicate",
+    tweak=_with_deaths,
+)
 def timeouts_commit() -> Iterator[None]:
     fenced = TransactionMetadata.fenced
 
@@ -1148,46 +1630,80 @@ def timeouts_commit() -> Iterator[None]:
         yield
 
 
-@defect("aborts are looked for in the segment that is read, and not in the later ones", "aborted-read", tweak=_with_small_segments)
+@defect(
+    "aborts are looked for in the segment that is read, and not in the later ones",
+    "aborted-read",
+    tweak=_with_small_segments,
+)
 def aborts_of_later_segments_are_missed() -> Iterator[None]:
     def collect(self: Log, offset: int, segment: Any, found: Any, into: Any) -> None:
         upper = segment.upper_bound_offset(found.position + found.size)
-        self.txn_index(segment).collect(offset, self._end_of(segment) if upper is None else upper, into)
+        self.txn_index(segment).collect(
+            offset, self._end_of(segment) if upper is None else upper, into
+        )
 
     with changed(Log, "_collect_aborted", collect):
         yield
 
 
-@defect("markers go to one partition of a transaction", "stuck", "torn", "lost", "offsets", tweak=_with_several_partitions)
+@defect(
+    "markers go to one partition of a transaction",
+    "stuck",
+    "torn",
+    "lost",
+    "offsets",
+    tweak=_with_several_partitions,
+)
 def one_marker_a_transaction() -> Iterator[None]:
-    append = ShardHost._append_markers
+    append = CoordinatorRuntime._append_markers
 
-    def append_markers(self: ShardHost, effect: Any, *arguments: Any, **more: Any) -> None:
+    def append_markers(self: CoordinatorRuntime, effect: Any, *arguments: Any, **more: Any) -> None:
         append(self, effect._replace(partitions=tuple(effect.partitions)[:1]), *arguments, **more)
 
-    with changed(ShardHost, "_append_markers", append_markers):
+    with changed(CoordinatorRuntime, "_append_markers", append_markers):
         yield
 
 
-@defect("where one transaction is open nothing is held back for a second", "precommitted-read", "aborted-read", "watermark", "lost", "torn")
+@defect(
+    "where one transaction is open nothing is held back for a second",
+    "precommitted-read",
+    "aborted-read",
+    "watermark",
+    "lost",
+    "torn",
+)
 def second_transaction_does_not_hold_back() -> Iterator[None]:
     on_marker = ProducerStateManager.on_marker
 
     def forget_others(self: ProducerStateManager, *arguments: Any) -> Any:
         completed = on_marker(self, *arguments)
-        return completed if completed is None else completed._replace(last_stable_offset=self.end_offset)
+        return (
+            completed
+            if completed is None
+            else completed._replace(last_stable_offset=self.end_offset)
+        )
 
     def first_open_offset(self: ProducerStateManager) -> int | None:
         return next(iter(self.open_txns.values()), None) if len(self.open_txns) == 1 else None
 
-    with changed(ProducerStateManager, "on_marker", forget_others), changed(ProducerStateManager, "first_open_offset", first_open_offset):
+    with (
+        changed(ProducerStateManager, "on_marker", forget_others),
+        changed(ProducerStateManager, "first_open_offset", first_open_offset),
+    ):
         yield
 
 
-# --- compaction ----------------------------------------------------------------------------------------------------------------------------
+# --- compaction ---------------------------------------------------------------------------------
 
 
-@defect("compaction goes beyond the last stable offset", "lost", "aborted-read", "crashed", "torn", tweak=_with_compaction)
+@defect(
+    "compaction goes beyond the last stable offset",
+    "lost",
+    "aborted-read",
+    "crashed",
+    "torn",
+    tweak=_with_compaction,
+)
 def compaction_beyond_the_stable_offset() -> Iterator[None]:
     assess = clean_plan.assess
 
@@ -1202,7 +1718,12 @@ def compaction_beyond_the_stable_offset() -> Iterator[None]:
         yield
 
 
-@defect("compaction keeps the records of aborted transactions", "aborted-read", "lost", tweak=_with_compaction)
+@defect(
+    "compaction keeps the records of aborted transactions",
+    "aborted-read",
+    "lost",
+    tweak=_with_compaction,
+)
 def compaction_forgets_what_was_aborted() -> Iterator[None]:
     def is_aborted(self: Any, header: Any) -> bool:
         return False
@@ -1211,39 +1732,48 @@ def compaction_forgets_what_was_aborted() -> Iterator[None]:
         yield
 
 
-# --- offsets -------------------------------------------------------------------------------------------------------------------------------
+# --- offsets ------------------------------------------------------------------------------------
 
 
 @defect("offsets of a transaction hold before its marker", "offsets", tweak=_with_group)
 def offsets_before_the_marker() -> Iterator[None]:
-    replay = GroupShard.replay
+    replay = GroupCoordinator.replay
 
-    def eager(self: GroupShard, partition: int, offset: int, key: bytes, value: bytes | None, producer: Any) -> None:
+    def eager(
+        self: GroupCoordinator,
+        partition: int,
+        offset: int,
+        key: bytes,
+        value: bytes | None,
+        producer: Any,
+    ) -> None:
         replay(self, partition, offset, key, value, None)
 
-    with changed(GroupShard, "replay", eager):
+    with changed(GroupCoordinator, "replay", eager):
         yield
 
 
 @defect("the markers of offsets are not written", "offsets", "stuck", tweak=_with_group)
 def offsets_without_markers() -> Iterator[None]:
-    append = ShardHost.append_marker
+    append = CoordinatorRuntime.append_marker
 
-    def append_marker(self: ShardHost, topic: str, *args: Any, **kwargs: Any) -> Any:
+    def append_marker(self: CoordinatorRuntime, topic: str, *args: Any, **kwargs: Any) -> Any:
         return None if topic == OFFSETS_TOPIC else append(self, topic, *args, **kwargs)
 
-    with changed(ShardHost, "append_marker", append_marker):
+    with changed(CoordinatorRuntime, "append_marker", append_marker):
         yield
 
 
 @defect("offsets are given out while a transaction may change them", "offsets", tweak=_with_group)
 def unstable_offsets_are_given_out() -> Iterator[None]:
-    fetched = GroupShard._fetched
+    fetched = GroupCoordinator._fetched
 
-    def unstable(self: GroupShard, group_id: str, topics: Any, require_stable: bool, *classes: Any) -> Any:
+    def unstable(
+        self: GroupCoordinator, group_id: str, topics: Any, require_stable: bool, *classes: Any
+    ) -> Any:
         return fetched(self, group_id, topics, False, *classes)
 
-    with changed(GroupShard, "_fetched", unstable):
+    with changed(GroupCoordinator, "_fetched", unstable):
         yield
 
 
@@ -1260,14 +1790,14 @@ def aborted_offsets_hold() -> Iterator[None]:
 
 @defect("groups are not told of markers", "offsets", "stuck", tweak=_with_group)
 def markers_do_not_reach_groups() -> Iterator[None]:
-    def replay_marker(self: GroupShard, *arguments: Any) -> None:
+    def replay_marker(self: GroupCoordinator, *arguments: Any) -> None:
         pass
 
-    with changed(GroupShard, "replay_marker", replay_marker):
+    with changed(GroupCoordinator, "replay_marker", replay_marker):
         yield
 
 
-# --- leader epochs -------------------------------------------------------------------------------------------------------------------------
+# --- leader epochs ------------------------------------------------------------------------------
 
 
 @defect("leader epochs do not rise after a power loss", "skipped", "stuck", tweak=_with_lost_tails)
@@ -1287,22 +1817,33 @@ def leader_epochs_stand_still() -> Iterator[None]:
         yield
 
 
-@defect("offsets beyond the end of a log that a power loss cut stay", "offsets", tweak=_with_lost_tails)
+@defect(
+    "offsets beyond the end of a log that a power loss cut stay", "offsets", tweak=_with_lost_tails
+)
 def offsets_of_lost_tails_stay() -> Iterator[None]:
-    with changed(GroupShard, "offsets_beyond", lambda self, *args, **kwargs: []):
+    with changed(GroupCoordinator, "offsets_beyond", lambda self, *args, **kwargs: []):
         yield
 
 
-@defect("members go on over a power loss from where they stand", "offsets", tweak=_with_lost_tails_and_members_that_go_on)
+@defect(
+    "members go on over a power loss from where they stand",
+    "offsets",
+    tweak=_with_lost_tails_and_members_that_go_on,
+)
 def members_outlive_a_power_loss() -> Iterator[None]:
-    with changed(GroupShard, "on_power_loss", lambda self, now_ms: Result()):
+    with changed(GroupCoordinator, "on_power_loss", lambda self, now_ms: Result()):
         yield
 
 
-# --- time ----------------------------------------------------------------------------------------------------------------------------------
+# --- time ---------------------------------------------------------------------------------------
 
 
-@defect("deadlines go the way of the wall clock when it is set", "stuck", "crashed", tweak=_with_a_clock_set_back)
+@defect(
+    "deadlines go the way of the wall clock when it is set",
+    "stuck",
+    "crashed",
+    tweak=_with_a_clock_set_back,
+)
 def deadlines_follow_the_wall_clock() -> Iterator[None]:
     tick = Broker.on_tick
     shown: dict[int, int] = {}
@@ -1328,13 +1869,21 @@ def records_begin_in_the_future() -> Iterator[None]:
         yield
 
 
-@defect("sessions and transactions end early when the wall clock is put forward", "early", tweak=_with_a_clock_put_forward)
+@defect(
+    "sessions and transactions end early when the wall clock is put forward",
+    "early",
+    tweak=_with_a_clock_put_forward,
+)
 def deadlines_jump_with_the_wall_clock() -> Iterator[None]:
     with deadlines_follow_the_wall_clock():
         yield
 
 
-@defect("after a stop of the process deadlines are judged before the sockets are heard", "early", tweak=_with_stops)
+@defect(
+    "after a stop of the process deadlines are judged before the sockets are heard",
+    "early",
+    tweak=_with_stops,
+)
 def judged_before_heard() -> Iterator[None]:
     with changed(Node, "hears_first", False):
         yield
@@ -1349,10 +1898,18 @@ def sessions_are_cut_short() -> Iterator[None]:
         yield
 
 
-@defect("a partition forgets an idle producer with its transaction open", "stuck", "aborted-read", "lost", tweak=_with_expiry)
+@defect(
+    "a partition forgets an idle producer with its transaction open",
+    "stuck",
+    "aborted-read",
+    "lost",
+    tweak=_with_expiry,
+)
 def open_producers_expire() -> Iterator[None]:
     def expire(self: ProducerStateManager, now_ms: int, expiration_ms: int) -> int:
-        gone = [row for row, entry in self.producers.items() if now_ms - entry.seen_ms >= expiration_ms]
+        gone = [
+            row for row, entry in self.producers.items() if now_ms - entry.seen_ms >= expiration_ms
+        ]
         for producer_id in gone:
             del self.producers[producer_id]
             self.open_txns.pop(producer_id, None)
@@ -1362,7 +1919,11 @@ def open_producers_expire() -> Iterator[None]:
         yield
 
 
-@defect("retention goes by the first record of a segment, as if it were the last", "lost", tweak=_with_retention)
+@defect(
+    "retention goes by the first record of a segment, as if it were the last",
+    "lost",
+    tweak=_with_retention,
+)
 def retention_is_early() -> Iterator[None]:
     beyond_time = retention._beyond_time
 
@@ -1373,10 +1934,15 @@ def retention_is_early() -> Iterator[None]:
         yield
 
 
-# --- what clients claim --------------------------------------------------------------------------------------------------------------------
+# --- what clients claim -------------------------------------------------------------------------
 
 
-@defect("the highest timestamp that a header claims is believed", "crashed", "lost", tweak=_with_meddlers)
+@defect(
+    "the highest timestamp that a header claims is believed",
+    "crashed",
+    "lost",
+    tweak=_with_meddlers,
+)
 def claimed_times_are_believed() -> Iterator[None]:
     highest_time_delta = validate.highest_time_delta
 
@@ -1404,7 +1970,9 @@ def control_batches_are_taken() -> Iterator[None]:
         yield
 
 
-@defect("attributes that nobody has defined are written as they come", "crashed", tweak=_with_meddlers)
+@defect(
+    "attributes that nobody has defined are written as they come", "crashed", tweak=_with_meddlers
+)
 def attributes_are_kept() -> Iterator[None]:
     with changed(validate, "_KNOWN_ATTRIBUTES", 0x7FFF):
         yield
@@ -1419,7 +1987,12 @@ def bombs_go_off() -> Iterator[None]:
         yield
 
 
-@defect("a batch for a partition that was not added to its transaction is taken", "taken", "unwritten", tweak=_with_meddlers)
+@defect(
+    "a batch for a partition that was not added to its transaction is taken",
+    "taken",
+    "unwritten",
+    tweak=_with_meddlers,
+)
 def anybody_may_write() -> Iterator[None]:
     def verify(broker: Any, transactional_id: str, log: Log, records: Any) -> Code:
         return Code.NONE
@@ -1430,14 +2003,16 @@ def anybody_may_write() -> Iterator[None]:
 
 @defect("a producer's epoch may be one of the future", "taken", "crashed", tweak=_with_meddlers)
 def epochs_of_the_future_pass() -> Iterator[None]:
-    def current(found: TransactionMetadata | None, transactional_id: str, producer: Any) -> TransactionMetadata:
+    def current(
+        found: TransactionMetadata | None, transactional_id: str, producer: Any
+    ) -> TransactionMetadata:
         if found is None or found.producer_id != producer.producer_id:
             raise KafkaError(Code.INVALID_PRODUCER_ID_MAPPING)
         if found.producer_epoch > producer.producer_epoch:
             raise KafkaError(Code.PRODUCER_FENCED)
         return found
 
-    with changed(txn_shard, "_current", current):
+    with changed(transaction_coordinator, "_current", current):
         yield
 
 
@@ -1464,15 +2039,21 @@ def late_batches_are_not_verified() -> Iterator[None]:
     def verify_early(*args: Any) -> Code:
         return Code.NONE if is_late[-1] else verify(*args)
 
-    with changed(produce_handler, "_append", append_late), changed(produce_handler, "_verify", verify_early):
+    with (
+        changed(produce_handler, "_append", append_late),
+        changed(produce_handler, "_verify", verify_early),
+    ):
         yield
 
 
-# --- what clients are told -----------------------------------------------------------------------------------------------------------------
+# --- what clients are told ----------------------------------------------------------------------
 
 
 @defect(
-    "readers of a topic with flush.messages=1 are shown what is not on the disk", "told", "watermark", tweak=_with_power_on_flushed_topics
+    "readers of a topic with flush.messages=1 are shown what is not on the disk",
+    "told",
+    "watermark",
+    tweak=_with_power_on_flushed_topics,
 )
 def shown_before_the_flush() -> Iterator[None]:
     set_config = Log.config.fset
@@ -1491,7 +2072,10 @@ def ended_transactions_are_told_as_open() -> Iterator[None]:
     active_producers = Log.active_producers
 
     def all_open(self: Log) -> Any:
-        return [row._replace(current_txn_start_offset=self.log_start_offset) for row in active_producers(self)]
+        return [
+            row._replace(current_txn_start_offset=self.log_start_offset)
+            for row in active_producers(self)
+        ]
 
     with changed(Log, "active_producers", all_open):
         yield

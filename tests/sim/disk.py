@@ -1,12 +1,13 @@
 """A disk in memory that forgets as real ones do: `storage.disk.Disk` for simulations.
 
-What a kill of the process keeps: everything that was written, as the operating system has it. A kill may come in the middle of a call that
-changes the disk: an append is then written in part.
+What a kill of the process keeps: everything that was written, as the operating system has it. A
+kill may come in the middle of a call that changes the disk: an append is then written in part.
 
-What a power loss keeps, of each file by itself: what was there at its last fsync, and of the rest (appended since) nothing, all, a part cut
-anywhere, or a part in which sectors are missing (zeros). Of each directory by itself: its entries at its last fsync_dir, and of the changes
-since (create, rename, unlink) the first few, in their order. A new file's name is not made durable by the file's own fsync: a file system
-may be kinder than that, but POSIX is not.
+What a power loss keeps, of each file by itself: what was there at its last fsync, and of the rest
+(appended since) nothing, all, a part cut anywhere, or a part in which sectors are missing (zeros).
+Of each directory by itself: its entries at its last fsync_dir, and of the changes since (create,
+rename, unlink) the first few, in their order. A new file's name is not made durable by the file's
+own fsync: a file system may be kinder than that, but POSIX is not.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ Data = bytes | bytearray | memoryview
 
 
 class Crash(BaseException):
-    """The process is gone, in the middle of what it did. No handler of errors may see it, so it is no Exception."""
+    """The process is gone, in the middle of what it did. No handler of errors may see it, so it is
+    no Exception.
+    """
 
 
 class Refusal(NamedTuple):
@@ -42,7 +45,9 @@ class Refusal(NamedTuple):
 
 
 class Inode:
-    """The bytes of one file. synced: so many from the start are durable; `before_cut`: the durable bytes, while a cut of them is not."""
+    """The bytes of one file. synced: so many from the start are durable; `before_cut`: the durable
+    bytes, while a cut of them is not.
+    """
 
     __slots__ = ("before_cut", "data", "modified_ms", "synced")
 
@@ -95,7 +100,9 @@ class Inode:
 
 
 class Directory:
-    """One directory: its entries as they are, as they were at the last fsync_dir, and the changes between, each all or nothing."""
+    """One directory: its entries as they are, as they were at the last fsync_dir, and the changes
+    between, each all or nothing.
+    """
 
     __slots__ = ("durable", "entries", "pending")
 
@@ -138,7 +145,9 @@ Node = Inode | Directory
 
 
 class SimFile:
-    """An open file. `size` is what this handle has made it: after an append that failed, the next one begins where that one did."""
+    """An open file. `size` is what this handle has made it: after an append that failed, the next
+    one begins where that one did.
+    """
 
     __slots__ = ("_disk", "_generation", "inode", "path", "size")
 
@@ -166,7 +175,9 @@ class SimFile:
         self._check()
         self._disk.step()
         if self._disk.refuses("fsync"):
-            self.inode.lose_power(self._disk.rng)  # the kernel lets go of the pages that it could not write
+            self.inode.lose_power(
+                self._disk.rng
+            )  # the kernel lets go of the pages that it could not write
             raise self._disk.failure()
         self.inode.sync()
 
@@ -184,7 +195,9 @@ class SimFile:
         raise AssertionError("a simulated file has no descriptor")
 
     def _check(self) -> None:
-        assert self._generation == self._disk.generation, f"{self.path}: written by a process that is gone"
+        assert self._generation == self._disk.generation, (
+            f"{self.path}: written by a process that is gone"
+        )
 
 
 class SimLock:
@@ -199,7 +212,9 @@ class SimLock:
 
 
 class SimDisk:
-    """One file system. generation: counts the processes that used it; files of one that is gone are not to be used."""
+    """One file system. generation: counts the processes that used it; files of one that is gone are
+    not to be used.
+    """
 
     def __init__(self, rng: random.Random, now_ms: Callable[[], int]) -> None:
         self.rng = rng
@@ -212,10 +227,11 @@ class SimDisk:
         self._until_refusal = 0
         self.boots = self.mounts = self.losses = 0
 
-    # --- faults --------------------------------------------------------------------------------------------------------------------------
+    # --- faults ----------------------------------------------------------------------------------
 
     def crash_in(self, steps: int, *, is_full: bool = False) -> None:
-        """Let the process be killed in the midst of the so-manieth change to the disk from now on; -1: not.
+        """Let the process be killed in the midst of the so-manieth change to the disk from now on;
+        -1: not.
 
         is_full: that change fails for want of room instead, and every one after it.
         """
@@ -269,8 +285,8 @@ class SimDisk:
         self.steps_until_crash = -1
 
     def lose_power(self) -> None:
-        """The machine is gone, and what was not on the disk with it, more or less. Every third time it is not the machine: the broker is
-        started on a copy of the disk that was made then.
+        """The machine is gone, and what was not on the disk with it, more or less. Every third time
+        it is not the machine: the broker is started on a copy of the disk that was made then.
         """
         self.losses += 1
         if self.losses % 3:
@@ -280,8 +296,8 @@ class SimDisk:
             self.copy()
 
     def copy(self, *, is_told: bool = True) -> None:
-        """A copy of the disk, made just now and without the page cache, takes its place in the same run of the machine; is_told: whether
-        the system tells one mount from the other.
+        """A copy of the disk, made just now and without the page cache, takes its place in the same
+        run of the machine; is_told: whether the system tells one mount from the other.
         """
         self.mounts += is_told
         self._forget()
@@ -303,7 +319,7 @@ class SimDisk:
     def mount_id(self, path: str) -> str:
         return f"mount-{self.mounts}"
 
-    # --- Disk ----------------------------------------------------------------------------------------------------------------------------
+    # --- Disk ------------------------------------------------------------------------------------
 
     def _find(self, path: str) -> Node | None:
         node: Node = self.root
@@ -461,7 +477,7 @@ class SimDisk:
         self.locks[path] = None
         return SimLock(self, path)
 
-    # --- looking on ----------------------------------------------------------------------------------------------------------------------
+    # --- looking on ------------------------------------------------------------------------------
 
     def files(self) -> Iterator[tuple[str, Inode]]:
         """Every file, by path."""

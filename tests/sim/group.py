@@ -1,4 +1,6 @@
-"""Workers of a consumer group that read, make, and write with exactly one result for each record (KIP-447)."""
+"""Workers of a consumer group that read, make, and write with exactly one result for each record
+(KIP-447).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,14 @@ if TYPE_CHECKING:
     from sim.world import World
 
 DURABLE_GROUPS = frozenset({"group"})
-MOVED_ON = frozenset({Code.ILLEGAL_GENERATION, Code.UNKNOWN_MEMBER_ID, Code.REBALANCE_IN_PROGRESS, Code.FENCED_INSTANCE_ID})
+MOVED_ON = frozenset(
+    {
+        Code.ILLEGAL_GENERATION,
+        Code.UNKNOWN_MEMBER_ID,
+        Code.REBALANCE_IN_PROGRESS,
+        Code.FENCED_INSTANCE_ID,
+    }
+)
 REBALANCE_TIMEOUT_MS = 2500
 STATIC_JOIN_VERSION, STATIC_SYNC_VERSION = 9, 5
 
@@ -31,7 +40,9 @@ def subscription(topics: list[str]) -> bytes:
 
 
 class Worker(TransactionalProducer):
-    """One instance: joins the group, and turns records of its share of `inputs` into records of `outputs`, offsets in the same transaction."""
+    """One instance: joins the group, and turns records of its share of `inputs` into records of
+    `outputs`, offsets in the same transaction.
+    """
 
     def __init__(
         self,
@@ -82,7 +93,7 @@ class Worker(TransactionalProducer):
             self.hang_up()
         return True
 
-    # --- the group -----------------------------------------------------------------------------------------------------------------------
+    # --- the group -------------------------------------------------------------------------------
 
     def join(self) -> Asking:
         """JoinGroup and SyncGroup; True with a share of the partitions, False: try again."""
@@ -145,11 +156,15 @@ class Worker(TransactionalProducer):
         return (yield from self.fetch_offsets(mine))
 
     def lead(self, answer: Any) -> list[Any]:
-        """The assignments; none where the group goes on as it is, since its leader has only come back (KIP-814).
+        """The assignments; none where the group goes on as it is, since its leader has only come
+        back (KIP-814).
 
-        Such a leader does not know how many partitions its former self shared out, and takes it for those of the beginning.
+        Such a leader does not know how many partitions its former self shared out, and takes it for
+        those of the beginning.
         """
-        self.leads_for = self.world.first_input_count if answer.skip_assignment else len(self.inputs)
+        self.leads_for = (
+            self.world.first_input_count if answer.skip_assignment else len(self.inputs)
+        )
         return [] if answer.skip_assignment else self.assign(answer)
 
     def _stop_if_replaced(self, code: int) -> None:
@@ -159,38 +174,64 @@ class Worker(TransactionalProducer):
 
     def _was_let_on(self, asked_ms: int, *, is_leave: bool = False) -> None:
         self.world.history.accesses.append(
-            Access(self.group, self.member_id, self.instance_id, self.generation, asked_ms, self.world.loop.now_ms, is_leave)
+            Access(
+                self.group,
+                self.member_id,
+                self.instance_id,
+                self.generation,
+                asked_ms,
+                self.world.loop.now_ms,
+                is_leave,
+            )
         )
 
     def _was_heard(self, asked_ms: int) -> None:
-        """A heartbeat or SyncGroup was answered: from when it was sent the broker has no right to put the member out for a session's time."""
+        """A heartbeat or SyncGroup was answered: from when it was sent the broker has no right to
+        put the member out for a session's time.
+        """
         self.heard_ms, self.heard_after = asked_ms, self.world.fences
 
     def _was_put_out(self, code: int) -> None:
-        """An answer says that the group does not know this member. A finding where its session cannot be over.
+        """An answer says that the group does not know this member. A finding where its session
+        cannot be over.
 
-        While the process stood still nobody was judged whose request lay in the socket when it went on. A static member
-        may have been replaced by another process of its name, which has left since: then nobody is known by that name.
+        While the process stood still nobody was judged whose request lay in the socket when it went
+        on. A static member may have been replaced by another process of its name, which has left
+        since: then nobody is known by that name.
         """
         world = self.world
         heard_ms, self.heard_ms = self.heard_ms, -1
         if code != Code.UNKNOWN_MEMBER_ID or heard_ms < 0 or self.heard_after != world.fences:
             return
-        if self.instance_id is not None and world.departures.get((self.group, self.instance_id), -1) >= heard_ms:
+        if (
+            self.instance_id is not None
+            and world.departures.get((self.group, self.instance_id), -1) >= heard_ms
+        ):
             return
         now_ms = world.loop.now_ms
         arrived_ms = self.link.last_arrival_ms if self.link is not None else now_ms
-        silent_ms = now_ms - heard_ms - world.node.stood_still_ms(heard_ms, now_ms, arrived_ms=arrived_ms)
+        silent_ms = (
+            now_ms - heard_ms - world.node.stood_still_ms(heard_ms, now_ms, arrived_ms=arrived_ms)
+        )
         if silent_ms < self.session_timeout_ms:
             world.history.incident(
-                "early", f"{self.name}: {self.group} put {self.member_id} out after {silent_ms} of {self.session_timeout_ms} ms"
+                "early",
+                f"{self.name}: {self.group} put {self.member_id} out after {silent_ms} of "
+                f"{self.session_timeout_ms} ms",
             )
 
     def wants_to_leave(self, share: float) -> bool:
-        return self.leaving > 0 and bool(self.member_id) and not self.world.is_draining and self.rng.random() < share * self.leaving
+        return (
+            self.leaving > 0
+            and bool(self.member_id)
+            and not self.world.is_draining
+            and self.rng.random() < share * self.leaving
+        )
 
     def leave(self) -> Asking:
-        """LeaveGroup, by id or by the instance's name. What comes after a lost answer is not the member's any more either way."""
+        """LeaveGroup, by id or by the instance's name. What comes after a lost answer is not the
+        member's any more either way.
+        """
         identity = wire.messages.LeaveGroupRequest.MemberIdentity
         if self.instance_id is None and self.rng.random() < 0.5:
             call = wire.request("LeaveGroup", 1, group_id=self.group, member_id=self.member_id)
@@ -202,7 +243,9 @@ class Worker(TransactionalProducer):
             self.world.departures[self.group, self.instance_id] = asked_ms
         answer = yield from self.ask(call)
         if answer is not LOST:
-            code = answer.error_code or max((member.error_code for member in answer.members), default=0)
+            code = answer.error_code or max(
+                (member.error_code for member in answer.members), default=0
+            )
             self._stop_if_replaced(code)
             if code not in (0, Code.UNKNOWN_MEMBER_ID):
                 raise Refused(f"{self.name}: LeaveGroup", code)
@@ -210,7 +253,9 @@ class Worker(TransactionalProducer):
             if code == 0:
                 self._was_let_on(asked_ms, is_leave=True)
                 yield 1
-                if self.rng.random() < 0.5 and self.link is not None and self.link.is_open:  # else a kill may have brought it back
+                if (
+                    self.rng.random() < 0.5 and self.link is not None and self.link.is_open
+                ):  # else a kill may have brought it back
                     yield from self.heartbeat()  # the thread that sends them hears of it late
         self.member_id = ""
         yield self.rng.randint(10, 400)
@@ -222,7 +267,10 @@ class Worker(TransactionalProducer):
         shares: dict[str, list[str]] = {member: [] for member in members}
         for number in range(len(self.inputs)):
             shares[members[number % len(members)]].append(str(number))
-        return [assignment(member_id=member, assignment=",".join(numbers).encode()) for member, numbers in shares.items()]
+        return [
+            assignment(member_id=member, assignment=",".join(numbers).encode())
+            for member, numbers in shares.items()
+        ]
 
     def fetch_offsets(self, partitions: list[Partition]) -> Asking:
         """Where the group stands, once no transaction is under way that may change it."""
@@ -258,10 +306,12 @@ class Worker(TransactionalProducer):
             self._was_heard(asked_ms)
         return answer.error_code == 0
 
-    # --- the work ------------------------------------------------------------------------------------------------------------------------
+    # --- the work --------------------------------------------------------------------------------
 
     def work(self) -> Asking:
-        """Until the group moves on, or an answer is lost: then what was read and not committed is read again."""
+        """Until the group moves on, or an answer is lost: then what was read and not committed is
+        read again.
+        """
         while not self.world.is_over:
             if not (yield from self.heartbeat()):
                 return
@@ -281,14 +331,23 @@ class Worker(TransactionalProducer):
             moved: dict[Partition, int] = {}
             for found in answer.partitions:
                 partition = (found.topic, found.partition)
-                if found.error_code == Code.OFFSET_OUT_OF_RANGE and self.world.may_forget and not self.world.history.commits_are_durable:
+                if (
+                    found.error_code == Code.OFFSET_OUT_OF_RANGE
+                    and self.world.may_forget
+                    and not self.world.history.commits_are_durable
+                ):
                     self.positions[partition] = 0  # the offset outlived what it points to
                     continue
                 if found.error_code == Code.KAFKA_STORAGE_ERROR:
                     continue
                 if found.error_code:
-                    raise Refused(f"{self.name}: Fetch of {partition} from {self.positions[partition]}", found.error_code)
-                opened, position = self.world.opener.records(found, self.positions[partition], committed_only=True)
+                    raise Refused(
+                        f"{self.name}: Fetch of {partition} from {self.positions[partition]}",
+                        found.error_code,
+                    )
+                opened, position = self.world.opener.records(
+                    found, self.positions[partition], committed_only=True
+                )
                 if opened:
                     rows.extend((partition, offset) for offset, _ in opened)
                     moved[partition] = opened[-1][0] + 1
@@ -301,10 +360,14 @@ class Worker(TransactionalProducer):
                 return
 
     def turn(self, rows: list[tuple[Partition, int]], moved: dict[Partition, int]) -> Asking:
-        """One transaction: an output for each row, and the offsets. False: nothing of it holds, or the group moved on."""
+        """One transaction: an output for each row, and the offsets. False: nothing of it holds, or
+        the group moved on.
+        """
         world, rng = self.world, self.rng
         self.rounds_done += 1
-        transaction = world.history.begin(f"{self.name}#{self.rounds_done}", session=self.session, now_ms=world.loop.now_ms)
+        transaction = world.history.begin(
+            f"{self.name}#{self.rounds_done}", session=self.session, now_ms=world.loop.now_ms
+        )
         self.added = []
         try:
             output = rng.choice(self.outputs)
@@ -318,7 +381,11 @@ class Worker(TransactionalProducer):
                 resolved = yield from self.send_all(patience=0.8)
             except Refused as refusal:
                 world.refused(refusal, is_explained=world.may_forget)
-            stall = rng.choice(("before", "after")) if resolved and self.stalls > 0 and rng.random() < 0.4 else ""
+            stall = (
+                rng.choice(("before", "after"))
+                if resolved and self.stalls > 0 and rng.random() < 0.4
+                else ""
+            )
             if stall:
                 self.stalls -= 1
             if stall == "before":
@@ -355,7 +422,10 @@ class Worker(TransactionalProducer):
         for (name, index), offset in moved.items():
             topics.setdefault(name, []).append(
                 topic.TxnOffsetCommitRequestPartition(
-                    partition_index=index, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
+                    partition_index=index,
+                    committed_offset=offset,
+                    committed_leader_epoch=-1,
+                    committed_metadata="",
                 )
             )
         call = wire.request(
@@ -371,7 +441,9 @@ class Worker(TransactionalProducer):
             topics=[topic(name=name, partitions=partitions) for name, partitions in topics.items()],
         )
         asked_ms = self.world.loop.now_ms
-        answer = yield from self.insist(call, lambda found: max(p.error_code for t in found.topics for p in t.partitions))
+        answer = yield from self.insist(
+            call, lambda found: max(p.error_code for t in found.topics for p in t.partitions)
+        )
         code = max(p.error_code for t in answer.topics for p in t.partitions)
         if code == 0:
             self._was_let_on(asked_ms)
@@ -401,7 +473,9 @@ def committed_offsets(client: Producer, group: str, partitions: list[Partition])
     )
 
     def code_of(answer: Any) -> int:
-        return int(answer.error_code or max(p.error_code for t in answer.topics for p in t.partitions))
+        return int(
+            answer.error_code or max(p.error_code for t in answer.topics for p in t.partitions)
+        )
 
     asked_ms = client.world.loop.now_ms
     lost_before = client.lost
@@ -414,6 +488,15 @@ def committed_offsets(client: Producer, group: str, partitions: list[Partition])
     for t in answer.topics:
         for p in t.partitions:
             history.told_offsets.append(
-                ToldOffset(group, (t.name, p.partition_index), p.committed_offset, group in DURABLE_GROUPS, asked_ms, now_ms)
+                ToldOffset(
+                    group,
+                    (t.name, p.partition_index),
+                    p.committed_offset,
+                    group in DURABLE_GROUPS,
+                    asked_ms,
+                    now_ms,
+                )
             )
-    return {(t.name, p.partition_index): p.committed_offset for t in answer.topics for p in t.partitions}
+    return {
+        (t.name, p.partition_index): p.committed_offset for t in answer.topics for p in t.partitions
+    }

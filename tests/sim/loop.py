@@ -1,7 +1,8 @@
 """Virtual time: a heap of events, and tasks that are plain generators.
 
-A task yields a number (sleep so many ms) or a Future (wait for it; its value is what the yield gives). Events of one time run in the order in
-which they were asked for, so that a schedule depends on the seed alone.
+A task yields a number (sleep so many ms) or a Future (wait for it; its value is what the yield
+gives). Events of one time run in the order in which they were asked for, so that a schedule depends
+on the seed alone.
 """
 
 from __future__ import annotations

@@ -29,7 +29,10 @@ Lie = Callable[["Meddler", bytearray], "bytearray | bytes"]
 
 NOBODY, NOT_A_GROUP = "nobody", "no such group"
 NOT_AN_EPOCH = 32_767
-TOO_LARGE = (Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE)  # a bomb, in a topic of another codec or of small segments
+TOO_LARGE = (
+    Code.MESSAGE_TOO_LARGE,
+    Code.RECORD_LIST_TOO_LARGE,
+)  # a bomb, in a topic of another codec or of small segments
 SMALLEST_LIMIT_BYTES = 1 << 20
 
 _LENGTH, _CRC, _ATTRIBUTES, _LAST_DELTA = (8, ">i"), (17, ">I"), (21, ">h"), (23, ">i")
@@ -159,7 +162,7 @@ class Meddler(Producer):
             yield self.rng.randint(5, 150)
         self.hang_up()
 
-    # --- batches -------------------------------------------------------------------------------------------------------------------------
+    # --- batches ---------------------------------------------------------------------------------
 
     def tell_a_lie(self) -> Asking:
         """A batch of which the header or the body is not what it claims to be."""
@@ -187,11 +190,23 @@ class Meddler(Producer):
         transactions = self.world.transactional_partitions
         match self.rng.randrange(4):
             case 0 if transactions:
-                what, partition, epoch = "with an epoch of the future", self.rng.choice(transactions), min(epoch + 1000, NOT_AN_EPOCH)
+                what, partition, epoch = (
+                    "with an epoch of the future",
+                    self.rng.choice(transactions),
+                    min(epoch + 1000, NOT_AN_EPOCH),
+                )
             case 1 if transactions:
-                what, partition, epoch = "with an epoch that nobody has", self.rng.choice(transactions), NOT_AN_EPOCH
+                what, partition, epoch = (
+                    "with an epoch that nobody has",
+                    self.rng.choice(transactions),
+                    NOT_AN_EPOCH,
+                )
             case 2:
-                what, partition, transactional_id = "of a transaction that is not there", self.rng.choice(self.partitions), NOBODY
+                what, partition, transactional_id = (
+                    "of a transaction that is not there",
+                    self.rng.choice(self.partitions),
+                    NOBODY,
+                )
                 producer_id, epoch = self.producer_id, self.epoch
         writes, batch = self._batch(partition, 1)
         _set(batch, _PRODUCER_ID, producer_id)
@@ -199,7 +214,9 @@ class Meddler(Producer):
         _set(batch, _SEQUENCE, self.rng.choice((0, 0, 7)))
         _flag(0x10)(self, batch)
         _seal(batch)
-        yield from self._send(what, partition, writes, batch, is_mended=False, transactional_id=transactional_id)
+        yield from self._send(
+            what, partition, writes, batch, is_mended=False, transactional_id=transactional_id
+        )
 
     def bring_a_bomb(self) -> Asking:
         """Some bytes that become a MB, or more than the limit."""
@@ -210,16 +227,24 @@ class Meddler(Producer):
         writes, batch = self._batch(partition, 1, codec=self.rng.choice((3, 4)), padding=padding)
         yield from self._send("a bomb", partition, writes, batch, is_mended=not is_too_much)
 
-    def _batch(self, partition: Partition, count: int, *, codec: int = 0, padding: bytes = b"") -> tuple[list[Write], bytearray]:
+    def _batch(
+        self, partition: Partition, count: int, *, codec: int = 0, padding: bytes = b""
+    ) -> tuple[list[Write], bytearray]:
         self.sessions += 1
         session = f"{self.name}/{self.sessions}"  # it promises no order
         history, now_ms = self.world.history, self.world.loop.now_ms
         durable = partition[0] in self.world.flushed_topics
-        writes = [history.write(self.new_value(partition), partition, session=session, durable=durable) for _ in range(count)]
+        writes = [
+            history.write(self.new_value(partition), partition, session=session, durable=durable)
+            for _ in range(count)
+        ]
         headers = (("padding", padding),) if padding else ()
         for at, write in enumerate(writes):
             write.made_ms = now_ms + at
-        records = [NewRecord(write.value.rpartition(b"-")[0], write.value, now_ms + at, headers) for at, write in enumerate(writes)]
+        records = [
+            NewRecord(write.value.rpartition(b"-")[0], write.value, now_ms + at, headers)
+            for at, write in enumerate(writes)
+        ]
         return writes, encode_batch(records, codec=codec)
 
     def _send(
@@ -232,7 +257,9 @@ class Meddler(Producer):
         is_mended: bool,
         transactional_id: str | None = None,
     ) -> Asking:
-        """Once. is_mended: it becomes an ordinary batch; else whoever sees anything of it has found something."""
+        """Once. is_mended: it becomes an ordinary batch; else whoever sees anything of it has found
+        something.
+        """
         if not is_mended:
             for write in writes:
                 write.failed()
@@ -249,12 +276,16 @@ class Meddler(Producer):
             for write in writes:
                 write.failed()
             if answer.error_code not in (*RETRIABLE, *TOO_LARGE):
-                self.world.history.incident("refused", f"{self.name}: {what}, to {partition}: {name_of(answer.error_code)}")
+                self.world.history.incident(
+                    "refused", f"{self.name}: {what}, to {partition}: {name_of(answer.error_code)}"
+                )
 
-    # --- other requests ------------------------------------------------------------------------------------------------------------------
+    # --- other requests --------------------------------------------------------------------------
 
     def ask_at_the_edge(self) -> Asking:
-        """A request with values at or beyond what there is. Each of these has to be refused, however often it comes."""
+        """A request with values at or beyond what there is. Each of these has to be refused,
+        however often it comes.
+        """
         what, call, codes_of = self.rng.choice(list(self._requests()))
         answer = yield from self.ask(call)
         if answer is not LOST and 0 in codes_of(answer):
@@ -282,7 +313,11 @@ class Meddler(Producer):
                 ),
                 _code,
             )
-        if not self.world.may_forget and not self.world.scenario.ids_expire and victim in self.world.producers:
+        if (
+            not self.world.may_forget
+            and not self.world.scenario.ids_expire
+            and victim in self.world.producers
+        ):
             # else nothing may be known of it, and then it may be as new
             yield (
                 f"InitProducerId of {victim} with the epoch {strange_epoch}",
@@ -296,8 +331,15 @@ class Meddler(Producer):
                 ),
                 _code,
             )
-        topic = wire.messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name="plain", partitions=[0])
-        for strange_id, its_epoch in ((producer_id, strange_epoch), (producer_id + 1_000_000, epoch), (-1, -1), (producer_id, -1)):
+        topic = wire.messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(
+            name="plain", partitions=[0]
+        )
+        for strange_id, its_epoch in (
+            (producer_id, strange_epoch),
+            (producer_id + 1_000_000, epoch),
+            (-1, -1),
+            (producer_id, -1),
+        ):
             yield (
                 f"AddPartitionsToTxn of {victim} as {strange_id} with the epoch {its_epoch}",
                 wire.request(
@@ -308,7 +350,11 @@ class Meddler(Producer):
                     v3_and_below_producer_epoch=its_epoch,
                     v3_and_below_topics=[topic],
                 ),
-                lambda answer: [p.partition_error_code for t in answer.results_by_topic_v3_and_below for p in t.results_by_partition],
+                lambda answer: [
+                    p.partition_error_code
+                    for t in answer.results_by_topic_v3_and_below
+                    for p in t.results_by_partition
+                ],
             )
             yield (
                 f"AddOffsetsToTxn of {victim} as {strange_id} with the epoch {its_epoch}",
@@ -326,7 +372,12 @@ class Meddler(Producer):
                 yield (
                     f"EndTxn({committed}) of {victim} as {strange_id} with the epoch {its_epoch}",
                     wire.request(
-                        "EndTxn", 3, transactional_id=victim, producer_id=strange_id, producer_epoch=its_epoch, committed=committed
+                        "EndTxn",
+                        3,
+                        transactional_id=victim,
+                        producer_id=strange_id,
+                        producer_epoch=its_epoch,
+                        committed=committed,
                     ),
                     _code,
                 )
@@ -336,12 +387,22 @@ class Meddler(Producer):
         for generation in (0, 5, (1 << 31) - 1):
             yield (
                 f"Heartbeat of nobody in generation {generation} of {group}",
-                wire.request("Heartbeat", 3, group_id=group, generation_id=generation, member_id=NOBODY, group_instance_id=None),
+                wire.request(
+                    "Heartbeat",
+                    3,
+                    group_id=group,
+                    generation_id=generation,
+                    member_id=NOBODY,
+                    group_instance_id=None,
+                ),
                 _code,
             )
             topic = wire.messages.OffsetCommitRequest.OffsetCommitRequestTopic
             row = topic.OffsetCommitRequestPartition(
-                partition_index=0, committed_offset=1 << 40, committed_leader_epoch=-1, committed_metadata=""
+                partition_index=0,
+                committed_offset=1 << 40,
+                committed_leader_epoch=-1,
+                committed_metadata="",
             )
             yield (
                 f"OffsetCommit of nobody in generation {generation} of {group}",
@@ -370,7 +431,10 @@ class Meddler(Producer):
                         name="plain",
                         partitions=[
                             topic.OffsetCommitRequestPartition(
-                                partition_index=0, committed_offset=0, committed_leader_epoch=-1, committed_metadata="m" * 5000
+                                partition_index=0,
+                                committed_offset=0,
+                                committed_leader_epoch=-1,
+                                committed_metadata="m" * 5000,
                             )
                         ],
                     )
@@ -421,24 +485,51 @@ class Meddler(Producer):
             partition = rows.DeleteRecordsPartition(partition_index=index, offset=offset)
             yield (
                 f"DeleteRecords of {topic} below {offset}",
-                wire.request("DeleteRecords", 2, topics=[rows(name=topic, partitions=[partition])], timeout_ms=500),
+                wire.request(
+                    "DeleteRecords",
+                    2,
+                    topics=[rows(name=topic, partitions=[partition])],
+                    timeout_ms=500,
+                ),
                 lambda answer: [p.error_code for t in answer.topics for p in t.partitions],
             )
         growing = wire.messages.CreatePartitionsRequest.CreatePartitionsTopic
         for count in (-1, 0, 1, (1 << 31) - 1):
             yield (
                 f"CreatePartitions of {topic}: {count}",
-                wire.request("CreatePartitions", 2, topics=[growing(name=topic, count=count)], timeout_ms=500, validate_only=False),
+                wire.request(
+                    "CreatePartitions",
+                    2,
+                    topics=[growing(name=topic, count=count)],
+                    timeout_ms=500,
+                    validate_only=False,
+                ),
                 lambda answer: [row.error_code for row in answer.results],
             )
         creatable = wire.messages.CreateTopicsRequest.CreatableTopic
-        for name, count in (("../up", 1), ("", 1), (".", 1), ("x" * 300, 1), ("nothing", 0), ("nothing", -9), ("__consumer_offsets/x", 1)):
+        for name, count in (
+            ("../up", 1),
+            ("", 1),
+            (".", 1),
+            ("x" * 300, 1),
+            ("nothing", 0),
+            ("nothing", -9),
+            ("__consumer_offsets/x", 1),
+        ):
             yield (
                 f"CreateTopics of {name[:20]!r} with {count} partitions",
                 wire.request(
                     "CreateTopics",
                     4,
-                    topics=[creatable(name=name, num_partitions=count, replication_factor=1, assignments=[], configs=[])],
+                    topics=[
+                        creatable(
+                            name=name,
+                            num_partitions=count,
+                            replication_factor=1,
+                            assignments=[],
+                            configs=[],
+                        )
+                    ],
                     timeout_ms=500,
                     validate_only=False,
                 ),
@@ -447,18 +538,31 @@ class Meddler(Producer):
         for offset in (-1, -(1 << 63), 1 << 50):
             call = wire.fetch([(topic, index, offset)], committed=False, max_wait_ms=0)
             body = bytearray(call.body)
-            body[16] = self.rng.choice((0, 1, 7, 255))  # an isolation level, some of which there are not
+            body[16] = self.rng.choice(
+                (0, 1, 7, 255)
+            )  # an isolation level, some of which there are not
             yield (
                 f"Fetch of {topic} from {offset}",
                 call._replace(body=bytes(body)),
-                lambda answer: [answer.error_code or p.error_code for p in answer.partitions] or [answer.error_code],
+                lambda answer: (
+                    [answer.error_code or p.error_code for p in answer.partitions]
+                    or [answer.error_code]
+                ),
             )
         listing = wire.messages.ListOffsetsRequest.ListOffsetsTopic
         for isolation in (7, -1):
-            row = listing.ListOffsetsPartition(partition_index=index, current_leader_epoch=-1, timestamp=-1)
+            row = listing.ListOffsetsPartition(
+                partition_index=index, current_leader_epoch=-1, timestamp=-1
+            )
             yield (
                 f"ListOffsets with the isolation level {isolation}",
-                wire.request("ListOffsets", 7, replica_id=-1, isolation_level=isolation, topics=[listing(name=topic, partitions=[row])]),
+                wire.request(
+                    "ListOffsets",
+                    7,
+                    replica_id=-1,
+                    isolation_level=isolation,
+                    topics=[listing(name=topic, partitions=[row])],
+                ),
                 lambda answer: [p.error_code for t in answer.topics for p in t.partitions],
             )
 

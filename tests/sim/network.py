@@ -1,9 +1,11 @@
-"""Connections as TCP has them: bytes keep their order and arrive late; a connection breaks, and what was under way then arrives or does not.
+"""Connections as TCP has them: bytes keep their order and arrive late; a connection breaks, and
+what was under way then arrives or does not.
 
-So a request is never doubled or overtaken within one connection. Across connections it is: one that was under way when its connection broke
-may reach the broker long after the client has sent it again on the next one: see `LINGERING`. (The first version of the transaction protocol
-has no defence of its own for a late EndTxn or TxnOffsetCommit, which KIP-890 gives as its reason; the broker closes a connection that its
-producer has given up, see `ShardHost.check_connection`.)
+So a request is never doubled or overtaken within one connection. Across connections it is: one that
+was under way when its connection broke may reach the broker long after the client has sent it again
+on the next one: see `LINGERING`. (The first version of the transaction protocol has no defence of
+its own for a late EndTxn or TxnOffsetCommit, which KIP-890 gives as its reason; the broker closes a
+connection that its producer has given up, see `CoordinatorRuntime.check_connection`.)
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from sim.loop import Future
 if TYPE_CHECKING:
     from sim.world import World
 
-LINGERING = frozenset({"Produce", "Fetch", "Heartbeat", "InitProducerId", "OffsetFetch", "EndTxn", "TxnOffsetCommit"})
+LINGERING = frozenset(
+    {"Produce", "Fetch", "Heartbeat", "InitProducerId", "OffsetFetch", "EndTxn", "TxnOffsetCommit"}
+)
 REQUEST_TIMEOUT_MS = 1500
 
 
@@ -37,15 +41,20 @@ LOST = Lost()
 class Weather:
     """How the network is at the moment. Times in ms; chances of each request.
 
-    cut: the connection breaks when this request is sent. stall: the connection takes so much longer for once.
+    cut: the connection breaks when this request is sent. stall: the connection takes so much longer
+    for once.
     """
 
-    def __init__(self, *, delay_ms: int = 3, cut: float = 0.0, stall: float = 0.0, linger_ms: int = 2500) -> None:
+    def __init__(
+        self, *, delay_ms: int = 3, cut: float = 0.0, stall: float = 0.0, linger_ms: int = 2500
+    ) -> None:
         self.delay_ms, self.cut, self.stall, self.linger_ms = delay_ms, cut, stall, linger_ms
 
 
 class Link:
-    """A client's end of one connection. All requests under way are answered in order, or all are lost."""
+    """A client's end of one connection. All requests under way are answered in order, or all are
+    lost.
+    """
 
     def __init__(self, world: World, link_id: int) -> None:
         self.world, self.link_id = world, link_id
@@ -57,7 +66,7 @@ class Link:
         self._last_out_ms = self._last_in_ms = 0
         self._drains = False
 
-    # --- the client's side ---------------------------------------------------------------------------------------------------------------
+    # --- the client's side -----------------------------------------------------------------------
 
     def call(self, call: wire.Call, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Future:
         """Send a request; the future is its decoded answer, or LOST."""
@@ -88,7 +97,9 @@ class Link:
         return future
 
     def _break(self, call: wire.Call, correlation_id: int) -> None:
-        """The connection breaks with this request under way: what is sent may still arrive, and is not answered."""
+        """The connection breaks with this request under way: what is sent may still arrive, and is
+        not answered.
+        """
         world, rng = self.world, self.world.rng
         fate = rng.randrange(3)
         frame = wire.frame(call, correlation_id)
@@ -113,7 +124,9 @@ class Link:
         if correlation_id in self._waiting:
             world = self.world
             world.trace("timeout", self.link_id, "", correlation_id, b"")
-            if world.rng.random() < 0.5 and all(call.name in LINGERING for _, call in self._waiting.values()):
+            if world.rng.random() < 0.5 and all(
+                call.name in LINGERING for _, call in self._waiting.values()
+            ):
                 self._drains = True
                 self.lose(max(world.loop.now_ms, self._last_out_ms))
             else:
@@ -124,7 +137,9 @@ class Link:
         if not self.is_open:
             return
         self.is_open = False
-        self.world.loop.at(broker_learns_ms, self.world.node.on_hang_up, self.link_id, self.generation)
+        self.world.loop.at(
+            broker_learns_ms, self.world.node.on_hang_up, self.link_id, self.generation
+        )
         delay_ms = self.world.rng.randint(0, 30)
         waiting, self._waiting = self._waiting, {}
         for future, _ in waiting.values():
@@ -132,12 +147,14 @@ class Link:
 
     close = lose
 
-    # --- the broker's side ---------------------------------------------------------------------------------------------------------------
+    # --- the broker's side -----------------------------------------------------------------------
 
     def deliver(self, data: bytes) -> None:
         """The broker sent an answer."""
         weather, rng = self.world.weather, self.world.rng
-        arrives_ms = max(self._last_in_ms, self.world.loop.now_ms + rng.randint(0, weather.delay_ms))
+        arrives_ms = max(
+            self._last_in_ms, self.world.loop.now_ms + rng.randint(0, weather.delay_ms)
+        )
         if rng.random() < weather.stall:
             arrives_ms += rng.randint(50, 2000)
         self._last_in_ms = arrives_ms
@@ -147,7 +164,9 @@ class Link:
         if not self.is_open:
             return
         size = int.from_bytes(data[:4], "big")
-        assert size == len(data) - 4, f"an answer says that it has {size} bytes and has {len(data) - 4}"
+        assert size == len(data) - 4, (
+            f"an answer says that it has {size} bytes and has {len(data) - 4}"
+        )
         correlation_id = int.from_bytes(data[4:8], "big")
         first = next(iter(self._waiting), None)
         assert first == correlation_id, f"answer {correlation_id} came before that to {first}"

@@ -1,7 +1,9 @@
-"""The rim of the simulation: what server.py, flusher.py and main.py are to the real broker, around the same core.
+"""The rim of the simulation: what server.py, flusher.py and main.py are to the real broker, around
+the same core.
 
-Frames of a connection wait while one of them is under way. A flush job's files are fsynced one by one, each at its own time and in any order;
-then the core is told. Compaction jobs are done between two events. So a crash may come between any two of them.
+Frames of a connection wait while one of them is under way. A flush job's files are fsynced one by
+one, each at its own time and in any order; then the core is told. Compaction jobs are done between
+two events. So a crash may come between any two of them.
 """
 
 from __future__ import annotations
@@ -56,17 +58,22 @@ class _Session:
 
 
 class Node:
-    """One machine: its disk, and the broker while it runs. generation: counts the broker's processes.
+    """One machine: its disk, and the broker while it runs. generation: counts the broker's
+    processes.
 
-    was_restored: the last start ended with a word on a damaged file, which was restored. stops: when a process
-    stood still.
+    was_restored: the last start ended with a word on a damaged file, which was restored. stops:
+    when a process stood still.
     """
 
     hears_first = True
 
     def __init__(self, world: World, properties: dict[str, str]) -> None:
         self.world = world
-        self.properties = {"log.dirs": DATA_DIR, "barnabas.flush.journal.logs": random.Random(world.seed).choice("0112"), **properties}
+        self.properties = {
+            "log.dirs": DATA_DIR,
+            "barnabas.flush.journal.logs": random.Random(world.seed).choice("0112"),
+            **properties,
+        }
         self.disk = SimDisk(world.rng, world.wall_ms)
         self.disk.mkdir(DATA_DIR)
         self.disk.fsync_dir("/")
@@ -89,7 +96,7 @@ class Node:
     def is_up(self) -> bool:
         return self.broker is not None
 
-    # --- start and stop ------------------------------------------------------------------------------------------------------------------
+    # --- start and stop --------------------------------------------------------------------------
 
     def start(self) -> bool:
         """Open the data directory. False: the process died over it."""
@@ -131,8 +138,11 @@ class Node:
         self.disk.kill()
 
     def lose_power(self, *, damages_journal: bool = False) -> None:
-        """damages_journal: a frame of a flush journal is not what was written, besides. An operator restores it when a start says so."""
-        self.restore()  # what no checkpoint tells to be durable is cut off after a power loss, if it is damaged
+        """damages_journal: a frame of a flush journal is not what was written, besides. An operator
+        restores it when a start says so.
+        """
+        # what no checkpoint tells to be durable is cut off after a power loss, if it is damaged
+        self.restore()
         self._restore_frame()
         frame = self._durable_frame() if damages_journal and self.is_up else None
         self._gone()
@@ -142,11 +152,18 @@ class Node:
             self._damaged_frame = frame
 
     def _durable_frame(self) -> Inode | None:
-        """A flush journal whose first frame was on the disk before its second was written, which is there, too."""
+        """A flush journal whose first frame was on the disk before its second was written, which is
+        there, too.
+        """
         for path, inode in self.disk.files():
             if path.startswith(f"{DATA_DIR}/barnabas-flush-") and inode.before_cut is None:
                 second = _end_of_frame(inode.data, 0)
-                if second and (end := _end_of_frame(inode.data, second)) and end <= inode.synced and self.disk.is_durable(path):
+                if (
+                    second
+                    and (end := _end_of_frame(inode.data, second))
+                    and end <= inode.synced
+                    and self.disk.is_durable(path)
+                ):
                     return inode
         return None
 
@@ -161,8 +178,14 @@ class Node:
             self.broker.logs.note_failure()
 
     def damage(self, rng: random.Random) -> None:
-        """Of one partition's log whatever stands in its last file's first offset, which no checksum covers, and what tells that it was right."""
-        files = {path: inode for path, inode in self.disk.files() if path.endswith(".log") and "/__" not in path and inode.data}
+        """Of one partition's log whatever stands in its last file's first offset, which no checksum
+        covers, and what tells that it was right.
+        """
+        files = {
+            path: inode
+            for path, inode in self.disk.files()
+            if path.endswith(".log") and "/__" not in path and inode.data
+        }
         names = sorted({path.rpartition("/")[0] for path in files if "-delete" not in path})
         if not names:
             return
@@ -213,22 +236,28 @@ class Node:
                 session.link.broken()
         self._timer_ms = -1
 
-    # --- time ----------------------------------------------------------------------------------------------------------------------------
+    # --- time ------------------------------------------------------------------------------------
 
     def _steady_ms(self) -> int:
-        """As of a machine that is up for a while, and each time for another: whoever takes it for a wall clock is years away."""
+        """As of a machine that is up for a while, and each time for another: whoever takes it for a
+        wall clock is years away.
+        """
         return self.world.loop.now_ms - self._zero_ms
 
     def now_ms(self) -> int:
-        """The steady time of an event of the core, which is fed what the wall clock shows beside it."""
+        """The steady time of an event of the core, which is fed what the wall clock shows beside
+        it.
+        """
         assert self.broker is not None
         self.broker.wall.feed(self._steady_ms(), self.world.wall_ms())
         return self._steady_ms()
 
-    # --- a process that is stopped for a while -------------------------------------------------------------------------------------------
+    # --- a process that is stopped for a while ---------------------------------------------------
 
     def stand_still(self, for_ms: int) -> None:
-        """SIGSTOP, and SIGCONT so much later. What comes to the sockets meanwhile lies there, and no thread gets on with its work."""
+        """SIGSTOP, and SIGCONT so much later. What comes to the sockets meanwhile lies there, and
+        no thread gets on with its work.
+        """
         if self.broker is None or self._is_stopped:
             return
         self._is_stopped = True
@@ -236,11 +265,19 @@ class Node:
         self.world.loop.later(for_ms, self._go_on, self.generation)
 
     def stood_still_ms(self, from_ms: int, to_ms: int, *, arrived_ms: int) -> int:
-        """How much of a time the process stood still, of those stops at whose end a request lay there that came at `arrived_ms`."""
-        return sum(max(0, min(end_ms, to_ms) - max(began_ms, from_ms)) for began_ms, end_ms in self.stops if arrived_ms < end_ms)
+        """How much of a time the process stood still, of those stops at whose end a request lay
+        there that came at `arrived_ms`.
+        """
+        return sum(
+            max(0, min(end_ms, to_ms) - max(began_ms, from_ms))
+            for began_ms, end_ms in self.stops
+            if arrived_ms < end_ms
+        )
 
     def _go_on(self, generation: int) -> None:
-        """As the daemon's `_hear_first`: all that lies there is heard before any deadline is judged."""
+        """As the daemon's `_hear_first`: all that lies there is heard before any deadline is
+        judged.
+        """
         if generation != self.generation or self.broker is None:
             return
         self._is_stopped = False
@@ -260,7 +297,7 @@ class Node:
             return True
         return False
 
-    # --- input ---------------------------------------------------------------------------------------------------------------------------
+    # --- input -----------------------------------------------------------------------------------
 
     def connect(self, link: Link) -> None:
         assert self.broker is not None
@@ -281,7 +318,11 @@ class Node:
     def on_hang_up(self, link_id: int, generation: int) -> None:
         if self._is_held(generation, self.on_hang_up, link_id, generation):
             return
-        if generation == self.generation and self.broker is not None and self._sessions.pop(link_id, None) is not None:
+        if (
+            generation == self.generation
+            and self.broker is not None
+            and self._sessions.pop(link_id, None) is not None
+        ):
             self._guarded(self.broker.on_closed, link_id)
 
     def _pump(self, link_id: int) -> None:
@@ -289,11 +330,20 @@ class Node:
             return
         self._pumping.add(link_id)
         try:
-            while (session := self._sessions.get(link_id)) is not None and session.frames and not session.in_flight:
+            while (
+                (session := self._sessions.get(link_id)) is not None
+                and session.frames
+                and not session.in_flight
+            ):
                 session.in_flight = True
                 broker = self.broker
                 assert broker is not None
-                self._guarded(broker.on_frame, link_id, memoryview(bytearray(session.frames.popleft())), self.now_ms())
+                self._guarded(
+                    broker.on_frame,
+                    link_id,
+                    memoryview(bytearray(session.frames.popleft())),
+                    self.now_ms(),
+                )
         finally:
             self._pumping.discard(link_id)
 
@@ -305,7 +355,9 @@ class Node:
             self._guarded(self.broker.on_tick, self.now_ms())
 
     def _guarded(self, event: Any, *arguments: Any) -> None:
-        """One event of the core, and what it asks for. A Crash or a failing disk ends the process; any other error is a finding."""
+        """One event of the core, and what it asks for. A Crash or a failing disk ends the process;
+        any other error is a finding.
+        """
         try:
             event(*arguments)
             self._carry_out()
@@ -314,7 +366,7 @@ class Node:
         else:
             self.world.observe()
 
-    # --- the outbox ----------------------------------------------------------------------------------------------------------------------
+    # --- the outbox ------------------------------------------------------------------------------
 
     def _carry_out(self) -> None:
         broker = self.broker
@@ -324,7 +376,14 @@ class Node:
         outbox = broker.outbox
         woken: list[int] = []
         try:
-            while outbox.sends or outbox.closes or outbox.flushes or outbox.cleanings or outbox.work or outbox.deferred:
+            while (
+                outbox.sends
+                or outbox.closes
+                or outbox.flushes
+                or outbox.cleanings
+                or outbox.work
+                or outbox.deferred
+            ):
                 sends, outbox.sends = outbox.sends, []
                 for connection_id, pieces in sends:
                     session = self._sessions.get(connection_id)
@@ -342,10 +401,14 @@ class Node:
                     self._flush(job)
                 cleanings, outbox.cleanings = outbox.cleanings, []
                 for cleaning in cleanings:
-                    self.world.loop.later(self.world.rng.randint(1, 60), self._clean, self.generation, cleaning)
+                    self.world.loop.later(
+                        self.world.rng.randint(1, 60), self._clean, self.generation, cleaning
+                    )
                 works, outbox.work = outbox.work, []
                 for work in works:
-                    self.world.loop.later(self.world.rng.randint(1, 60), self._work, self.generation, work)
+                    self.world.loop.later(
+                        self.world.rng.randint(1, 60), self._work, self.generation, work
+                    )
                 outbox.run_deferred(self._steady_ms())
         finally:
             self._carrying_out = False
@@ -379,7 +442,7 @@ class Node:
             self._timer_ms = when_ms
             self.world.loop.at(when_ms, self._on_timer, self.generation, when_ms)
 
-    # --- flushes -------------------------------------------------------------------------------------------------------------------------
+    # --- flushes ---------------------------------------------------------------------------------
 
     def _flush(self, job: FlushJob) -> None:
         rng, loop = self.world.rng, self.world.loop
@@ -411,7 +474,9 @@ class Node:
             return
         if generation == self.generation:
             self.works += 1
-            self.world.loop.later(self.world.rng.randint(0, 40), self._worked, generation, work, work.run())
+            self.world.loop.later(
+                self.world.rng.randint(0, 40), self._worked, generation, work, work.run()
+            )
 
     def _worked(self, generation: int, work: Work, result: Any) -> None:
         if self._is_held(generation, self._worked, generation, work, result):
@@ -419,10 +484,12 @@ class Node:
         if generation == self.generation and self.broker is not None:
             self._guarded(self.broker.on_worked, work, result, None, self.now_ms())
 
-    # --- compaction ----------------------------------------------------------------------------------------------------------------------
+    # --- compaction ------------------------------------------------------------------------------
 
     def _clean(self, generation: int, job: CleanJob) -> None:
-        """What the daemon's cleaner process does. Its end comes to the core's ears later, or never, if the broker is gone by then."""
+        """What the daemon's cleaner process does. Its end comes to the core's ears later, or never,
+        if the broker is gone by then.
+        """
         if self._is_held(generation, self._clean, generation, job) or generation != self.generation:
             return
         result, error = None, ""
@@ -434,9 +501,13 @@ class Node:
             self.world.on_crash()
             return
         self.cleanings += result is not None and bool(result.segments)
-        self.world.loop.later(self.world.rng.randint(0, 40), self._cleaned, generation, job, result, error)
+        self.world.loop.later(
+            self.world.rng.randint(0, 40), self._cleaned, generation, job, result, error
+        )
 
-    def _cleaned(self, generation: int, job: CleanJob, result: CleanResult | None, error: str) -> None:
+    def _cleaned(
+        self, generation: int, job: CleanJob, result: CleanResult | None, error: str
+    ) -> None:
         if self._is_held(generation, self._cleaned, generation, job, result, error):
             return
         if generation == self.generation and self.broker is not None:
@@ -456,7 +527,9 @@ def _joined(pieces: Any) -> bytes:
     for piece in pieces:
         if type(piece) is Slice:
             data = piece.file.pread(piece.size, piece.position)
-            assert len(data) == piece.size, f"{piece.file.path} is shorter than what was promised to a reader"
+            assert len(data) == piece.size, (
+                f"{piece.file.path} is shorter than what was promised to a reader"
+            )
             out += data
         else:
             out += piece

@@ -1,4 +1,6 @@
-"""Producers: idempotent ones that write for ever in order, and transactional ones, with all that may befall them."""
+"""Producers: idempotent ones that write for ever in order, and transactional ones, with all that
+may befall them.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,15 @@ if TYPE_CHECKING:
 
 ZSTD = 4
 PADDING = b"\0" * 1_100_000  # such a record takes longer to open than a broker may take at once
-SEQUENCE_ERRORS = frozenset({Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.UNKNOWN_PRODUCER_ID, Code.INVALID_TXN_STATE})
+SEQUENCE_ERRORS = frozenset(
+    {Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.UNKNOWN_PRODUCER_ID, Code.INVALID_TXN_STATE}
+)
 
 
 class Inits:
-    """How often InitProducerId was asked of one transactional id, by anybody, and answered. lingers: one was lost, and may come late."""
+    """How often InitProducerId was asked of one transactional id, by anybody, and answered.
+    lingers: one was lost, and may come late.
+    """
 
     __slots__ = ("answered", "asked", "lingers")
 
@@ -38,11 +44,19 @@ class Batch:
     __slots__ = ("attempts", "call", "partition", "sent_ms", "writes")
 
     def __init__(self, partition: Partition, writes: list[Write], call: wire.Call) -> None:
-        self.partition, self.writes, self.call, self.attempts, self.sent_ms = partition, writes, call, 0, 0
+        self.partition, self.writes, self.call, self.attempts, self.sent_ms = (
+            partition,
+            writes,
+            call,
+            0,
+            0,
+        )
 
 
 class Producer(Client):
-    """What both kinds share: an id, an epoch, a sequence for each partition, up to five requests under way."""
+    """What both kinds share: an id, an epoch, a sequence for each partition, up to five requests
+    under way.
+    """
 
     def __init__(self, world: World, name: str, transactional_id: str | None = None) -> None:
         super().__init__(world, name)
@@ -89,12 +103,24 @@ class Producer(Client):
         self.session = f"{self.name}/{self.sessions}"
 
     def new_value(self, partition: Partition) -> bytes:
-        """Unique. What stands before its last '-' is the record's key: in a compacted topic one of a few, else the producer's name."""
+        """Unique. What stands before its last '-' is the record's key: in a compacted topic one of
+        a few, else the producer's name.
+        """
         self._made += 1
-        key = f"{self.name}.k{self._made % 3}" if partition[0] in self.world.history.compacted else self.name
+        key = (
+            f"{self.name}.k{self._made % 3}"
+            if partition[0] in self.world.history.compacted
+            else self.name
+        )
         return f"{key}-{self._made}".encode()
 
-    def put(self, partition: Partition, count: int, transaction: Transaction | None = None, sources: list[Source] | None = None) -> Batch:
+    def put(
+        self,
+        partition: Partition,
+        count: int,
+        transaction: Transaction | None = None,
+        sources: list[Source] | None = None,
+    ) -> Batch:
         """Make a batch of new records and line it up."""
         history = self.world.history
         durable = transaction is None and partition[0] in self.world.flushed_topics
@@ -117,7 +143,8 @@ class Producer(Client):
         codec = self.rng.choice(scenario.codecs) if scenario.codecs else 0
         headers = (("padding", PADDING),) if is_padded else ()
         records = [
-            NewRecord(write.value.rpartition(b"-")[0], write.value, now_ms, () if at else headers) for at, write in enumerate(writes)
+            NewRecord(write.value.rpartition(b"-")[0], write.value, now_ms, () if at else headers)
+            for at, write in enumerate(writes)
         ]
         sequence = self.sequences.get(partition, 0)
         self.sequences[partition] = sequence + count
@@ -129,14 +156,20 @@ class Producer(Client):
             base_sequence=sequence,
             transactional=transaction is not None,
         )
-        batch = Batch(partition, writes, wire.produce(self.transactional_id, partition[0], partition[1], encoded))
+        batch = Batch(
+            partition,
+            writes,
+            wire.produce(self.transactional_id, partition[0], partition[1], encoded),
+        )
         self.waiting.append(batch)
         return batch
 
     def send_all(self, *, patience: float = 1.0) -> Asking:
-        """Get everything that is lined up answered. patience: the chance to go on after a lost answer; False: it gave up.
+        """Get everything that is lined up answered. patience: the chance to go on after a lost
+        answer; False: it gave up.
 
-        Raises: Fenced; Refused. What is not answered then is of unknown outcome, and no longer lined up.
+        Raises: Fenced; Refused. What is not answered then is of unknown outcome, and no longer
+                lined up.
         """
         try:
             while self.waiting or self.in_flight:
@@ -158,7 +191,8 @@ class Producer(Client):
                     yield self.rng.randint(5, 80)
                     continue
                 if answer.error_code in RETRIABLE:
-                    # those behind it were refused too, or will be: all are sent again, in their order
+                    # those behind it were refused too, or will be: all are sent again, in their
+                    # order
                     for _, later in list(self.in_flight)[1:]:
                         yield later
                     self._line_up_again()
@@ -173,7 +207,11 @@ class Producer(Client):
 
     def rest(self) -> Asking:
         """Where ids expire: be away for so long sometimes that nobody knows this one any more."""
-        if self.world.scenario.ids_expire and not self.world.is_draining and self.rng.random() < 0.4:
+        if (
+            self.world.scenario.ids_expire
+            and not self.world.is_draining
+            and self.rng.random() < 0.4
+        ):
             yield self.rng.randint(1500, 6000)
 
     def _line_up_again(self) -> None:
@@ -185,7 +223,12 @@ class Producer(Client):
         if code in (0, Code.DUPLICATE_SEQUENCE_NUMBER):
             for position, write in enumerate(batch.writes):
                 offset = answer.base_offset + position if answer.base_offset >= 0 else -1
-                write.ok(offset, self.world.loop.now_ms, sent_ms=batch.sent_ms, is_resent=batch.attempts > 1)
+                write.ok(
+                    offset,
+                    self.world.loop.now_ms,
+                    sent_ms=batch.sent_ms,
+                    is_resent=batch.attempts > 1,
+                )
             return
         if batch.attempts == 1:
             for write in batch.writes:
@@ -197,17 +240,20 @@ class Producer(Client):
         raise Refused(what, code, [batch.partition], batch.sent_ms)
 
     def was_fenced(self, code: int, *, is_end: bool = False) -> None:
-        """A finding where nobody else came under this name, and the transaction's time cannot be up.
+        """A finding where nobody else came under this name, and the transaction's time cannot be
+        up.
 
-        A start goes by the wall clock, so nothing is known of one where that was set. Nor of a name of which an
-        InitProducerId was lost: it may come late, and fence whoever is there then.
+        A start goes by the wall clock, so nothing is known of one where that was set. Nor of a name
+        of which an InitProducerId was lost: it may come late, and fence whoever is there then.
         """
         world = self.world
         inits = world.inits[self.transactional_id or ""]
         is_alone = inits.asked == inits.answered == self.init_number and not inits.lingers
         if not is_alone or self.began_ms < 0 or code == Code.INVALID_PRODUCER_ID_MAPPING:
             return
-        if self.init_after != world.fences or (world.scenario.clock_steps_ms and self.began_after != world.restarts):
+        if self.init_after != world.fences or (
+            world.scenario.clock_steps_ms and self.began_after != world.restarts
+        ):
             return
         now_ms = world.loop.now_ms
         arrived_ms = self.link.last_arrival_ms if self.link is not None else now_ms
@@ -215,11 +261,16 @@ class Producer(Client):
         if is_end:  # else its time went by all the same
             open_ms -= world.node.stood_still_ms(self.began_ms, now_ms, arrived_ms=arrived_ms)
         if open_ms < self.timeout_ms:
-            world.history.incident("early", f"{self.name}: fenced after {open_ms} of {self.timeout_ms} ms, by nobody else")
+            world.history.incident(
+                "early",
+                f"{self.name}: fenced after {open_ms} of {self.timeout_ms} ms, by nobody else",
+            )
 
 
 class IdempotentProducer(Producer):
-    """Writes batches to some partitions, in order, until the chaos is over; begins a new session where the broker refuses it."""
+    """Writes batches to some partitions, in order, until the chaos is over; begins a new session
+    where the broker refuses it.
+    """
 
     def __init__(self, world: World, name: str, partitions: list[Partition], rounds: int) -> None:
         super().__init__(world, name)
@@ -250,7 +301,9 @@ class IdempotentProducer(Producer):
             yield from self.rest()
 
     def _bump_epoch(self) -> None:
-        """As Apache Kafka's own client does it: without asking, since nobody else has the id (KIP-360)."""
+        """As Apache Kafka's own client does it: without asking, since nobody else has the id
+        (KIP-360).
+        """
         self.epoch += 1
         self.sequences.clear()
         self.sessions += 1
@@ -259,22 +312,35 @@ class IdempotentProducer(Producer):
     def may_be_out_of_sequence(self, refusal: Refused) -> bool:
         """Whether the broker may have forgotten a batch of this producer.
 
-        That is in a power loss, or in a restart where retention or compaction has removed the batch by then: what is remembered beyond the
-        last batch is found in the log. And where the topic is not the one that the batch before was sent to.
+        That is in a power loss, or in a restart where retention or compaction has removed the batch
+        by then: what is remembered beyond the last batch is found in the log. And where the topic
+        is not the one that the batch before was sent to.
         """
         world = self.world
         if world.was_deleted(refusal):
             return True
-        if world.history.power_losses or (world.restarts and world.node.cleanings and world.history.compacted):
+        if world.history.power_losses or (
+            world.restarts and world.node.cleanings and world.history.compacted
+        ):
             return True
-        logs = [world.node.broker.partition(*partition) for partition in self.partitions] if world.node.broker is not None else []
-        return world.restarts > 0 and any(log is not None and log.log_start_offset > 0 for log in logs)
+        logs = (
+            [world.node.broker.partition(*partition) for partition in self.partitions]
+            if world.node.broker is not None
+            else []
+        )
+        return world.restarts > 0 and any(
+            log is not None and log.log_start_offset > 0 for log in logs
+        )
 
 
 class PlainProducer(Producer):
-    """One without an id: what is lost is not sent again, and what comes late comes out of order. acks: 0, 1 or -1."""
+    """One without an id: what is lost is not sent again, and what comes late comes out of order.
+    acks: 0, 1 or -1.
+    """
 
-    def __init__(self, world: World, name: str, partitions: list[Partition], rounds: int, acks: int) -> None:
+    def __init__(
+        self, world: World, name: str, partitions: list[Partition], rounds: int, acks: int
+    ) -> None:
         super().__init__(world, name)
         self.partitions, self.rounds, self.acks = partitions, rounds, acks
         self.forgives = acks == 0  # the broker hangs up where it refuses one
@@ -297,7 +363,10 @@ class PlainProducer(Producer):
                 pass
             elif answer is LOST:
                 self.hang_up()
-            elif answer.error_code in RETRIABLE or answer.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+            elif (
+                answer.error_code in RETRIABLE
+                or answer.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+            ):
                 for write in batch.writes:
                     write.failed()
             else:
@@ -312,10 +381,19 @@ class PlainProducer(Producer):
 
 
 class TransactionalProducer(Producer):
-    """One instance of an application: transactions one after the other, until it is fenced, dies, or the chaos is over."""
+    """One instance of an application: transactions one after the other, until it is fenced, dies,
+    or the chaos is over.
+    """
 
     def __init__(
-        self, world: World, name: str, transactional_id: str, partitions: list[Partition], *, rounds: int, timeout_ms: int = 60_000
+        self,
+        world: World,
+        name: str,
+        transactional_id: str,
+        partitions: list[Partition],
+        *,
+        rounds: int,
+        timeout_ms: int = 60_000,
     ) -> None:
         super().__init__(world, name, transactional_id)
         self.partitions, self.rounds, self.timeout_ms = partitions, rounds, timeout_ms
@@ -347,9 +425,13 @@ class TransactionalProducer(Producer):
         return True
 
     def transact(self, number: int) -> Asking:
-        """One transaction: write, perhaps pause, end. Raises: Fenced, after noting how the transaction ended."""
+        """One transaction: write, perhaps pause, end. Raises: Fenced, after noting how the
+        transaction ended.
+        """
         world, rng = self.world, self.rng
-        transaction = world.history.begin(f"{self.name}#{number}", session=self.session, now_ms=world.loop.now_ms)
+        transaction = world.history.begin(
+            f"{self.name}#{number}", session=self.session, now_ms=world.loop.now_ms
+        )
         wants_abort = rng.random() < 0.3
         self.added = []
         try:
@@ -372,8 +454,12 @@ class TransactionalProducer(Producer):
                 try:
                     unresolved = not (yield from self.send_all(patience=0.8))
                 except Refused as refusal:
-                    is_forgotten = refusal.code in SEQUENCE_ERRORS and (world.may_forget or world.was_deleted(refusal))
-                    world.refused(refusal, is_explained=is_forgotten or world.is_between_lives(refusal))
+                    is_forgotten = refusal.code in SEQUENCE_ERRORS and (
+                        world.may_forget or world.was_deleted(refusal)
+                    )
+                    world.refused(
+                        refusal, is_explained=is_forgotten or world.is_between_lives(refusal)
+                    )
                     unresolved = True
                 if number == self.pauses_at:
                     yield self.pause_ms
@@ -408,7 +494,10 @@ class TransactionalProducer(Producer):
             v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=self.producer_id,
             v3_and_below_producer_epoch=self.epoch,
-            v3_and_below_topics=[request.AddPartitionsToTxnTopic(name=topic, partitions=indexes) for topic, indexes in topics.items()],
+            v3_and_below_topics=[
+                request.AddPartitionsToTxnTopic(name=topic, partitions=indexes)
+                for topic, indexes in topics.items()
+            ],
         )
         asked_ms = self.world.loop.now_ms
         if not self.added:
@@ -417,7 +506,9 @@ class TransactionalProducer(Producer):
         self.check(_code_of_added(answer), "AddPartitionsToTxn", new, asked_ms)
         self.added.extend(new)
 
-    def check(self, code: int, what: str, partitions: Iterable[Partition] = (), asked_ms: int = 0) -> None:
+    def check(
+        self, code: int, what: str, partitions: Iterable[Partition] = (), asked_ms: int = 0
+    ) -> None:
         """Raises: Fenced; Refused."""
         if code in FENCED:
             self.was_fenced(code)
@@ -457,7 +548,11 @@ class TransactionalProducer(Producer):
 
 def _code_of_added(answer: wire.messages.AddPartitionsToTxnResponse) -> int:
     """The worst of an answer's codes: OPERATION_NOT_ATTEMPTED says nothing."""
-    codes = [partition.partition_error_code for topic in answer.results_by_topic_v3_and_below for partition in topic.results_by_partition]
+    codes = [
+        partition.partition_error_code
+        for topic in answer.results_by_topic_v3_and_below
+        for partition in topic.results_by_partition
+    ]
     for code in codes:
         if code not in (0, Code.OPERATION_NOT_ATTEMPTED):
             return int(code)

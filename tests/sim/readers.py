@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from checkers import Partition, Span, Watermarks
 
 from barnabas.protocol.errors import Code
-from barnabas.protocol.records import DELETE_HORIZON, BatchHeader, Record, computed_crc, decode_marker, read_header, records_of
+from barnabas.protocol.records import (
+    DELETE_HORIZON,
+    BatchHeader,
+    Record,
+    computed_crc,
+    decode_marker,
+    read_header,
+    records_of,
+)
 from sim import wire
 from sim.clients import Asking, Client, Refused
 from sim.network import LOST
@@ -49,11 +57,17 @@ class Opener:
             records = list(records_of(batch)) if commit is None else []
             _check_header(header, records)
             rows = [(record.offset, record.value or b"") for record in records]
-            opened = self._known[batch] = Opened(header.last_offset, header.producer_id, header.is_transactional, commit, rows)
+            opened = self._known[batch] = Opened(
+                header.last_offset, header.producer_id, header.is_transactional, commit, rows
+            )
         return opened
 
-    def records(self, found: wire.Fetched, position: int, *, committed_only: bool) -> tuple[Rows, int]:
-        """What a client makes of the bytes of one partition: the records from `position` on, and the position after them."""
+    def records(
+        self, found: wire.Fetched, position: int, *, committed_only: bool
+    ) -> tuple[Rows, int]:
+        """What a client makes of the bytes of one partition: the records from `position` on, and
+        the position after them.
+        """
         rows: Rows = []
         aborted = sorted(found.aborted, key=lambda pair: pair[1])
         skipping: dict[int, None] = {}
@@ -62,7 +76,9 @@ class Opener:
             size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")
             if at + size > end:
                 break
-            last_offset, producer_id, is_transactional, commit, batch_rows = self.open(data[at : at + size])
+            last_offset, producer_id, is_transactional, commit, batch_rows = self.open(
+                data[at : at + size]
+            )
             at += size
             while aborted and aborted[0][1] <= last_offset:
                 skipping[aborted.pop(0)[0]] = None
@@ -78,11 +94,15 @@ class Opener:
 def _check_header(header: BatchHeader, records: list[Record]) -> None:
     """What a client relies on in a header is true, whoever wrote the batch."""
     where = f"the batch at {header.base_offset}"
-    assert not header.attributes & NOT_A_CLIENTS or header.is_control, f"{where} has the attributes {header.attributes:#x}"
+    assert not header.attributes & NOT_A_CLIENTS or header.is_control, (
+        f"{where} has the attributes {header.attributes:#x}"
+    )
     assert header.leader_epoch < HIGHEST_EPOCH, f"{where} is of the epoch {header.leader_epoch}"
     if records and not header.attributes & DELETE_HORIZON:
         youngest = max(record.timestamp for record in records)
-        assert header.max_timestamp == youngest, f"{where} says that {header.max_timestamp} is its highest time, and {youngest} is"
+        assert header.max_timestamp == youngest, (
+            f"{where} says that {header.max_timestamp} is its highest time, and {youngest} is"
+        )
         assert header.last_offset >= records[-1].offset, f"{where} ends before its last record"
 
 
@@ -101,9 +121,10 @@ def last_epoch(records: bytes) -> int:
 class Reader(Client):
     """Reads some partitions from a place on, long polling. positions: where each stands.
 
-    follows_epochs: as librdkafka does (KIP-320), it tells the leader epoch that it knows; when there is another it asks where the epoch ends
-    in which it read last, and goes back there. Then it is given all that stands in the log at the end, power losses or not. Others go on
-    from where they stand.
+    follows_epochs: as librdkafka does (KIP-320), it tells the leader epoch that it knows; when
+    there is another it asks where the epoch ends in which it read last, and goes back there. Then
+    it is given all that stands in the log at the end, power losses or not. Others go on from where
+    they stand.
     """
 
     def __init__(
@@ -121,7 +142,12 @@ class Reader(Client):
         self.follows_epochs = follows_epochs
         self.leader_epochs: dict[Partition, int] = {}
         self.read_epochs: dict[Partition, int] = {}
-        self.partitions, self.committed_only, self.uses_session, self.max_bytes = partitions, committed_only, uses_session, max_bytes
+        self.partitions, self.committed_only, self.uses_session, self.max_bytes = (
+            partitions,
+            committed_only,
+            uses_session,
+            max_bytes,
+        )
         self.positions = dict.fromkeys(partitions, 0)
         self.started = dict.fromkeys(partitions, (0, world.loop.now_ms))
         self.stable: dict[Partition, int] = {}
@@ -140,17 +166,25 @@ class Reader(Client):
             if answer is LOST:
                 yield self.rng.randint(5, 60)
             else:
-                yield self.rng.randint(5, 40) if self.world.is_draining else self.rng.randint(20, 700)
+                yield (
+                    self.rng.randint(5, 40) if self.world.is_draining else self.rng.randint(20, 700)
+                )
         self.has_stopped = True
 
     def is_at_end(self) -> bool:
-        """Whether everything was read: for a reader of committed records also that nothing holds it back."""
+        """Whether everything was read: for a reader of committed records also that nothing holds it
+        back.
+        """
         broker = self.world.node.broker
         if broker is None:
             return False
         for partition, position in self.positions.items():
             log = broker.partition(*partition)
-            if log is None or position < log.high_watermark or self.stable.get(partition, -1) < log.high_watermark:
+            if (
+                log is None
+                or position < log.high_watermark
+                or self.stable.get(partition, -1) < log.high_watermark
+            ):
                 return False
         return True
 
@@ -171,7 +205,11 @@ class Reader(Client):
             self._notice_new_lives()
         asked_ms = self.world.loop.now_ms
         standing = {p: (at, self.leader_epochs.get(p, -1)) for p, at in self.positions.items()}
-        targets = [(*p, *at) for p, at in standing.items() if self.session_epoch <= 0 or self._sent.get(p) != at]
+        targets = [
+            (*p, *at)
+            for p, at in standing.items()
+            if self.session_epoch <= 0 or self._sent.get(p) != at
+        ]
         call = wire.fetch(
             targets,
             committed=self.committed_only,
@@ -186,11 +224,16 @@ class Reader(Client):
             return LOST
         if answer.error_code:
             if answer.error_code not in SESSION_ERRORS:
-                self.world.history.incident("refused", f"{self.name}: {Refused('Fetch', answer.error_code)}")
+                self.world.history.incident(
+                    "refused", f"{self.name}: {Refused('Fetch', answer.error_code)}"
+                )
             self.session_id, self.session_epoch = 0, 0
             return None
         if self.uses_session:
-            self.session_id, self.session_epoch = answer.session_id, (self.session_epoch + 1 if answer.session_id else 0)
+            self.session_id, self.session_epoch = (
+                answer.session_id,
+                (self.session_epoch + 1 if answer.session_id else 0),
+            )
         out_of_range: list[Partition] = []
         for found in answer.partitions:
             if self.lives and not self._is_of_this_life(found.topic, found.partition, asked_ms):
@@ -202,10 +245,15 @@ class Reader(Client):
             elif found.error_code == Code.KAFKA_STORAGE_ERROR:
                 continue  # off line, and asked for again
             elif found.error_code:
-                self.world.history.incident("refused", f"{self.name}: {Refused(f'Fetch of {found.topic}', found.error_code)}")
+                self.world.history.incident(
+                    "refused",
+                    f"{self.name}: {Refused(f'Fetch of {found.topic}', found.error_code)}",
+                )
             else:
                 self.take(found, asked_ms)
-        for partition in out_of_range:  # these ask again, and what was read must be noted before time goes on
+        for (
+            partition
+        ) in out_of_range:  # these ask again, and what was read must be noted before time goes on
             yield from self.reposition(partition)
         return answer
 
@@ -213,18 +261,39 @@ class Reader(Client):
         """Note what one partition gave."""
         world, partition = self.world, (found.topic, found.partition)
         now_ms = world.loop.now_ms
-        rows, position = world.opener.records(found, self.positions[partition], committed_only=self.committed_only)
+        rows, position = world.opener.records(
+            found, self.positions[partition], committed_only=self.committed_only
+        )
         for offset, value in rows:
-            world.history.read(self.name, partition, offset, value, committed_only=self.committed_only, now_ms=now_ms, asked_ms=asked_ms)
+            world.history.read(
+                self.name,
+                partition,
+                offset,
+                value,
+                committed_only=self.committed_only,
+                now_ms=now_ms,
+                asked_ms=asked_ms,
+            )
         assert position > self.positions[partition] or not found.records, (
             f"{self.name}: {len(found.records)} bytes of {partition} lead nowhere from {position}"
         )
         self.positions[partition] = position
         if found.records:
             self.read_epochs[partition] = last_epoch(found.records)
-        self.stable[partition], self.ends[partition] = found.last_stable_offset, found.high_watermark
+        self.stable[partition], self.ends[partition] = (
+            found.last_stable_offset,
+            found.high_watermark,
+        )
         world.history.watermarks.append(
-            Watermarks(self.label, partition, found.high_watermark, found.last_stable_offset, found.log_start_offset, now_ms, asked_ms)
+            Watermarks(
+                self.label,
+                partition,
+                found.high_watermark,
+                found.last_stable_offset,
+                found.log_start_offset,
+                now_ms,
+                asked_ms,
+            )
         )
 
     def reposition(self, partition: Partition) -> Asking:
@@ -232,32 +301,51 @@ class Reader(Client):
         asked_ms = self.world.loop.now_ms
         start = yield from self.offset_at(partition, EARLIEST)
         end = yield from self.offset_at(partition, LATEST)
-        if start is None or end is None or (self.lives and not self._is_of_this_life(*partition, asked_ms)):
+        if (
+            start is None
+            or end is None
+            or (self.lives and not self._is_of_this_life(*partition, asked_ms))
+        ):
             return
         position = self.positions[partition]
         if position > end and self.follows_epochs:
-            self.leader_epochs.pop(partition, None)  # the power went since; it asks where the log was cut
+            self.leader_epochs.pop(
+                partition, None
+            )  # the power went since; it asks where the log was cut
             return
         if position > end and not self.world.history.power_losses:
-            self.world.history.incident("lost", f"{self.name} has read {partition} up to {position}, and it ends at {end}")
+            self.world.history.incident(
+                "lost", f"{self.name} has read {partition} up to {position}, and it ends at {end}"
+            )
         if position > end or position < start:
             self.close_span(partition)
             self.begin_at(partition, start if position < start else end)
 
     def _follow_epochs(self) -> Asking:
-        """Learn the leader epochs that are not known, and go back where the log ends before what was read in an earlier one."""
+        """Learn the leader epochs that are not known, and go back where the log ends before what
+        was read in an earlier one.
+        """
         if all(partition in self.leader_epochs for partition in self.partitions):
             return
         request = wire.messages.MetadataRequest
-        topics = [request.MetadataRequestTopic(name=name) for name in dict.fromkeys(topic for topic, _ in self.partitions)]
+        topics = [
+            request.MetadataRequestTopic(name=name)
+            for name in dict.fromkeys(topic for topic, _ in self.partitions)
+        ]
         asked_ms = self.world.loop.now_ms
-        answer = yield from self.ask(wire.request("Metadata", 8, topics=topics, allow_auto_topic_creation=False))
+        answer = yield from self.ask(
+            wire.request("Metadata", 8, topics=topics, allow_auto_topic_creation=False)
+        )
         if answer is LOST:
             return
         for topic in answer.topics:
             for row in topic.partitions:
                 partition = (topic.name, row.partition_index)
-                if partition in self.leader_epochs or partition not in self.positions or row.leader_id < 0:
+                if (
+                    partition in self.leader_epochs
+                    or partition not in self.positions
+                    or row.leader_id < 0
+                ):
                     continue
                 if not self.lives or self._is_of_this_life(*partition, asked_ms):
                     yield from self._validate(partition, row.leader_epoch)
@@ -270,9 +358,16 @@ class Reader(Client):
             return
         request = wire.messages.OffsetForLeaderEpochRequest
         topic = request.OffsetForLeaderTopic
-        row = topic.OffsetForLeaderPartition(partition=partition[1], current_leader_epoch=leader_epoch, leader_epoch=read_epoch)
+        row = topic.OffsetForLeaderPartition(
+            partition=partition[1], current_leader_epoch=leader_epoch, leader_epoch=read_epoch
+        )
         asked_ms = self.world.loop.now_ms
-        call = wire.request("OffsetForLeaderEpoch", 3, replica_id=-1, topics=[topic(topic=partition[0], partitions=[row])])
+        call = wire.request(
+            "OffsetForLeaderEpoch",
+            3,
+            replica_id=-1,
+            topics=[topic(topic=partition[0], partitions=[row])],
+        )
         answer = yield from self.ask(call)
         if answer is LOST or (self.lives and not self._is_of_this_life(*partition, asked_ms)):
             return
@@ -280,7 +375,10 @@ class Reader(Client):
         if found.error_code in OTHER_EPOCH or found.error_code == Code.KAFKA_STORAGE_ERROR:
             return
         if found.error_code or found.end_offset < 0:
-            what = Refused(f"OffsetForLeaderEpoch {read_epoch} of {partition}: {found.end_offset}", found.error_code)
+            what = Refused(
+                f"OffsetForLeaderEpoch {read_epoch} of {partition}: {found.end_offset}",
+                found.error_code,
+            )
             self.world.history.incident("refused", f"{self.name}: {what}")
         elif found.end_offset < self.positions[partition]:
             self.world.trace("truncated", 0, f"{self.name} {partition}", found.end_offset, b"")
@@ -304,7 +402,13 @@ class Reader(Client):
             topics=[
                 topic(
                     name=partition[0],
-                    partitions=[topic.ListOffsetsPartition(partition_index=partition[1], current_leader_epoch=-1, timestamp=timestamp)],
+                    partitions=[
+                        topic.ListOffsetsPartition(
+                            partition_index=partition[1],
+                            current_leader_epoch=-1,
+                            timestamp=timestamp,
+                        )
+                    ],
                 )
             ],
         )
@@ -318,14 +422,24 @@ class Reader(Client):
         if found.error_code == Code.KAFKA_STORAGE_ERROR:
             return None
         if found.error_code:
-            self.world.history.incident("refused", f"{self.name}: {Refused('ListOffsets', found.error_code)}")
+            self.world.history.incident(
+                "refused", f"{self.name}: {Refused('ListOffsets', found.error_code)}"
+            )
             return None
         return found.offset
 
     def close_span(self, partition: Partition) -> None:
         start, began_ms = self.started[partition]
         self.world.history.spans.append(
-            Span(self.name, partition, self.committed_only, start, self.positions[partition], began_ms, self.follows_epochs)
+            Span(
+                self.name,
+                partition,
+                self.committed_only,
+                start,
+                self.positions[partition],
+                began_ms,
+                self.follows_epochs,
+            )
         )
 
     def follow(self, partition: Partition) -> None:
@@ -338,7 +452,14 @@ class Reader(Client):
         """The partition is no more."""
         if partition in self.positions:
             self.partitions.remove(partition)
-            for table in (self.positions, self.started, self.stable, self.ends, self.leader_epochs, self.read_epochs):
+            for table in (
+                self.positions,
+                self.started,
+                self.stable,
+                self.ends,
+                self.leader_epochs,
+                self.read_epochs,
+            ):
                 table.pop(partition, None)
             self.session_id, self.session_epoch = 0, 0 if self.uses_session else -1
 
@@ -355,7 +476,9 @@ class Reader(Client):
                         self.read_epochs.pop(partition, None)
 
     def _is_of_this_life(self, topic: str, index: int, asked_ms: int) -> bool:
-        """Whether an answer is surely about the topic as this reader reads it, and not about one of that name before or after."""
+        """Whether an answer is surely about the topic as this reader reads it, and not about one of
+        that name before or after.
+        """
         if topic not in self.lives:
             return True
         life = self.world.history.life_at(topic, asked_ms, self.world.loop.now_ms)
@@ -382,7 +505,9 @@ def read_all(world: World, partition: Partition, *, committed_only: bool) -> Ask
             position = start
             break
     for _ in range(1000):
-        answer = yield from reader.ask(wire.fetch([(*partition, position)], committed=committed_only, max_wait_ms=0))
+        answer = yield from reader.ask(
+            wire.fetch([(*partition, position)], committed=committed_only, max_wait_ms=0)
+        )
         if answer is LOST:
             continue
         last = answer.partitions[0]

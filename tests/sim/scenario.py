@@ -24,7 +24,13 @@ DURABILITY = "barnabas.transaction.durability"
 CLOCK_STANDS = 0
 CLOCK_STEPS_MS = (120_000, -3_600_000, 8 * 86_400_000, -8 * 86_400_000, CLOCK_STANDS)
 WANT_OF_ROOM = (errno.ENOSPC, errno.EDQUOT)
-REFUSED = (("inode",), ("entry", "inode"), ("rename",), ("write",), ("inode", "entry", "rename", "write"))
+REFUSED = (
+    ("inode",),
+    ("entry", "inode"),
+    ("rename",),
+    ("write",),
+    ("inode", "entry", "rename", "write"),
+)
 EXPIRING = {
     "transactional.id.expiration.ms": "4500",
     "producer.id.expiration.ms": "4000",
@@ -34,7 +40,9 @@ FAULTS = ("kill", "power", "stop", "crash", "storm", "delete")
 
 
 class Group(NamedTuple):
-    """Consumers of one topic that commit by OffsetCommit. dying: the chance, at each turn, that one stalls or dies."""
+    """Consumers of one topic that commit by OffsetCommit. dying: the chance, at each turn, that one
+    stalls or dies.
+    """
 
     name: str
     topic: str
@@ -47,27 +55,32 @@ class Group(NamedTuple):
 
 @dataclass
 class Scenario:
-    """Topics, clients and faults. Chances are between 0 and 1, power_share that of crashes which are power losses.
+    """Topics, clients and faults. Chances are between 0 and 1, power_share that of crashes which
+    are power losses.
 
     start_steps: after how many steps on the disk a start that crashes does so (`crash_at_start`).
-    fsync_ms: what a file takes at most to come to the disk.
-    bumps_epochs: whether an idempotent producer that is out of sequence goes on with its id and the
-    next epoch, and not with a new id.
-    sessions_end_with_power: transactional producers end with the broker's machine, and begin new sessions. Else they go on as if only the
-    connection had been lost. remade_topic: one that is deleted and made again, so many times at most as `remakes` says, "" for none;
-    consumers: members of a group that reads it and commits by OffsetCommit. growing: topics that get further partitions.
-    is_static: members of groups bear the names of instances, and with the chance `twins` come back while their former selves are still
-    there; leaving: the chance that a member leaves its group when it stops working. clock_steps_ms: what somebody does to the wall clock of
-    the broker's machine, one after the other: so far it is set, and where that is CLOCK_STANDS it stands until the next; peace does not put
-    it right. epoch_followers: how many of the readers, the last, follow leader epochs; with any, members of groups that commit by
-    OffsetCommit tell the epoch of what they read. members_go_on: these keep their place when an answer is lost, and do not join again.
-    refusals: what the disk refuses, one after the other, each for a while. outages: how often the
-    file of a partition is damaged while the broker is down, and restored at a later start.
-    full_journal_bytes: how large a flush journal may become. journal_damage: the chance that a power
-    loss comes with damage in the midst of a flush journal.
-    meddlers: clients that send nonsense. stops_ms: for how long the process stands still, each time. padding: the chance that a batch becomes
-    a MB when it is opened; codecs: what batches are compressed with; plain_acks: those of each producer without an id. is_audited: somebody
-    asks for producers and transactions all the time. ids_expire: EXPIRING holds, and producers are away for as long. groups: further ones.
+    fsync_ms: what a file takes at most to come to the disk. bumps_epochs: whether an idempotent
+    producer that is out of sequence goes on with its id and the next epoch, and not with a new id.
+    sessions_end_with_power: transactional producers end with the broker's machine, and begin new
+    sessions. Else they go on as if only the connection had been lost. remade_topic: one that is
+    deleted and made again, so many times at most as `remakes` says, "" for none; consumers: members
+    of a group that reads it and commits by OffsetCommit. growing: topics that get further
+    partitions. is_static: members of groups bear the names of instances, and with the chance
+    `twins` come back while their former selves are still there; leaving: the chance that a member
+    leaves its group when it stops working. clock_steps_ms: what somebody does to the wall clock of
+    the broker's machine, one after the other: so far it is set, and where that is CLOCK_STANDS it
+    stands until the next; peace does not put it right. epoch_followers: how many of the readers,
+    the last, follow leader epochs; with any, members of groups that commit by OffsetCommit tell the
+    epoch of what they read. members_go_on: these keep their place when an answer is lost, and do
+    not join again. refusals: what the disk refuses, one after the other, each for a while. outages:
+    how often the file of a partition is damaged while the broker is down, and restored at a later
+    start. full_journal_bytes: how large a flush journal may become. journal_damage: the chance that
+    a power loss comes with damage in the midst of a flush journal. meddlers: clients that send
+    nonsense. stops_ms: for how long the process stands still, each time. padding: the chance that a
+    batch becomes a MB when it is opened; codecs: what batches are compressed with; plain_acks:
+    those of each producer without an id. is_audited: somebody asks for producers and transactions
+    all the time. ids_expire: EXPIRING holds, and producers are away for as long. groups: further
+    ones.
     """
 
     topics: dict[str, int] = field(default_factory=lambda: {"plain": 1, "tx": 2})
@@ -125,7 +138,12 @@ class Scenario:
 
     @property
     def idempotent_partitions(self) -> list[Partition]:
-        return self.partitions_of("plain") + self.partitions_of("tx")[:1] + self.partitions_of("kv") + self.partitions_of("gone")
+        return (
+            self.partitions_of("plain")
+            + self.partitions_of("tx")[:1]
+            + self.partitions_of("kv")
+            + self.partitions_of("gone")
+        )
 
     @property
     def transactional_partitions(self) -> list[Partition]:
@@ -152,10 +170,14 @@ class Scenario:
 
     @property
     def kept_topics(self) -> frozenset[str]:
-        """Those in which retention has nothing to delete: no bound of their own, and the broker's of 7 days."""
+        """Those in which retention has nothing to delete: no bound of their own, and the broker's
+        of 7 days.
+        """
         bounds = {"retention.bytes", "retention.ms"}
         return frozenset(
-            topic for topic in self.topics if topic != self.remade_topic and not bounds & self.topic_configs.get(topic, {}).keys()
+            topic
+            for topic in self.topics
+            if topic != self.remade_topic and not bounds & self.topic_configs.get(topic, {}).keys()
         )
 
     @property
@@ -165,7 +187,9 @@ class Scenario:
         return {
             topic: int(configs["retention.ms"])
             for topic, configs in bounds.items()
-            if "retention.ms" in configs and "retention.bytes" not in configs and topic not in self.compacted_topics
+            if "retention.ms" in configs
+            and "retention.bytes" not in configs
+            and topic not in self.compacted_topics
         }
 
     @property
@@ -184,7 +208,9 @@ class Scenario:
         return scenario
 
     def _draw_more(self, rng: random.Random) -> None:
-        """What only some schedules have, from chance of its own: where none of it is drawn, a seed's schedule is what it is without."""
+        """What only some schedules have, from chance of its own: where none of it is drawn, a
+        seed's schedule is what it is without.
+        """
         if rng.random() < 0.16:
             self.remade_topic, self.remakes = "gone", rng.randint(1, 2)
             self.topics["gone"] = rng.randint(1, 2)
@@ -198,7 +224,10 @@ class Scenario:
                     self.flushed_topics = [*self.flushed_topics, "gone"]
                 case 1:
                     self.topic_configs["gone"]["flush.ms"] = rng.choice(("10", "300"))
-            self.readers[0] = (self.readers[0][0][:1] + self.partitions_of("gone"), self.readers[0][1])
+            self.readers[0] = (
+                self.readers[0][0][:1] + self.partitions_of("gone"),
+                self.readers[0][1],
+            )
             self.consumers = rng.choice((0, 1, 2))
         if rng.random() < 0.2:
             growable = [topic for topic in self.topics if topic != "gone"]
@@ -225,7 +254,9 @@ class Scenario:
         self.members_go_on = bool(self.consumers) and rng.random() < 0.5
 
     def _draw_refusals(self, rng: random.Random) -> None:
-        """Mostly of what there is room for again soon; seldom of a disk that fails, after which much may be gone."""
+        """Mostly of what there is room for again soon; seldom of a disk that fails, after which
+        much may be gone.
+        """
         refusals = []
         for _ in range(rng.randint(1, 4)):
             after = rng.choice((0, 0, rng.randint(0, 30)))
@@ -234,13 +265,17 @@ class Scenario:
             elif self.power_share and rng.random() < 0.2:
                 refusals.append(Refusal(frozenset({"fsync"}), errno.EIO, after))
             else:
-                refusals.append(Refusal(frozenset(rng.choice(REFUSED)), rng.choice(WANT_OF_ROOM), after))
+                refusals.append(
+                    Refusal(frozenset(rng.choice(REFUSED)), rng.choice(WANT_OF_ROOM), after)
+                )
         self.refusals = tuple(refusals)
 
     def _draw_orders_of_writes(self, rng: random.Random) -> None:
         """Settings that decide what comes to the disk when, and in which file."""
         self.full_journal_bytes = rng.choice((300, 2000, FULL_JOURNAL_BYTES))
-        self.properties["log.flush.offset.checkpoint.interval.ms"] = rng.choice(("5", "50", "60000"))
+        self.properties["log.flush.offset.checkpoint.interval.ms"] = rng.choice(
+            ("5", "50", "60000")
+        )
         self.properties["log.index.size.max.bytes"] = rng.choice(("24", "96", "10485760"))
         self.properties["transaction.state.log.segment.bytes"] = rng.choice(("400", "1000000"))
         match rng.randrange(4):
@@ -248,8 +283,15 @@ class Scenario:
                 self.properties["log.flush.interval.messages"] = rng.choice(("1", "3"))
             case 1:
                 self.properties["log.flush.interval.ms"] = rng.choice(("0", "40"))
-        if not self.clock_steps_ms and "retention.bytes" not in self.topic_configs["plain"] and rng.random() < 0.5:
-            self.topic_configs["plain"] |= {"retention.ms": rng.choice(("100", "900")), "file.delete.delay.ms": rng.choice(("0", "300"))}
+        if (
+            not self.clock_steps_ms
+            and "retention.bytes" not in self.topic_configs["plain"]
+            and rng.random() < 0.5
+        ):
+            self.topic_configs["plain"] |= {
+                "retention.ms": rng.choice(("100", "900")),
+                "file.delete.delay.ms": rng.choice(("0", "300")),
+            }
 
     def _draw_wider(self, rng: random.Random) -> None:
         """As `_draw_more`, and with chance of its own again."""
@@ -258,7 +300,9 @@ class Scenario:
             if rng.random() < 0.5:
                 self.properties["barnabas.decompressed.max.bytes"] = "1200000"
         if rng.random() < 0.15:
-            self.stops_ms = tuple(rng.choice((300, 1000, 1400, 3000)) for _ in range(rng.randint(1, 3)))
+            self.stops_ms = tuple(
+                rng.choice((300, 1000, 1400, 3000)) for _ in range(rng.randint(1, 3))
+            )
         if rng.random() < 0.15:
             self.session_timeout_ms = rng.choice((400, 900, 2500))
         if rng.random() < 0.1:
@@ -294,13 +338,17 @@ class Scenario:
         )
 
     def _draw_expiry(self) -> None:
-        """What is sent twice may not be further apart than a partition remembers its producer, here as with Apache Kafka."""
+        """What is sent twice may not be further apart than a partition remembers its producer, here
+        as with Apache Kafka.
+        """
         self.ids_expire = True
         self.properties |= EXPIRING
         self.weather = Weather(delay_ms=self.weather.delay_ms, cut=self.weather.cut, linger_ms=500)
         self.fault_weights = (*self.fault_weights[:4], 0, self.fault_weights[5])
         self.stops_ms = ()
-        self.session_timeout_ms = min(self.session_timeout_ms, 1500)  # a rebalance waits for the dead, and ids may not expire meanwhile
+        self.session_timeout_ms = min(
+            self.session_timeout_ms, 1500
+        )  # a rebalance waits for the dead, and ids may not expire meanwhile
         self.chaos_ms = 9000
 
     def _draw_retention(self, rng: random.Random) -> None:
@@ -308,12 +356,18 @@ class Scenario:
         for topic in ("plain", "tx", "kv"):
             if topic in self.topics:
                 configs = self.topic_configs.setdefault(topic, {})
-                configs |= {"retention.ms": rng.choice(("600", "1500", "3000")), "file.delete.delay.ms": rng.choice(("0", "300"))}
+                configs |= {
+                    "retention.ms": rng.choice(("600", "1500", "3000")),
+                    "file.delete.delay.ms": rng.choice(("0", "300")),
+                }
                 if self.padding == 0:
                     configs["segment.bytes"] = rng.choice(("400", "1000"))
                 if topic == "kv":
                     configs["cleanup.policy"] = "compact,delete"
-        self.properties |= {"log.initial.task.delay.ms": "200", "log.retention.check.interval.ms": "300"}
+        self.properties |= {
+            "log.initial.task.delay.ms": "200",
+            "log.retention.check.interval.ms": "300",
+        }
         self.fault_weights = (*self.fault_weights[:5], 3)
 
     def _draw_batches(self, rng: random.Random) -> None:
@@ -323,14 +377,18 @@ class Scenario:
         self.padding = rng.choice((0.0, 0.0, 0.0, 0.1))
         for topic in sorted(self.topics):
             configs = self.topic_configs.setdefault(topic, {})
-            configs["compression.type"] = rng.choice(("producer", "producer", "gzip" if self.padding else "uncompressed", "zstd", "lz4"))
+            configs["compression.type"] = rng.choice(
+                ("producer", "producer", "gzip" if self.padding else "uncompressed", "zstd", "lz4")
+            )
             if self.padding:
                 configs["segment.bytes"] = "4000000"
             if topic not in self.flushed_topics and rng.random() < 0.3:
                 configs["flush.messages"] = rng.choice(("2", "5"))
 
     def _draw_clock_steps(self, rng: random.Random) -> None:
-        """Nothing may expire by days then: what a start finds is as old as the wall clock says, and retention goes by it."""
+        """Nothing may expire by days then: what a start finds is as old as the wall clock says, and
+        retention goes by it.
+        """
         self.clock_steps_ms = tuple(rng.choice(CLOCK_STEPS_MS) for _ in range(rng.randint(1, 4)))
         self.properties |= {
             "log.retention.ms": "-1",
@@ -345,9 +403,15 @@ class Scenario:
         scenario.power_share = 0.5 if loses_power else 0.0
         scenario.sessions_end_with_power = rng.random() < 0.3
         scenario.fault_weights = (3, 3 if loses_power else 0, 1, 3, 2, 1)
-        scenario.last_restart = rng.choice(("none", "stop", "kill", "power" if loses_power else "kill"))
+        scenario.last_restart = rng.choice(
+            ("none", "stop", "kill", "power" if loses_power else "kill")
+        )
         scenario.fault_count = rng.choice((0, 2, 4, 6))
-        scenario.weather = Weather(delay_ms=rng.choice((1, 5, 30)), cut=rng.choice((0.0, 0.02, 0.06)), stall=rng.choice((0.0, 0.02)))
+        scenario.weather = Weather(
+            delay_ms=rng.choice((1, 5, 30)),
+            cut=rng.choice((0.0, 0.02, 0.06)),
+            stall=rng.choice((0.0, 0.02)),
+        )
         scenario.idempotent_producers = rng.randint(0, 2)
         scenario.applications = rng.randint(1, 2)
         scenario.workers = rng.choice((0, 0, 0, 1, 2))
@@ -362,7 +426,10 @@ class Scenario:
             scenario.compacted_topics = ["kv"]
         segment_bytes = rng.choice((400, 1000, 4000, 1 << 20))
         for topic in scenario.topics:
-            scenario.topic_configs[topic] = {"segment.bytes": str(segment_bytes), "index.interval.bytes": rng.choice(("0", "300", "4096"))}
+            scenario.topic_configs[topic] = {
+                "segment.bytes": str(segment_bytes),
+                "index.interval.bytes": rng.choice(("0", "300", "4096")),
+            }
         if scenario.compacted_topics:
             scenario.topic_configs["kv"] |= {
                 "segment.bytes": "400",
@@ -376,13 +443,25 @@ class Scenario:
             scenario.flushed_topics = ["plain"]
             scenario.topic_configs["plain"]["flush.messages"] = "1"
         if rng.random() < 0.3:
-            scenario.topic_configs["plain"] |= {"retention.bytes": rng.choice(("0", "1000", "3000")), "file.delete.delay.ms": "300"}
+            scenario.topic_configs["plain"] |= {
+                "retention.bytes": rng.choice(("0", "1000", "3000")),
+                "file.delete.delay.ms": "300",
+            }
         scenario.properties["log.initial.task.delay.ms"] = rng.choice(("200", "800", "30000"))
         scenario.properties["log.retention.check.interval.ms"] = rng.choice(("500", "300000"))
-        scenario.properties["barnabas.producer.snapshot.interval.ms"] = rng.choice(("50", "400", "30000"))
-        scenario.properties["log.flush.offset.checkpoint.interval.ms"] = rng.choice(("150", "700", "60000"))
+        scenario.properties["barnabas.producer.snapshot.interval.ms"] = rng.choice(
+            ("50", "400", "30000")
+        )
+        scenario.properties["log.flush.offset.checkpoint.interval.ms"] = rng.choice(
+            ("150", "700", "60000")
+        )
         scenario.properties["transaction.state.log.segment.bytes"] = rng.choice(("2000", "1000000"))
         scenario.properties["offsets.topic.segment.bytes"] = rng.choice(("1000", "1000000"))
-        readable = [partition for topic in scenario.topics for partition in scenario.partitions_of(topic)]
-        scenario.readers = [(rng.sample(readable, rng.randint(1, len(readable))), rng.random() < 0.7) for _ in range(rng.randint(1, 2))]
+        readable = [
+            partition for topic in scenario.topics for partition in scenario.partitions_of(topic)
+        ]
+        scenario.readers = [
+            (rng.sample(readable, rng.randint(1, len(readable))), rng.random() < 0.7)
+            for _ in range(rng.randint(1, 2))
+        ]
         return scenario

@@ -23,7 +23,9 @@ from checkers import (
 LOG = ("t", 0)
 
 
-def final(rows: list[tuple[int, bytes]], committed: list[tuple[int, bytes]] | None = None, start: int = 0) -> FinalLog:
+def final(
+    rows: list[tuple[int, bytes]], committed: list[tuple[int, bytes]] | None = None, start: int = 0
+) -> FinalLog:
     end = max((offset for offset, _ in rows), default=start - 1) + 1
     return FinalLog(start, end, end, rows if committed is None else committed, rows)
 
@@ -38,7 +40,9 @@ def plain(values: str = "abc") -> History:
 
 
 def transactional(ending: Ending, visible: bytes) -> History:
-    """One transaction of the records a and b, of which readers of committed records see `visible` at the end."""
+    """One transaction of the records a and b, of which readers of committed records see `visible`
+    at the end.
+    """
     history = History()
     transaction = history.begin("t1", session="s")
     for offset, letter in enumerate(b"ab"):
@@ -47,7 +51,9 @@ def transactional(ending: Ending, visible: bytes) -> History:
         transaction.commit_asked_ms = 20
     transaction.end(ending, 30)
     rows = [(0, b"a"), (1, b"b")]
-    history.final[LOG] = final(rows, [row for row in rows if row[1] in [bytes([letter]) for letter in visible]])
+    history.final[LOG] = final(
+        rows, [row for row in rows if row[1] in [bytes([letter]) for letter in visible]]
+    )
     return history
 
 
@@ -197,7 +203,9 @@ def offsets(committed_offset: int, sources: tuple[int, ...]) -> History:
     """Input a, b, c at 0, 1, 2; an output for each of `sources`."""
     history = plain()
     for number, source in enumerate(sources):
-        history.write(b"o%d" % number, ("out", 0), session="w", source=Source("g", LOG, source)).ok(number, 10)
+        history.write(b"o%d" % number, ("out", 0), session="w", source=Source("g", LOG, source)).ok(
+            number, 10
+        )
     history.final["out", 0] = final([(number, b"o%d" % number) for number in range(len(sources))])
     history.final_offsets["g", LOG] = committed_offset
     return history
@@ -223,7 +231,9 @@ def test_compacted_topics_keep_each_key_s_last_record() -> None:
 
 
 def remade(*, resent: bool = False) -> History:
-    """The record a in the first life of the topic (10 to 50), b in the second (from 100 on), both acknowledged at 0."""
+    """The record a in the first life of the topic (10 to 50), b in the second (from 100 on), both
+    acknowledged at 0.
+    """
     history = History(lives={"t": [Life(0, asked_ms=50), Life(100)]})
     history.write(b"a", LOG, session="s").ok(0, 20, sent_ms=10, is_resent=resent)
     history.write(b"b", LOG, session="s").ok(0, 120, sent_ms=110)
@@ -307,13 +317,18 @@ def test_commits_that_are_not_durable() -> None:
 def members(*rows: tuple[str, str | None, int, int]) -> list[str]:
     """Of (member id, instance, generation, time), each let on at once."""
     history = History()
-    history.accesses += [Access("g", member, instance, generation, at, at + 1) for member, instance, generation, at in rows]
+    history.accesses += [
+        Access("g", member, instance, generation, at, at + 1)
+        for member, instance, generation, at in rows
+    ]
     return found(history)
 
 
 def test_members_of_former_generations() -> None:
     assert members(("a", None, 1, 10), ("b", None, 2, 20), ("a", None, 2, 30)) == []
-    assert members(("a", None, 1, 10), ("b", None, 2, 20), ("a", None, 1, 21)) == [], "both may have been under way"
+    assert members(("a", None, 1, 10), ("b", None, 2, 20), ("a", None, 1, 21)) == [], (
+        "both may have been under way"
+    )
     assert members(("a", None, 1, 10), ("b", None, 2, 20), ("a", None, 1, 30)) == ["member"]
 
 
@@ -325,7 +340,10 @@ def test_static_members_have_one_self_at_a_time() -> None:
 
 def test_members_that_left() -> None:
     history = History()
-    history.accesses += [Access("g", "a", None, 1, 10, 11, is_leave=True), Access("g", "a", None, 1, 11, 12)]
+    history.accesses += [
+        Access("g", "a", None, 1, 10, 11, is_leave=True),
+        Access("g", "a", None, 1, 11, 12),
+    ]
     assert found(history) == []
     history.accesses.append(Access("g", "a", None, 1, 20, 21))
     assert found(history) == ["member"]
@@ -343,7 +361,9 @@ def test_groups_that_commit_what_they_were_given() -> None:
     history.final_positions["g", LOG] = 3
     assert found(history) == ["offsets"], "a record was passed by"
     history.power_losses.append(100)
-    assert found(history) == ["offsets"], "also where another record came in place of one that was lost"
+    assert found(history) == ["offsets"], (
+        "also where another record came in place of one that was lost"
+    )
     history.consumed.add(("g", LOG, 0, b"c"))
     assert found(history) == []
     history.commits.append(Commit("g", LOG, 4, 0))
@@ -357,14 +377,19 @@ def test_groups_that_commit_what_they_were_given() -> None:
 def test_what_was_told_holds_for_others() -> None:
     """One reader's answer binds the next reader's, if that one asked after it."""
     history = plain()
-    history.watermarks += [Watermarks("r", LOG, 3, 3, 0, 10, 5), Watermarks("s", LOG, 2, 2, 0, 20, 8)]
+    history.watermarks += [
+        Watermarks("r", LOG, 3, 3, 0, 10, 5),
+        Watermarks("s", LOG, 2, 2, 0, 20, 8),
+    ]
     assert found(history) == [], "the second had asked before the first was told"
     history.watermarks[1] = history.watermarks[1]._replace(asked_ms=11)
     assert found(history) == ["told"]
     history.power_losses.append(10)
     assert found(history) == [], "a power loss came between"
     history.flushed = frozenset({"t"})
-    assert found(history) == ["told"], "it spares what was shown of a topic that is flushed with each record"
+    assert found(history) == ["told"], (
+        "it spares what was shown of a topic that is flushed with each record"
+    )
 
 
 def test_what_was_told_holds_at_the_end() -> None:
@@ -375,9 +400,18 @@ def test_what_was_told_holds_at_the_end() -> None:
 
 def test_producers_and_offsets_that_were_told_do_not_go_back() -> None:
     history = plain()
-    history.told_producers += [ToldProducer(LOG, 7, 1, 5, -1, 0, 1), ToldProducer(LOG, 7, 2, 0, -1, 2, 3)]
-    history.told_transactions += [ToldTransaction("t", "Ongoing", 7, 1, 0, 1), ToldTransaction("t", "Empty", 7, 2, 2, 3)]
-    history.told_offsets += [ToldOffset("g", LOG, 1, True, 0, 1), ToldOffset("g", LOG, 2, True, 2, 3)]
+    history.told_producers += [
+        ToldProducer(LOG, 7, 1, 5, -1, 0, 1),
+        ToldProducer(LOG, 7, 2, 0, -1, 2, 3),
+    ]
+    history.told_transactions += [
+        ToldTransaction("t", "Ongoing", 7, 1, 0, 1),
+        ToldTransaction("t", "Empty", 7, 2, 2, 3),
+    ]
+    history.told_offsets += [
+        ToldOffset("g", LOG, 1, True, 0, 1),
+        ToldOffset("g", LOG, 2, True, 2, 3),
+    ]
     assert found(history) == []
     history.told_producers.append(ToldProducer(LOG, 7, 1, 6, -1, 4, 5))
     assert len(check(history)) == 1

@@ -1,4 +1,6 @@
-"""The simulator finds planted mistakes: each within a bounded number of seeds on which the sound broker passes."""
+"""The simulator finds planted mistakes: each within a bounded number of seeds on which the sound
+broker passes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A few hundred schedules of the whole broker; what they found before, as fixed seeds; and that a seed is a schedule."""
+"""A few hundred schedules of the whole broker; what they found before, as fixed seeds; and that a
+seed is a schedule.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,38 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 LESSONS = (
-    (4, "_with_small_segments_and_power", "a hole between two segments ends the log: a reader stood before it for ever"),
-    (18, "_with_small_segments_and_power", "what is behind such a hole was not durable: records were missing from the middle"),
-    (28, "_with_small_segments_and_power", "a segment that was rolled and never fsynced may be torn while the next one is whole"),
-    (0, "_with_power", "a partition's files are durable once its directory and its name are: a committed transaction was gone"),
-    (16, "_with_power_on_transactions", "a commit marker written again committed the transaction after the one that it was for"),
-    (2, "_with_power_and_survivors", "a producer that outlives the broker's power loss must not go on: half a transaction was committed"),
+    (
+        4,
+        "_with_small_segments_and_power",
+        "a hole between two segments ends the log: a reader stood before it for ever",
+    ),
+    (
+        18,
+        "_with_small_segments_and_power",
+        "what is behind such a hole was not durable: records were missing from the middle",
+    ),
+    (
+        28,
+        "_with_small_segments_and_power",
+        "a segment that was rolled and never fsynced may be torn while the next one is whole",
+    ),
+    (
+        0,
+        "_with_power",
+        "a partition's files are durable once its directory and its name are: a committed "
+        "transaction was gone",
+    ),
+    (
+        16,
+        "_with_power_on_transactions",
+        "a commit marker written again committed the transaction after the one that it was for",
+    ),
+    (
+        2,
+        "_with_power_and_survivors",
+        "a producer that outlives the broker's power loss must not go on: half a transaction was "
+        "committed",
+    ),
     (8, "_with_power_and_survivors", "nor may its commit pass for a retry of the last one"),
     (1, "_with_deletions", "deleted records came back with a kill"),
 )
@@ -42,15 +70,21 @@ def _quiet() -> Iterator[None]:
 
 
 def told(report: Report) -> str:
-    return f"python -m sim --seed {report.seed} --trace: " + "; ".join(f"{kind}: {text}" for kind, text in report.findings[:3])
+    return f"python -m sim --seed {report.seed} --trace: " + "; ".join(
+        f"{kind}: {text}" for kind, text in report.findings[:3]
+    )
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS_IN_ALL, CHUNK))
 def test_nothing_is_found_in_a_few_hundred_schedules(first: int) -> None:
     reports = [run_seed(seed) for seed in range(first, first + CHUNK)]
     assert [told(report) for report in reports if report.findings] == []
-    assert sum(report.restarts for report in reports) > CHUNK // 3, "too little goes wrong for this to prove anything"
-    assert sum(len(report.history.reads) for report in reports) > 40 * CHUNK, "too little is read for this to prove anything"
+    assert sum(report.restarts for report in reports) > CHUNK // 3, (
+        "too little goes wrong for this to prove anything"
+    )
+    assert sum(len(report.history.reads) for report in reports) > 40 * CHUNK, (
+        "too little is read for this to prove anything"
+    )
 
 
 @pytest.mark.parametrize(("seed", "tweak", "lesson"), LESSONS)
@@ -67,7 +101,11 @@ def test_the_same_seed_is_the_same_schedule() -> None:
 def test_a_schedule_does_not_depend_on_the_hash_seed() -> None:
     outputs = []
     for hash_seed in ("1", "4242"):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": f"{ROOT}/tests{os.pathsep}{ROOT}"}
+        environment = {
+            **os.environ,
+            "PYTHONHASHSEED": hash_seed,
+            "PYTHONPATH": f"{ROOT}/tests{os.pathsep}{ROOT}",
+        }
         ran = subprocess.run(
             [sys.executable, "-m", "sim", "--seeds", "20", "--digests", "--quiet"],
             cwd=ROOT,
@@ -95,7 +133,13 @@ def test_schedules_are_of_many_kinds() -> None:
     assert 5 < sum(1 for scenario in drawn if scenario.remade_topic) < 40
     assert {scenario.consumers for scenario in drawn} == {0, 1, 2}
     assert {scenario.epoch_followers for scenario in drawn} == {0, 1, 2}
-    assert {topic for scenario in drawn for topic in scenario.growing} == {"plain", "tx", "in", "out", "kv"}
+    assert {topic for scenario in drawn for topic in scenario.growing} == {
+        "plain",
+        "tx",
+        "in",
+        "out",
+        "kv",
+    }
     assert 5 < sum(1 for scenario in drawn if not scenario.commits_are_durable) < 40
     assert any(scenario.is_static and scenario.twins for scenario in drawn)
     assert any(scenario.leaving for scenario in drawn)
@@ -104,7 +148,10 @@ def test_schedules_are_of_many_kinds() -> None:
     assert len({scenario.full_journal_bytes for scenario in drawn}) == 3
     assert {scenario.meddlers for scenario in drawn} == {0, 1, 2}
     assert any(scenario.stops_ms for scenario in drawn)
-    assert any(scenario.padding for scenario in (Scenario.drawn(random.Random(seed)) for seed in range(300)))
+    assert any(
+        scenario.padding
+        for scenario in (Scenario.drawn(random.Random(seed)) for seed in range(300))
+    )
     assert {codec for scenario in drawn for codec in scenario.codecs} == {0, 1, 2, 3, 4}
     assert {scenario.most_in_flight for scenario in drawn} == {1, 2, 3, 4, 5}
     assert {acks for scenario in drawn for acks in scenario.plain_acks} == {-1, 0, 1}
@@ -116,12 +163,20 @@ def test_schedules_are_of_many_kinds() -> None:
 
 
 def test_what_only_some_schedules_have_leaves_the_others_as_they_are() -> None:
-    """Its chance is its own: seeds that draw nothing of it are the schedules that they were before there was any of it."""
+    """Its chance is its own: seeds that draw nothing of it are the schedules that they were before
+    there was any of it.
+    """
     import random
 
     def is_plain(seed: int) -> bool:
-        drawn, plain = Scenario.drawn(random.Random(seed)), Scenario.drawn(random.Random(seed), is_plain=True)
-        return {**vars(drawn), "weather": vars(drawn.weather)} == {**vars(plain), "weather": vars(plain.weather)}
+        drawn, plain = (
+            Scenario.drawn(random.Random(seed)),
+            Scenario.drawn(random.Random(seed), is_plain=True),
+        )
+        return {**vars(drawn), "weather": vars(drawn.weather)} == {
+            **vars(plain),
+            "weather": vars(plain.weather),
+        }
 
     same = [seed for seed in range(600) if is_plain(seed)]
     assert 3 <= len(same) < 300
@@ -130,10 +185,18 @@ def test_what_only_some_schedules_have_leaves_the_others_as_they_are() -> None:
 
 
 def test_groups_meet_their_former_selves() -> None:
-    """Static members come back while they are still there, others leave, and both is told to the checkers."""
-    told = [run_seed(seed, tweak=defects._with_static_members).history.accesses for seed in range(14)]
-    ids = [{access.member_id for access in accesses if access.instance_id == "s0"} for accesses in told]
-    assert sum(len(of_instance) for of_instance in ids) > 2 * len(ids), "static members do not come back"
+    """Static members come back while they are still there, others leave, and both is told to the
+    checkers.
+    """
+    told = [
+        run_seed(seed, tweak=defects._with_static_members).history.accesses for seed in range(14)
+    ]
+    ids = [
+        {access.member_id for access in accesses if access.instance_id == "s0"} for accesses in told
+    ]
+    assert sum(len(of_instance) for of_instance in ids) > 2 * len(ids), (
+        "static members do not come back"
+    )
     left = [run_seed(seed, tweak=defects._with_departures).history.accesses for seed in range(6)]
     assert any(access.is_leave for accesses in left for access in accesses)
 
@@ -141,19 +204,30 @@ def test_groups_meet_their_former_selves() -> None:
 def test_topics_are_deleted_and_made_again_while_they_are_used() -> None:
     reports = [run_seed(seed, tweak=defects._with_calm_remakes) for seed in range(6)]
     assert sum(len(report.history.lives["gone"]) for report in reports) > 2 * len(reports)
-    assert sum(len(report.history.commits) for report in reports) > len(reports), "no group reads the topic"
+    assert sum(len(report.history.commits) for report in reports) > len(reports), (
+        "no group reads the topic"
+    )
     assert [told(report) for report in reports if report.findings] == []
 
 
 def test_a_deletion_that_is_cut_short_came_about_or_did_not() -> None:
-    """Half a topic came back, or the offsets that groups had committed on it; and a flush under way stopped the broker: in 5 of these 20."""
-    reports = [run_seed(seed, tweak=defects._with_remakes_and_power, is_plain=True) for seed in range(20)]
+    """Half a topic came back, or the offsets that groups had committed on it; and a flush under way
+    stopped the broker: in 5 of these 20.
+    """
+    reports = [
+        run_seed(seed, tweak=defects._with_remakes_and_power, is_plain=True) for seed in range(20)
+    ]
     assert [told(report) for report in reports if report.findings] == []
 
 
 def test_topics_grow_while_they_are_used() -> None:
     reports = [run_seed(seed, tweak=defects._with_growth) for seed in range(6)]
-    written = {write.partition for report in reports for write in report.history.writes if write.outcome.value == "ok"}
+    written = {
+        write.partition
+        for report in reports
+        for write in report.history.writes
+        if write.outcome.value == "ok"
+    }
     assert ("plain", 1) in written, "nobody writes to what is new"
     assert [told(report) for report in reports if report.findings] == []
 
@@ -163,7 +237,12 @@ def test_nonsense_is_sent_and_hurts_nobody() -> None:
     worlds = [World(seed, tweak=defects._with_meddlers) for seed in range(4)]
     reports = [world.run() for world in worlds]
     assert [told(report) for report in reports if report.findings] == []
-    lies = [write for report in reports for write in report.history.writes if write.session.startswith("m")]
+    lies = [
+        write
+        for report in reports
+        for write in report.history.writes
+        if write.session.startswith("m")
+    ]
     assert sum(1 for write in lies if write.outcome.value == "failed") > 40
     assert sum(1 for write in lies if write.outcome.value == "ok") > 5
     assert sum(world.node.works for world in worlds) > 0
@@ -181,7 +260,16 @@ def test_groups_over_one_topic_have_churn_of_their_own() -> None:
     assert [told(report) for report in reports if report.findings] == []
     for report in reports:
         assert {commit.group for commit in report.history.commits} == {"group 0", "group 1"}
-        assert len({access.member_id for access in report.history.accesses if access.group == "group 1"}) > 2, "nobody dies"
+        assert (
+            len(
+                {
+                    access.member_id
+                    for access in report.history.accesses
+                    if access.group == "group 1"
+                }
+            )
+            > 2
+        ), "nobody dies"
 
 
 def _with_deaths_at_last(scenario: Scenario) -> None:
@@ -195,7 +283,12 @@ def _with_twins_that_leave(scenario: Scenario) -> None:
 
 
 def _with_outages_amid_work(scenario: Scenario) -> None:
-    scenario.outages, scenario.fault_count, scenario.fault_gap_ms, scenario.chaos_ms = 6, 0, (50, 600), 6000
+    scenario.outages, scenario.fault_count, scenario.fault_gap_ms, scenario.chaos_ms = (
+        6,
+        0,
+        (50, 600),
+        6000,
+    )
     scenario.power_share, scenario.crash_at_start, scenario.rounds = 0.0, 0.0, 12
     scenario.properties["barnabas.flush.journal.logs"] = "1"
 
@@ -203,9 +296,18 @@ def _with_outages_amid_work(scenario: Scenario) -> None:
 @pytest.mark.parametrize(
     ("seed", "tweak", "right"),
     [
-        (6, _with_deaths_at_last, "a transaction may be open until its time is up, where its producer has died before it wrote"),
+        (
+            6,
+            _with_deaths_at_last,
+            "a transaction may be open until its time is up, where its producer has died before it "
+            "wrote",
+        ),
         (10, _with_deaths_at_last, "the same"),
-        (18, _with_twins_that_leave, "a static member is unknown once the one that replaced it has left"),
+        (
+            18,
+            _with_twins_that_leave,
+            "a static member is unknown once the one that replaced it has left",
+        ),
         (21, _with_twins_that_leave, "the same, in a group that commits by OffsetCommit"),
     ],
 )
@@ -215,14 +317,18 @@ def test_what_a_broker_may_do_is_no_finding(seed: int, tweak: Tweak, right: str)
 
 
 def test_damage_may_be_taken_for_a_power_loss() -> None:
-    """A start cannot tell a file that lacks what was durable from one of a copy; a kill without damage is still never taken for either."""
+    """A start cannot tell a file that lacks what was durable from one of a copy; a kill without
+    damage is still never taken for either.
+    """
     world = World(19, tweak=_with_outages_amid_work, is_plain=True)
     assert world.run().findings == []
     assert world.fences > 0 == len(world.history.power_losses)
 
 
 def test_ids_expire_and_producers_come_back() -> None:
-    """With the expiration as it is, unlike in the planted defect: nothing that is sent again is further apart."""
+    """With the expiration as it is, unlike in the planted defect: nothing that is sent again is
+    further apart.
+    """
     reports = [run_seed(seed, tweak=Scenario._draw_expiry) for seed in range(4)]
     assert [told(report) for report in reports if report.findings] == []
     assert all(report.virtual_ms > 9000 for report in reports)

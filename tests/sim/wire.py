@@ -1,4 +1,5 @@
-"""Requests and answers as bytes. The two hot requests are packed by hand, the others are kafka-python's messages.
+"""Requests and answers as bytes. The two hot requests are packed by hand, the others are
+kafka-python's messages.
 
     Produce v8, Fetch v11: without tagged fields, so each is a few struct packs.
 
@@ -19,7 +20,17 @@ from barnabas.protocol.framing import response_has_tagged_header
 PRODUCE, FETCH = 0, 1
 PRODUCE_VERSION, FETCH_VERSION = 8, 11
 CLIENT_ID = b"sim"
-__all__ = ["Call", "FetchAnswer", "Fetched", "Produced", "fetch", "frame", "messages", "produce", "request"]
+__all__ = [
+    "Call",
+    "FetchAnswer",
+    "Fetched",
+    "Produced",
+    "fetch",
+    "frame",
+    "messages",
+    "produce",
+    "request",
+]
 _KEYS = {api.name: api.key for api in APIS}
 _I, _H, _Q = struct.Struct(">i"), struct.Struct(">h"), struct.Struct(">q")
 _HEAD = struct.Struct(">ihhih")
@@ -29,7 +40,9 @@ Decode = Callable[[bytes], Any]
 
 
 class Call(NamedTuple):
-    """One request ready to go: its API and version, its body, how its answer is read, and whether there is one."""
+    """One request ready to go: its API and version, its body, how its answer is read, and whether
+    there is one.
+    """
 
     name: str
     api_key: int
@@ -42,7 +55,10 @@ class Call(NamedTuple):
 def frame(call: Call, correlation_id: int) -> bytes:
     """The request without its size, as the broker's core takes it."""
     tagged = call.api_version >= BY_KEY[call.api_key].flexible_from
-    head = struct.pack(">hhih", call.api_key, call.api_version, correlation_id, len(CLIENT_ID)) + CLIENT_ID
+    head = (
+        struct.pack(">hhih", call.api_key, call.api_version, correlation_id, len(CLIENT_ID))
+        + CLIENT_ID
+    )
     return head + (b"\0" if tagged else b"") + call.body
 
 
@@ -70,7 +86,14 @@ class Produced(NamedTuple):
     log_start_offset: int
 
 
-def produce(transactional_id: str | None, topic: str, partition: int, batch: bytes | bytearray, *, timeout_ms: int = 1000) -> Call:
+def produce(
+    transactional_id: str | None,
+    topic: str,
+    partition: int,
+    batch: bytes | bytearray,
+    *,
+    timeout_ms: int = 1000,
+) -> Call:
     """One batch for one partition, acks=all."""
     name = topic.encode()
     if transactional_id is None:
@@ -78,7 +101,15 @@ def produce(transactional_id: str | None, topic: str, partition: int, batch: byt
     else:
         text = transactional_id.encode()
         head = _H.pack(len(text)) + text
-    body = b"".join((head, struct.pack(">hiih", -1, timeout_ms, 1, len(name)), name, struct.pack(">iii", 1, partition, len(batch)), batch))
+    body = b"".join(
+        (
+            head,
+            struct.pack(">hiih", -1, timeout_ms, 1, len(name)),
+            name,
+            struct.pack(">iii", 1, partition, len(batch)),
+            batch,
+        )
+    )
     return Call("Produce", PRODUCE, PRODUCE_VERSION, body, _decode_produce)
 
 
@@ -86,7 +117,9 @@ def with_acks(call: Call, acks: int) -> Call:
     """The same Produce with other acks."""
     (size,) = _H.unpack_from(call.body, 0)
     at = 2 + max(size, 0)
-    return call._replace(body=call.body[:at] + _H.pack(acks) + call.body[at + 2 :], is_answered=acks != 0)
+    return call._replace(
+        body=call.body[:at] + _H.pack(acks) + call.body[at + 2 :], is_answered=acks != 0
+    )
 
 
 def _decode_produce(data: bytes) -> Produced:
@@ -97,7 +130,9 @@ def _decode_produce(data: bytes) -> Produced:
 
 
 class Fetched(NamedTuple):
-    """What a Fetch found in one partition. aborted: (producer_id, first_offset), none for readers of all."""
+    """What a Fetch found in one partition. aborted: (producer_id, first_offset), none for readers
+    of all.
+    """
 
     topic: str
     partition: int
@@ -129,13 +164,23 @@ def fetch(
     session_epoch: int = -1,
     forgotten: tuple[tuple[str, int], ...] = (),
 ) -> Call:
-    """targets: (topic, partition, offset), and the leader epoch that the client knows where it follows these."""
-    parts = [_FETCH_HEAD.pack(-1, max_wait_ms, min_bytes, max_bytes, 1 if committed else 0, session_id, session_epoch)]
+    """targets: (topic, partition, offset), and the leader epoch that the client knows where it
+    follows these.
+    """
+    parts = [
+        _FETCH_HEAD.pack(
+            -1, max_wait_ms, min_bytes, max_bytes, 1 if committed else 0, session_id, session_epoch
+        )
+    ]
     parts.append(_I.pack(len(targets)))
     for topic, partition, offset, *epoch in targets:
         name = topic.encode()
         current = epoch[0] if epoch else -1
-        parts.append(_H.pack(len(name)) + name + struct.pack(">iiiqqi", 1, partition, current, offset, -1, partition_max_bytes))
+        parts.append(
+            _H.pack(len(name))
+            + name
+            + struct.pack(">iiiqqi", 1, partition, current, offset, -1, partition_max_bytes)
+        )
     parts.append(_I.pack(len(forgotten)))
     for topic, partition in forgotten:
         name = topic.encode()
@@ -155,7 +200,9 @@ def _decode_fetch(data: bytes) -> FetchAnswer:
         (count,) = _I.unpack_from(data, at)
         at += 4
         for _ in range(count):
-            partition, code, high, stable, start, aborted_count = struct.unpack_from(">ihqqqi", data, at)
+            partition, code, high, stable, start, aborted_count = struct.unpack_from(
+                ">ihqqqi", data, at
+            )
             at += 34
             aborted = []
             for _ in range(max(aborted_count, 0)):

@@ -1,4 +1,6 @@
-"""One schedule: a broker, its clients and what befalls them, all from one seed; then peace, and the question whether all is well."""
+"""One schedule: a broker, its clients and what befalls them, all from one seed; then peace, and the
+question whether all is well.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,12 @@ class World:
     """Everything there is in one schedule."""
 
     def __init__(
-        self, seed: int, *, tweak: Tweak | None = None, is_plain: bool = False, tracing: Callable[[str], None] | None = None
+        self,
+        seed: int,
+        *,
+        tweak: Tweak | None = None,
+        is_plain: bool = False,
+        tracing: Callable[[str], None] | None = None,
     ) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
@@ -60,7 +67,10 @@ class World:
         self.loop = Loop(START_MS)
         self.wall_ahead_ms = 0
         self.wall_stands_ms: int | None = None
-        self.history = History(compacted=frozenset(self.scenario.compacted_topics), commits_are_durable=self.scenario.commits_are_durable)
+        self.history = History(
+            compacted=frozenset(self.scenario.compacted_topics),
+            commits_are_durable=self.scenario.commits_are_durable,
+        )
         self.history.flushed = frozenset(self.scenario.flushed_topics)
         self.history.kept_topics = self.scenario.kept_topics
         self.history.retention_ms = self.scenario.retention_ms
@@ -68,7 +78,10 @@ class World:
             self.history.lives[self.scenario.remade_topic] = [Life()]
         self.idempotent_partitions = self.scenario.idempotent_partitions
         self.transactional_partitions = self.scenario.transactional_partitions
-        self.input_partitions, self.output_partitions = self.scenario.input_partitions, self.scenario.output_partitions
+        self.input_partitions, self.output_partitions = (
+            self.scenario.input_partitions,
+            self.scenario.output_partitions,
+        )
         self.remade_partitions = self.scenario.remade_partitions
         self.first_input_count = len(self.input_partitions)
         self.weather = self.scenario.weather
@@ -81,7 +94,9 @@ class World:
         self.inits: dict[str, Inits] = {}
         self.group_names = [group.name for group in self.scenario.groups]
         self._members: dict[str, list[Consumer]] = {name: [] for name in self.group_names}
-        self._group_inputs = {group.topic: self.scenario.partitions_of(group.topic) for group in self.scenario.groups}
+        self._group_inputs = {
+            group.topic: self.scenario.partitions_of(group.topic) for group in self.scenario.groups
+        }
         self.departures: dict[tuple[str, str], int] = {}
         self.is_draining = self.is_over = self._is_powerless = False
         self._mistaken_losses = 0
@@ -96,7 +111,7 @@ class World:
         self._logs: list[tuple[Any, Any]] = []
         self._logs_of = (-1, -1)
 
-    # --- what clients and the node ask for -------------------------------------------------------------------------------------------------
+    # --- what clients and the node ask for -------------------------------------------------------
 
     @property
     def may_forget(self) -> bool:
@@ -105,12 +120,18 @@ class World:
 
     @property
     def fences(self) -> int:
-        """How many starts may have fenced producers and dismissed members: after a power loss, or what was taken for one."""
+        """How many starts may have fenced producers and dismissed members: after a power loss, or
+        what was taken for one.
+        """
         return len(self.history.power_losses) + self._mistaken_losses
 
     def wall_ms(self) -> int:
         """What the broker's machine takes for the time of day. Everybody else's clocks are right."""
-        return self.loop.now_ms + self.wall_ahead_ms if self.wall_stands_ms is None else self.wall_stands_ms
+        return (
+            self.loop.now_ms + self.wall_ahead_ms
+            if self.wall_stands_ms is None
+            else self.wall_stands_ms
+        )
 
     def try_connect(self) -> Link | None:
         if not self.node.is_up:
@@ -121,39 +142,58 @@ class World:
         return link
 
     def trace(self, what: str, link_id: int, name: str, number: int, data: bytes) -> None:
-        """One line of the schedule. The digest of all lines is what two runs of one seed are compared by."""
+        """One line of the schedule. The digest of all lines is what two runs of one seed are
+        compared by.
+        """
         self._digest.update(f"{self.loop.now_ms} {what} {link_id} {name} {number} ".encode() + data)
         if self._tracing is not None:
-            self._tracing(f"{self.loop.now_ms - START_MS:6d} {what:>8} {link_id:3d} {name} {number} {data[:400].hex()}")
+            self._tracing(
+                f"{self.loop.now_ms - START_MS:6d} {what:>8} {link_id:3d} {name} {number} "
+                f"{data[:400].hex()}"
+            )
 
     def refused(self, refusal: Refused, *, is_explained: bool) -> None:
-        """A client could not go on. That is a finding unless a power loss, or a topic that was deleted, explains it."""
+        """A client could not go on. That is a finding unless a power loss, or a topic that was
+        deleted, explains it.
+        """
         self.trace("refused", 0, str(refusal), 0, b"")
         if not is_explained:
             self.history.incident("refused", str(refusal))
 
     def is_between_lives(self, refusal: Refused) -> bool:
-        """Whether a topic was unknown that may have been away at that time, or a partition that it had in an earlier life."""
+        """Whether a topic was unknown that may have been away at that time, or a partition that it
+        had in an earlier life.
+        """
         if refusal.code != Code.UNKNOWN_TOPIC_OR_PARTITION:
             return False
         counts, now_ms = self.scenario.topics, self.loop.now_ms
         return any(
-            self.history.life_at(topic, refusal.asked_ms, now_ms) is None or (topic in self.history.lives and index >= counts[topic])
+            self.history.life_at(topic, refusal.asked_ms, now_ms) is None
+            or (topic in self.history.lives and index >= counts[topic])
             for topic, index in refusal.partitions
         )
 
     def was_deleted(self, refusal: Refused) -> bool:
         """Whether one of the topics has, or may have, another life behind it."""
-        lives = [self.history.lives[topic] for topic, _ in refusal.partitions if topic in self.history.lives]
+        lives = [
+            self.history.lives[topic]
+            for topic, _ in refusal.partitions
+            if topic in self.history.lives
+        ]
         return any(len(lives_of) > 1 or lives_of[0].asked_ms != NEVER_MS for lives_of in lives)
 
     def set_partition_count(self, topic: str, count: int) -> None:
-        """A topic has so many partitions from now on: those who write to it know them, and readers of it read them all."""
+        """A topic has so many partitions from now on: those who write to it know them, and readers
+        of it read them all.
+        """
         scenario = self.scenario
         scenario.topics[topic] = count
         self.idempotent_partitions[:] = scenario.idempotent_partitions
         self.transactional_partitions[:] = scenario.transactional_partitions
-        self.input_partitions[:], self.output_partitions[:] = scenario.input_partitions, scenario.output_partitions
+        self.input_partitions[:], self.output_partitions[:] = (
+            scenario.input_partitions,
+            scenario.output_partitions,
+        )
         self.remade_partitions[:] = scenario.remade_partitions
         if topic in self._group_inputs:
             self._group_inputs[topic][:] = scenario.partitions_of(topic)
@@ -166,7 +206,9 @@ class World:
                     reader.unfollow(partition)
 
     def on_broker_closes(self, reason: str) -> None:
-        if "has given up since" not in reason:  # what was delayed there came too late, and that is well
+        if (
+            "has given up since" not in reason
+        ):  # what was delayed there came too late, and that is well
             self.history.incident("refused", f"the broker closed a connection: {reason}")
 
     def on_crash(self) -> None:
@@ -182,10 +224,14 @@ class World:
         self.start_later()
 
     def note_failure(self, error: OSError) -> None:
-        """The daemon ends with that, and notes it. After it, too, what was not flushed may be gone, if it was not for want of room."""
+        """The daemon ends with that, and notes it. After it, too, what was not flushed may be gone,
+        if it was not for want of room.
+        """
         if error.errno == errno.EIO:
             self.history.power_losses.append(self.loop.now_ms)
-            self._watermarks = {key: (start, 0, 0) for key, (start, _, _) in self._watermarks.items()}
+            self._watermarks = {
+                key: (start, 0, 0) for key, (start, _, _) in self._watermarks.items()
+            }
         elif not is_want_of_room(error):
             self.history.incident("crashed", "".join(traceback.format_exception(error, limit=-4)))
         if may_have_lost_pages(error):
@@ -193,29 +239,44 @@ class World:
             self.node.note_failure()
 
     def observe(self) -> None:
-        """After each event: no log's offsets have gone back, but by a power loss; its start then only where the log ends before it."""
+        """After each event: no log's offsets have gone back, but by a power loss; its start then
+        only where the log ends before it.
+        """
         broker = self.node.broker
         if broker is None:
             return
         logs_of = (self.node.generation, broker.metadata.generation)
         if self._logs_of != logs_of:
             self._logs_of = logs_of
-            logs = [row for row in sorted(broker.logs.logs.items()) if not row[0][0].startswith("__")]
+            logs = [
+                row for row in sorted(broker.logs.logs.items()) if not row[0][0].startswith("__")
+            ]
             self._logs = [((*key, log.topic_id), log) for key, log in logs]
         for key, log in self._logs:
             now = (log.log_start_offset, log.last_stable_offset, log.high_watermark)
             before = self._watermarks.get(key)
             if now != before:
-                is_back = before is not None and now[0] < before[0] <= now[2] and _shows_data(log, before[0])
+                is_back = (
+                    before is not None
+                    and now[0] < before[0] <= now[2]
+                    and _shows_data(log, before[0])
+                )
                 if before is not None and (is_back or now[1] < before[1] or now[2] < before[2]):
-                    self.history.incident("watermark", f"{key}: start, last stable offset and high watermark were {before} and are {now}")
+                    self.history.incident(
+                        "watermark",
+                        f"{key}: start, last stable offset and high watermark were {before} and "
+                        f"are {now}",
+                    )
                 self._watermarks[key] = now
 
-    # --- faults --------------------------------------------------------------------------------------------------------------------------
+    # --- faults ----------------------------------------------------------------------------------
 
     def lose_power(self) -> None:
         self.trace("power", 0, "", 0, b"")
-        self.node.lose_power(damages_journal=bool(self.scenario.journal_damage) and self.rng.random() < self.scenario.journal_damage)
+        self.node.lose_power(
+            damages_journal=bool(self.scenario.journal_damage)
+            and self.rng.random() < self.scenario.journal_damage
+        )
         self._is_powerless = True
         self.history.power_losses.append(self.loop.now_ms)
         self._watermarks = {key: (start, 0, 0) for key, (start, _, _) in self._watermarks.items()}
@@ -236,7 +297,9 @@ class World:
             self.observe()
         else:
             if not is_armed and self.node.disk.refusal is None and not self.node.was_restored:
-                self.history.incident("crashed", "the broker does not start, although nothing disturbs it")
+                self.history.incident(
+                    "crashed", "the broker does not start, although nothing disturbs it"
+                )
             if self.node.damages:
                 self._mistaken_losses += 1  # such a start does not tell what it took the damage for
             if self.rng.random() < self.scenario.power_share:
@@ -246,8 +309,8 @@ class World:
     def _notice_power_loss(self) -> None:
         """The broker knows a kill, which ends no transaction, from a loss of power.
 
-        But not where a file is damaged of which a flush journal tells what was durable: that may be a copy of the disk,
-        too. It does then what follows from a power loss, and nothing is lost.
+        But not where a file is damaged of which a flush journal tells what was durable: that may be
+        a copy of the disk, too. It does then what follows from a power loss, and nothing is lost.
         """
         assert self.node.broker is not None
         logs = self.node.broker.logs
@@ -287,7 +350,9 @@ class World:
                         self.node.disk.crash_in(-1)
                 case "storm":
                     calm = self.weather
-                    self.weather = Weather(delay_ms=40, cut=0.15, stall=0.1, linger_ms=calm.linger_ms)
+                    self.weather = Weather(
+                        delay_ms=40, cut=0.15, stall=0.1, linger_ms=calm.linger_ms
+                    )
                     yield rng.randint(300, 1500)
                     if not self.is_draining:
                         self.weather = calm
@@ -295,7 +360,9 @@ class World:
                     self.delete_records()
 
     def turn_the_clock(self) -> Asking:
-        """Somebody, or a time server, sets the clock of the broker's machine; the clients' clocks are right."""
+        """Somebody, or a time server, sets the clock of the broker's machine; the clients' clocks
+        are right.
+        """
         for step_ms in self.scenario.clock_steps_ms:
             yield self.rng.randint(50, 1200)
             stood_ms, self.wall_stands_ms = self.wall_stands_ms, None
@@ -318,7 +385,9 @@ class World:
             self.node.disk.refuse(None)
 
     def take_off_line(self) -> Asking:
-        """The broker is killed, a partition's file is damaged, and it is restored in a while, for a later start."""
+        """The broker is killed, a partition's file is damaged, and it is restored in a while, for a
+        later start.
+        """
         for _ in range(self.scenario.outages):
             yield self.rng.randint(*self.scenario.fault_gap_ms)
             if self.is_draining:
@@ -334,7 +403,9 @@ class World:
             self._restore()
 
     def _restore(self) -> None:
-        """Damaged files are as they were; a broker that has found the damage finds that out when it starts."""
+        """Damaged files are as they were; a broker that has found the damage finds that out when it
+        starts.
+        """
         if self.node.damages:
             if self.node.is_up:
                 self.node.kill()
@@ -360,7 +431,7 @@ class World:
         offset = self.rng.randint(log.log_start_offset, log.high_watermark)
         self.loop.spawn(Administrator(self).delete_records(partition, offset))
 
-    # --- the course of things --------------------------------------------------------------------------------------------------------------
+    # --- the course of things --------------------------------------------------------------------
 
     def run(self) -> Report:
         """The whole schedule. Whatever the broker throws is a finding."""
@@ -375,7 +446,15 @@ class World:
         self.history.end_ms = self.wall_ms()
         findings = check(self.history)
         digest = self._digest.hexdigest()
-        return Report(self.seed, findings, digest, self.operations, self.loop.now_ms - START_MS, self.restarts, self.history)
+        return Report(
+            self.seed,
+            findings,
+            digest,
+            self.operations,
+            self.loop.now_ms - START_MS,
+            self.restarts,
+            self.history,
+        )
 
     def _run(self) -> None:
         scenario = self.scenario
@@ -383,7 +462,9 @@ class World:
         broker = self.node.broker
         assert broker is not None
         for name, count in scenario.topics.items():
-            broker.create_topic(name, count, scenario.topic_configs.get(name, {}), now_ms=self.node.now_ms())
+            broker.create_topic(
+                name, count, scenario.topic_configs.get(name, {}), now_ms=self.node.now_ms()
+            )
         self._set_off()
         self.loop.spawn(self.nemesis())
         if self.scenario.clock_steps_ms:
@@ -409,7 +490,9 @@ class World:
     def _set_off(self) -> None:
         scenario, rng = self.scenario, self.rng
         for number in range(scenario.idempotent_producers):
-            producer = IdempotentProducer(self, f"i{number}", self.idempotent_partitions, scenario.rounds)
+            producer = IdempotentProducer(
+                self, f"i{number}", self.idempotent_partitions, scenario.rounds
+            )
             self._busy_with(producer.run())
         for number in range(scenario.applications):
             self._busy_with(self._application(f"t{number}", self.transactional_partitions))
@@ -436,12 +519,19 @@ class World:
             for number in range(group.members):
                 self.loop.spawn(self._member(group, number))
         for number, acks in enumerate(scenario.plain_acks):
-            self._busy_with(PlainProducer(self, f"p{number}", self.idempotent_partitions, scenario.rounds, acks).run())
+            self._busy_with(
+                PlainProducer(
+                    self, f"p{number}", self.idempotent_partitions, scenario.rounds, acks
+                ).run()
+            )
         if scenario.is_audited:
             self.loop.spawn(Auditor(self, self._lasting_partitions()).run())
         for number in range(scenario.meddlers):
-            # what workers make outputs of is written in transactions alone: other records may go with the power when the outputs stay
-            partitions = [partition for partition in self._lasting_partitions() if partition[0] != "in"]
+            # what workers make outputs of is written in transactions alone: other records may go
+            # with the power when the outputs stay
+            partitions = [
+                partition for partition in self._lasting_partitions() if partition[0] != "in"
+            ]
             self._busy_with(Meddler(self, f"m{number}", partitions, rounds=12).run())
         if scenario.remade_topic:
             self._busy_with(Administrator(self).remake(scenario.remade_topic, scenario.remakes))
@@ -451,7 +541,12 @@ class World:
     def _lasting_partitions(self) -> list[Partition]:
         """Those of all topics that nobody deletes."""
         scenario = self.scenario
-        return [partition for topic in scenario.topics if topic != scenario.remade_topic for partition in scenario.partitions_of(topic)]
+        return [
+            partition
+            for topic in scenario.topics
+            if topic != scenario.remade_topic
+            for partition in scenario.partitions_of(topic)
+        ]
 
     def _busy_with(self, task: Asking) -> Future:
         self._busy += 1
@@ -463,11 +558,18 @@ class World:
         self._busy -= 1
 
     def _application(self, name: str, partitions: list[Partition]) -> Asking:
-        """One transactional id: an instance follows the other, sometimes before that one knows that it is over."""
+        """One transactional id: an instance follows the other, sometimes before that one knows that
+        it is over.
+        """
         rng, scenario = self.rng, self.scenario
         for instance in range(6):
             producer = TransactionalProducer(
-                self, f"{name}.{instance}", name, partitions, rounds=scenario.rounds, timeout_ms=scenario.transaction_timeout_ms
+                self,
+                f"{name}.{instance}",
+                name,
+                partitions,
+                rounds=scenario.rounds,
+                timeout_ms=scenario.transaction_timeout_ms,
             )
             if rng.random() < scenario.pausing:
                 producer.pauses_at = rng.randrange(min(4, scenario.rounds))
@@ -520,7 +622,11 @@ class World:
             self._consumers.append(consumer)
             ended = self.loop.spawn(consumer.run())
             ended.then(lambda _, consumer=consumer: self._consumers.remove(consumer))
-            yield rng.randint(200, 2000) if scenario.twins and not self.is_draining and rng.random() < scenario.twins else ended
+            yield (
+                rng.randint(200, 2000)
+                if scenario.twins and not self.is_draining and rng.random() < scenario.twins
+                else ended
+            )
             instance += 1
             yield rng.randint(10, 300)
 
@@ -557,19 +663,27 @@ class World:
             self.start_later()
 
     def is_settled(self) -> bool:
-        """Producers are done, nothing is open in any log, readers have read all, and the group has worked it off."""
+        """Producers are done, nothing is open in any log, readers have read all, and the group has
+        worked it off.
+        """
         broker = self.node.broker
         if self._busy or broker is None or any(not reader.is_at_end() for reader in self._readers):
             return False
         for (_, _), log in self._all_logs():
             if log.last_stable_offset != log.high_watermark:
                 return False
-        if self.scenario.workers and not self._has_read_all(self._workers, self.scenario.input_partitions):
+        if self.scenario.workers and not self._has_read_all(
+            self._workers, self.scenario.input_partitions
+        ):
             return False
         for group in self.scenario.groups:
-            if not self._has_read_all(self._members[group.name], self.scenario.partitions_of(group.topic)):
+            if not self._has_read_all(
+                self._members[group.name], self.scenario.partitions_of(group.topic)
+            ):
                 return False
-        return not self.scenario.consumers or self._has_read_all(self._consumers, self.scenario.remade_partitions)
+        return not self.scenario.consumers or self._has_read_all(
+            self._consumers, self.scenario.remade_partitions
+        )
 
     def _all_logs(self) -> list[tuple[Partition, Any]]:
         assert self.node.broker is not None
@@ -580,7 +694,9 @@ class World:
         for partition in partitions:
             log = self.node.broker.partition(*partition)
             end = log.high_watermark if log is not None else 0
-            if not any(member.is_idle and member.positions.get(partition, -1) >= end for member in members):
+            if not any(
+                member.is_idle and member.positions.get(partition, -1) >= end for member in members
+            ):
                 return False
         return True
 
@@ -591,13 +707,24 @@ class World:
         parts = [f"{self._busy} producers are not done"] if self._busy else []
         for key, log in self._all_logs():
             if log.last_stable_offset != log.high_watermark:
-                parts.append(f"{key}: last stable offset {log.last_stable_offset}, high watermark {log.high_watermark}")
+                parts.append(
+                    f"{key}: last stable offset {log.last_stable_offset}, high watermark "
+                    f"{log.high_watermark}"
+                )
         for reader in self._readers:
             if not reader.is_at_end():
-                parts.append(f"{reader.name} stands at {reader.positions}, saw {reader.stable} as stable")
+                parts.append(
+                    f"{reader.name} stands at {reader.positions}, saw {reader.stable} as stable"
+                )
         if not parts:
-            members = [*self._workers, *self._consumers, *(member for found in self._members.values() for member in found)]
-            parts.append(f"the groups: {[(m.name, m.generation, m.is_idle, m.positions) for m in members]}")
+            members = [
+                *self._workers,
+                *self._consumers,
+                *(member for found in self._members.values() for member in found),
+            ]
+            parts.append(
+                f"the groups: {[(m.name, m.generation, m.is_idle, m.positions) for m in members]}"
+            )
         return "; ".join(parts)
 
     def _restart_at_last(self) -> None:
@@ -634,7 +761,9 @@ class World:
                 for partition, offset in found.items():
                     self.history.final_positions[READERS, partition] = max(offset, 0)
             for group in scenario.groups:
-                found = yield from committed_offsets(asker, group.name, scenario.partitions_of(group.topic))
+                found = yield from committed_offsets(
+                    asker, group.name, scenario.partitions_of(group.topic)
+                )
                 for partition, offset in found.items():
                     self.history.final_positions[group.name, partition] = max(offset, 0)
             if scenario.workers:
@@ -653,16 +782,34 @@ class World:
                 raise
             self.history.incident("lost", f"the whole partition: {refusal}")
             return
-        self.history.final[partition] = FinalLog(last.log_start_offset, last.last_stable_offset, last.high_watermark, committed, everything)
+        self.history.final[partition] = FinalLog(
+            last.log_start_offset,
+            last.last_stable_offset,
+            last.high_watermark,
+            committed,
+            everything,
+        )
 
 
 def _shows_data(log: Any, below: int) -> bool:
-    """Whether a log shows records below an offset. Without: it had ended before there, and only markers were written again."""
-    return any(header.base_offset < below and not header.is_control for header, _ in log.read_batches())
+    """Whether a log shows records below an offset. Without: it had ended before there, and only
+    markers were written again.
+    """
+    return any(
+        header.base_offset < below and not header.is_control for header, _ in log.read_batches()
+    )
 
 
-def run_seed(seed: int, *, tweak: Tweak | None = None, is_plain: bool = False, tracing: Callable[[str], None] | None = None) -> Report:
-    """One schedule from its seed. tweak: changes what was drawn, before anything happens; is_plain: see `Scenario.drawn`."""
+def run_seed(
+    seed: int,
+    *,
+    tweak: Tweak | None = None,
+    is_plain: bool = False,
+    tracing: Callable[[str], None] | None = None,
+) -> Report:
+    """One schedule from its seed. tweak: changes what was drawn, before anything happens; is_plain:
+    see `Scenario.drawn`.
+    """
     return World(seed, tweak=tweak, is_plain=is_plain, tracing=tracing).run()
 
 

@@ -1,4 +1,6 @@
-"""One Spark for the tests of a file and one broker for all; both are skipped, with the reason, where Java or PySpark is missing."""
+"""One Spark for the tests of a file and one broker for all; both are skipped, with the reason,
+where Java or PySpark is missing.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ SETTINGS = {"spark.log.level": "OFF", "spark.sql.shuffle.partitions": "2"}
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    """Java goes on when it is stopped. One that was left would be found by tests elsewhere, which need other settings."""
+    """Java goes on when it is stopped. One that was left would be found by tests elsewhere, which
+    need other settings.
+    """
     from barnabas.spark_connector.session import MissingRequirementError, local_session, prepare
 
     try:
@@ -33,7 +37,9 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def broker() -> Iterator[BrokerProcess]:
     """A real one, with two partitions for a topic that is made by writing to it."""
-    with BrokerProcess(settings={"num.partitions": "2", "log.retention.ms": "-1"}) as running:  # some records are of 1970
+    with BrokerProcess(
+        settings={"num.partitions": "2", "log.retention.ms": "-1"}
+    ) as running:  # some records are of 1970
         yield running
 
 
@@ -42,5 +48,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/spark" in str(item.path):
             item.add_marker(pytest.mark.spark)
-            for ignored in ("ResourceWarning", "pytest.PytestUnraisableExceptionWarning", "FutureWarning", "DeprecationWarning"):
+            for ignored in (
+                "ResourceWarning",
+                "pytest.PytestUnraisableExceptionWarning",
+                "FutureWarning",
+                "DeprecationWarning",
+            ):
                 item.add_marker(pytest.mark.filterwarnings(f"ignore::{ignored}"))

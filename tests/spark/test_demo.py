@@ -21,22 +21,46 @@ ROOT = str(Path(__file__).resolve().parent.parent.parent)
 
 def test_the_demo_counts_every_flight_once(tmp_path: Path) -> None:
     plot = tmp_path / "flights.png"
-    command = [sys.executable, "-P", "-m", "barnabas.demo", "--flights", "12000", "--output", str(plot)]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "barnabas.demo",
+        "--flights",
+        "12000",
+        "--output",
+        str(plot),
+    ]
     said = subprocess.run(
-        command, capture_output=True, text=True, timeout=900, check=False, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT}
+        command,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": ROOT},
     )
     assert said.returncode == 0, said.stdout + said.stderr
     assert "exactly 12,000 flights, none twice, none from an aborted transaction" in said.stdout
     assert "broker killed within transaction" in said.stdout
     # 12,000 flights are 24 transactions; the 10th and the 20th were aborted first.
     aborted = re.search(r"(\d+) aborted with ([\d,]+) flights in them", said.stdout)
-    assert aborted is not None and int(aborted[1]) >= 2 and int(aborted[2].replace(",", "")) == 500 * int(aborted[1])
+    assert (
+        aborted is not None
+        and int(aborted[1]) >= 2
+        and int(aborted[2].replace(",", "")) == 500 * int(aborted[1])
+    )
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
 def table(rows: list[tuple[bytes, int]]) -> ReadBack:
     values, attempts = zip(*rows, strict=True)
-    return ReadBack(pa.table({"value": pa.array(values, pa.binary()), "attempt": pa.array(attempts, pa.int32())}), 0.1)
+    return ReadBack(
+        pa.table(
+            {"value": pa.array(values, pa.binary()), "attempt": pa.array(attempts, pa.int32())}
+        ),
+        0.1,
+    )
 
 
 @pytest.mark.parametrize(

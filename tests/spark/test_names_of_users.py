@@ -1,4 +1,6 @@
-"""What is installed has the names `barnabas` and `pyspark_barnabas` alone, whatever names a user gives to modules of their own."""
+"""What is installed has the names `barnabas` and `pyspark_barnabas` alone, whatever names a user
+gives to modules of their own.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,13 @@ def project(tmp_path: Path) -> Path:
 def wheel(folder: Path) -> list[str]:
     """The files of the wheel, built from a copy of what git has here."""
     source = folder / "source"
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     for name in listed.splitlines():
         path, copy = ROOT / name, source / name
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +72,13 @@ def wheel(folder: Path) -> list[str]:
         str(folder),
         str(source),
     ]
-    subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"})
+    subprocess.run(
+        command,
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+    )
     (built,) = folder.glob("*.whl")
     return zipfile.ZipFile(built).namelist()
 
@@ -75,7 +89,9 @@ def test_the_wheel_has_two_names_at_its_top(tmp_path: Path) -> None:
     for folder in TAKEN:
         modules = {path.name for path in (ROOT / folder).glob("*.py")}
         assert modules <= {name.removeprefix(f"barnabas/{folder}/") for name in names}
-    assert not [name for name in names if "generator" in name], "what makes the messages is not installed"
+    assert not [name for name in names if "generator" in name], (
+        "what makes the messages is not installed"
+    )
 
 
 def test_no_code_of_ours_goes_by_the_short_names() -> None:
@@ -84,14 +100,23 @@ def test_no_code_of_ours_goes_by_the_short_names() -> None:
         ["git", "grep", "-nE", rf"^\s*(from|import) ({'|'.join(TAKEN)})\b", "--", "*.py", "*.md", "Makefile"],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    found = [line for line in searched.stdout.splitlines() if "tests/spark/test_names_of_users.py" not in line]
+    found = [
+        line
+        for line in searched.stdout.splitlines()
+        if "tests/spark/test_names_of_users.py" not in line
+    ]
     assert not found
 
 
 def test_the_command_starts_beside_modules_of_the_same_names(project: Path) -> None:
     command = Path(sys.executable).parent / "barnabas"
     done = subprocess.run(
-        [str(command), "start", "--help"], cwd=project, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": "."}
+        [str(command), "start", "--help"],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": "."},
     )
     assert "--data-dir" in done.stdout
 
@@ -101,7 +126,13 @@ def test_a_script_beside_modules_of_the_same_names_reads_and_writes_by_spark(pro
     (project / "job.py").write_text(SCRIPT)
     environment = {**os.environ, "PYTHONPATH": ".", "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(
-        [sys.executable, "job.py"], cwd=project, capture_output=True, text=True, check=False, env=environment, timeout=900
+        [sys.executable, "job.py"],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.splitlines()[-1] == "read 7"

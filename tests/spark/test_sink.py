@@ -1,4 +1,6 @@
-"""`df.write.format("barnabas")` and `df.writeStream.format("barnabas")` on a local Spark against the real broker, read back by other clients."""
+"""`df.write.format("barnabas")` and `df.writeStream.format("barnabas")` on a local Spark against
+the real broker, read back by other clients.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,16 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from helpers.e2e_clients import PATIENCE_S, QUIET, consumer, create_topic, read_all, send_all, unique, values_of
+from helpers.e2e_clients import (
+    PATIENCE_S,
+    QUIET,
+    consumer,
+    create_topic,
+    read_all,
+    send_all,
+    unique,
+    values_of,
+)
 from helpers.spark_driver import through_slow_starts
 
 from barnabas import BrokerProcess
@@ -47,7 +58,9 @@ def topic(broker: BrokerProcess) -> str:
     return create_topic(broker.bootstrap_servers, "sink", 3)
 
 
-def write(frame: DataFrame, servers: str, topic: str | None = None, mode: str = "append", **options: str) -> None:
+def write(
+    frame: DataFrame, servers: str, topic: str | None = None, mode: str = "append", **options: str
+) -> None:
     """A batch write; options with __ for dots."""
     writer = frame.write.format("barnabas").mode(mode).option("kafka.bootstrap.servers", servers)
     for name, value in ({"topic": topic} if topic else {}).items() | options.items():
@@ -55,13 +68,33 @@ def write(frame: DataFrame, servers: str, topic: str | None = None, mode: str = 
     writer.save()
 
 
-def stream(spark: SparkSession, broker: BrokerProcess, source: str, topic: str, checkpoint: Path, **options: str) -> StreamingQuery:
-    """Write all that is in the source topic, ten records a batch, and wait for the end; options with __ for dots."""
+def stream(
+    spark: SparkSession,
+    broker: BrokerProcess,
+    source: str,
+    topic: str,
+    checkpoint: Path,
+    **options: str,
+) -> StreamingQuery:
+    """Write all that is in the source topic, ten records a batch, and wait for the end; options
+    with __ for dots.
+    """
     servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
-    reader = spark.readStream.format("barnabas").options(**servers, subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="10")
-    writer = reader.load().select("key", "value").writeStream.format("barnabas").options(**servers, topic=topic)
+    reader = spark.readStream.format("barnabas").options(
+        **servers, subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="10"
+    )
+    writer = (
+        reader.load()
+        .select("key", "value")
+        .writeStream.format("barnabas")
+        .options(**servers, topic=topic)
+    )
     writer = writer.options(**{name.replace("__", "."): value for name, value in options.items()})
-    writer = writer.queryName("copy").option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+    writer = (
+        writer.queryName("copy")
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+    )
 
     def run() -> StreamingQuery:
         query = writer.start()
@@ -73,10 +106,14 @@ def stream(spark: SparkSession, broker: BrokerProcess, source: str, topic: str, 
 
 def records(broker: BrokerProcess, topic: str) -> list[Record]:
     """By partition, in the order of the log."""
-    reader = consumer(broker.bootstrap_servers, isolation_level="read_committed", enable_partition_eof=True)
+    reader = consumer(
+        broker.bootstrap_servers, isolation_level="read_committed", enable_partition_eof=True
+    )
     try:
         open_partitions = set(reader.list_topics(topic, PATIENCE_S).topics[topic].partitions)
-        reader.assign([confluent_kafka.TopicPartition(topic, index, 0) for index in open_partitions])
+        reader.assign(
+            [confluent_kafka.TopicPartition(topic, index, 0) for index in open_partitions]
+        )
         found = []
         while open_partitions:
             (message,) = reader.consume(1, PATIENCE_S) or [None]
@@ -84,7 +121,15 @@ def records(broker: BrokerProcess, topic: str) -> list[Record]:
             if message.error() is not None:
                 open_partitions.discard(message.partition())
                 continue
-            found.append(Record(message.partition(), message.key(), message.value(), message.headers(), message.timestamp()[1]))
+            found.append(
+                Record(
+                    message.partition(),
+                    message.key(),
+                    message.value(),
+                    message.headers(),
+                    message.timestamp()[1],
+                )
+            )
         return sorted(found, key=lambda record: record.partition)
     finally:
         reader.close()
@@ -113,16 +158,26 @@ def test_every_column(spark: SparkSession, broker: BrokerProcess, topic: str) ->
     assert records(broker, other) == [Record(0, b"", b"", [("ä", b"\0")], milliseconds)]
 
 
-def test_a_key_goes_where_the_java_client_sends_it(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:
+def test_a_key_goes_where_the_java_client_sends_it(
+    spark: SparkSession, broker: BrokerProcess, topic: str
+) -> None:
     keys = [f"kéy-{number}" for number in range(100)] + ["", "x" * 1000]
     java = create_topic(broker.bootstrap_servers, "java", 3)
-    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random", **QUIET})
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random", **QUIET}
+    )
     for key in keys:
         producer.produce(java, b"", key.encode())
     producer.flush(PATIENCE_S)
-    write(spark.createDataFrame([(key, "v") for key in keys], "key string, value string"), broker.bootstrap_servers, topic)
+    write(
+        spark.createDataFrame([(key, "v") for key in keys], "key string, value string"),
+        broker.bootstrap_servers,
+        topic,
+    )
     expected = {seen.key: seen.partition for seen in read_all(broker.bootstrap_servers, java)}
-    assert {seen.key: seen.partition for seen in read_all(broker.bootstrap_servers, topic)} == expected
+    assert {
+        seen.key: seen.partition for seen in read_all(broker.bootstrap_servers, topic)
+    } == expected
     assert set(expected.values()) == {0, 1, 2}
 
 
@@ -133,7 +188,9 @@ def test_every_codec(spark: SparkSession, broker: BrokerProcess) -> None:
         write(frame, broker.bootstrap_servers, topic, kafka__compression__type=codec.name.lower())
         assert values_of(broker.bootstrap_servers, topic) == [b"x" * 50] * 100
         with Client(ClientOptions((("127.0.0.1", broker.port),))) as client:
-            fetched = client.start_fetch(PartitionName(topic, 0), 0, read_committed=True, max_bytes=1 << 20)()
+            fetched = client.start_fetch(
+                PartitionName(topic, 0), 0, read_committed=True, max_bytes=1 << 20
+            )()
             header = read_header(bytes(fetched.records))
         assert header.codec == codec
         assert header.is_transactional
@@ -142,7 +199,9 @@ def test_every_codec(spark: SparkSession, broker: BrokerProcess) -> None:
 # --- streams
 
 
-def test_a_stream_with_spool_files_and_one_without(spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
+def test_a_stream_with_spool_files_and_one_without(
+    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
     source = create_topic(broker.bootstrap_servers, "source", 2)
     expected = [b"%d" % number for number in range(30)]
     for partition in range(2):
@@ -151,7 +210,10 @@ def test_a_stream_with_spool_files_and_one_without(spark: SparkSession, broker: 
     for name, inline_bytes in (("spooled", "0"), ("inline", "100000")):
         checkpoint = tmp_path / name
         query = stream(spark, broker, source, topic, checkpoint, inlineBytes=inline_bytes)
-        spools[name] = [path.relative_to(checkpoint / "barnabas-spool") for path in (checkpoint / "barnabas-spool").rglob("*")]
+        spools[name] = [
+            path.relative_to(checkpoint / "barnabas-spool")
+            for path in (checkpoint / "barnabas-spool").rglob("*")
+        ]
         query_id = query.id
         assert sorted(values_of(broker.bootstrap_servers, topic)) == sorted(expected * len(spools))
     assert not spools["inline"]
@@ -167,7 +229,9 @@ def test_a_stream_with_spool_files_and_one_without(spark: SparkSession, broker: 
     assert len(values_of(broker.bootstrap_servers, topic)) == 2 * len(expected)
 
 
-def test_a_stream_that_cannot_publish_says_what_to_do(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> None:
+def test_a_stream_that_cannot_publish_says_what_to_do(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+) -> None:
     """The query goes on from where it failed."""
     from pyspark.errors import StreamingQueryException
 
@@ -189,16 +253,22 @@ def test_a_stream_that_cannot_publish_says_what_to_do(spark: SparkSession, broke
 # --- batch writes
 
 
-def test_a_write_whose_task_fails_leaves_nothing(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:
+def test_a_write_whose_task_fails_leaves_nothing(
+    spark: SparkSession, broker: BrokerProcess, topic: str
+) -> None:
     from pyspark.errors import PySparkException
 
-    rows = spark.range(0, 1000, 1, 2).selectExpr("IF(id = 999, raise_error('failed on purpose'), CAST(id AS STRING)) AS value")
+    rows = spark.range(0, 1000, 1, 2).selectExpr(
+        "IF(id = 999, raise_error('failed on purpose'), CAST(id AS STRING)) AS value"
+    )
     with pytest.raises(PySparkException, match="failed on purpose"):
         write(rows, broker.bootstrap_servers, topic, inlineBytes="0")
     assert not read_all(broker.bootstrap_servers, topic, committed=False)
 
 
-def test_a_write_that_is_refused_half_way_leaves_nothing(spark: SparkSession, broker: BrokerProcess) -> None:
+def test_a_write_that_is_refused_half_way_leaves_nothing(
+    spark: SparkSession, broker: BrokerProcess
+) -> None:
     from pyspark.errors import PySparkException
 
     narrow = create_topic(broker.bootstrap_servers, "narrow", max_message_bytes="300")
@@ -216,7 +286,9 @@ def test_a_write_that_is_refused_half_way_leaves_nothing(spark: SparkSession, br
     assert not values_of(broker.bootstrap_servers, narrow)
 
 
-def test_a_write_with_an_id_is_done_once(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:
+def test_a_write_with_an_id_is_done_once(
+    spark: SparkSession, broker: BrokerProcess, topic: str
+) -> None:
     frame = spark.createDataFrame([("a",), ("b",)], "value string")
     name = unique("load")
     for _ in range(2):
@@ -236,12 +308,28 @@ def test_a_write_with_an_id_is_done_once(spark: SparkSession, broker: BrokerProc
     [
         ("value string", {}, "set the option 'topic', or add a column 'topic'"),
         ("value string", {"topic": "a b"}, "option topic='a b' is no topic's name"),
-        ("value string", {"topic": "t", "topik": "t"}, "option topik is not known to the sink: did you mean topic?"),
+        (
+            "value string",
+            {"topic": "t", "topik": "t"},
+            "option topik is not known to the sink: did you mean topic?",
+        ),
         ("value string", {"topic": "t", "kafka.acks": "1"}, "a transaction needs acks=all"),
-        ("value string", {"topic": "t", "kafka.transactional.id": "x"}, "use transactionalIdPrefix"),
+        (
+            "value string",
+            {"topic": "t", "kafka.transactional.id": "x"},
+            "use transactionalIdPrefix",
+        ),
         ("value string", {"topic": "t", "writeId": ""}, "option writeId='': give a name"),
-        ("value string", {"topic": "t", "asyncProgressTrackingEnabled": "true"}, "cannot keep exactly-once in this mode"),
-        ("value int", {"topic": "t"}, "Column 'value' has the type int, but has to be string or binary: cast it."),
+        (
+            "value string",
+            {"topic": "t", "asyncProgressTrackingEnabled": "true"},
+            "cannot keep exactly-once in this mode",
+        ),
+        (
+            "value int",
+            {"topic": "t"},
+            "Column 'value' has the type int, but has to be string or binary: cast it.",
+        ),
         ("key string", {"topic": "t"}, "There is no column 'value'"),
         ("value string, id int", {"topic": "t"}, "Column 'id' has no place in a record"),
     ],
@@ -253,44 +341,69 @@ def test_wrong_options_and_columns(schema: str, options: dict[str, str], says: s
     from barnabas.spark_connector.source import BarnabasSource
 
     types = {"string": StringType(), "int": IntegerType(), "binary": BinaryType()}
-    columns = StructType([StructField(name, types[kind]) for name, kind in (column.split() for column in schema.split(", "))])
+    columns = StructType(
+        [
+            StructField(name, types[kind])
+            for name, kind in (column.split() for column in schema.split(", "))
+        ]
+    )
     with pytest.raises(ValueError, match=re.escape(says)):
         BarnabasSource({"kafka.bootstrap.servers": "127.0.0.1:1"} | options).writer(columns, False)
 
 
-def test_a_misspelled_option_and_overwrite(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:
+def test_a_misspelled_option_and_overwrite(
+    spark: SparkSession, broker: BrokerProcess, topic: str
+) -> None:
     from pyspark.errors import PySparkException
 
     frame = spark.createDataFrame([("a",)], "value string")
-    with pytest.raises(PySparkException, match="option topik is not known to the sink: did you mean topic"):
+    with pytest.raises(
+        PySparkException, match="option topik is not known to the sink: did you mean topic"
+    ):
         write(frame, broker.bootstrap_servers, topik=topic)
     with pytest.raises(PySparkException, match="a topic only grows"):
         write(frame, broker.bootstrap_servers, topic, mode="overwrite")
 
 
-def test_rows_that_cannot_be_records(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:
+def test_rows_that_cannot_be_records(
+    spark: SparkSession, broker: BrokerProcess, topic: str
+) -> None:
     from pyspark.errors import PySparkException
 
     for rows, schema, says in [
-        ([("v", 3)], "value string, partition int", f"Column 'partition' has 3 in a row for topic '{topic}', whose partitions are 0 to 2"),
+        (
+            [("v", 3)],
+            "value string, partition int",
+            f"Column 'partition' has 3 in a row for topic '{topic}', whose partitions are 0 to 2",
+        ),
         ([("v", topic), ("v", None)], "value string, topic string", "Column 'topic'"),
     ]:
         with pytest.raises(PySparkException) as caught:
-            write(spark.createDataFrame(rows, schema), broker.bootstrap_servers, None if "topic" in schema else topic)
+            write(
+                spark.createDataFrame(rows, schema),
+                broker.bootstrap_servers,
+                None if "topic" in schema else topic,
+            )
         assert says in str(caught.value)
     assert not read_all(broker.bootstrap_servers, topic, committed=False)
 
 
 def test_trigger_continuous_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark calls no sink in Python with rows then, and passes over what commit raises except that it logs it: so this is all that can be said."""
+    """Spark calls no sink in Python with rows then, and passes over what commit raises except that
+    it logs it: so this is all that can be said.
+    """
     from pyspark.sql.types import StringType, StructField, StructType
 
     from barnabas.spark_connector.source import BarnabasSource
 
     monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")  # which the error sets, and is to be taken back
     options = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
-    writer = BarnabasSource(options).streamWriter(StructType([StructField("value", StringType())]), False)
-    with pytest.raises(SinkError, match=r"cannot keep exactly-once with Trigger\.Continuous and writes nothing"):
+    writer = BarnabasSource(options).streamWriter(
+        StructType([StructField("value", StringType())]), False
+    )
+    with pytest.raises(
+        SinkError, match=r"cannot keep exactly-once with Trigger\.Continuous and writes nothing"
+    ):
         writer.commit([None, None], 0)
 
 
@@ -308,13 +421,30 @@ def test_trigger_continuous_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_modes_that_cannot_keep_the_promise(
-    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path, trigger: dict[str, Any], options: dict[str, str], says: str
+    spark: SparkSession,
+    broker: BrokerProcess,
+    topic: str,
+    tmp_path: Path,
+    trigger: dict[str, Any],
+    options: dict[str, str],
+    says: str,
 ) -> None:
     from pyspark.errors import PySparkException
 
-    rows = spark.readStream.format("rate").option("rowsPerSecond", "100").load().selectExpr("CAST(value AS STRING) AS value")
-    writer = rows.writeStream.format("barnabas").option("kafka.bootstrap.servers", broker.bootstrap_servers).option("topic", topic)
-    writer = writer.option("checkpointLocation", str(tmp_path)).options(**options).trigger(**trigger)
+    rows = (
+        spark.readStream.format("rate")
+        .option("rowsPerSecond", "100")
+        .load()
+        .selectExpr("CAST(value AS STRING) AS value")
+    )
+    writer = (
+        rows.writeStream.format("barnabas")
+        .option("kafka.bootstrap.servers", broker.bootstrap_servers)
+        .option("topic", topic)
+    )
+    writer = (
+        writer.option("checkpointLocation", str(tmp_path)).options(**options).trigger(**trigger)
+    )
 
     def run() -> None:
         query = writer.start()
@@ -340,21 +470,41 @@ def test_brokers_that_do_not_help(spark: SparkSession) -> None:
         create_topic(own.bootstrap_servers, "there")
         servers = own.bootstrap_servers
     with pytest.raises(PySparkException) as caught:
-        write(frame, servers, "t", kafka__default__api__timeout__ms="100", kafka__delivery__timeout__ms="100")
-    assert f"no broker of {servers} answers" in str(caught.value) or "is one running there?" in str(caught.value)
+        write(
+            frame,
+            servers,
+            "t",
+            kafka__default__api__timeout__ms="100",
+            kafka__delivery__timeout__ms="100",
+        )
+    assert f"no broker of {servers} answers" in str(caught.value) or "is one running there?" in str(
+        caught.value
+    )
 
 
-def test_spool_files_in_a_place_that_is_none(spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
+def test_spool_files_in_a_place_that_is_none(
+    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
     from pyspark.errors import PySparkException
 
     (tmp_path / "file").write_text("")
     frame = spark.createDataFrame([("v",)], "value string").coalesce(1)
-    for place, says in ((str(tmp_path / "file"), "cannot be created"), ("relative", "is relative: give a whole path")):
+    for place, says in (
+        (str(tmp_path / "file"), "cannot be created"),
+        ("relative", "is relative: give a whole path"),
+    ):
         with pytest.raises(PySparkException) as caught:
             write(frame, broker.bootstrap_servers, topic, inlineBytes="0", spoolDirectory=place)
         assert says in str(caught.value)
     spool = tmp_path / "spool"
-    write(frame, broker.bootstrap_servers, topic, inlineBytes="0", spoolDirectory=str(spool), writeId="named")
+    write(
+        frame,
+        broker.bootstrap_servers,
+        topic,
+        inlineBytes="0",
+        spoolDirectory=str(spool),
+        writeId="named",
+    )
     assert (spool / "named").is_dir()
     assert not list(spool.rglob("*.batches"))
     shutil.rmtree(spool)

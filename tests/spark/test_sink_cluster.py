@@ -1,4 +1,6 @@
-"""A streaming query on a Spark standalone cluster: speculation, an executor and a whole worker killed; each input once, all the same."""
+"""A streaming query on a Spark standalone cluster: speculation, an executor and a whole worker
+killed; each input once, all the same.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ from helpers.spark_queries import Driver, Proof, topics_with_input
 
 from barnabas.spark_connector.session import MissingRequirementError, prepare
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux answers on all of 127.0.0.0/8 by itself")
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"),
+    reason="only Linux answers on all of 127.0.0.0/8 by itself",
+)
 
 CLUSTER = {
     "spark.executor.memory": "512m",
@@ -26,7 +31,8 @@ CLUSTER = {
     "spark.speculation.multiplier": "1.1",
     "spark.speculation.quantile": "0.5",
     "spark.speculation.minTaskRuntime": "500ms",
-    # What is killed here was killed on purpose: no task and no executor is too bad to be tried again.
+    # What is killed here was killed on purpose: no task and no executor is too bad to be tried
+    # again.
     "spark.task.maxFailures": "20",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }

@@ -1,7 +1,9 @@
-"""Drivers, tasks, workers and brokers are killed at exact points of a streaming query; each input is in its output once, all the same.
+"""Drivers, tasks, workers and brokers are killed at exact points of a streaming query; each input
+is in its output once, all the same.
 
-Points in the publishing of a batch are frames on the wire, at which a proxy does what the test says before it hands them on: nothing in the
-sink knows of it. Starting a driver is what takes the time here, so one checkpoint lives through one misfortune after the other.
+Points in the publishing of a batch are frames on the wire, at which a proxy does what the test says
+before it hands them on: nothing in the sink knows of it. Starting a driver is what takes the time
+here, so one checkpoint lives through one misfortune after the other.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ from barnabas import BrokerProcess
 from barnabas.spark_connector.session import MissingRequirementError, prepare
 
 BATCHES, RECORDS_PER_BATCH = 8, 300
-# Small requests, so that there is a middle of a batch; patience for a busy machine; spool files for all.
+# Small requests, so that there is a middle of a batch; patience for a busy machine; spool files for
+# all.
 SINK = {
     "kafka.batch.size": "1024",
     "kafka.max.request.size": "1024",
@@ -59,8 +62,18 @@ def behind() -> Iterator[tuple[BrokerProcess, KafkaProxy]]:
         yield pair
 
 
-def on_batch(proxy: KafkaProxy, number: int, api_key: int, act: Callable[[], Action], *, response: bool = False, nth: int = 0) -> None:
-    """Do something at one frame of a driver's batch: the `nth` of its kind, after `number` batches of this driver are published."""
+def on_batch(
+    proxy: KafkaProxy,
+    number: int,
+    api_key: int,
+    act: Callable[[], Action],
+    *,
+    response: bool = False,
+    nth: int = 0,
+) -> None:
+    """Do something at one frame of a driver's batch: the `nth` of its kind, after `number` batches
+    of this driver are published.
+    """
     lock = threading.Lock()
     published = frames = 0
 
@@ -85,7 +98,15 @@ def on_batch(proxy: KafkaProxy, number: int, api_key: int, act: Callable[[], Act
     proxy.on_response(END_TXN, count)
 
 
-def killed_at(proxy: KafkaProxy, query: Query, number: int, api_key: int, *, response: bool = False, nth: int = 0) -> None:
+def killed_at(
+    proxy: KafkaProxy,
+    query: Query,
+    number: int,
+    api_key: int,
+    *,
+    response: bool = False,
+    nth: int = 0,
+) -> None:
     """Run a driver until a frame comes, at which it is killed; the frame is lost with it."""
     with Driver(query) as driver:
 
@@ -98,15 +119,27 @@ def killed_at(proxy: KafkaProxy, query: Query, number: int, api_key: int, *, res
     proxy.clear()
 
 
-def test_each_input_once_through_crashes_at_every_step(behind: tuple[BrokerProcess, KafkaProxy], tmp_path: Path) -> None:
+def test_each_input_once_through_crashes_at_every_step(
+    behind: tuple[BrokerProcess, KafkaProxy], tmp_path: Path
+) -> None:
     broker, proxy = behind
-    source, sink, written = topics_with_input(proxy.bootstrap_servers, records=BATCHES * RECORDS_PER_BATCH)
-    query = Query(proxy.bootstrap_servers, source, sink, str(tmp_path / "checkpoint"), records_per_batch=RECORDS_PER_BATCH, options=SINK)
+    source, sink, written = topics_with_input(
+        proxy.bootstrap_servers, records=BATCHES * RECORDS_PER_BATCH
+    )
+    query = Query(
+        proxy.bootstrap_servers,
+        source,
+        sink,
+        str(tmp_path / "checkpoint"),
+        records_per_batch=RECORDS_PER_BATCH,
+        options=SINK,
+    )
     with Proof(proxy.bootstrap_servers, sink, written) as proof:
         # Batch 1: the tasks are done and nothing is published.
         killed_at(proxy, query, 1, INIT_PRODUCER_ID)
         with Driver(query) as zombie:
-            # Batch 2: the driver stops in mid-publish. Its successor does that batch, and in the middle of batch 3 the zombie wakes up.
+            # Batch 2: the driver stops in mid-publish. Its successor does that batch, and in the
+            # middle of batch 3 the zombie wakes up.
             stopped_in_mid_publish(proxy, zombie, 1)
             wakes_in_the_batch_of_its_successor(proxy, zombie, 1)
             # Batch 4: all is sent, and the end is not asked for.
@@ -114,7 +147,8 @@ def test_each_input_once_through_crashes_at_every_step(behind: tuple[BrokerProce
             assert zombie.wait() == 1, zombie.said()
             assert "was committed by an earlier attempt" in zombie.said(), zombie.said()
             assert "CONCURRENT_STREAM_LOG_UPDATE" in zombie.said(), zombie.said()
-        # Batch 4 and later: one driver lives through a broker that dies, a task that fails, and a worker that is killed.
+        # Batch 4 and later: one driver lives through a broker that dies, a task that fails, and a
+        # worker that is killed.
         faults = [{"batch": 5, "task": 0, "does": "raise"}, {"batch": 6, "task": 1, "does": "die"}]
         last_query = replace(query, faults=faults, master="local[2,4]")
         on_batch(proxy, 0, PRODUCE, lambda: restarted(broker), nth=1)
@@ -141,7 +175,9 @@ def stopped_in_mid_publish(proxy: KafkaProxy, driver: Driver, number: int) -> No
 
 
 def wakes_in_the_batch_of_its_successor(proxy: KafkaProxy, zombie: Driver, number: int) -> None:
-    """Let it go on at the second Produce of a batch, which is held back until the zombie took the transactional id and saw its own batch."""
+    """Let it go on at the second Produce of a batch, which is held back until the zombie took the
+    transactional id and saw its own batch.
+    """
     looked = threading.Event()
 
     def wake() -> Action:
@@ -159,12 +195,23 @@ def restarted(broker: BrokerProcess) -> Action:
     return CUT
 
 
-def test_a_plan_whose_rows_go_elsewhere_when_it_runs_again(behind: tuple[BrokerProcess, KafkaProxy], tmp_path: Path) -> None:
+def test_a_plan_whose_rows_go_elsewhere_when_it_runs_again(
+    behind: tuple[BrokerProcess, KafkaProxy], tmp_path: Path
+) -> None:
     _, proxy = behind
     source, sink, written = topics_with_input(proxy.bootstrap_servers, records=1200)
-    query = Query(proxy.bootstrap_servers, source, sink, str(tmp_path / "checkpoint"), records_per_batch=300, shuffled=True, options=SINK)
+    query = Query(
+        proxy.bootstrap_servers,
+        source,
+        sink,
+        str(tmp_path / "checkpoint"),
+        records_per_batch=300,
+        shuffled=True,
+        options=SINK,
+    )
     with Proof(proxy.bootstrap_servers, sink, written, ordered=False) as proof:
-        # Batch 1 is committed, and nobody knows: the next driver makes other rows of it, of which none may be published.
+        # Batch 1 is committed, and nobody knows: the next driver makes other rows of it, of which
+        # none may be published.
         killed_at(proxy, query, 1, END_TXN, response=True)
         with Driver(query) as last:
             assert last.wait() == 0, last.said()

@@ -1,7 +1,8 @@
-"""What makes a write the same write: the topic, the query, the number, the plan. Nothing is lost or doubled without a word.
+"""What makes a write the same write: the topic, the query, the number, the plan. Nothing is lost or
+doubled without a word.
 
-Checkpoints are copied, restored from older copies and used with another topic; the group of a query is forgotten; foreachBatch writes to
-several topics.
+Checkpoints are copied, restored from older copies and used with another topic; the group of a query
+is forgotten; foreachBatch writes to several topics.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 
 
 class Copying:
-    """A streaming query that copies what its source has, three records a batch, with one checkpoint."""
+    """A streaming query that copies what its source has, three records a batch, with one
+    checkpoint.
+    """
 
     def __init__(self, spark: SparkSession, broker: BrokerProcess, checkpoint: Path) -> None:
         self.spark, self.servers, self.checkpoint = spark, broker.bootstrap_servers, checkpoint
@@ -38,7 +41,11 @@ class Copying:
 
     def send(self, count: int) -> list[bytes]:
         """More records; gives all that there are."""
-        send_all(self.servers, self.source, [b"%03d" % number for number in range(self.sent, self.sent + count)])
+        send_all(
+            self.servers,
+            self.source,
+            [b"%03d" % number for number in range(self.sent, self.sent + count)],
+        )
         self.sent += count
         return self.all
 
@@ -47,18 +54,40 @@ class Copying:
         return [b"%03d" % number for number in range(self.sent)]
 
     def rows(self) -> DataFrame:
-        reader = self.spark.readStream.format("barnabas").option("kafka.bootstrap.servers", self.servers)
-        return reader.options(subscribe=self.source, startingOffsets="earliest", maxOffsetsPerTrigger="3").load()
+        reader = self.spark.readStream.format("barnabas").option(
+            "kafka.bootstrap.servers", self.servers
+        )
+        return reader.options(
+            subscribe=self.source, startingOffsets="earliest", maxOffsetsPerTrigger="3"
+        ).load()
 
-    def run(self, topic: str | None = None, *, columns: str = "value", checkpoint: Path | None = None, **options: str) -> StreamingQuery:
-        writer = self.rows().selectExpr(*columns.split(";")).writeStream.format("barnabas").trigger(availableNow=True)
-        writer = writer.option("kafka.bootstrap.servers", self.servers).option("checkpointLocation", str(checkpoint or self.checkpoint))
-        writer = writer.options(**options) if topic is None else writer.options(topic=topic, **options)
+    def run(
+        self,
+        topic: str | None = None,
+        *,
+        columns: str = "value",
+        checkpoint: Path | None = None,
+        **options: str,
+    ) -> StreamingQuery:
+        writer = (
+            self.rows()
+            .selectExpr(*columns.split(";"))
+            .writeStream.format("barnabas")
+            .trigger(availableNow=True)
+        )
+        writer = writer.option("kafka.bootstrap.servers", self.servers).option(
+            "checkpointLocation", str(checkpoint or self.checkpoint)
+        )
+        writer = (
+            writer.options(**options) if topic is None else writer.options(topic=topic, **options)
+        )
         return through_slow_starts(lambda: _finished(writer.start()))
 
     def run_each(self, write: Callable[[DataFrame, int], None]) -> StreamingQuery:
         """With foreachBatch."""
-        writer = self.rows().select("value").writeStream.foreachBatch(write).trigger(availableNow=True)
+        writer = (
+            self.rows().select("value").writeStream.foreachBatch(write).trigger(availableNow=True)
+        )
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         return through_slow_starts(lambda: _finished(writer.start()))
 
@@ -92,8 +121,15 @@ def topic_of(query: Copying, name: str) -> str:
     return create_topic(query.servers, name)
 
 
-def write_to(frame: DataFrame, servers: str, topic: str | None, name: str, batch_id: int | None) -> None:
-    writer = frame.write.format("barnabas").mode("append").option("kafka.bootstrap.servers", servers).option("writeId", name)
+def write_to(
+    frame: DataFrame, servers: str, topic: str | None, name: str, batch_id: int | None
+) -> None:
+    writer = (
+        frame.write.format("barnabas")
+        .mode("append")
+        .option("kafka.bootstrap.servers", servers)
+        .option("writeId", name)
+    )
     writer = writer if topic is None else writer.option("topic", topic)
     (writer if batch_id is None else writer.option("batchId", str(batch_id))).save()
 
@@ -118,7 +154,9 @@ def test_a_constant_name_without_numbers_is_refused_at_the_second_batch(query: C
     topic, name = topic_of(query, "sink"), unique("write")
     query.send(6)
     fails(
-        lambda: query.run_each(lambda frame, batch_id: write_to(frame, query.servers, topic, name, None)),
+        lambda: query.run_each(
+            lambda frame, batch_id: write_to(frame, query.servers, topic, name, None)
+        ),
         "by batch 0 of query .*, and this is batch 1 of query .*give the batch's id as batchId",
     )
     assert values_of(query.servers, topic) == query.all[:3]
@@ -130,10 +168,19 @@ def test_two_writes_with_topics_in_a_column_are_not_taken_for_one(query: Copying
 
     def write(frame: DataFrame, batch_id: int) -> None:
         for topic in (one, two):
-            write_to(frame.selectExpr("value", f"'{topic}' AS topic"), query.servers, None, name, batch_id)
+            write_to(
+                frame.selectExpr("value", f"'{topic}' AS topic"),
+                query.servers,
+                None,
+                name,
+                batch_id,
+            )
 
     query.send(3)
-    fails(lambda: query.run_each(write), "two writes whose rows have their topic in a column need a writeId each")
+    fails(
+        lambda: query.run_each(write),
+        "two writes whose rows have their topic in a column need a writeId each",
+    )
     assert values_of(query.servers, one) == query.all and values_of(query.servers, two) == []
 
 
@@ -145,7 +192,10 @@ def test_topics_in_a_column_and_a_batch_that_is_run_again(query: Copying) -> Non
     query.forget_last()
     expected = query.send(3)
     query.run(columns=columns)
-    assert values_of(query.servers, one) == expected[:4] and values_of(query.servers, two) == expected[4:]
+    assert (
+        values_of(query.servers, one) == expected[:4]
+        and values_of(query.servers, two) == expected[4:]
+    )
 
 
 def test_a_query_goes_on_with_another_topic(query: Copying) -> None:
@@ -156,7 +206,10 @@ def test_a_query_goes_on_with_another_topic(query: Copying) -> None:
     query.forget_last()
     expected = query.send(6)
     query.run(new)
-    assert values_of(query.servers, old) == expected[:6] and values_of(query.servers, new) == expected[6:]
+    assert (
+        values_of(query.servers, old) == expected[:6]
+        and values_of(query.servers, new) == expected[6:]
+    )
     expected = query.send(3)
     query.run(old)
     assert values_of(query.servers, old) == expected[:6] + expected[12:]
@@ -169,10 +222,16 @@ def test_a_copied_checkpoint_is_refused_when_both_go_on(query: Copying, tmp_path
     shutil.copytree(query.checkpoint, tmp_path / "copy")
     expected = query.send(3)
     query.run(one)
-    fails(lambda: query.run(two, checkpoint=tmp_path / "copy"), f"committed already, to topic '{one}', and it was planned another time")
+    fails(
+        lambda: query.run(two, checkpoint=tmp_path / "copy"),
+        f"committed already, to topic '{one}', and it was planned another time",
+    )
     assert values_of(query.servers, two) == []
     query.run(two, checkpoint=tmp_path / "copy", onUncertainBatch="write")
-    assert (values_of(query.servers, one), values_of(query.servers, two)) == (expected, expected[3:])
+    assert (values_of(query.servers, one), values_of(query.servers, two)) == (
+        expected,
+        expected[3:],
+    )
 
 
 def test_a_checkpoint_that_was_restored_from_an_older_copy(query: Copying, tmp_path: Path) -> None:
@@ -187,10 +246,15 @@ def test_a_checkpoint_that_was_restored_from_an_older_copy(query: Copying, tmp_p
     shutil.rmtree(query.checkpoint)
     shutil.copytree(tmp_path / "backup", query.checkpoint)
     query.send(1)
-    fails(lambda: query.run(topic), "batch 2 of this query is committed already, and Spark repeats no batch but its last")
+    fails(
+        lambda: query.run(topic),
+        "batch 2 of this query is committed already, and Spark repeats no batch but its last",
+    )
     assert values_of(query.servers, topic) == written
     query.run(topic, onUncertainBatch="skip")
-    assert values_of(query.servers, topic) == query.all, "batches 1 and 2 were left out, and had the same rows here"
+    assert values_of(query.servers, topic) == query.all, (
+        "batches 1 and 2 were left out, and had the same rows here"
+    )
     query.run(topic)
     assert values_of(query.servers, topic) == query.all
     shutil.rmtree(query.checkpoint)
@@ -199,12 +263,16 @@ def test_a_checkpoint_that_was_restored_from_an_older_copy(query: Copying, tmp_p
     assert values_of(query.servers, topic) == query.all + query.all[3:], "on the user's word"
     query.send(3)
     query.run(topic)
-    assert values_of(query.servers, topic)[-3:] == query.all[-3:], "numbers go on from where they were set back to"
+    assert values_of(query.servers, topic)[-3:] == query.all[-3:], (
+        "numbers go on from where they were set back to"
+    )
 
 
 @pytest.mark.parametrize("on_uncertain", ["write", "skip"])
 def test_a_group_that_was_forgotten_is_told(query: Copying, on_uncertain: str) -> None:
-    """As when the query was down for longer than offsets.retention.minutes, while its last batch was committed without Spark knowing."""
+    """As when the query was down for longer than offsets.retention.minutes, while its last batch
+    was committed without Spark knowing.
+    """
     topic = topic_of(query, "sink")
     query.send(3)
     query_id = query.run(topic).id
@@ -213,7 +281,10 @@ def test_a_group_that_was_forgotten_is_told(query: Copying, on_uncertain: str) -
     client = AdminClient({"bootstrap.servers": query.servers, "log_level": 2})
     for future in client.delete_consumer_groups([f"barnabas-spark-{query_id}"]).values():
         future.result(30)
-    fails(lambda: query.run(topic), r"the checkpoint says that this query published.*offsets\.retention\.minutes.*onUncertainBatch=write")
+    fails(
+        lambda: query.run(topic),
+        r"the checkpoint says that this query published.*offsets\.retention\.minutes.*onUncertainBatch=write",
+    )
     assert values_of(query.servers, topic) == query.all
     query.run(topic, onUncertainBatch=on_uncertain)
     again = query.all if on_uncertain == "write" else []
@@ -227,8 +298,16 @@ def test_a_group_that_was_forgotten_is_told(query: Copying, on_uncertain: str) -
 def test_a_query_whose_first_batches_have_no_rows_is_no_doubt(query: Copying) -> None:
     topic = topic_of(query, "sink")
     columns = "IF(CAST(value AS STRING) >= '006', value, NULL) AS value"
-    writer = query.rows().selectExpr(columns).where("value IS NOT NULL").writeStream.format("barnabas").trigger(availableNow=True)
-    writer = writer.options(topic=topic, checkpointLocation=str(query.checkpoint)).option("kafka.bootstrap.servers", query.servers)
+    writer = (
+        query.rows()
+        .selectExpr(columns)
+        .where("value IS NOT NULL")
+        .writeStream.format("barnabas")
+        .trigger(availableNow=True)
+    )
+    writer = writer.options(topic=topic, checkpointLocation=str(query.checkpoint)).option(
+        "kafka.bootstrap.servers", query.servers
+    )
     query.send(9)
     through_slow_starts(lambda: _finished(writer.start()))
     assert values_of(query.servers, topic) == query.all[6:]

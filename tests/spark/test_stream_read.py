@@ -1,4 +1,6 @@
-"""`spark.readStream.format("barnabas")` on a local Spark and a real broker: batches, restarts, replay, transactions, partitions, deletion."""
+"""`spark.readStream.format("barnabas")` on a local Spark and a real broker: batches, restarts,
+replay, transactions, partitions, deletion.
+"""
 
 from __future__ import annotations
 
@@ -49,13 +51,20 @@ def delete_before(broker: BrokerProcess, topic: str, partition: int, offset: int
         future.result(30)
 
 
-def test_batches_restarts_and_replay(spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
+def test_batches_restarts_and_replay(
+    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
     publish(broker, topic, plain(0, 20))
-    query = Query(spark, broker, tmp_path, subscribe=topic, maxOffsetsPerTrigger="8", minPartitions="3")
+    query = Query(
+        spark, broker, tmp_path, subscribe=topic, maxOffsetsPerTrigger="8", minPartitions="3"
+    )
     progress = query.run().recentProgress
     assert query.batches == {0: [numbers(0, 8)], 1: [numbers(8, 16)], 2: [numbers(16, 20)]}
     last = progress[-1].sources[0]
-    ends = [json.loads(offset)[topic] for offset in (last.startOffset, last.endOffset, last.latestOffset)]
+    ends = [
+        json.loads(offset)[topic]
+        for offset in (last.startOffset, last.endOffset, last.latestOffset)
+    ]
     assert ends == [{"0": 8, "1": 8}, {"0": 10, "1": 10}, {"0": 10, "1": 10}]
     assert lag(query.run()) == {topic: {0: 0, 1: 0}}
 
@@ -70,7 +79,9 @@ def test_batches_restarts_and_replay(spark: SparkSession, broker: BrokerProcess,
     assert query.batches[4] == [numbers(24, 30)]
 
 
-def test_a_checkpoint_of_spark_s_own_source(spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
+def test_a_checkpoint_of_spark_s_own_source(
+    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
     """It has no ids of topics, and no space. docs/SPARK_MIGRATION.md tells of it."""
     publish(broker, topic, plain(0, 12))
     query = Query(spark, broker, tmp_path, subscribe=topic, maxOffsetsPerTrigger="8")
@@ -89,9 +100,20 @@ def test_a_checkpoint_of_spark_s_own_source(spark: SparkSession, broker: BrokerP
     assert f'"{topic}#' in (tmp_path / "offsets" / "2").read_text()
 
 
-def test_transactions(spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
-    """Aborted records are never seen, and a range of nothing else is finished; so is one that ends in control records."""
-    publish(broker, topic, [("commit", [(0, None, b"c1"), (1, None, b"c2")]), ("abort", [(0, None, b"a%d" % n) for n in range(9)])])
+def test_transactions(
+    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    """Aborted records are never seen, and a range of nothing else is finished; so is one that ends
+    in control records.
+    """
+    publish(
+        broker,
+        topic,
+        [
+            ("commit", [(0, None, b"c1"), (1, None, b"c2")]),
+            ("abort", [(0, None, b"a%d" % n) for n in range(9)]),
+        ],
+    )
     query = Query(spark, broker, tmp_path, subscribe=topic)
     query.run()
     assert query.batches == {0: [["c1", "c2"]]}
@@ -107,21 +129,33 @@ def test_transactions(spark: SparkSession, broker: BrokerProcess, topic: str, tm
     assert json.loads(last.sources[0].endOffset)[topic] == {"0": 2 + 10 + 4 + 2, "1": 2 + 2}
 
 
-def test_a_running_query(spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
-    """It begins at the end, stands still at an open transaction, finds new partitions and topics, and outlives the broker's restart."""
+def test_a_running_query(
+    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    """It begins at the end, stands still at an open transaction, finds new partitions and topics,
+    and outlives the broker's restart.
+    """
     from confluent_kafka import Producer
     from confluent_kafka.admin import NewPartitions
 
     with BrokerProcess(settings={"num.partitions": "2"}) as own:
         publish(own, topic, plain(0, 4))
-        options = {"subscribePattern": f"{topic}(-new)?", "startingOffsets": "latest", "kafka.metadata.max.age.ms": "100"}
+        options = {
+            "subscribePattern": f"{topic}(-new)?",
+            "startingOffsets": "latest",
+            "kafka.metadata.max.age.ms": "100",
+        }
         query = Query(spark, own, tmp_path, **options)
         running = query.begin()
         try:
             publish(own, topic, plain(4, 6))
             query.wait_for("004", "005")
 
-            patient = {"transactional.id": topic + "-open", "transaction.timeout.ms": 600_000, "log_level": 2}
+            patient = {
+                "transactional.id": topic + "-open",
+                "transaction.timeout.ms": 600_000,
+                "log_level": 2,
+            }
             producer = Producer({"bootstrap.servers": own.bootstrap_servers, **patient})
             producer.init_transactions(30)
             producer.begin_transaction()
@@ -129,7 +163,9 @@ def test_a_running_query(spark: SparkSession, broker: BrokerProcess, topic: str,
             producer.flush()
             publish(own, topic, [("plain", [(0, None, b"after"), (1, None, b"beside")])])
             query.wait_for("beside")
-            assert query.values == ["004", "005", "beside"], "what is behind the open transaction waits"
+            assert query.values == ["004", "005", "beside"], (
+                "what is behind the open transaction waits"
+            )
             producer.commit_transaction(30)
             query.wait_for("open", "after")
 
@@ -146,26 +182,37 @@ def test_a_running_query(spark: SparkSession, broker: BrokerProcess, topic: str,
             query.wait_for("restarted")
         finally:
             running.stop()
-    assert query.values == sorted(["004", "005", "beside", "open", "after", "partition", "topic", "restarted"]), "each once"
+    assert query.values == sorted(
+        ["004", "005", "beside", "open", "after", "partition", "topic", "restarted"]
+    ), "each once"
 
 
-def test_records_deleted_under_a_running_query(spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
+def test_records_deleted_under_a_running_query(
+    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
     from pyspark.errors import StreamingQueryException
 
     publish(broker, topic, plain(0, 40))
     query = Query(spark, broker, tmp_path, subscribe=topic, maxOffsetsPerTrigger="20")
-    query.on_batch = lambda batch_id: delete_before(broker, topic, 0, 15)  # while the first batch is under way
+    query.on_batch = lambda batch_id: delete_before(
+        broker, topic, 0, 15
+    )  # while the first batch is under way
     with pytest.raises(StreamingQueryException) as caught:
         query.run()
     said = str(caught.value)
-    assert f"the log of {topic}-0 begins at 15 by now, not at 10, for the range [10, 20): records were deleted" in said
+    assert (
+        f"the log of {topic}-0 begins at 15 by now, not at 10, for the range [10, 20): records "
+        "were deleted" in said
+    )
     assert 'Set .option("failOnDataLoss", "false") to read what is there.' in said
     query.run(failOnDataLoss="false")
     left = [number for number in range(20, 40) if number % 2 or number // 2 >= 15]
     assert query.batches == {0: [numbers(0, 20)], 1: [[f"{number:03}" for number in left]]}
 
 
-def test_a_topic_deleted_under_a_batch_that_is_run_again(spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
+def test_a_topic_deleted_under_a_batch_that_is_run_again(
+    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
     """The batch stands in the checkpoint: without a way past it, the query could never go on."""
     from pyspark.errors import StreamingQueryException
 
@@ -180,7 +227,10 @@ def test_a_topic_deleted_under_a_batch_that_is_run_again(spark: SparkSession, br
         future.result(30)
     with pytest.raises(StreamingQueryException) as caught:
         query.run()
-    assert f"{other}-0 is gone, and [1, 2) of it is in a batch that is run again: records were deleted" in str(caught.value)
+    assert (
+        f"{other}-0 is gone, and [1, 2) of it is in a batch that is run again: records were deleted"
+        in str(caught.value)
+    )
     assert "Traceback" not in str(caught.value)
     publish(broker, topic, plain(4, 6))
     query.run(failOnDataLoss="false")
@@ -188,7 +238,9 @@ def test_a_topic_deleted_under_a_batch_that_is_run_again(spark: SparkSession, br
     assert query.batches[2] == [numbers(4, 6)]
 
 
-def test_a_topic_that_was_deleted_and_made_again(spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
+def test_a_topic_that_was_deleted_and_made_again(
+    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
     """It has more records than the former, so that no offset tells."""
     from pyspark.errors import StreamingQueryException
 
@@ -201,7 +253,9 @@ def test_a_topic_that_was_deleted_and_made_again(spark: SparkSession, broker: Br
     publish(broker, topic, plain(50, 60))
     with pytest.raises(StreamingQueryException) as caught:
         query.run()
-    assert f"topic '{topic}' was deleted and made again, since it has another id" in str(caught.value)
+    assert f"topic '{topic}' was deleted and made again, since it has another id" in str(
+        caught.value
+    )
     assert f"({topic}-0 at 2, {topic}-1 at 2)" in str(caught.value)
     query.run(failOnDataLoss="false")
     query.run()
@@ -215,7 +269,14 @@ def test_a_topic_that_was_deleted_and_made_again(spark: SparkSession, broker: Br
         ({"subscribe": "there-is-none"}, "topic 'there-is-none' does not exist"),
     ],
 )
-def test_errors(spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path, options: dict[str, str], says: str) -> None:
+def test_errors(
+    spark: SparkSession,
+    broker: BrokerProcess,
+    topic: str,
+    tmp_path: Path,
+    options: dict[str, str],
+    says: str,
+) -> None:
     from pyspark.errors import PySparkException
 
     query = Query(spark, broker, tmp_path, **{"subscribe": topic} | options)

@@ -1,4 +1,6 @@
-"""The parts of bench/eos.py that compute: medians and overheads, the table, the figures kept as JSON, percentiles."""
+"""The parts of bench/eos.py that compute: medians and overheads, the table, the figures kept as
+JSON, percentiles.
+"""
 
 from __future__ import annotations
 
@@ -45,18 +47,26 @@ def test_the_overhead_is_the_median_of_the_turns() -> None:
     assert summary.records_a_second == {AT_LEAST_ONCE: 100_000, EXACTLY_ONCE: 90_000}
     assert summary.overhead == pytest.approx(0.05), "both ways of a turn meet the same machine"
     assert summary.overheads_of_turns == pytest.approx([0.05, 0.0, 0.75])
-    assert summary.broker_cpu_s_a_million == {AT_LEAST_ONCE: pytest.approx(2.5), EXACTLY_ONCE: pytest.approx(0.5 / 180_000 * 1e6)}
+    assert summary.broker_cpu_s_a_million == {
+        AT_LEAST_ONCE: pytest.approx(2.5),
+        EXACTLY_ONCE: pytest.approx(0.5 / 180_000 * 1e6),
+    }
     assert summary.commit_ms == {AT_LEAST_ONCE: 1.5, EXACTLY_ONCE: 1.5}
     assert summary.records_a_batch == {AT_LEAST_ONCE: 200, EXACTLY_ONCE: 180}
 
 
 def test_points_come_in_their_order() -> None:
     points = [Point(100, 100), Point(10, 1000), Point(10, 10)]
-    assert [summary.point for summary in summarised(turn(mode, 10, point=point) for point in points for mode in MODES)] == sorted(points)
+    assert [
+        summary.point
+        for summary in summarised(turn(mode, 10, point=point) for point in points for mode in MODES)
+    ] == sorted(points)
 
 
 def test_the_table_has_a_row_a_point_and_the_same_cells_in_each() -> None:
-    rows = table(summarised([*turns(), *(turn(mode, 10, point=Point(10, 10_000)) for mode in MODES)])).splitlines()
+    rows = table(
+        summarised([*turns(), *(turn(mode, 10, point=Point(10, 10_000)) for mode in MODES)])
+    ).splitlines()
     assert len(rows) == 4 and len({row.count("|") for row in rows}) == 1
     assert "10, 100 ms | 100,000/s | 90,000/s | 5.0% (0.0%, 5.0%, 75.0%)" in rows[2]
     assert "8.0 / 24 | 75 / 225" in rows[2] and "119,000/s, 119,000/s: 0%" in rows[2]
@@ -70,7 +80,9 @@ def test_figures_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 def test_only_the_table_of_a_document_changes() -> None:
     text = f"before\n{BEGIN_TABLE}\nold\n{END_TABLE}\nafter\n"
-    assert with_table(text, "| new |") == f"before\n{BEGIN_TABLE}\n\n| new |\n\n{END_TABLE}\nafter\n"
+    assert (
+        with_table(text, "| new |") == f"before\n{BEGIN_TABLE}\n\n| new |\n\n{END_TABLE}\nafter\n"
+    )
     assert with_table(with_table(text, "x"), "| new |") == with_table(text, "| new |")
     with pytest.raises(ValueError, match="put them where the table belongs"):
         with_table("no marks", "| new |")
@@ -81,7 +93,12 @@ def test_everything_is_published(tmp_path: Path) -> None:
     points = [Point(1, 100), Point(10, 100), Point(10, 1000)]
     publish([turn(mode, 100_000, point=point) for point in points for mode in MODES], tmp_path)
     plots = sorted(path.name for path in tmp_path.iterdir() if path.suffix in (".png", ".svg"))
-    assert plots == ["eos_interval.png", "eos_interval.svg", "eos_partitions.png", "eos_partitions.svg"]
+    assert plots == [
+        "eos_interval.png",
+        "eos_interval.svg",
+        "eos_partitions.png",
+        "eos_partitions.svg",
+    ]
     assert "| 10, 1 s |" in (tmp_path / "EXACTLY_ONCE_COST.md").read_text()
     assert len(read_json(tmp_path / "eos.json")) == 6
 
@@ -93,7 +110,13 @@ def test_a_turn_is_as_long_as_its_interval() -> None:
 
 def test_percentiles_are_by_nearest_rank() -> None:
     ordered = [15.0, 20.0, 35.0, 40.0, 50.0]  # the example of Wikipedia's "Percentile"
-    assert [percentile(ordered, part) for part in (0.05, 0.3, 0.4, 0.5, 1.0)] == [15, 20, 20, 35, 50]
+    assert [percentile(ordered, part) for part in (0.05, 0.3, 0.4, 0.5, 1.0)] == [
+        15,
+        20,
+        20,
+        35,
+        50,
+    ]
 
 
 def test_a_record_keeps_its_time_and_its_size() -> None:

@@ -1,4 +1,6 @@
-"""bench/many_partitions.py does what it says: every kind of work is answered without an error, and has a figure and its place in the table."""
+"""bench/many_partitions.py does what it says: every kind of work is answered without an error, and
+has a figure and its place in the table.
+"""
 
 from __future__ import annotations
 
@@ -14,5 +16,9 @@ def test_every_kind_of_work_has_a_figure() -> None:
 def test_the_table_has_a_row_for_each_and_the_figure_of_before() -> None:
     (work, before), *_ = BEFORE.items()
     rows = table({work: 12.34, "something new": 5.0}).splitlines()
-    assert [cell.strip() for cell in rows[2].strip("|").split("|")] == [work, "12.3", f"{before:.1f}"]
+    assert [cell.strip() for cell in rows[2].strip("|").split("|")] == [
+        work,
+        "12.3",
+        f"{before:.1f}",
+    ]
     assert [cell.strip() for cell in rows[3].strip("|").split("|")] == ["something new", "5.0", "-"]

@@ -1,4 +1,6 @@
-"""The judge of bench/publish_torture.py finds a loss, a double, a torn batch, rows of two attempts and a wrong order, each planted."""
+"""The judge of bench/publish_torture.py finds a loss, a double, a torn batch, rows of two attempts
+and a wrong order, each planted.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ LOG = list(range(6))
 def output() -> list[Row]:
     """Each batch of the log, all rows in one partition."""
     numbered = [(batch, number) for batch in LOG for number in range(row_count(batch))]
-    return [Row("t", 0, offset, batch, number, f"attempt-{batch}") for offset, (batch, number) in enumerate(numbered)]
+    return [
+        Row("t", 0, offset, batch, number, f"attempt-{batch}")
+        for offset, (batch, number) in enumerate(numbered)
+    ]
 
 
 def of_batch(rows: list[Row], batch: int) -> list[Row]:
@@ -28,7 +33,9 @@ def lose_a_batch(rows: list[Row]) -> None:
 
 
 def show_an_attempt_beside_another(rows: list[Row]) -> None:
-    rows += [row._replace(offset=1000 + row.offset, attempt="other") for row in of_batch(rows, LOG[-1])]
+    rows += [
+        row._replace(offset=1000 + row.offset, attempt="other") for row in of_batch(rows, LOG[-1])
+    ]
 
 
 def tear_a_batch(rows: list[Row]) -> None:

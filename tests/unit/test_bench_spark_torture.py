@@ -1,4 +1,6 @@
-"""The judge of bench/spark_torture.py finds what it is there for: each fault is planted in a story that is right but for it."""
+"""The judge of bench/spark_torture.py finds what it is there for: each fault is planted in a story
+that is right but for it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from bench.spark_torture_judging import COPIED, COUNTED, DISTINCT, SCATTERED, Batch, Row, Story, judge, read_diaries, read_offset_log
+from bench.spark_torture_judging import (
+    COPIED,
+    COUNTED,
+    DISTINCT,
+    SCATTERED,
+    Batch,
+    Row,
+    Story,
+    judge,
+    read_diaries,
+    read_offset_log,
+)
 
 SOURCE, SINK = "in-a", "out-0"
 
@@ -16,35 +29,61 @@ SOURCE, SINK = "in-a", "out-0"
 def input_row(offset: int, partition: int = 0, name: str = "") -> Row:
     """Events are a second apart; each id comes twice."""
     name = name or f"s.{partition}.{offset}"
-    return Row(SOURCE, partition, offset, f"{name}=id{partition}.{offset // 2}@{offset * 1000}", "k")
+    return Row(
+        SOURCE, partition, offset, f"{name}=id{partition}.{offset // 2}@{offset * 1000}", "k"
+    )
 
 
 def output_row(source: Row, offset: int, topic: str = SINK) -> Row:
-    return Row(topic, 0, offset, f"{source.value}|{source.topic}|{source.partition}|{source.offset}|-", "k")
+    return Row(
+        topic, 0, offset, f"{source.value}|{source.topic}|{source.partition}|{source.offset}|-", "k"
+    )
 
 
 def story(plan: str = COPIED) -> Story:
-    """Two partitions with ten records each, in batches of five of each; one attempt at batch 1 was aborted."""
+    """Two partitions with ten records each, in batches of five of each; one attempt at batch 1 was
+    aborted.
+    """
     rows = [input_row(offset, partition) for offset in range(10) for partition in range(2)]
-    batches = {number: Batch({(SOURCE, 0): 5 * number + 5, (SOURCE, 1): 5 * number + 5}) for number in range(2)}
+    batches = {
+        number: Batch({(SOURCE, 0): 5 * number + 5, (SOURCE, 1): 5 * number + 5})
+        for number in range(2)
+    }
     wanted = [row for row in rows if plan != DISTINCT or row.offset % 2 == 0]
     halves = [[row for row in wanted if row.offset < 5], [row for row in wanted if row.offset >= 5]]
     first = [output_row(row, offset) for offset, row in enumerate(halves[0])]
     aborted = [output_row(row, 100 + offset) for offset, row in enumerate(halves[1])]
     second = [output_row(row, 200 + offset) for offset, row in enumerate(halves[1])]
     committed = first + second
-    return Story(plan, rows, batches, committed, committed + aborted, seen=list(committed), group_offset=2, promised={rows[0].value})
+    return Story(
+        plan,
+        rows,
+        batches,
+        committed,
+        committed + aborted,
+        seen=list(committed),
+        group_offset=2,
+        promised={rows[0].value},
+    )
 
 
 def counted() -> Story:
-    """Windows of two seconds over one partition, all but the last behind the watermark of the last batch."""
+    """Windows of two seconds over one partition, all but the last behind the watermark of the last
+    batch.
+    """
     rows = [input_row(offset) for offset in range(10)]
-    batches = {0: Batch({(SOURCE, 0): 5}), 1: Batch({(SOURCE, 0): 10}), 2: Batch({(SOURCE, 0): 10}, watermark_ms=8000)}
+    batches = {
+        0: Batch({(SOURCE, 0): 5}),
+        1: Batch({(SOURCE, 0): 10}),
+        2: Batch({(SOURCE, 0): 10}, watermark_ms=8000),
+    }
     told = [Row(SINK, 0, index, f"{index * 2000}|k|2", "k") for index in range(4)]
     return Story(COUNTED, rows, batches, told, list(told), seen=list(told))
 
 
-@pytest.mark.parametrize("make", [story, lambda: story(SCATTERED), lambda: story(DISTINCT), counted])
+@pytest.mark.parametrize(
+    "make", [story, lambda: story(SCATTERED), lambda: story(DISTINCT), counted]
+)
 def test_nothing_is_found_where_nothing_is_wrong(make: Callable[[], Story]) -> None:
     assert judge(make()) == []
 
@@ -80,7 +119,10 @@ def swap(of: Story) -> None:
     rows = of.committed
     one, other = rows[0], rows[2]
     for of_reader in (of.committed, of.everything, of.seen):
-        of_reader[0], of_reader[2] = one._replace(value=other.value), other._replace(value=one.value)
+        of_reader[0], of_reader[2] = (
+            one._replace(value=other.value),
+            other._replace(value=one.value),
+        )
 
 
 def mix_batches(of: Story) -> None:
@@ -88,7 +130,10 @@ def mix_batches(of: Story) -> None:
     one, other = rows[0], rows[-1]
     for of_reader in (of.committed, of.everything, of.seen):
         at, end = of_reader.index(one), of_reader.index(other)
-        of_reader[at], of_reader[end] = one._replace(value=other.value), other._replace(value=one.value)
+        of_reader[at], of_reader[end] = (
+            one._replace(value=other.value),
+            other._replace(value=one.value),
+        )
 
 
 def take_back(of: Story) -> None:
@@ -149,8 +194,12 @@ def test_a_planted_fault_is_found(plant: Callable[[Story], None], kind: str) -> 
     assert kind in {finding.kind for finding in judge(planted)}
 
 
-@pytest.mark.parametrize(("plant", "kind"), [(lose, "lost"), (double, "doubled"), (show_another_attempt, "doubled")])
-def test_a_loss_and_a_double_of_rows_that_stand_for_several_are_found(plant: Callable[[Story], None], kind: str) -> None:
+@pytest.mark.parametrize(
+    ("plant", "kind"), [(lose, "lost"), (double, "doubled"), (show_another_attempt, "doubled")]
+)
+def test_a_loss_and_a_double_of_rows_that_stand_for_several_are_found(
+    plant: Callable[[Story], None], kind: str
+) -> None:
     planted = story(DISTINCT)
     plant(planted)
     assert kind in {finding.kind for finding in judge(planted)}
@@ -180,7 +229,9 @@ def test_a_window_that_met_a_late_record_is_not_judged() -> None:
 
 
 def test_the_offset_log_is_read(tmp_path: Path) -> None:
-    (tmp_path / "0").write_text('v1\n{"batchWatermarkMs":7,"batchTimestampMs":1,"conf":{}}\n{"in-a": {"0": 3, "1": 4}}')
+    (tmp_path / "0").write_text(
+        'v1\n{"batchWatermarkMs":7,"batchTimestampMs":1,"conf":{}}\n{"in-a": {"0": 3, "1": 4}}'
+    )
     (tmp_path / ".0.crc").write_bytes(b"\0")
     assert read_offset_log(tmp_path) == {0: Batch({("in-a", 0): 3, ("in-a", 1): 4}, 7)}
     assert read_offset_log(tmp_path / "missing") == {}

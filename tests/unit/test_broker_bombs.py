@@ -21,7 +21,13 @@ def large(codec: int = 4, **producer: Any) -> bytes:
     return bytes(encode_batch([NewRecord(b"k", bytes(4 << 20), NOW_MS)], codec=codec, **producer))
 
 
-def asking(records: bytes, *, acks: int = -1, partitions: tuple[int, ...] = (0,), transactional_id: str | None = None) -> Any:
+def asking(
+    records: bytes,
+    *,
+    acks: int = -1,
+    partitions: tuple[int, ...] = (0,),
+    transactional_id: str | None = None,
+) -> Any:
     request = produce("t", acks=acks, transactional_id=transactional_id)
     data = request.topic_data[0]
     row = type(data.partition_data[0])
@@ -45,23 +51,32 @@ def test_others_are_answered_before_a_large_batch_is_checked(host: CoreHost, cod
     host.finish_work()
     (answer,) = host.answers[one]
     (partition,) = answer.responses[0].partition_responses
-    assert (partition.error_code, partition.base_offset) == (0, 1), "behind what came while it was checked"
+    assert (partition.error_code, partition.base_offset) == (0, 1), (
+        "behind what came while it was checked"
+    )
 
 
 def test_a_bomb_is_refused_and_its_neighbour_in_the_request_is_not(host: CoreHost) -> None:
     one = host.connect(1)
     request = asking(bytes(BOMB), partitions=(0, 1))
-    request.topic_data[0].partition_data[1].records = bytes(encode_batch([NewRecord(None, b"v", NOW_MS)]))
+    request.topic_data[0].partition_data[1].records = bytes(
+        encode_batch([NewRecord(None, b"v", NOW_MS)])
+    )
     host.ask(one, request, 9)
     assert host.broker.partition("t", 1).log_end_offset == 1  # type: ignore[union-attr]
     host.finish_work()
     (answer,) = host.answers[one]
     codes = [partition.error_code for partition in answer.responses[0].partition_responses]
     assert codes == [Code.MESSAGE_TOO_LARGE, 0]
-    assert "barnabas.decompressed.max.bytes" in answer.responses[0].partition_responses[0].error_message
+    assert (
+        "barnabas.decompressed.max.bytes"
+        in answer.responses[0].partition_responses[0].error_message
+    )
 
 
-def test_a_fetch_that_waits_is_answered_with_a_batch_that_was_checked_elsewhere(host: CoreHost) -> None:
+def test_a_fetch_that_waits_is_answered_with_a_batch_that_was_checked_elsewhere(
+    host: CoreHost,
+) -> None:
     one, reader = host.connect(1), host.connect(2)
     host.ask(reader, fetch({"t": {0: 0}}, max_wait_ms=10_000), 12)
     host.ask(one, asking(large()), 9)
@@ -107,7 +122,9 @@ def test_settings_that_changed_meanwhile_hold(host: CoreHost) -> None:
 
 
 def test_a_transaction_that_ended_meanwhile_does_not_get_the_batch(host: CoreHost) -> None:
-    """KAFKA-14884: checked while the transaction was open, appended after its marker, a batch would belong to nobody's transaction."""
+    """KAFKA-14884: checked while the transaction was open, appended after its marker, a batch would
+    belong to nobody's transaction.
+    """
     one, other = host.connect(1), host.connect(2)
     init = messages.message_class("InitProducerIdRequest")(
         transactional_id="x", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
@@ -124,10 +141,18 @@ def test_a_transaction_that_ended_meanwhile_does_not_get_the_batch(host: CoreHos
         v3_and_below_topics=[topic_class(name="t", partitions=[0])],
     )
     host.ask(other, add, 3)
-    batch = large(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, base_sequence=0, transactional=True)
+    batch = large(
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        base_sequence=0,
+        transactional=True,
+    )
     host.ask(one, asking(batch, transactional_id="x"), 9)
     end = messages.message_class("EndTxnRequest")(
-        transactional_id="x", producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, committed=True
+        transactional_id="x",
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        committed=True,
     )
     host.ask(other, end, 3)
     while host.flushes:
@@ -138,7 +163,9 @@ def test_a_transaction_that_ended_meanwhile_does_not_get_the_batch(host: CoreHos
     assert not host.broker.partition("t", 0).open_transactions()  # type: ignore[union-attr]
 
 
-def test_a_batch_is_counted_once_against_the_room_of_the_disk(host: CoreHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_is_counted_once_against_the_room_of_the_disk(
+    host: CoreHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
     taken: list[int] = []
     take = host.broker.room.take
     monkeypatch.setattr(host.broker.room, "take", lambda count: taken.append(count) or take(count))

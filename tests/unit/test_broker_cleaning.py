@@ -17,7 +17,13 @@ import pytest
 from helpers.storage_cleaning import COMPACTED, job_of, put
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, open_manager
 
-from barnabas.broker.cleaning import CleanerProcess, _pack_job, _pack_result, _unpack_answer, _unpack_job
+from barnabas.broker.cleaning import (
+    CleanerProcess,
+    _pack_job,
+    _pack_result,
+    _unpack_answer,
+    _unpack_job,
+)
 from barnabas.protocol.compression import Levels
 from barnabas.storage.cleaner import CleanedSegment, CleanJob, CleanResult, clean
 from barnabas.storage.disk import OsDisk
@@ -45,8 +51,12 @@ def process(done: queue.SimpleQueue[Done]) -> Iterator[CleanerProcess]:
 def job(tmp_path: Path) -> CleanJob:
     manager = open_manager(tmp_path, COMPACTED)
     log = manager.create("t", 0, TOPIC_ID, COMPACTED, NOW_MS)
-    log.append(batch([b"aborted"], keys=[b"j"], pid=1, epoch=0, seq=0, transactional=True), now_ms=NOW_MS)
-    log.append_marker(producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=False, now_ms=NOW_MS)
+    log.append(
+        batch([b"aborted"], keys=[b"j"], pid=1, epoch=0, seq=0, transactional=True), now_ms=NOW_MS
+    )
+    log.append_marker(
+        producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=False, now_ms=NOW_MS
+    )
     for number in range(5):
         put(log, b"k", b"%d" % number)
     log.flush()
@@ -74,7 +84,9 @@ def test_a_job_and_its_result_come_through_the_pipe_as_they_are(job: CleanJob) -
     job = job._replace(levels=Levels(1, 2, 19))
     assert _unpack_job(_pack_job(job)) == job
     assert type(_unpack_job(_pack_job(job)).levels) is Levels
-    result = CleanResult((CleanedSegment(0, (0, 5), 100, -1, 0), CleanedSegment(7, (7,), 0, 9, 8)), 12, 1, 2)
+    result = CleanResult(
+        (CleanedSegment(0, (0, 5), 100, -1, 0), CleanedSegment(7, (7,), 0, 9, 8)), 12, 1, 2
+    )
     assert _unpack_answer(_pack_result(result)) == (result, "")
 
 
@@ -168,7 +180,10 @@ def test_it_ends_with_the_broker_however_that_ends(tmp_path: Path) -> None:
     )
     root = str(Path(__file__).resolve().parents[2])
     with subprocess.Popen(
-        [sys.executable, "-c", script, str(packed)], cwd=root, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": root}
+        [sys.executable, "-c", script, str(packed)],
+        cwd=root,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": root},
     ) as broker:
         assert broker.stdout is not None
         process_id = int(broker.stdout.readline())

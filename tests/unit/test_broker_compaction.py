@@ -1,4 +1,6 @@
-"""When logs are cleaned, in which order things take effect, and what a failure does: the core's side, without a process."""
+"""When logs are cleaned, in which order things take effect, and what a failure does: the core's
+side, without a process.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class Host:
         self.logs = open_manager(path, COMPACTED)
         self.outbox = Outbox()
         self.flushes = FlushQueue(self.outbox)
-        self.config = BrokerConfig.from_properties({"log.cleaner.backoff.ms": str(BACKOFF_MS), **settings})
+        self.config = BrokerConfig.from_properties(
+            {"log.cleaner.backoff.ms": str(BACKOFF_MS), **settings}
+        )
         self.compaction = Compaction(self.config, self.logs, self.flushes, self.outbox, NOW_MS)
 
     def log(self, topic: str = "t", **settings: Any) -> Log:
@@ -127,7 +131,9 @@ def test_the_checkpoint_is_heeded_after_a_start(tmp_path: Path) -> None:
     (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\nt 0")
     again = Host(tmp_path)
     again.tick()
-    assert again.outbox.cleanings[0].first_dirty_offset == 0  # what cannot be read counts for nothing
+    assert (
+        again.outbox.cleanings[0].first_dirty_offset == 0
+    )  # what cannot be read counts for nothing
 
 
 def test_a_deleted_log_is_forgotten_and_its_job_comes_to_nothing(tmp_path: Path) -> None:
@@ -144,7 +150,9 @@ def test_a_deleted_log_is_forgotten_and_its_job_comes_to_nothing(tmp_path: Path)
     anew = host.log()
     fill(anew, 10)
     anew.flush()
-    result = clean(OsDisk(), job._replace(groups=job.groups[:1], aborted=(), end_offset=2))  # in a directory that is another's by now
+    result = clean(
+        OsDisk(), job._replace(groups=job.groups[:1], aborted=(), end_offset=2)
+    )  # in a directory that is another's by now
     host.outbox.cleanings.clear()
     host.compaction.on_cleaned(job, result, "", host.now_ms)
     assert [entry[0] for entry in entries(anew)] == list(range(10))
@@ -177,7 +185,9 @@ def test_a_result_for_a_log_that_is_not_compacted_any_more_is_dropped(tmp_path: 
     assert not list(tmp_path.glob("t-0/*.cleaned"))
 
 
-def test_a_failure_is_logged_and_tried_again_later_and_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_is_logged_and_tried_again_later_and_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     host = Host(tmp_path)
     log, other = host.log(), host.log("other")
     fill(log)
@@ -206,8 +216,12 @@ def test_a_failure_is_logged_and_tried_again_later_and_later(tmp_path: Path, cap
 
 @pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "cleaner-offset-checkpoint"])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
-def test_a_compaction_waits_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: int) -> None:
-    """What it has to write down finds none: the broker goes on, and the log is cleaned later. A disk that fails is another matter."""
+def test_a_compaction_waits_for_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: int
+) -> None:
+    """What it has to write down finds none: the broker goes on, and the log is cleaned later. A
+    disk that fails is another matter.
+    """
     host = Host(tmp_path)
     log = host.log()
     fill(log)
@@ -228,7 +242,9 @@ def test_a_compaction_waits_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyP
         host.clean()
     is_clean = name.startswith("cleaner")
     assert [entry[0] for entry in entries(log)] == ([2, 3] if is_clean else [0, 1, 2, 3])
-    assert not [path for path in os.listdir(log.directory) if path.endswith(".cleaned")], "it takes no room"
+    assert not [path for path in os.listdir(log.directory) if path.endswith(".cleaned")], (
+        "it takes no room"
+    )
     host.now_ms += FIRST_RETRY_MS
     host.tick()
     if not is_clean:
@@ -245,12 +261,18 @@ def test_damage_is_a_failure_of_one_log(tmp_path: Path, caplog: pytest.LogCaptur
     host = Host(tmp_path)
     log = host.log(segment_bytes=200)
     for number in range(4):
-        log.append_marker(producer_id=number, producer_epoch=0, coordinator_epoch=0, commit=True, now_ms=NOW_MS)
+        log.append_marker(
+            producer_id=number, producer_epoch=0, coordinator_epoch=0, commit=True, now_ms=NOW_MS
+        )
     log.flush()
     path = tmp_path / "t-0/00000000000000000000.log"
     path.write_bytes(b"\xff" * path.stat().st_size)
     damaged = log.segments[0]
-    damaged.txn_trusted, damaged.manifest, damaged._txn_index = False, None, None  # so it has to be read to know what was aborted
+    damaged.txn_trusted, damaged.manifest, damaged._txn_index = (
+        False,
+        None,
+        None,
+    )  # so it has to be read to know what was aborted
     host.tick()
     assert not host.outbox.cleanings
     assert "t-0 cannot be compacted" in caplog.text
@@ -289,8 +311,12 @@ def test_many_segments_are_swapped_in_a_few_at_a_time(tmp_path: Path) -> None:
         host.compaction.on_tick(host.now_ms)
         host.compaction.on_tick(host.now_ms)
         if meanwhile != "delete the topic":
-            assert [entry[0] for entry in entries(log)] == ([39, 40, 41] if meanwhile == "append" else [39, 40])
+            assert [entry[0] for entry in entries(log)] == (
+                [39, 40, 41] if meanwhile == "append" else [39, 40]
+            )
             assert host.checkpoint() == {("t", 0): 40}
             assert log.log_start_offset == (20 if meanwhile == "delete the oldest" else 0)
         assert not list(host.path.glob("t-0*/*.cleaned")) or meanwhile == "delete the topic"
-        assert (host.compaction._result is None and host.compaction._under_way is None) or host.outbox.cleanings
+        assert (
+            host.compaction._result is None and host.compaction._under_way is None
+        ) or host.outbox.cleanings

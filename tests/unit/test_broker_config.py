@@ -1,4 +1,6 @@
-"""Settings by Apache Kafka's names. Defaults and bounds are those of the configuration reference of Apache Kafka 3.9."""
+"""Settings by Apache Kafka's names. Defaults and bounds are those of the configuration reference of
+Apache Kafka 3.9.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from barnabas.storage.log_config import LogConfig
 
 LONG_MAX = 9223372036854775807
 
-# name: (type, default as DescribeConfigs shows it), as Apache Kafka 3.9 documents its topic settings
+# name: (type, default as DescribeConfigs shows it), as Apache Kafka 3.9 documents its topic
+# settings
 KAFKA_TOPIC_SETTINGS = {
     "cleanup.policy": (7, "delete"),
     "compression.gzip.level": (3, "-1"),
@@ -164,11 +167,15 @@ zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable zookeeper.s
 
 
 def config(**properties: str) -> BrokerConfig:
-    return BrokerConfig.from_properties({name.replace("_", "."): value for name, value in properties.items()})
+    return BrokerConfig.from_properties(
+        {name.replace("_", "."): value for name, value in properties.items()}
+    )
 
 
 def test_topic_settings_and_their_defaults_are_those_of_kafka() -> None:
-    found = {name: (row.kind.number, row.render(row.default)) for name, row in TOPIC_SETTINGS.items()}
+    found = {
+        name: (row.kind.number, row.render(row.default)) for name, row in TOPIC_SETTINGS.items()
+    }
     assert found == KAFKA_TOPIC_SETTINGS
 
 
@@ -255,10 +262,18 @@ def test_security_settings_that_ask_for_nothing_are_taken() -> None:
 
 
 def test_a_listener_name_that_stands_for_tls_is_refused() -> None:
-    properties = {"listeners": "EXTERNAL://:9092", "listener.security.protocol.map": "INTERNAL:PLAINTEXT, EXTERNAL:SSL"}
+    properties = {
+        "listeners": "EXTERNAL://:9092",
+        "listener.security.protocol.map": "INTERNAL:PLAINTEXT, EXTERNAL:SSL",
+    }
     with pytest.raises(ConfigError, match="SSL is not spoken yet"):
         BrokerConfig.from_properties(properties)
-    assert BrokerConfig.from_properties({**properties, "listener.security.protocol.map": "EXTERNAL:PLAINTEXT"}).listener[1] == 9092
+    assert (
+        BrokerConfig.from_properties(
+            {**properties, "listener.security.protocol.map": "EXTERNAL:PLAINTEXT"}
+        ).listener[1]
+        == 9092
+    )
 
 
 @pytest.mark.parametrize(
@@ -282,7 +297,10 @@ def test_listeners_that_may_not_be(text: str) -> None:
 
 
 def test_controller_listeners_have_the_names_that_the_file_says() -> None:
-    assert config(listeners="A://:1,B://:2", controller_listener_names="A").listener == ("0.0.0.0", 2)
+    assert config(listeners="A://:1,B://:2", controller_listener_names="A").listener == (
+        "0.0.0.0",
+        2,
+    )
 
 
 def test_one_data_directory_is_had() -> None:
@@ -326,7 +344,9 @@ def test_an_unknown_setting_is_told_with_what_it_may_have_meant(name: str, meant
         ("offsets.topic.replication.factor", "32768", "between 1 and 32767"),
     ],
 )
-def test_a_bad_value_is_told_with_its_name_and_what_it_may_be(name: str, value: str, allowed: str) -> None:
+def test_a_bad_value_is_told_with_its_name_and_what_it_may_be(
+    name: str, value: str, allowed: str
+) -> None:
     with pytest.raises(ConfigError, match=f"{name}=.*{allowed}"):
         BrokerConfig.from_properties({name: value})
 
@@ -347,7 +367,7 @@ def test_values_are_typed(name: str, value: str, expected: Any) -> None:
     assert BrokerConfig.from_properties({name: value})[name] == expected
 
 
-# --- topics ------------------------------------------------------------------------------------------------------------------------------
+# --- topics -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -372,7 +392,10 @@ def test_values_are_typed(name: str, value: str, expected: Any) -> None:
         ({"min.cleanable.dirty.ratio": "2"}, "between 0 and 1"),
         ({"min.insync.replicas": "0"}, "between 1 and"),
         ({"remote.storage.enable": "true"}, "no tiered storage"),
-        ({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}, "not be more than max.compaction.lag.ms"),
+        (
+            {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"},
+            "not be more than max.compaction.lag.ms",
+        ),
         ({"retention.ms": str(2**63)}, "between -1 and 9223372036854775807"),
     ],
 )
@@ -388,9 +411,19 @@ def test_topic_settings_that_are_taken() -> None:
 
 
 def test_a_topics_own_value_goes_before_the_brokers_and_that_before_the_default() -> None:
-    broker = config(log_segment_bytes="1000", log_cleanup_policy="compact", message_max_bytes="77", producer_id_expiration_ms="5")
+    broker = config(
+        log_segment_bytes="1000",
+        log_cleanup_policy="compact",
+        message_max_bytes="77",
+        producer_id_expiration_ms="5",
+    )
     own = topic_log_config(broker, {"segment.bytes": "2000", "retention.ms": " 9 "})
-    assert (own.segment_bytes, own.cleanup_policy, own.max_message_bytes, own.retention_ms) == (2000, frozenset({"compact"}), 77, 9)
+    assert (own.segment_bytes, own.cleanup_policy, own.max_message_bytes, own.retention_ms) == (
+        2000,
+        frozenset({"compact"}),
+        77,
+        9,
+    )
     assert own.producer_id_expiration_ms == 5
     assert own.segment_ms == LogConfig().segment_ms
 
@@ -413,8 +446,12 @@ def test_compression_levels_come_from_the_topic_then_the_broker() -> None:
         ({}, 604_800_000),
     ],
 )
-def test_retention_is_taken_in_the_finest_unit_that_is_given(properties: dict[str, str], expected_ms: int) -> None:
-    assert topic_log_config(BrokerConfig.from_properties(properties), {}).retention_ms == expected_ms
+def test_retention_is_taken_in_the_finest_unit_that_is_given(
+    properties: dict[str, str], expected_ms: int
+) -> None:
+    assert (
+        topic_log_config(BrokerConfig.from_properties(properties), {}).retention_ms == expected_ms
+    )
 
 
 def test_segment_times_are_taken_in_the_finest_unit_too() -> None:
@@ -425,7 +462,10 @@ def test_segment_times_are_taken_in_the_finest_unit_too() -> None:
 
 
 def test_the_older_bound_on_times_holds_on_both_sides() -> None:
-    bounded = topic_log_config(config(), {"message.timestamp.difference.max.ms": "10", "message.timestamp.after.max.ms": "5"})
+    bounded = topic_log_config(
+        config(),
+        {"message.timestamp.difference.max.ms": "10", "message.timestamp.after.max.ms": "5"},
+    )
     assert (bounded.timestamp_before_max_ms, bounded.timestamp_after_max_ms) == (10, 5)
 
 
@@ -444,7 +484,10 @@ def test_dynamic_settings_go_before_the_file_and_fall_back_to_it() -> None:
 def test_what_is_set_for_every_broker_stands_between_the_brokers_own_and_the_file() -> None:
     broker = config(message_max_bytes="100")
     broker.set_dynamic_defaults({"message.max.bytes": "200", "a.later.version": "knows.it"})
-    assert (broker["message.max.bytes"], broker.source_of("message.max.bytes")) == (200, "dynamic default")
+    assert (broker["message.max.bytes"], broker.source_of("message.max.bytes")) == (
+        200,
+        "dynamic default",
+    )
     broker.set_dynamic({"message.max.bytes": "300"})
     assert (broker["message.max.bytes"], broker.source_of("message.max.bytes")) == (300, "dynamic")
     assert broker.default_value("message.max.bytes") == 200
@@ -480,7 +523,7 @@ def test_what_kafka_lets_change_at_run_time_may_change() -> None:
     assert {name for name in dynamic | fixed if BROKER_SETTINGS[name].dynamic} == dynamic
 
 
-# --- files -------------------------------------------------------------------------------------------------------------------------------
+# --- files --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""The core as a value: one request a connection at a time, parked ones, acks=0, hang-ups, and the order in which a commit becomes durable."""
+"""The core as a value: one request a connection at a time, parked ones, acks=0, hang-ups, and the
+order in which a commit becomes durable.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +40,16 @@ def host(tmp_path: Path) -> Iterator[CoreHost]:
     host.close()
 
 
-# --- one at a time ---------------------------------------------------------------------------------------------------------------------
+# --- one at a time ------------------------------------------------------------------------------
 
 
 def test_a_connection_has_one_request_under_way(host: CoreHost) -> None:
     host.create("t")
     host.ask(1, fetch({"t": {0: 0}}, max_wait_ms=1000), 12)
     with pytest.raises(AssertionError, match="before the last was answered"):
-        host.broker.on_frame(1, memoryview(bytearray(b"\0\3\0\1\0\0\0\7\xff\xff\xff\xff\xff\xff")), host.now_ms)
+        host.broker.on_frame(
+            1, memoryview(bytearray(b"\0\3\0\1\0\0\0\7\xff\xff\xff\xff\xff\xff")), host.now_ms
+        )
 
 
 def test_another_connection_is_not_held_up_by_a_parked_one(host: CoreHost) -> None:
@@ -57,8 +61,12 @@ def test_another_connection_is_not_held_up_by_a_parked_one(host: CoreHost) -> No
     assert bytes(answer.responses[0].partitions[0].records).endswith(b"\x02x\0")
 
 
-def test_a_request_that_is_not_understood_ends_its_connection_and_nothing_else(host: CoreHost) -> None:
-    host.broker.on_frame(1, memoryview(bytearray(struct.pack(">hhih", 3, 1, 7, -1) + b"\0\0")), host.now_ms)
+def test_a_request_that_is_not_understood_ends_its_connection_and_nothing_else(
+    host: CoreHost,
+) -> None:
+    host.broker.on_frame(
+        1, memoryview(bytearray(struct.pack(">hhih", 3, 1, 7, -1) + b"\0\0")), host.now_ms
+    )
     host.carry_out()
     assert "Metadata" in host.closed[1] and host.answers[1] == []
     assert host.call(2, messages.MetadataRequest(topics=None), 1).brokers
@@ -76,7 +84,7 @@ def test_tickets_are_not_used_twice(host: CoreHost) -> None:
     assert host.broker._parked == {} and host.broker._waiting_fetches == {}
 
 
-# --- fetches that wait -------------------------------------------------------------------------------------------------------------------
+# --- fetches that wait --------------------------------------------------------------------------
 
 
 def test_a_fetch_waits_for_min_bytes(host: CoreHost) -> None:
@@ -87,7 +95,10 @@ def test_a_fetch_waits_for_min_bytes(host: CoreHost) -> None:
     host.call(2, produce("t", b"y"), 9)
     host.call(2, produce("t", b"z"), 9)
     assert len(host.answers[1]) == 1
-    assert [header.base_offset for _, header in batches_in(bytes(host.answers[1][0].responses[0].partitions[0].records))] == [0, 1, 2]
+    assert [
+        header.base_offset
+        for _, header in batches_in(bytes(host.answers[1][0].responses[0].partitions[0].records))
+    ] == [0, 1, 2]
 
 
 def test_a_fetch_is_answered_when_its_time_is_up(host: CoreHost) -> None:
@@ -98,7 +109,10 @@ def test_a_fetch_is_answered_when_its_time_is_up(host: CoreHost) -> None:
     assert host.answers[1] == []
     host.tick(1)
     (answer,) = host.answers[1]
-    assert answer.responses[0].partitions[0].error_code == 0 and not answer.responses[0].partitions[0].records
+    assert (
+        answer.responses[0].partitions[0].error_code == 0
+        and not answer.responses[0].partitions[0].records
+    )
 
 
 def test_a_fetch_is_answered_when_its_topic_goes(host: CoreHost) -> None:
@@ -110,7 +124,7 @@ def test_a_fetch_is_answered_when_its_topic_goes(host: CoreHost) -> None:
     assert len(host.answers[1]) == 1
 
 
-# --- acks ----------------------------------------------------------------------------------------------------------------------------------
+# --- acks ---------------------------------------------------------------------------------------
 
 
 def test_acks_zero_has_no_answer(host: CoreHost) -> None:
@@ -132,12 +146,16 @@ def test_flush_messages_1_waits_for_the_disk(host: CoreHost) -> None:
     host.ask(2, produce("t"), 9)
     assert error_of(host.call(3, produce("plain"), 9)) == 0
     assert host.answers[1] == host.answers[2] == []
-    assert (log.high_watermark, log.last_stable_offset, log.log_end_offset) == (0, 0, 2), "readers wait, too"
+    assert (log.high_watermark, log.last_stable_offset, log.log_end_offset) == (0, 0, 2), (
+        "readers wait, too"
+    )
     host.ask(3, fetch({"t": {0: 0}}, max_wait_ms=500), 11)
     assert len(host.answers[3]) == 1 and len(host.flushes) == 1
     host.flush()
     assert len(host.answers[1]) == 1 and host.answers[2] == []
-    assert log.high_watermark == 1 and len(host.answers[3]) == 2, "a fetch that waits is answered with the flush"
+    assert log.high_watermark == 1 and len(host.answers[3]) == 2, (
+        "a fetch that waits is answered with the flush"
+    )
     host.flush()
     assert len(host.answers[2]) == 1 and log.recovery_point == 2
     assert error_of(host.call(3, produce("t", acks=1), 9)) == 0, "acks=1 does not wait"
@@ -148,7 +166,10 @@ def test_flush_messages_1_waits_for_the_disk(host: CoreHost) -> None:
 
 def test_flush_messages_3_waits_with_the_third_that_is_not_on_the_disk(host: CoreHost) -> None:
     (log,) = host.create("t", flush_messages="3")
-    assert [error_of(host.call(2, produce("t"), 9)) for _ in range(2)] == [0, 0] and not host.flushes
+    assert [error_of(host.call(2, produce("t"), 9)) for _ in range(2)] == [
+        0,
+        0,
+    ] and not host.flushes
     host.ask(1, produce("t"), 9)
     assert host.answers[1] == []
     host.flush()
@@ -161,7 +182,9 @@ def test_flush_ms_brings_records_to_the_disk_in_time_and_nobody_waits(host: Core
     assert error_of(host.call(1, produce("t"), 9)) == 0 and not host.flushes
     host.tick(400)
     assert error_of(host.call(1, produce("t"), 9)) == 0
-    assert host.broker.next_deadline_ms() == began + 500, "by the first record that is not on the disk"
+    assert host.broker.next_deadline_ms() == began + 500, (
+        "by the first record that is not on the disk"
+    )
     host.tick(100)
     host.flush()
     assert log.recovery_point == 2
@@ -185,17 +208,25 @@ def test_a_topic_that_goes_while_its_flush_runs(host: CoreHost) -> None:
     assert host.broker.flushes.is_idle
 
 
-# --- the ordering law of a commit ------------------------------------------------------------------------------------------------------------
+# --- the ordering law of a commit ---------------------------------------------------------------
 
 
 class Transaction:
-    """A producer on connection 1, with a transaction on two partitions, whose session is on the disk."""
+    """A producer on connection 1, with a transaction on two partitions, whose session is on the
+    disk.
+    """
 
     def __init__(self, host: CoreHost, *, transactional_id: str = "id", topic: str = "t") -> None:
         self.host, self.transactional_id, self.topic = host, transactional_id, topic
         self.logs = host.create(topic, 2)
         host.answers[1].clear()
-        host.ask(1, messages.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000), 1)
+        host.ask(
+            1,
+            messages.InitProducerIdRequest(
+                transactional_id=transactional_id, transaction_timeout_ms=60_000
+            ),
+            1,
+        )
         assert host.answers[1] == [], "an epoch is given out when it is on the disk"
         self.flush_all()
         answer = host.answers[1].pop()
@@ -207,7 +238,11 @@ class Transaction:
             self.host.flush()
 
     def names(self) -> dict[str, Any]:
-        return {"transactional_id": self.transactional_id, "producer_id": self.identity[0], "producer_epoch": self.identity[1]}
+        return {
+            "transactional_id": self.transactional_id,
+            "producer_id": self.identity[0],
+            "producer_epoch": self.identity[1],
+        }
 
     def add_partitions(self, connection: int = 1) -> None:
         topic_class = messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
@@ -231,10 +266,17 @@ class Transaction:
 
     def markers(self) -> list[list[bool]]:
         """Of each partition: the outcomes of its markers."""
-        return [[decode_marker(batch).commit for header, batch in log.read_batches() if header.is_control] for log in self.logs]
+        return [
+            [
+                decode_marker(batch).commit
+                for header, batch in log.read_batches()
+                if header.is_control
+            ]
+            for log in self.logs
+        ]
 
     def state(self) -> str:
-        return self.host.broker.txns.snapshot()[self.transactional_id].state.name
+        return self.host.broker.transactions.snapshot()[self.transactional_id].state.name
 
     def flushed(self) -> list[str]:
         """Let the flush under way end; the logs that it was of."""
@@ -242,7 +284,14 @@ class Transaction:
 
     def begin(self) -> None:
         self.add_partitions()
-        assert self.host.answers[1].pop().results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
+        assert (
+            self.host.answers[1]
+            .pop()
+            .results_by_topic_v3_and_below[0]
+            .results_by_partition[0]
+            .partition_error_code
+            == 0
+        )
         self.write()
         assert self.host.flushes == [], "nothing of an open transaction waits for the disk"
 
@@ -268,16 +317,30 @@ def test_a_commit_waits_for_the_disk_once(host: CoreHost) -> None:
     transaction.end(commit=True)
     assert transaction.flushed() == ["t", "t"], "the first flush of a log is of its own files"
     for number in (1, 2):
-        assert (transaction.state(), host.answers[1]) == ("ONGOING", []), "the decision is under way"
-        assert transaction.flushed() == ([] if number == 1 else ["t", "t"]), "the last data and the decision are one frame of the journal"
+        assert (transaction.state(), host.answers[1]) == ("ONGOING", []), (
+            "the decision is under way"
+        )
+        assert transaction.flushed() == ([] if number == 1 else ["t", "t"]), (
+            "the last data and the decision are one frame of the journal"
+        )
         assert [answer.error_code for answer in host.answers[1]] == [0]
-        assert (transaction.state(), transaction.markers()) == ("COMPLETE_COMMIT", [[True] * number] * 2)
+        assert (transaction.state(), transaction.markers()) == (
+            "COMPLETE_COMMIT",
+            [[True] * number] * 2,
+        )
         assert [log.last_stable_offset for log in transaction.logs] == [2 * number, 2 * number]
         assert host.flushes == [], "nobody waits for the markers"
         host.answers[1].clear()
         if number == 1:
             transaction.add_partitions()
-            assert host.answers[1].pop().results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
+            assert (
+                host.answers[1]
+                .pop()
+                .results_by_topic_v3_and_below[0]
+                .results_by_partition[0]
+                .partition_error_code
+                == 0
+            )
             transaction.write()
             transaction.end(commit=True)
 
@@ -295,11 +358,15 @@ def test_markers_come_to_the_disk_soon_without_anybody_waiting(host: CoreHost) -
     assert [log.durable_offset for log in transaction.logs] == ends
     host.tick(60_000)
     transaction.flush_all()
-    assert [log.recovery_point for log in transaction.logs] == ends, "and in their own files before the journal goes"
+    assert [log.recovery_point for log in transaction.logs] == ends, (
+        "and in their own files before the journal goes"
+    )
 
 
 def test_a_decision_that_is_made_later_brings_earlier_markers_to_the_disk(host: CoreHost) -> None:
-    """Who decides may have read what they commit: it must not be gone after a power loss when the decision is there."""
+    """Who decides may have read what they commit: it must not be gone after a power loss when the
+    decision is there.
+    """
     other = Transaction(host, transactional_id="other", topic="u")
     other.begin()
     transaction = begun(host)
@@ -328,17 +395,27 @@ def test_what_comes_while_the_decision_is_under_way_is_held_back(host: CoreHost)
         host.connect(connection)
     transaction.add_partitions(connection=3)
     host.ask(4, messages.EndTxnRequest(committed=True, **transaction.names()), 3)
-    host.ask(5, messages.InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 1)
+    host.ask(
+        5, messages.InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 1
+    )
     assert [host.answers[connection] for connection in (1, 3, 4, 5)] == [[], [], [], []]
     host.flush()
     assert [answer.error_code for answer in host.answers[1]] == [0]
-    assert host.answers[3][0].results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0, "of the next transaction"
+    assert (
+        host.answers[3][0]
+        .results_by_topic_v3_and_below[0]
+        .results_by_partition[0]
+        .partition_error_code
+        == 0
+    ), "of the next transaction"
     transaction.flush_all()
     assert transaction.markers()[0][0] is True, "what was decided is committed"
     assert host.answers[5][0].error_code == 0 and host.answers[5][0].producer_epoch == 1
 
 
-def test_a_batch_of_transactions_is_told_to_come_again_while_a_decision_is_under_way(host: CoreHost) -> None:
+def test_a_batch_of_transactions_is_told_to_come_again_while_a_decision_is_under_way(
+    host: CoreHost,
+) -> None:
     """Version 4 of AddPartitionsToTxn names several and is not held back for one of them."""
     transaction = while_deciding(host)
     request_class = messages.AddPartitionsToTxnRequest
@@ -356,7 +433,10 @@ def test_a_batch_of_transactions_is_told_to_come_again_while_a_decision_is_under
         ),
         4,
     )  # fmt: skip
-    codes = [result.topic_results[0].results_by_partition[0].partition_error_code for result in answer.results_by_transaction]
+    codes = [
+        result.topic_results[0].results_by_partition[0].partition_error_code
+        for result in answer.results_by_transaction
+    ]
     assert codes == [Code.CONCURRENT_TRANSACTIONS] * 2
     host.flush()
     assert transaction.state() == "COMPLETE_COMMIT"
@@ -366,11 +446,15 @@ def test_a_first_batch_is_told_to_come_again_while_a_decision_is_under_way(host:
     transaction = Transaction(host)
     transaction.add_partitions()
     host.answers[1].clear()
-    request = produce("t", partition=0, transactional_id="id", identity=transaction.identity, sequence=0)
+    request = produce(
+        "t", partition=0, transactional_id="id", identity=transaction.identity, sequence=0
+    )
     assert error_of(host.call(2, request, 9)) == 0
     transaction.end(commit=True)
     host.flush()
-    late = produce("t", partition=1, transactional_id="id", identity=transaction.identity, sequence=0)
+    late = produce(
+        "t", partition=1, transactional_id="id", identity=transaction.identity, sequence=0
+    )
     assert error_of(host.call(2, late, 9)) == Code.NOT_ENOUGH_REPLICAS
     host.flush()
     assert (transaction.state(), transaction.markers()) == ("COMPLETE_COMMIT", [[True], [True]])
@@ -391,19 +475,31 @@ def test_a_commit_goes_data_decision_markers_answer_completion(journal_less_host
     host = journal_less_host
     transaction = begun(host)
     transaction.end(commit=True)
-    assert (transaction.state(), transaction.markers(), host.answers[1]) == ("ONGOING", [[], []], []), "nothing is decided before the data"
+    assert (transaction.state(), transaction.markers(), host.answers[1]) == (
+        "ONGOING",
+        [[], []],
+        [],
+    ), "nothing is decided before the data"
     assert transaction.flushed() == ["t", "t"]
-    assert (transaction.state(), transaction.markers(), host.answers[1]) == ("PREPARE_COMMIT", [[], []], [])
+    assert (transaction.state(), transaction.markers(), host.answers[1]) == (
+        "PREPARE_COMMIT",
+        [[], []],
+        [],
+    )
     assert transaction.flushed() == [TXN_LOG]
     assert (transaction.state(), transaction.markers()) == ("PREPARE_COMMIT", [[True], [True]])
-    assert [answer.error_code for answer in host.answers[1]] == [0], "the decision stands: the answer needs not wait for the markers"
+    assert [answer.error_code for answer in host.answers[1]] == [0], (
+        "the decision stands: the answer needs not wait for the markers"
+    )
     assert [log.last_stable_offset for log in transaction.logs] == [2, 2]
     assert transaction.flushed() == ["t", "t"]
     assert transaction.state() == "COMPLETE_COMMIT"
     assert host.flushes == [], "the completion itself needs no flush"
 
 
-def test_the_next_transaction_is_held_back_until_the_completion(journal_less_host: CoreHost) -> None:
+def test_the_next_transaction_is_held_back_until_the_completion(
+    journal_less_host: CoreHost,
+) -> None:
     """It never meets CONCURRENT_TRANSACTIONS."""
     host = journal_less_host
     transaction = begun(host)
@@ -432,7 +528,11 @@ def test_an_abort_waits_for_nothing(host: CoreHost) -> None:
     transaction = begun(host)
     transaction.end(commit=False)
     assert [answer.error_code for answer in host.answers[1]] == [0]
-    assert (transaction.state(), transaction.markers(), host.flushes) == ("COMPLETE_ABORT", [[False], [False]], [])
+    assert (transaction.state(), transaction.markers(), host.flushes) == (
+        "COMPLETE_ABORT",
+        [[False], [False]],
+        [],
+    )
 
 
 def test_a_topic_deleted_during_the_commit_does_not_hold_it_up(host: CoreHost) -> None:
@@ -450,16 +550,26 @@ def test_with_durability_os_no_step_waits(tmp_path: Path) -> None:
     for connection in (1, 2):
         host.connect(connection)
     host.create("t", 2)
-    answer = host.call(1, messages.InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 1)
+    answer = host.call(
+        1, messages.InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 1
+    )
     transaction = Transaction.__new__(Transaction)
-    transaction.host, transaction.logs, transaction.sequence = host, host.broker.partitions_of("t"), 0
+    transaction.host, transaction.logs, transaction.sequence = (
+        host,
+        host.broker.partitions_of("t"),
+        0,
+    )
     transaction.transactional_id, transaction.topic = "id", "t"
     transaction.identity = (answer.producer_id, answer.producer_epoch)
     transaction.add_partitions()
     transaction.write()
     transaction.end(commit=True)
     assert host.answers[1][-1].error_code == 0
-    assert (transaction.state(), transaction.markers(), host.flushes) == ("COMPLETE_COMMIT", [[True], [True]], [])
+    assert (transaction.state(), transaction.markers(), host.flushes) == (
+        "COMPLETE_COMMIT",
+        [[True], [True]],
+        [],
+    )
     host.close()
 
 
@@ -469,7 +579,13 @@ def test_a_hundred_commits_at_a_time_cost_a_few_flushes(host: CoreHost) -> None:
     topic_class = messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
     for number in range(100):
         connection = host.connect(1000 + number)
-        host.ask(connection, messages.InitProducerIdRequest(transactional_id=f"id-{number}", transaction_timeout_ms=60_000), 1)
+        host.ask(
+            connection,
+            messages.InitProducerIdRequest(
+                transactional_id=f"id-{number}", transaction_timeout_ms=60_000
+            ),
+            1,
+        )
     while host.flushes:
         host.flush()
     for number in range(100):
@@ -484,8 +600,17 @@ def test_a_hundred_commits_at_a_time_cost_a_few_flushes(host: CoreHost) -> None:
             ),
             3,
         )  # fmt: skip
-        assert error_of(host.call(connection, produce("t", transactional_id=names[0], identity=names[1:]), 9)) == 0
-        end = messages.EndTxnRequest(transactional_id=names[0], producer_id=names[1], producer_epoch=names[2], committed=True)
+        assert (
+            error_of(
+                host.call(
+                    connection, produce("t", transactional_id=names[0], identity=names[1:]), 9
+                )
+            )
+            == 0
+        )
+        end = messages.EndTxnRequest(
+            transactional_id=names[0], producer_id=names[1], producer_epoch=names[2], committed=True
+        )
         host.ask(connection, end, 3)
     flushes = 0
     while host.flushes:
@@ -495,11 +620,13 @@ def test_a_hundred_commits_at_a_time_cost_a_few_flushes(host: CoreHost) -> None:
     assert flushes <= 6
 
 
-# --- a directory of Apache Kafka's ---------------------------------------------------------------------------------------------------------
+# --- a directory of Apache Kafka's --------------------------------------------------------------
 
 
 def open_kafkas(path: Path, now_ms: int) -> Any:
-    config = BrokerConfig.from_properties({"node.id": "1", "log.dirs": str(path), "log.retention.ms": "-1"})
+    config = BrokerConfig.from_properties(
+        {"node.id": "1", "log.dirs": str(path), "log.retention.ms": "-1"}
+    )
     return open_broker(config, CountedIds(), now_ms=now_ms)
 
 
@@ -509,26 +636,34 @@ def test_deltas_transaction_is_open_and_ends_when_its_time_is_up(tmp_path: Path)
     broker = open_kafkas(path, DELTA_BEGAN_MS + 60_000)
     log: Log = broker.partition("txn", 0)
     assert (log.last_stable_offset, log.log_end_offset) == (48, 49)
-    assert broker.txns.snapshot()["delta"].state.name == "ONGOING"
+    assert broker.transactions.snapshot()["delta"].state.name == "ONGOING"
     broker.on_tick(DELTA_BEGAN_MS + 599_999)
     assert log.last_stable_offset == 48
     broker.on_tick(DELTA_BEGAN_MS + 600_001)
     assert (log.last_stable_offset, log.log_end_offset) == (50, 50)
-    assert broker.txns.snapshot()["delta"].state.name == "COMPLETE_ABORT"
+    assert broker.transactions.snapshot()["delta"].state.name == "COMPLETE_ABORT"
     broker.close_logs(DELTA_BEGAN_MS + 600_001)
 
 
 def test_producer_ids_begin_above_those_that_kafka_gave_out(tmp_path: Path) -> None:
-    """Given out again, a producer's first batch would pass for one that the earlier producer repeats: acknowledged, and not written."""
+    """Given out again, a producer's first batch would pass for one that the earlier producer
+    repeats: acknowledged, and not written.
+    """
     path = tmp_path / "data"
     shutil.copytree(KAFKA, path)
     broker = open_kafkas(path, DELTA_BEGAN_MS)
-    used = {producer.producer_id for log in broker.logs.logs.values() for producer in log.active_producers()}
+    used = {
+        producer.producer_id
+        for log in broker.logs.logs.values()
+        for producer in log.active_producers()
+    }
     assert max(used) == 8
     assert broker._producer_ids.allocate() == 9
     broker.close_logs(DELTA_BEGAN_MS)
     again = open_kafkas(path, DELTA_BEGAN_MS)
-    assert again._producer_ids.allocate() == 1009, "the rest of a block is lost with a stop, and none is given out twice"
+    assert again._producer_ids.allocate() == 1009, (
+        "the rest of a block is lost with a stop, and none is given out twice"
+    )
     again.close_logs(DELTA_BEGAN_MS)
 
 
@@ -540,7 +675,9 @@ def test_a_wild_producer_id_in_a_log_does_not_use_up_the_others(tmp_path: Path) 
     host.close()
     again = CoreHost(tmp_path)
     again.connect(1)
-    answer = again.call(1, messages.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 1)
+    answer = again.call(
+        1, messages.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 1
+    )
     assert (answer.error_code, answer.producer_id) == (0, 0)
     again.close()
 
@@ -556,23 +693,40 @@ def test_a_damaged_internal_topic_ends_the_start_with_one_line(tmp_path: Path) -
     with pytest.raises(LogDirectoryError) as found:
         open_kafkas(path, DELTA_BEGAN_MS)
     text = str(found.value)
-    assert "__consumer_offsets-0/00000000000000000000.log, byte 0" in text and "CRC" in text and "Restore" in text and "\n" not in text
+    assert (
+        "__consumer_offsets-0/00000000000000000000.log, byte 0" in text
+        and "CRC" in text
+        and "Restore" in text
+        and "\n" not in text
+    )
 
 
-def test_offsets_with_the_highest_epoch_are_refused_in_the_midst_of_a_transaction(tmp_path: Path) -> None:
+def test_offsets_with_the_highest_epoch_are_refused_in_the_midst_of_a_transaction(
+    tmp_path: Path,
+) -> None:
     """Nobody can have it, and it would fence the producer id for good."""
     host = CoreHost(tmp_path)
     host.connect(1)
     host.create("t")
-    host.ask(1, messages.InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 1)
+    host.ask(
+        1, messages.InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 1
+    )
     while host.flushes:
         host.flush()
     producer_id = host.answers[1][-1].producer_id
-    host.call(1, messages.AddOffsetsToTxnRequest(transactional_id="id", producer_id=producer_id, producer_epoch=0, group_id="g"), 3)
+    host.call(
+        1,
+        messages.AddOffsetsToTxnRequest(
+            transactional_id="id", producer_id=producer_id, producer_epoch=0, group_id="g"
+        ),
+        3,
+    )
 
     def commit_offset(epoch: int, offset: int) -> int:
         topic_class = messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-        partition = topic_class.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+        partition = topic_class.TxnOffsetCommitRequestPartition(
+            partition_index=0, committed_offset=offset, committed_metadata=""
+        )
         request = messages.TxnOffsetCommitRequest(
             transactional_id="id",
             group_id="g",
@@ -583,8 +737,18 @@ def test_offsets_with_the_highest_epoch_are_refused_in_the_midst_of_a_transactio
         code: int = host.call(1, request, 2).topics[0].partitions[0].error_code
         return code
 
-    assert [commit_offset(epoch, offset) for epoch, offset in ((0, 1), (32767, 2), (0, 3))] == [0, 47, 0]
-    host.ask(1, messages.EndTxnRequest(transactional_id="id", producer_id=producer_id, producer_epoch=0, committed=True), 3)
+    assert [commit_offset(epoch, offset) for epoch, offset in ((0, 1), (32767, 2), (0, 3))] == [
+        0,
+        47,
+        0,
+    ]
+    host.ask(
+        1,
+        messages.EndTxnRequest(
+            transactional_id="id", producer_id=producer_id, producer_epoch=0, committed=True
+        ),
+        3,
+    )
     while host.flushes:
         host.flush()
     assert host.answers[1][-1].error_code == 0

@@ -1,4 +1,6 @@
-"""A commit's decision in the flush journal: what a kill or a power loss at any step leaves of the transaction."""
+"""A commit's decision in the flush journal: what a kill or a power loss at any step leaves of the
+transaction.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ TRANSACTIONS = "__transaction_state"
 
 
 def ready(**settings: str) -> tuple[PitfallBroker, Producer]:
-    """A producer that has committed once, so that no file is flushed for the first time, and has written again."""
+    """A producer that has committed once, so that no file is flushed for the first time, and has
+    written again.
+    """
     b = PitfallBroker(**settings)
     b.topic("in")
     b.topic("t", 2)
@@ -42,7 +46,9 @@ def with_decision_on_the_disk(**settings: str) -> tuple[PitfallBroker, Producer]
     b.hold_flushes()
     p.start_end(True)
     (job,) = b.broker.outbox.flushes
-    assert [getattr(file, "path", "")[-8:] for file in job.files] == [".journal"], "one file for data and decision"
+    assert [getattr(file, "path", "")[-8:] for file in job.files] == [".journal"], (
+        "one file for data and decision"
+    )
     for file in job.files:
         file.fsync()
     assert p.ended() is None and b.state("txn")[0] == "Ongoing"
@@ -113,12 +119,16 @@ def test_without_the_flush_there_is_no_decision() -> None:
     b.hold_flushes()
     p.start_end(True)
     b.kill()
-    assert is_committed(b), "the system has what was written, the journal too: it may be either, and it is this"
+    assert is_committed(b), (
+        "the system has what was written, the journal too: it may be either, and it is this"
+    )
 
 
 @pytest.mark.parametrize("kept", ["", TRANSACTIONS, "t-0", "t-1", "__consumer_offsets"])
 def test_a_commit_that_was_answered_survives_a_power_loss(kept: str) -> None:
-    """Neither its record nor its markers are on the disk by themselves; the system may write any of them back."""
+    """Neither its record nor its markers are on the disk by themselves; the system may write any of
+    them back.
+    """
     b, p = ready()
     b.hold_flushes()
     p.start_end(True)
@@ -188,7 +198,9 @@ def begin_a_flush(b: PitfallBroker) -> None:
 
 @pytest.mark.parametrize("when", ["when all is over", "while it is decided"])
 def test_a_late_end_does_not_commit_the_next_transaction(when: str) -> None:
-    """It comes over a connection that the producer has given up, and waits for a flush while the next transaction begins."""
+    """It comes over a connection that the producer has given up, and waits for a flush while the
+    next transaction begins.
+    """
     b, p = ready()
     old = p.reconnect()
     if when == "when all is over":
@@ -225,7 +237,7 @@ def test_an_id_that_has_expired_does_not_come_back() -> None:
     assert p.end(True) == 0
     b.tick(5000)
     b.kill()
-    assert b.broker.txns.metadata("txn") is None
+    assert b.broker.transactions.metadata("txn") is None
     assert is_committed(b)
 
 
@@ -262,7 +274,9 @@ def test_without_a_journal_each_step_waits_for_the_disk(setting: str) -> None:
     seen = []
     while b.flush_one():
         seen.append((b.state("txn")[0], p.ended()))
-    assert seen[:3] == [("PrepareCommit", None), ("PrepareCommit", 0), ("CompleteCommit", 0)], "data, decision, markers"
+    assert seen[:3] == [("PrepareCommit", None), ("PrepareCommit", 0), ("CompleteCommit", 0)], (
+        "data, decision, markers"
+    )
     b.lose_power()
     assert is_committed(b)
 
@@ -280,7 +294,9 @@ def test_room_that_comes_back_lets_the_journal_begin_anew() -> None:
 
 @pytest.mark.parametrize("commits", range(3, 13))
 def test_journals_go_when_all_that_they_tell_is_in_the_logs(commits: int) -> None:
-    """Commits in a row with a turn-over every few: whenever the power goes, all that was answered is there."""
+    """Commits in a row with a turn-over every few: whenever the power goes, all that was answered
+    is there.
+    """
     b, p = ready(log_flush_offset_checkpoint_interval_ms="30")
     assert p.end(True) == 0
     answered = [b"a", b"b"]

@@ -1,4 +1,6 @@
-"""A topic whose deletion has begun is gone, whatever happens to the broker meanwhile; until then it is whole."""
+"""A topic whose deletion has begun is gone, whatever happens to the broker meanwhile; until then it
+is whole.
+"""
 
 from __future__ import annotations
 
@@ -44,13 +46,19 @@ def test_cut_short_at_any_step_it_is_all_there_or_all_gone(way: str) -> None:
             break
         found = b.broker.metadata.topic("t")
         if found is not None:
-            assert [b.read("t", partition) for partition in range(PARTITIONS)] == [[b"old"]] * PARTITIONS, f"step {steps}"
+            assert [b.read("t", partition) for partition in range(PARTITIONS)] == [
+                [b"old"]
+            ] * PARTITIONS, f"step {steps}"
             assert b.group_offset("g", "t") == (0, 1)
         else:
-            assert not {f"t-{partition}" for partition in range(PARTITIONS)} & set(b.disk.list("/data")), f"step {steps}"
+            assert not {f"t-{partition}" for partition in range(PARTITIONS)} & set(
+                b.disk.list("/data")
+            ), f"step {steps}"
             b.topic("t", PARTITIONS)
             assert [b.read("t", partition) for partition in range(PARTITIONS)] == [[]] * PARTITIONS
-            assert b.group_offset("g", "t") == (0, -1), f"step {steps}: the offset is of the topic that was deleted"
+            assert b.group_offset("g", "t") == (0, -1), (
+                f"step {steps}: the offset is of the topic that was deleted"
+            )
         outcomes.add(found is not None)
         getattr(b, way)()
         assert b.broker.metadata.topic("t") is not None, "a new topic of that name stays"
@@ -60,11 +68,15 @@ def test_cut_short_at_any_step_it_is_all_there_or_all_gone(way: str) -> None:
 
 
 def test_what_is_finished_is_not_done_again() -> None:
-    """A directory that was brought back by hand is another broker's, whose topics are taken over: it is not deleted again."""
+    """A directory that was brought back by hand is another broker's, whose topics are taken over:
+    it is not deleted again.
+    """
     b = prepared()
     delete(b)
     assert b.broker.metadata.deletions == {}
-    going = [name for name in b.disk.list("/data") if name.startswith("t-") and name.endswith("-delete")]
+    going = [
+        name for name in b.disk.list("/data") if name.startswith("t-") and name.endswith("-delete")
+    ]
     assert len(going) == PARTITIONS
     b.broker.close_logs(b.now_ms)
     b.disk.kill()
@@ -109,7 +121,9 @@ def test_a_topic_that_comes_again_at_once_has_no_offsets_of_the_one_before() -> 
     assert b.group_offset("g", "t") == (0, -1)
 
 
-def test_one_that_is_cut_short_needs_no_settling_of_what_a_flush_journal_holds_of_the_topic() -> None:
+def test_one_that_is_cut_short_needs_no_settling_of_what_a_flush_journal_holds_of_the_topic() -> (
+    None
+):
     for steps in range(1, 4):
         b = PitfallBroker()
         b.topic("t", PARTITIONS)
@@ -119,7 +133,7 @@ def test_one_that_is_cut_short_needs_no_settling_of_what_a_flush_journal_holds_o
                 p.send("t", partition, b"old")
             assert p.end(True) == 0
         assert [name for name in b.disk.list("/data") if name.startswith("barnabas-flush-")]
-        b.broker.host.flush_completions()  # the steps are those of the deletion itself
+        b.broker.runtime.flush_completions()  # the steps are those of the deletion itself
         b.disk.crash_in(steps)
         with pytest.raises(Crash):
             delete(b)
@@ -132,8 +146,12 @@ def test_one_that_is_cut_short_needs_no_settling_of_what_a_flush_journal_holds_o
 
 @pytest.mark.parametrize("journal", ["0", "2"])
 @pytest.mark.parametrize("way", ["before", "meanwhile", "before a kill"])
-def test_a_decision_is_not_carried_out_on_the_next_topic_of_the_name(way: str, journal: str) -> None:
-    """The worst power loss brings the decision back and takes its completion; what is open is of the next transaction."""
+def test_a_decision_is_not_carried_out_on_the_next_topic_of_the_name(
+    way: str, journal: str
+) -> None:
+    """The worst power loss brings the decision back and takes its completion; what is open is of
+    the next transaction.
+    """
     b = PitfallBroker(barnabas_flush_journal_logs=journal)
     b.topic("t", flush_messages="1")
     p = Producer(b, "txn")

@@ -29,12 +29,17 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CoreHost:
 
 def creation(**counts: int) -> Any:
     topic = messages.CreateTopicsRequest.CreatableTopic
-    topics = [topic(name=name, num_partitions=count, replication_factor=1, assignments=[], configs=[]) for name, count in counts.items()]
+    topics = [
+        topic(name=name, num_partitions=count, replication_factor=1, assignments=[], configs=[])
+        for name, count in counts.items()
+    ]
     return messages.CreateTopicsRequest(topics=topics, timeout_ms=60_000, validate_only=False)
 
 
 def growth(name: str, count: int) -> Any:
-    topic = messages.CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=count, assignments=None)
+    topic = messages.CreatePartitionsRequest.CreatePartitionsTopic(
+        name=name, count=count, assignments=None
+    )
     return messages.CreatePartitionsRequest(topics=[topic], timeout_ms=60_000, validate_only=False)
 
 
@@ -45,7 +50,9 @@ def answer(host: CoreHost, request: Any, version: int) -> Any:
     return host.answers[1].pop()
 
 
-def test_topics_with_more_partitions_than_there_are_descriptors_are_refused_and_leave_nothing(host: CoreHost) -> None:
+def test_topics_with_more_partitions_than_there_are_descriptors_are_refused_and_leave_nothing(
+    host: CoreHost,
+) -> None:
     host.connect(1)
     rows = answer(host, creation(a=LEFT, b=1), 7).topics
     assert [row.error_code for row in rows] == [Code.POLICY_VIOLATION] * 2
@@ -65,11 +72,15 @@ def test_a_topic_does_not_grow_beyond_the_descriptors(host: CoreHost) -> None:
     assert answer(host, growth("t", LEFT + 1), 1).results[0].error_code == 0
 
 
-def test_a_query_makes_no_topics_beyond_the_descriptors(host: CoreHost, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_query_makes_no_topics_beyond_the_descriptors(
+    host: CoreHost, caplog: pytest.LogCaptureFixture
+) -> None:
     host.connect(1)
     topic = messages.MetadataRequest.MetadataRequestTopic
     names = [topic(name=f"t{number}") for number in range(LEFT + 1)]
-    rows = answer(host, messages.MetadataRequest(topics=names, allow_auto_topic_creation=True), 4).topics
+    rows = answer(
+        host, messages.MetadataRequest(topics=names, allow_auto_topic_creation=True), 4
+    ).topics
     assert {row.error_code for row in rows} == {Code.UNKNOWN_TOPIC_OR_PARTITION}
     assert not host.broker.metadata.topics
     assert "ulimit -n" in caplog.text

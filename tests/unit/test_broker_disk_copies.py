@@ -1,4 +1,6 @@
-"""A start on a copy of the disk that was made in mid-run: the machine was not down, and what was not flushed is gone all the same."""
+"""A start on a copy of the disk that was made in mid-run: the machine was not down, and what was
+not flushed is gone all the same.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ NOW_MS = 1_700_000_100_000
 
 
 def committed(**settings: str) -> tuple[PitfallBroker, Producer]:
-    """Two transactions; what the second wrote, and its decision, are durable in a flush journal alone."""
+    """Two transactions; what the second wrote, and its decision, are durable in a flush journal
+    alone.
+    """
     b = PitfallBroker(**settings)
     b.topic("t", 2)
     p = Producer(b, "txn")
@@ -35,7 +39,9 @@ def committed(**settings: str) -> tuple[PitfallBroker, Producer]:
 
 
 @pytest.mark.parametrize("is_told", [True, False])
-def test_a_copy_in_the_same_run_of_the_machine_has_what_was_durable(is_told: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_copy_in_the_same_run_of_the_machine_has_what_was_durable(
+    is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     b, _ = committed()
     with caplog.at_level(logging.WARNING):
         b.copy_disk(is_told=is_told)
@@ -133,10 +139,13 @@ def test_what_the_first_version_noted_of_the_machine_is_no_proof_of_a_kill(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("operation", "code", "is_noted"), [("fsync", errno.EIO, True), ("fsync", errno.EDQUOT, True), ("open", errno.EMFILE, False)]
+    ("operation", "code", "is_noted"),
+    [("fsync", errno.EIO, True), ("fsync", errno.EDQUOT, True), ("open", errno.EMFILE, False)],
 )
 @pytest.mark.parametrize("when", ["kill", "stop"])
-def test_a_start_or_a_stop_that_the_disk_ends_is_noted(when: str, operation: str, code: int, is_noted: bool) -> None:
+def test_a_start_or_a_stop_that_the_disk_ends_is_noted(
+    when: str, operation: str, code: int, is_noted: bool
+) -> None:
     """The start after a kill, and the stop: what they could not flush may be gone."""
     b = PitfallBroker()
     b.topic("t")

@@ -11,7 +11,9 @@ from barnabas.protocol.errors import Code
 
 
 def test_a_batch_that_found_no_room_is_not_overtaken() -> None:
-    """The first batches of a producer, five under way: the disk is full for the first, and has room for the second."""
+    """The first batches of a producer, five under way: the disk is full for the first, and has room
+    for the second.
+    """
     b = PitfallBroker()
     b.topic("t")
     pid = b.init(None)[1]
@@ -21,7 +23,9 @@ def test_a_batch_that_found_no_room_is_not_overtaken() -> None:
 
     b.disk.crash_in(0, is_full=True)
     assert produce(0) == Code.KAFKA_STORAGE_ERROR
-    assert produce(1) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER, "there is no room for it either, but it is to be sent again behind the first"
+    assert produce(1) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER, (
+        "there is no room for it either, but it is to be sent again behind the first"
+    )
     b.disk.crash_in(-1)
     assert produce(2) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert b.produce("t", (b"of another",))[0] == 0
@@ -48,8 +52,14 @@ def test_too_little_room_counts_as_a_full_disk() -> None:
     b.broker.room._left = 0
     assert b.produce("t", (b"0",), pid=pid, epoch=0, sequence=0)[0] == Code.KAFKA_STORAGE_ERROR
     del b.disk.free_bytes
-    assert b.produce("t", (b"1",), pid=pid, epoch=0, sequence=1)[0] == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert [b.produce("t", (b"%d" % sequence,), pid=pid, epoch=0, sequence=sequence)[0] for sequence in (0, 1)] == [0, 0]
+    assert (
+        b.produce("t", (b"1",), pid=pid, epoch=0, sequence=1)[0]
+        == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    )
+    assert [
+        b.produce("t", (b"%d" % sequence,), pid=pid, epoch=0, sequence=sequence)[0]
+        for sequence in (0, 1)
+    ] == [0, 0]
 
 
 def test_a_full_disk_is_no_refusal_of_the_log(tmp_path: Path) -> None:

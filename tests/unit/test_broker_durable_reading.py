@@ -1,4 +1,6 @@
-"""With flush.messages=1 readers see what the disk has, and a power loss takes nothing that anybody read."""
+"""With flush.messages=1 readers see what the disk has, and a power loss takes nothing that anybody
+read.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def test_nobody_reads_what_a_power_loss_may_take() -> None:
     b.hold_flushes()
     log = b.broker.partition("t", 0)
     assert log is not None
-    b.broker.host.append_marker("t", 0, 77, 0, 0, commit=True, now_ms=b.now_ms)  # stands for what nobody waits for
+    b.broker.runtime.append_marker(
+        "t", 0, 77, 0, 0, commit=True, now_ms=b.now_ms
+    )  # stands for what nobody waits for
     assert (log.high_watermark, log.log_end_offset) == (1, 2)
     assert b.end_offset("t") == 1 and b.read("t") == [b"kept"]
     b.lose_power()
@@ -41,7 +45,9 @@ def test_after_a_kill_the_high_watermark_is_where_it_was() -> None:
 @pytest.mark.parametrize("durability", ["flush", "os"])
 def test_who_knows_of_a_commit_reads_it(journal: str, durability: str) -> None:
     """The markers come to the disk later; a start writes them again where a power loss takes them."""
-    b = PitfallBroker(barnabas_flush_journal_logs=journal, barnabas_transaction_durability=durability)
+    b = PitfallBroker(
+        barnabas_flush_journal_logs=journal, barnabas_transaction_durability=durability
+    )
     b.topic("t", flush_messages="1")
     producer = Producer(b, "txn")
     for number in range(3):
@@ -56,11 +62,15 @@ def test_who_knows_of_a_commit_reads_it(journal: str, durability: str) -> None:
     fetched = b.fetch("t", committed=True)
     log = b.broker.partition("t", 0)
     assert log is not None
-    assert fetched.last_stable_offset == fetched.high_watermark == log.log_end_offset, "what was owed is on the disk"
+    assert fetched.last_stable_offset == fetched.high_watermark == log.log_end_offset, (
+        "what was owed is on the disk"
+    )
 
 
 def test_a_transaction_that_a_client_ended_is_read_when_the_disk_has_its_marker() -> None:
-    """No decision brings that marker back: after a power loss the coordinator aborts the transaction."""
+    """No decision brings that marker back: after a power loss the coordinator aborts the
+    transaction.
+    """
     b = PitfallBroker()
     b.topic("t", flush_messages="1")
     producer = Producer(b, "txn")
@@ -87,10 +97,14 @@ def test_a_start_after_a_kill_brings_all_such_logs_to_the_disk_at_once() -> None
         for file in files:
             file.fsync()
 
-    config = BrokerConfig.from_properties({"log.dirs": "/data", "offsets.topic.num.partitions": "2"})
+    config = BrokerConfig.from_properties(
+        {"log.dirs": "/data", "offsets.topic.num.partitions": "2"}
+    )
     broker = open_broker(config, CountedIds(), disk=b.disk, now_ms=b.now_ms, sync=sync)
     logs = [broker.partition("t", partition) for partition in range(5)]
-    assert [(log.high_watermark, log.recovery_point) for log in logs if log is not None] == [(1, 1)] * 5
+    assert [(log.high_watermark, log.recovery_point) for log in logs if log is not None] == [
+        (1, 1)
+    ] * 5
     assert len(calls) == 1 and calls[0] >= 5
     b.lose_power()
     assert [b.read("t", partition) for partition in range(5)] == [[b"read"]] * 5

@@ -1,4 +1,6 @@
-"""Incremental fetch sessions (KIP-227). The two long tests are what Apache Kafka 3.9 answered to the same requests."""
+"""Incremental fetch sessions (KIP-227). The two long tests are what Apache Kafka 3.9 answered to
+the same requests.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,14 @@ def host(tmp_path: Path) -> Iterator[CoreHost]:
     host.close()
 
 
-def ask(host: CoreHost, topics: dict[str, dict[int, int]], *, connection: int = 1, version: int = VERSION, **more: Any) -> Any:
+def ask(
+    host: CoreHost,
+    topics: dict[str, dict[int, int]],
+    *,
+    connection: int = 1,
+    version: int = VERSION,
+    **more: Any,
+) -> Any:
     return host.call(connection, fetch(topics, **more), version)
 
 
@@ -57,22 +66,39 @@ def test_a_session_is_told_of_what_is_new(host: CoreHost) -> None:
     assert told(ask(host, {}, session=(session, 3))) == {}
     host.call(1, produce("t", b"b", partition=1), 9)
     assert told(ask(host, {}, session=(session, 4))) == {("t", 1): (0, 1, [b"b"])}
-    assert told(ask(host, {"t": {1: 1, 2: 0}}, session=(session, 5))) == {("t", 2): (0, 0, [])}, "a third is added"
+    assert told(ask(host, {"t": {1: 1, 2: 0}}, session=(session, 5))) == {("t", 2): (0, 0, [])}, (
+        "a third is added"
+    )
     for partition, value in enumerate((b"c", b"d", b"e")):
         host.call(1, produce("t", value, partition=partition), 9)
-    assert list(told(ask(host, {}, forget={"t": [0]}, session=(session, 6)))) == [("t", 1), ("t", 2)], "the first is forgotten"
-    assert told(ask(host, {"t": {1: 2, 2: 1}}, forget={"t": [9]}, session=(session, 7))) == {}, "one forgotten that is not in it"
+    assert list(told(ask(host, {}, forget={"t": [0]}, session=(session, 6)))) == [
+        ("t", 1),
+        ("t", 2),
+    ], "the first is forgotten"
+    assert told(ask(host, {"t": {1: 2, 2: 1}}, forget={"t": [9]}, session=(session, 7))) == {}, (
+        "one forgotten that is not in it"
+    )
     wrong = {("t", 1): (Code.OFFSET_OUT_OF_RANGE, -1, [])}
     assert told(ask(host, {"t": {1: 77}}, session=(session, 8))) == wrong
     assert told(ask(host, {}, session=(session, 9))) == wrong, "an error stays"
     missing = ("missing", 0)
     answer = told(ask(host, {"t": {1: 2}, "missing": {0: 0}}, session=(session, 10)))
-    assert answer[missing] == (Code.UNKNOWN_TOPIC_OR_PARTITION, -1, []) and answer["t", 1] == (0, 2, [])
-    assert told(ask(host, {}, session=(session, 11))) == {missing: (Code.UNKNOWN_TOPIC_OR_PARTITION, -1, [])}
+    assert answer[missing] == (Code.UNKNOWN_TOPIC_OR_PARTITION, -1, []) and answer["t", 1] == (
+        0,
+        2,
+        [],
+    )
+    assert told(ask(host, {}, session=(session, 11))) == {
+        missing: (Code.UNKNOWN_TOPIC_OR_PARTITION, -1, [])
+    }
     closing = ask(host, {"t": {0: 0}}, session=(session, -1))
     assert closing.session_id == 0 and ("t", 0) in told(closing)
     refused = ask(host, {}, session=(session, 12))
-    assert (refused.error_code, refused.session_id, refused.responses) == (Code.FETCH_SESSION_ID_NOT_FOUND, 0, [])
+    assert (refused.error_code, refused.session_id, refused.responses) == (
+        Code.FETCH_SESSION_ID_NOT_FOUND,
+        0,
+        [],
+    )
 
 
 def test_sessions_are_refused(host: CoreHost) -> None:
@@ -80,12 +106,16 @@ def test_sessions_are_refused(host: CoreHost) -> None:
     host.call(1, produce("t", b"a"), 9)
     session = ask(host, {"t": {0: 0}}, session=(0, 0)).session_id
 
-    def refusal(session_id: int, epoch: int, topics: dict[str, dict[int, int]] | None = None) -> tuple[int, int]:
+    def refusal(
+        session_id: int, epoch: int, topics: dict[str, dict[int, int]] | None = None
+    ) -> tuple[int, int]:
         answer = ask(host, topics or {}, session=(session_id, epoch))
         return answer.error_code, answer.session_id
 
     assert refusal(session, 2) == (Code.INVALID_FETCH_SESSION_EPOCH, 0)
-    assert told(ask(host, {}, session=(session, 1))) == {("t", 0): (0, 1, [b"a"])}, "the right one after that"
+    assert told(ask(host, {}, session=(session, 1))) == {("t", 0): (0, 1, [b"a"])}, (
+        "the right one after that"
+    )
     assert refusal(session, 1) == (Code.INVALID_FETCH_SESSION_EPOCH, 0)
     assert refusal(session + 1, 1) == (Code.FETCH_SESSION_ID_NOT_FOUND, 0)
     assert refusal(0, 1) == (Code.FETCH_SESSION_ID_NOT_FOUND, 0)
@@ -124,11 +154,15 @@ def test_epochs_wrap_to_one(host: CoreHost) -> None:
 
 
 def test_all_slots_are_taken(host: CoreHost) -> None:
-    """A session gives way when it rested for two minutes; until then a new client gets none, and all it asks for each time."""
+    """A session gives way when it rested for two minutes; until then a new client gets none, and
+    all it asks for each time.
+    """
     host.create("t")
     first, second = (ask(host, {"t": {0: 0}}, session=(0, 0)).session_id for _ in range(2))
     host.now_ms += EVICTION_MS - 1
-    assert ask(host, {}, session=(first, 1)).error_code == 0, "it is used: the other is the one that rests"
+    assert ask(host, {}, session=(first, 1)).error_code == 0, (
+        "it is used: the other is the one that rests"
+    )
     assert ask(host, {"t": {0: 0}}, session=(0, 0)).session_id == 0
     host.now_ms += 1
     third = ask(host, {"t": {0: 0}}, session=(0, 0)).session_id

@@ -1,4 +1,6 @@
-"""Fetches of many partitions that wait: what wakes them, how often they are read, and that the short cut for idle partitions is one."""
+"""Fetches of many partitions that wait: what wakes them, how often they are read, and that the
+short cut for idle partitions is one.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,11 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def sizes(answer: Any) -> dict[int, int]:
     """Bytes of records by partition."""
-    return {partition.partition_index: len(partition.records or b"") for topic in answer.responses for partition in topic.partitions}
+    return {
+        partition.partition_index: len(partition.records or b"")
+        for topic in answer.responses
+        for partition in topic.partitions
+    }
 
 
 class Producer:
@@ -54,39 +60,68 @@ class Producer:
 
     def __init__(self, host: CoreHost, topic: str, partitions: range) -> None:
         self.host = host
-        host.ask(1, messages.InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 1)
+        host.ask(
+            1,
+            messages.InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000),
+            1,
+        )
         self.flush()
         answer = host.answers[1].pop()
         self.identity = (answer.producer_id, answer.producer_epoch)
-        added = messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=list(partitions))
-        names = {"v3_and_below_producer_id": self.identity[0], "v3_and_below_producer_epoch": self.identity[1]}
-        request = messages.AddPartitionsToTxnRequest(v3_and_below_transactional_id="id", v3_and_below_topics=[added], **names)
+        added = messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(
+            name=topic, partitions=list(partitions)
+        )
+        names = {
+            "v3_and_below_producer_id": self.identity[0],
+            "v3_and_below_producer_epoch": self.identity[1],
+        }
+        request = messages.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="id", v3_and_below_topics=[added], **names
+        )
         host.call(1, request, 3)
         for partition in partitions:
-            host.call(1, produce(topic, partition=partition, transactional_id="id", identity=self.identity), 9)
+            host.call(
+                1,
+                produce(topic, partition=partition, transactional_id="id", identity=self.identity),
+                9,
+            )
 
     def flush(self) -> None:
         while self.host.flushes:
             self.host.flush()
 
     def commit(self) -> None:
-        names = {"transactional_id": "id", "producer_id": self.identity[0], "producer_epoch": self.identity[1]}
+        names = {
+            "transactional_id": "id",
+            "producer_id": self.identity[0],
+            "producer_epoch": self.identity[1],
+        }
         self.host.ask(1, messages.EndTxnRequest(committed=True, **names), 3)
         self.flush()
 
 
-def test_batches_of_an_open_transaction_do_not_read_a_committed_fetch_again(host: CoreHost, reads: list[int]) -> None:
+def test_batches_of_an_open_transaction_do_not_read_a_committed_fetch_again(
+    host: CoreHost, reads: list[int]
+) -> None:
     host.create("t", PARTITIONS)
-    host.ask(3, fetch({"t": dict.fromkeys(range(PARTITIONS), 0)}, max_wait_ms=1000, isolation=COMMITTED), 12)
+    host.ask(
+        3,
+        fetch({"t": dict.fromkeys(range(PARTITIONS), 0)}, max_wait_ms=1000, isolation=COMMITTED),
+        12,
+    )
     producer = Producer(host, "t", range(PARTITIONS))
     assert host.answers[3] == [] and len(reads) == 1, "nothing that happened can be read"
     producer.commit()
     (answer,) = host.answers[3]
-    assert set(sizes(answer)) == set(range(PARTITIONS)) and all(size > 100 for size in sizes(answer).values()), "one answer has all of it"
+    assert set(sizes(answer)) == set(range(PARTITIONS)) and all(
+        size > 100 for size in sizes(answer).values()
+    ), "one answer has all of it"
     assert len(reads) == 2
 
 
-def test_an_uncommitted_fetch_is_answered_by_the_first_batch(host: CoreHost, reads: list[int]) -> None:
+def test_an_uncommitted_fetch_is_answered_by_the_first_batch(
+    host: CoreHost, reads: list[int]
+) -> None:
     host.create("t", PARTITIONS)
     host.ask(3, fetch({"t": dict.fromkeys(range(PARTITIONS), 0)}, max_wait_ms=1000), 12)
     Producer(host, "t", range(PARTITIONS))
@@ -99,7 +134,9 @@ def test_min_bytes_are_those_of_all_partitions_together(host: CoreHost, reads: l
     host.call(2, produce("t", partition=2), 9)  # 70 bytes
     host.ask(3, fetch({"t": dict.fromkeys(range(3), 0)}, min_bytes=200, max_wait_ms=1000), 12)
     host.call(2, produce("t", partition=0), 9)
-    assert host.answers[3] == [] and len(reads) == 1, "140 are not enough, which needs no reading of the others"
+    assert host.answers[3] == [] and len(reads) == 1, (
+        "140 are not enough, which needs no reading of the others"
+    )
     host.call(2, produce("t", partition=0), 9)
     (answer,) = host.answers[3]
     assert sizes(answer) == {0: 138, 1: 0, 2: 69}
@@ -119,12 +156,17 @@ def test_what_is_deleted_under_a_waiting_fetch_is_told_at_once(host: CoreHost) -
 
 def test_a_session_is_told_of_idle_partitions_only_what_is_new(host: CoreHost) -> None:
     host.create("t", 3)
-    first = host.call(3, fetch({"t": dict.fromkeys(range(3), 0)}, session=(0, 0), isolation=COMMITTED), 12)
+    first = host.call(
+        3, fetch({"t": dict.fromkeys(range(3), 0)}, session=(0, 0), isolation=COMMITTED), 12
+    )
     assert set(sizes(first)) == {0, 1, 2}
     Producer(host, "t", range(1))
     second = host.call(3, fetch({}, session=(first.session_id, 1), isolation=COMMITTED), 12)
     assert sizes(second) == {0: 0}, "its high watermark moved"
-    assert host.call(3, fetch({}, session=(first.session_id, 2), isolation=COMMITTED), 12).responses == []
+    assert (
+        host.call(3, fetch({}, session=(first.session_id, 2), isolation=COMMITTED), 12).responses
+        == []
+    )
 
 
 @pytest.fixture(scope="module")
@@ -148,9 +190,22 @@ EPOCHS = st.sampled_from([-2, -1, 0, 1])
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.integers(0, 1), st.integers(-1, 7), EPOCHS, EPOCHS, st.sampled_from([-1, 0, 1 << 20]), st.booleans())
+@given(
+    st.integers(0, 1),
+    st.integers(-1, 7),
+    EPOCHS,
+    EPOCHS,
+    st.sampled_from([-1, 0, 1 << 20]),
+    st.booleans(),
+)
 def test_what_is_called_idle_has_nothing_to_read_and_nothing_wrong(
-    open_transaction: CoreHost, index: int, offset: int, epoch: int, last_epoch: int, max_bytes: int, is_committed: bool
+    open_transaction: CoreHost,
+    index: int,
+    offset: int,
+    epoch: int,
+    last_epoch: int,
+    max_bytes: int,
+    is_committed: bool,
 ) -> None:
     broker = open_transaction.broker
     log = broker.partition("t", index)
@@ -164,7 +219,16 @@ def test_what_is_called_idle_has_nothing_to_read_and_nothing_wrong(
         log_start_offset=-1,
     )
     request = fetch({}, isolation=int(is_committed))
-    plan = type("Plan", (), {"targets": [FetchTarget("t", asked)], "session": None, "incremental": False, "session_id": 0})()
+    plan = type(
+        "Plan",
+        (),
+        {
+            "targets": [FetchTarget("t", asked)],
+            "session": None,
+            "incremental": False,
+            "session_id": 0,
+        },
+    )()
     context = type("Asked", (), {"api_version": 12})()
     target = plan.targets[0]
     read = _Fetch(broker, request, context, plan)._read_one(target, log, 1 << 20, True)

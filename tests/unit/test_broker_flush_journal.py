@@ -23,7 +23,10 @@ class Queue:
     def __init__(self, path: Path, logs: int = 3, **settings: int) -> None:
         self.path = path
         self.manager: LogManager = open_manager(path)
-        self.logs = [self.manager.create("t", number, TOPIC_ID, LogConfig(), NOW_MS) for number in range(logs)]
+        self.logs = [
+            self.manager.create("t", number, TOPIC_ID, LogConfig(), NOW_MS)
+            for number in range(logs)
+        ]
         self.outbox = Outbox()
         self.queue = FlushQueue(self.outbox, self.manager.journal, **settings)  # type: ignore[arg-type]
         self.done: list[str] = []
@@ -35,7 +38,9 @@ class Queue:
             log.append(batch([bytes(size)]), now_ms=NOW_MS)
 
     def wait(self, name: str, *logs: Log, in_place: bool = False, now_ms: int = NOW_MS) -> None:
-        self.queue.wait(logs or self.logs, lambda _: self.done.append(name), now_ms, in_place=in_place)
+        self.queue.wait(
+            logs or self.logs, lambda _: self.done.append(name), now_ms, in_place=in_place
+        )
 
     def job(self) -> FlushJob:
         (job,) = self.outbox.flushes
@@ -47,7 +52,9 @@ class Queue:
         for file in job.files:
             file.fsync()
         self.queue.on_flushed(job, now_ms)
-        return sorted(Path(getattr(file, "path", getattr(file, "directory", ""))).name for file in job.files)
+        return sorted(
+            Path(getattr(file, "path", getattr(file, "directory", ""))).name for file in job.files
+        )
 
     def journals(self) -> list[str]:
         return sorted(path.name for path in self.path.glob("barnabas-flush-*"))
@@ -70,8 +77,12 @@ def test_several_logs_are_flushed_with_one_file(tmp_path: Path) -> None:
     assert queue.done == ["all", "again"] and queue.outbox.flushes == []
 
 
-@pytest.mark.parametrize(("fewest_logs", "files"), [(0, [LOG] * 2), (1, [FIRST]), (2, [FIRST]), (3, [LOG] * 2)])
-def test_few_are_flushed_in_their_own_files(tmp_path: Path, fewest_logs: int, files: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("fewest_logs", "files"), [(0, [LOG] * 2), (1, [FIRST]), (2, [FIRST]), (3, [LOG] * 2)]
+)
+def test_few_are_flushed_in_their_own_files(
+    tmp_path: Path, fewest_logs: int, files: list[str]
+) -> None:
     queue = Queue(tmp_path, 2, fewest_logs=fewest_logs)
     queue.append()
     queue.wait("both")
@@ -88,7 +99,9 @@ def test_a_log_with_much_to_flush_is_flushed_beside_the_journal(tmp_path: Path) 
     assert queue.done == ["all"]
 
 
-def test_how_much_a_log_may_have_depends_on_how_many_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_much_a_log_may_have_depends_on_how_many_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(flush_queue, "MOST_BYTES_OF_A_LOG", 500)
     monkeypatch.setattr(flush_queue, "MOST_BYTES_OF_A_FLUSH", 2100)
     queue = Queue(tmp_path, 5)
@@ -132,7 +145,9 @@ def test_an_old_journal_goes_when_its_logs_are_flushed(tmp_path: Path) -> None:
     assert queue.queue.next_deadline_ms() is None and queue.queue.is_idle
 
 
-def test_a_full_journal_is_followed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_journal_is_followed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(flush_queue, "FULL_JOURNAL_BYTES", 300)
     monkeypatch.setattr(flush_queue, "SETTLED_BESIDE", 1)
     queue = Queue(tmp_path)
@@ -141,10 +156,14 @@ def test_a_full_journal_is_followed_by_the_next(tmp_path: Path, monkeypatch: pyt
     assert queue.end_flush() == [FIRST, tmp_path.name]
     queue.append(*queue.logs[:2])
     queue.wait("second", *queue.logs[:2])
-    assert queue.end_flush() == [LOG, SECOND, tmp_path.name], "with the next flush the settling begins"
+    assert queue.end_flush() == [LOG, SECOND, tmp_path.name], (
+        "with the next flush the settling begins"
+    )
     assert queue.done == ["first", "second"]
     assert queue.journals() == [FIRST, SECOND]
-    assert queue.end_flush() == [LOG, LOG], "nobody waited when that ended: what was left went alone"
+    assert queue.end_flush() == [LOG, LOG], (
+        "nobody waited when that ended: what was left went alone"
+    )
     assert queue.journals() == [SECOND]
 
 
@@ -162,7 +181,7 @@ def test_a_full_disk_gets_the_room_of_the_journal_back(tmp_path: Path) -> None:
     assert queue.journals() == [] and [log.recovery_point for log in queue.logs] == [2, 2]
 
 
-# --- decisions -----------------------------------------------------------------------------------------------------------------------
+# --- decisions ----------------------------------------------------------------------------------
 
 
 class Decider:
@@ -223,7 +242,11 @@ def test_decisions_that_come_during_a_flush_share_the_next(tmp_path: Path) -> No
         queue.queue.commit(queue.logs[:1], decider, NOW_MS)
     assert [decider.seen for decider in deciders] == [["decided"], [], []]
     queue.end_flush()
-    assert [decider.seen for decider in deciders] == [["decided", "journaled"], ["decided"], ["decided"]]
+    assert [decider.seen for decider in deciders] == [
+        ["decided", "journaled"],
+        ["decided"],
+        ["decided"],
+    ]
     queue.end_flush()
     assert [decider.seen for decider in deciders] == [["decided", "journaled"]] * 3
     assert queue.outbox.flushes == [] and read_decisions(queue) == [b"a", b"b", b"c"]
@@ -261,7 +284,9 @@ def test_without_the_journal_a_decision_comes_after_its_data(tmp_path: Path, why
 
 
 def with_decision(path: Path, **settings: int) -> Queue:
-    """The decision is durable in a journal, and what follows from it is owed: by the log of decisions it is not told."""
+    """The decision is durable in a journal, and what follows from it is owed: by the log of
+    decisions it is not told.
+    """
     queue = Queue(path, **settings)
     queue.append(*queue.logs[:2])
     queue.queue.commit(queue.logs[:2], Decider(queue.logs[2]), NOW_MS)
@@ -273,7 +298,10 @@ def with_decision(path: Path, **settings: int) -> Queue:
 
 def test_what_is_owed_comes_to_the_disk_after_a_while(tmp_path: Path) -> None:
     queue = with_decision(tmp_path)
-    assert queue.outbox.flushes == [] and queue.queue.next_deadline_ms() == NOW_MS + flush_queue.LONGEST_OWED_MS
+    assert (
+        queue.outbox.flushes == []
+        and queue.queue.next_deadline_ms() == NOW_MS + flush_queue.LONGEST_OWED_MS
+    )
     queue.append(*queue.logs[:2])
     queue.queue.on_tick(NOW_MS + flush_queue.LONGEST_OWED_MS)
     assert queue.end_flush() == [FIRST]
@@ -309,7 +337,9 @@ def test_what_is_owed_in_a_segment_that_was_closed_goes_in_place(tmp_path: Path)
 
 
 def test_no_decision_is_made_beside_what_is_owed_and_goes_in_place(tmp_path: Path) -> None:
-    """A power loss in the midst of it may leave the frame alone, and who decided may have read what is owed."""
+    """A power loss in the midst of it may leave the frame alone, and who decided may have read what
+    is owed.
+    """
     queue = with_decision(tmp_path)
     queue.logs[0]._roll(NOW_MS)
     queue.append(queue.logs[0])
@@ -321,7 +351,9 @@ def test_no_decision_is_made_beside_what_is_owed_and_goes_in_place(tmp_path: Pat
     assert decider.seen == ["decided", "journaled"]
 
 
-def test_what_is_owed_has_its_share_of_a_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_owed_has_its_share_of_a_frame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(flush_queue, "MOST_BYTES_OF_A_LOG", 100)
     monkeypatch.setattr(flush_queue, "MOST_BYTES_OF_A_FLUSH", 1000)
     queue = Queue(tmp_path)
@@ -334,7 +366,9 @@ def test_what_is_owed_has_its_share_of_a_frame(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("when", ["before", "with it under way"])
-def test_a_journal_stays_until_all_that_follows_from_its_decisions_is_in_place(tmp_path: Path, when: str) -> None:
+def test_a_journal_stays_until_all_that_follows_from_its_decisions_is_in_place(
+    tmp_path: Path, when: str
+) -> None:
     queue = Queue(tmp_path, turn_over_ms=0)
     decider = Decider(queue.logs[2])
     queue.append(*queue.logs[:2])
@@ -360,7 +394,9 @@ def test_settling_does_not_hold_up_those_who_wait(tmp_path: Path) -> None:
     queue.append()
     queue.wait("all")
     queue.end_flush()
-    queue.queue._under_way = blocked = FlushJob(99, (), ())  # a flush that takes its time, in which the journal grows old
+    queue.queue._under_way = blocked = FlushJob(
+        99, (), ()
+    )  # a flush that takes its time, in which the journal grows old
     queue.append(*queue.logs[:2])
     queue.wait("urgent", *queue.logs[:2])
     queue.queue._turn_over()

@@ -25,7 +25,11 @@ class FakeLog:
         return self.flushed >= end_offset
 
     def begin_flush(self) -> Any:
-        return None if self.flushed == self.log_end_offset else FlushToken((), self.log_end_offset, 0, 0, True)
+        return (
+            None
+            if self.flushed == self.log_end_offset
+            else FlushToken((), self.log_end_offset, 0, 0, True)
+        )
 
     def finish_flush(self, token: FlushToken) -> None:
         self.flushed = max(self.flushed, token.end_offset)
@@ -80,7 +84,9 @@ def test_waiters_during_a_flush_are_served_together_by_the_next(queue: Queue, lo
 
 
 def test_a_flush_takes_what_was_appended_before_it_began(queue: Queue, log: FakeLog) -> None:
-    """Two waiters of two logs: the second log's data came before the flush that serves the second waiter."""
+    """Two waiters of two logs: the second log's data came before the flush that serves the second
+    waiter.
+    """
     other = FakeLog()
     queue.wait("first", log)
     other.append()

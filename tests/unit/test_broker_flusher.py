@@ -46,7 +46,9 @@ def job(number: int, *logs: list[File]) -> FlushJob:
     return FlushJob(number, (), tuple(file for files in logs for file in files))
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 3, PARALLEL_FILES - 1, PARALLEL_FILES, PARALLEL_FILES + 1, 1000])
+@pytest.mark.parametrize(
+    "count", [0, 1, 2, 3, PARALLEL_FILES - 1, PARALLEL_FILES, PARALLEL_FILES + 1, 1000]
+)
 def test_each_file_is_synced_once(flusher: Flusher, done: Done, count: int) -> None:
     files = [File() for _ in range(count)]
     asked = job(1, files[: count // 3], files[count // 3 :])
@@ -68,7 +70,9 @@ def test_a_start_syncs_each_file_once_and_several_at_a_time(count: int) -> None:
 
 
 def test_many_files_are_synced_by_several_threads(flusher: Flusher) -> None:
-    """All shares are under way together: each waits for the others here, and would wait for ever otherwise."""
+    """All shares are under way together: each waits for the others here, and would wait for ever
+    otherwise.
+    """
     together = threading.Barrier(PARALLEL_FILES, timeout=PATIENCE_S)
 
     class Waiting(File):

@@ -1,4 +1,6 @@
-"""The cluster of one: described, its leaders and replicas where they are, its log directory, its topics page by page."""
+"""The cluster of one: described, its leaders and replicas where they are, its log directory, its
+topics page by page.
+"""
 
 from __future__ import annotations
 
@@ -26,48 +28,83 @@ def host(tmp_path: Path) -> Iterator[AdminHost]:
     host.close()
 
 
-# --- DescribeCluster ---------------------------------------------------------------------------------------------------
+# --- DescribeCluster ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_the_cluster_is_this_broker(host: AdminHost, version: int) -> None:
-    answer = host.call(messages.DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=1), version)
-    assert (answer.error_code, answer.cluster_id, answer.controller_id) == (0, host.broker.logs.cluster_id, NODE_ID)
-    assert [(row.broker_id, row.host, row.port, row.rack) for row in answer.brokers] == [(NODE_ID, HOST, PORT, "here")]
+    answer = host.call(
+        messages.DescribeClusterRequest(
+            include_cluster_authorized_operations=False, endpoint_type=1
+        ),
+        version,
+    )
+    assert (answer.error_code, answer.cluster_id, answer.controller_id) == (
+        0,
+        host.broker.logs.cluster_id,
+        NODE_ID,
+    )
+    assert [(row.broker_id, row.host, row.port, row.rack) for row in answer.brokers] == [
+        (NODE_ID, HOST, PORT, "here")
+    ]
     assert answer.authorized_operations is None
-    with_operations = host.call(messages.DescribeClusterRequest(include_cluster_authorized_operations=True), version)
+    with_operations = host.call(
+        messages.DescribeClusterRequest(include_cluster_authorized_operations=True), version
+    )
     assert with_operations.authorized_operations == {5, 7, 8, 9, 10, 11, 12}
 
 
-@pytest.mark.parametrize(("kind", "code"), [(2, Code.MISMATCHED_ENDPOINT_TYPE), (3, Code.UNSUPPORTED_ENDPOINT_TYPE)])
+@pytest.mark.parametrize(
+    ("kind", "code"), [(2, Code.MISMATCHED_ENDPOINT_TYPE), (3, Code.UNSUPPORTED_ENDPOINT_TYPE)]
+)
 def test_other_endpoints_have_no_address_here(host: AdminHost, kind: int, code: Code) -> None:
-    answer = host.call(messages.DescribeClusterRequest(include_cluster_authorized_operations=True, endpoint_type=kind), 1)
+    answer = host.call(
+        messages.DescribeClusterRequest(
+            include_cluster_authorized_operations=True, endpoint_type=kind
+        ),
+        1,
+    )
     assert (answer.error_code, answer.brokers, answer.controller_id) == (code, [], -1)
 
 
 def test_clients_are_told_the_advertised_address(tmp_path: Path) -> None:
     host = AdminHost(tmp_path, advertised_listeners="PLAINTEXT://broker.example:1234")
-    answer = host.call(messages.DescribeClusterRequest(include_cluster_authorized_operations=False), 0)
+    answer = host.call(
+        messages.DescribeClusterRequest(include_cluster_authorized_operations=False), 0
+    )
     assert [(row.host, row.port) for row in answer.brokers] == [("broker.example", 1234)]
     answer = host.call(messages.MetadataRequest(topics=[]), 12)
     assert [(row.host, row.port) for row in answer.brokers] == [("broker.example", 1234)]
     host.close()
 
 
-# --- leaders and replicas ----------------------------------------------------------------------------------------------
+# --- leaders and replicas -----------------------------------------------------------------------
 
 
-def elect(host: AdminHost, kind: int, partitions: dict[str, list[int]] | None, version: int = 2) -> Any:
+def elect(
+    host: AdminHost, kind: int, partitions: dict[str, list[int]] | None, version: int = 2
+) -> Any:
     rows_class = messages.ElectLeadersRequest.TopicPartitions
-    rows = None if partitions is None else [rows_class(topic=topic, partitions=indexes) for topic, indexes in partitions.items()]
-    return host.call(messages.ElectLeadersRequest(election_type=kind, topic_partitions=rows, timeout_ms=1000), version)
+    rows = (
+        None
+        if partitions is None
+        else [rows_class(topic=topic, partitions=indexes) for topic, indexes in partitions.items()]
+    )
+    return host.call(
+        messages.ElectLeadersRequest(election_type=kind, topic_partitions=rows, timeout_ms=1000),
+        version,
+    )
 
 
 @pytest.mark.parametrize(("kind", "version"), [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2)])
 def test_no_leader_need_be_elected(host: AdminHost, kind: int, version: int) -> None:
     answer = elect(host, kind, {"t": [0, 5, -1], "missing": [0]}, version)
     assert version < 1 or answer.error_code == 0
-    found = {(row.topic, cell.partition_id): cell.error_code for row in answer.replica_election_results for cell in row.partition_result}
+    found = {
+        (row.topic, cell.partition_id): cell.error_code
+        for row in answer.replica_election_results
+        for cell in row.partition_result
+    }
     assert found == {
         ("t", 0): Code.ELECTION_NOT_NEEDED,
         ("t", 5): Code.UNKNOWN_TOPIC_OR_PARTITION,
@@ -92,7 +129,9 @@ def test_a_partition_can_only_be_moved_to_where_it_is(host: AdminHost) -> None:
 
     def move(topic: str, index: int, replicas: list[int] | None) -> int:
         partition = topic_class.ReassignablePartition(partition_index=index, replicas=replicas)
-        request = messages.AlterPartitionReassignmentsRequest(timeout_ms=1000, topics=[topic_class(name=topic, partitions=[partition])])
+        request = messages.AlterPartitionReassignmentsRequest(
+            timeout_ms=1000, topics=[topic_class(name=topic, partitions=[partition])]
+        )
         answer = host.call(request, 0)
         ((row,),) = [topic.partitions for topic in answer.responses]
         assert answer.error_code == 0 and row.partition_index == index
@@ -113,23 +152,34 @@ def test_a_partition_can_only_be_moved_to_where_it_is(host: AdminHost) -> None:
 def test_no_partition_is_being_moved(host: AdminHost, everything: bool) -> None:
     topic_class = messages.ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics
     topics = None if everything else [topic_class(name="t", partition_indexes=[0])]
-    answer = host.call(messages.ListPartitionReassignmentsRequest(timeout_ms=1000, topics=topics), 0)
+    answer = host.call(
+        messages.ListPartitionReassignmentsRequest(timeout_ms=1000, topics=topics), 0
+    )
     assert (answer.error_code, answer.topics) == (0, [])
 
 
-# --- DescribeTopicPartitions -------------------------------------------------------------------------------------------
+# --- DescribeTopicPartitions --------------------------------------------------------------------
 
 
-def page(host: AdminHost, *names: str, limit: int = 2000, cursor: tuple[str, int] | None = None) -> Any:
+def page(
+    host: AdminHost, *names: str, limit: int = 2000, cursor: tuple[str, int] | None = None
+) -> Any:
     request_class = messages.DescribeTopicPartitionsRequest
-    at = None if cursor is None else request_class.Cursor(topic_name=cursor[0], partition_index=cursor[1])
+    at = (
+        None
+        if cursor is None
+        else request_class.Cursor(topic_name=cursor[0], partition_index=cursor[1])
+    )
     topics = [request_class.TopicRequest(name=name) for name in names]
     return host.call(request_class(topics=topics, response_partition_limit=limit, cursor=at), 0)
 
 
 def shape(answer: Any) -> tuple[list[tuple[str, int, list[int]]], tuple[str, int] | None]:
     """Topics with their codes and partitions, and the cursor."""
-    topics = [(topic.name, topic.error_code, [row.partition_index for row in topic.partitions]) for topic in answer.topics]
+    topics = [
+        (topic.name, topic.error_code, [row.partition_index for row in topic.partitions])
+        for topic in answer.topics
+    ]
     cursor = answer.next_cursor
     return topics, None if cursor is None else (cursor.topic_name, cursor.partition_index)
 
@@ -149,7 +199,9 @@ def test_topics_come_sorted_with_all_that_is_known_of_their_partitions(host: Adm
 
 @pytest.mark.parametrize("limit", [-1, 0, 1, 2, 3, 4, 5, 6])
 @pytest.mark.parametrize("names", [(), ("t", "u")])
-def test_following_the_cursor_gives_every_partition_once(host: AdminHost, limit: int, names: tuple[str, ...]) -> None:
+def test_following_the_cursor_gives_every_partition_once(
+    host: AdminHost, limit: int, names: tuple[str, ...]
+) -> None:
     found: list[tuple[str, int]] = []
     cursor: tuple[str, int] | None = None
     for _ in range(10):
@@ -169,12 +221,18 @@ def test_a_full_page_at_a_topics_end_points_at_the_next_topic(host: AdminHost) -
 
 def test_missing_topics_and_bad_names_are_told_and_take_no_room(host: AdminHost) -> None:
     topics, cursor = shape(page(host, "missing", "a/b", "u", limit=2))
-    assert topics == [("a/b", Code.INVALID_TOPIC_EXCEPTION, []), ("missing", Code.UNKNOWN_TOPIC_OR_PARTITION, []), ("u", 0, [0, 1])]
+    assert topics == [
+        ("a/b", Code.INVALID_TOPIC_EXCEPTION, []),
+        ("missing", Code.UNKNOWN_TOPIC_OR_PARTITION, []),
+        ("u", 0, [0, 1]),
+    ]
     assert cursor is None
 
 
 @pytest.mark.parametrize("cursor", [("u", 0), ("t", -1)])
-def test_a_cursor_at_no_topic_asked_for_is_refused(host: AdminHost, cursor: tuple[str, int]) -> None:
+def test_a_cursor_at_no_topic_asked_for_is_refused(
+    host: AdminHost, cursor: tuple[str, int]
+) -> None:
     assert shape(page(host, "t", cursor=cursor)) == ([("t", Code.INVALID_REQUEST, [])], None)
 
 
@@ -183,12 +241,16 @@ def test_a_cursor_of_a_topic_that_is_gone_goes_on_behind_it(host: AdminHost) -> 
     assert shape(page(host, cursor=("u", 9))) == ([("u", 0, [])], None)
 
 
-# --- DescribeLogDirs ---------------------------------------------------------------------------------------------------
+# --- DescribeLogDirs ----------------------------------------------------------------------------
 
 
 def log_dirs(host: AdminHost, wanted: dict[str, list[int]] | None, version: int = 4) -> Any:
     topic_class = messages.DescribeLogDirsRequest.DescribableLogDirTopic
-    topics = None if wanted is None else [topic_class(topic=topic, partitions=indexes) for topic, indexes in wanted.items()]
+    topics = (
+        None
+        if wanted is None
+        else [topic_class(topic=topic, partitions=indexes) for topic, indexes in wanted.items()]
+    )
     answer = host.call(messages.DescribeLogDirsRequest(topics=topics), version)
     (directory,) = answer.results
     assert directory.error_code == 0
@@ -196,7 +258,9 @@ def log_dirs(host: AdminHost, wanted: dict[str, list[int]] | None, version: int 
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_partitions_have_the_size_of_their_batches(host: AdminHost, tmp_path: Path, version: int) -> None:
+def test_partitions_have_the_size_of_their_batches(
+    host: AdminHost, tmp_path: Path, version: int
+) -> None:
     log = host.broker.partition("t", 1)
     assert log is not None
     batch = encode_batch([NewRecord(None, b"x" * 100, NOW_MS)])
@@ -205,11 +269,16 @@ def test_partitions_have_the_size_of_their_batches(host: AdminHost, tmp_path: Pa
     assert directory.log_dir == str(tmp_path / "data")
     ((name, rows),) = [(topic.name, topic.partitions) for topic in directory.topics]
     assert name == "t"
-    assert [(row.partition_index, row.partition_size, row.offset_lag, row.is_future_key) for row in rows] == [
+    assert [
+        (row.partition_index, row.partition_size, row.offset_lag, row.is_future_key) for row in rows
+    ] == [
         (1, len(batch), 0, False),
         (0, 0, 0, False),
     ]
-    assert version < 4 or 0 < directory.usable_bytes <= directory.total_bytes == shutil.disk_usage(tmp_path).total
+    assert (
+        version < 4
+        or 0 < directory.usable_bytes <= directory.total_bytes == shutil.disk_usage(tmp_path).total
+    )
 
 
 def test_null_asks_for_all_partitions(host: AdminHost) -> None:
@@ -218,18 +287,24 @@ def test_null_asks_for_all_partitions(host: AdminHost) -> None:
     assert log_dirs(host, {}).topics == []
 
 
-# --- a partition that is off line --------------------------------------------------------------------------------------
+# --- a partition that is off line ---------------------------------------------------------------
 
 
-def test_a_partition_without_its_log_is_told_as_leaderless_and_spoils_no_other(host: AdminHost) -> None:
+def test_a_partition_without_its_log_is_told_as_leaderless_and_spoils_no_other(
+    host: AdminHost,
+) -> None:
     host.broker.partitions_of("t")[1] = None
     described = page(host, "t").topics[0]
     found = host.metadata("t")[0]
     for topic in (described, found):
         assert topic.error_code == 0
-        assert [(row.error_code, row.leader_id, row.offline_replicas) for row in topic.partitions] == [
+        assert [
+            (row.error_code, row.leader_id, row.offline_replicas) for row in topic.partitions
+        ] == [
             (0, NODE_ID, []),
             (Code.LEADER_NOT_AVAILABLE, -1, [NODE_ID]),
             (0, NODE_ID, []),
         ]
-    assert [row.partition_index for row in log_dirs(host, {"t": [0, 1, 2]}).topics[0].partitions] == [0, 2]
+    assert [
+        row.partition_index for row in log_dirs(host, {"t": [0, 1, 2]}).topics[0].partitions
+    ] == [0, 2]

@@ -1,4 +1,6 @@
-"""Settings of topics and of the broker: told, set, appended to, replaced. Expected codes and sources are those of Apache Kafka 3.9."""
+"""Settings of topics and of the broker: told, set, appended to, replaced. Expected codes and
+sources are those of Apache Kafka 3.9.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,15 @@ from barnabas.protocol.errors import Code
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
 EVERY_BROKER = ""
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
-FROM_TOPIC, FROM_DYNAMIC, FROM_DYNAMIC_DEFAULT, FROM_STATIC, FROM_DEFAULT, FROM_LOGGER, FROM_SUBSCRIPTION = 1, 2, 3, 4, 5, 6, 7
+(
+    FROM_TOPIC,
+    FROM_DYNAMIC,
+    FROM_DYNAMIC_DEFAULT,
+    FROM_STATIC,
+    FROM_DEFAULT,
+    FROM_LOGGER,
+    FROM_SUBSCRIPTION,
+) = 1, 2, 3, 4, 5, 6, 7
 ME = str(NODE_ID)
 
 
@@ -41,7 +51,9 @@ def describe(
     resource = messages.DescribeConfigsRequest.DescribeConfigsResource(
         resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
     )
-    request = messages.DescribeConfigsRequest(resources=[resource], include_synonyms=synonyms, include_documentation=documentation)
+    request = messages.DescribeConfigsRequest(
+        resources=[resource], include_synonyms=synonyms, include_documentation=documentation
+    )
     (result,) = host.call(request, version).results
     assert (result.resource_type, result.resource_name) == (kind, name)
     assert (result.error_message is None) == (result.error_code == 0)
@@ -50,22 +62,49 @@ def describe(
 
 def told(host: AdminHost, name: str, *keys: str, kind: int = TOPIC) -> dict[str, tuple[str, int]]:
     """Value and source by name."""
-    return {row.name: (row.value, row.config_source) for row in describe(host, name, *keys, kind=kind).configs}
+    return {
+        row.name: (row.value, row.config_source)
+        for row in describe(host, name, *keys, kind=kind).configs
+    }
 
 
-def alter(host: AdminHost, name: str, *changes: tuple[str, int, str | None], kind: int = TOPIC, validate_only: bool = False) -> int:
+def alter(
+    host: AdminHost,
+    name: str,
+    *changes: tuple[str, int, str | None],
+    kind: int = TOPIC,
+    validate_only: bool = False,
+) -> int:
     resource_class = messages.IncrementalAlterConfigsRequest.AlterConfigsResource
-    configs = [resource_class.AlterableConfig(name=key, config_operation=operation, value=value) for key, operation, value in changes]
+    configs = [
+        resource_class.AlterableConfig(name=key, config_operation=operation, value=value)
+        for key, operation, value in changes
+    ]
     resource = resource_class(resource_type=kind, resource_name=name, configs=configs)
-    request = messages.IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
+    request = messages.IncrementalAlterConfigsRequest(
+        resources=[resource], validate_only=validate_only
+    )
     return only_code(host.call(request, 1), kind, name)
 
 
-def replace(host: AdminHost, name: str, configs: dict[str, str | None], *, kind: int = TOPIC, validate_only: bool = False) -> int:
+def replace(
+    host: AdminHost,
+    name: str,
+    configs: dict[str, str | None],
+    *,
+    kind: int = TOPIC,
+    validate_only: bool = False,
+) -> int:
     resource_class = messages.AlterConfigsRequest.AlterConfigsResource
     rows = [resource_class.AlterableConfig(name=key, value=value) for key, value in configs.items()]
     resource = resource_class(resource_type=kind, resource_name=name, configs=rows)
-    return only_code(host.call(messages.AlterConfigsRequest(resources=[resource], validate_only=validate_only), 2), kind, name)
+    return only_code(
+        host.call(
+            messages.AlterConfigsRequest(resources=[resource], validate_only=validate_only), 2
+        ),
+        kind,
+        name,
+    )
 
 
 def only_code(answer: Any, kind: int, name: str) -> int:
@@ -76,10 +115,12 @@ def only_code(answer: Any, kind: int, name: str) -> int:
     return code
 
 
-# --- told --------------------------------------------------------------------------------------------------------------
+# --- told ---------------------------------------------------------------------------------------
 
 
-def test_a_topics_settings_come_from_itself_from_the_broker_or_from_the_defaults(host: AdminHost) -> None:
+def test_a_topics_settings_come_from_itself_from_the_broker_or_from_the_defaults(
+    host: AdminHost,
+) -> None:
     assert told(host, "t", "retention.ms", "segment.bytes", "cleanup.policy") == {
         "retention.ms": ("1234", FROM_TOPIC),
         "segment.bytes": ("1000000", FROM_STATIC),
@@ -93,8 +134,13 @@ def test_a_topics_settings_come_from_itself_from_the_broker_or_from_the_defaults
 def test_synonyms_are_listed_from_what_holds_to_what_would(host: AdminHost) -> None:
     alter(host, ME, ("log.segment.bytes", SET, "2000000"), kind=BROKER)
     alter(host, "t", ("segment.bytes", SET, "3000000"))
-    rows = describe(host, "t", "segment.bytes", "retention.ms", "cleanup.policy", synonyms=True).configs
-    listed = {row.name: [(synonym.name, synonym.value, synonym.source) for synonym in row.synonyms] for row in rows}
+    rows = describe(
+        host, "t", "segment.bytes", "retention.ms", "cleanup.policy", synonyms=True
+    ).configs
+    listed = {
+        row.name: [(synonym.name, synonym.value, synonym.source) for synonym in row.synonyms]
+        for row in rows
+    }
     assert listed == {
         "segment.bytes": [
             ("segment.bytes", "3000000", FROM_TOPIC),
@@ -111,16 +157,32 @@ def test_synonyms_are_listed_from_what_holds_to_what_would(host: AdminHost) -> N
 @pytest.mark.parametrize("version", range(5))
 def test_every_version_of_describe_configs_is_answered(host: AdminHost, version: int) -> None:
     (row,) = describe(host, "t", "retention.ms", version=version, documentation=True).configs
-    assert (row.name, row.value, row.read_only, row.is_sensitive) == ("retention.ms", "1234", False, False)
+    assert (row.name, row.value, row.read_only, row.is_sensitive) == (
+        "retention.ms",
+        "1234",
+        False,
+        False,
+    )
     assert version > 0 or row.is_default is False
     assert version < 1 or row.config_source == FROM_TOPIC
-    assert version < 3 or (row.config_type == 5 and row.documentation == TOPIC_SETTINGS["retention.ms"].doc)
+    assert version < 3 or (
+        row.config_type == 5 and row.documentation == TOPIC_SETTINGS["retention.ms"].doc
+    )
 
 
 def test_types_are_told_by_their_numbers_and_documentation_on_request(host: AdminHost) -> None:
-    keys = ("preallocate", "compression.type", "segment.bytes", "retention.ms", "min.cleanable.dirty.ratio", "cleanup.policy")
+    keys = (
+        "preallocate",
+        "compression.type",
+        "segment.bytes",
+        "retention.ms",
+        "min.cleanable.dirty.ratio",
+        "cleanup.policy",
+    )
     rows = describe(host, "t", *keys).configs
-    assert {row.name: row.config_type for row in rows} == dict(zip(keys, (1, 2, 3, 5, 6, 7), strict=True))
+    assert {row.name: row.config_type for row in rows} == dict(
+        zip(keys, (1, 2, 3, 5, 6, 7), strict=True)
+    )
     assert all(row.documentation is None for row in rows)
 
 
@@ -138,7 +200,9 @@ def test_no_names_and_null_stand_for_all_settings(host: AdminHost, keys: list[st
         resource_class(resource_type=kind, resource_name=name, configuration_keys=keys)
         for kind, name in ((TOPIC, "t"), (BROKER, ME), (BROKER_LOGGER, ME))
     ]
-    request = messages.DescribeConfigsRequest(resources=resources, include_synonyms=False, include_documentation=False)
+    request = messages.DescribeConfigsRequest(
+        resources=resources, include_synonyms=False, include_documentation=False
+    )
     for version in range(5):
         of_topic, of_broker, of_loggers = host.call(request, version).results
         assert {row.name for row in of_topic.configs} == set(TOPIC_SETTINGS)
@@ -147,7 +211,13 @@ def test_no_names_and_null_stand_for_all_settings(host: AdminHost, keys: list[st
 
 
 def test_the_brokers_settings_tell_what_may_change_while_it_runs(host: AdminHost) -> None:
-    keys = ("log.segment.bytes", "log.retention.hours", "message.max.bytes", "num.partitions", "log.retention.ms")
+    keys = (
+        "log.segment.bytes",
+        "log.retention.hours",
+        "message.max.bytes",
+        "num.partitions",
+        "log.retention.ms",
+    )
     rows = describe(host, ME, *keys, kind=BROKER).configs
     assert {row.name: (row.value, row.config_source, row.read_only) for row in rows} == {
         "log.segment.bytes": ("1000000", FROM_STATIC, False),
@@ -172,23 +242,31 @@ def test_the_brokers_settings_tell_what_may_change_while_it_runs(host: AdminHost
         (77, "x", Code.INVALID_REQUEST),
     ],
 )
-def test_what_has_no_settings_is_neither_described_nor_changed(host: AdminHost, kind: int, name: str, code: Code) -> None:
+def test_what_has_no_settings_is_neither_described_nor_changed(
+    host: AdminHost, kind: int, name: str, code: Code
+) -> None:
     result = describe(host, name, kind=kind)
     assert (result.error_code, result.configs) == (code, [])
     assert alter(host, name, ("retention.ms", SET, "8"), kind=kind) == code
     assert replace(host, name, {"retention.ms": "8"}, kind=kind) == code
 
 
-# --- changed bit by bit ------------------------------------------------------------------------------------------------
+# --- changed bit by bit -------------------------------------------------------------------------
 
 
 def test_a_set_value_holds_at_once_and_after_a_restart(host: AdminHost) -> None:
     assert alter(host, "t", ("max.message.bytes", SET, "5000"), ("retention.ms", DELETE, None)) == 0
     log = host.broker.partition("t", 0)
-    assert log is not None and (log.config.max_message_bytes, log.config.retention_ms) == (5000, 10_800_000)
+    assert log is not None and (log.config.max_message_bytes, log.config.retention_ms) == (
+        5000,
+        10_800_000,
+    )
     host.restart()
     log = host.broker.partition("t", 0)
-    assert log is not None and (log.config.max_message_bytes, log.config.retention_ms) == (5000, 10_800_000)
+    assert log is not None and (log.config.max_message_bytes, log.config.retention_ms) == (
+        5000,
+        10_800_000,
+    )
     assert told(host, "t", "max.message.bytes") == {"max.message.bytes": ("5000", FROM_TOPIC)}
 
 
@@ -228,7 +306,9 @@ def test_lists_are_appended_to_and_subtracted_from(host: AdminHost) -> None:
     ],
     ids=str,
 )
-def test_changes_that_do_not_hold_change_nothing(host: AdminHost, changes: list[tuple[str, int, str | None]], code: Code) -> None:
+def test_changes_that_do_not_hold_change_nothing(
+    host: AdminHost, changes: list[tuple[str, int, str | None]], code: Code
+) -> None:
     assert alter(host, "t", *changes, validate_only=True) == code
     assert alter(host, "t", *changes) == code
     assert host.broker.metadata.topics["t"].configs == {"retention.ms": " 1234 "}
@@ -243,34 +323,58 @@ def test_what_is_only_validated_is_not_changed(host: AdminHost) -> None:
 def test_a_resource_named_twice_is_not_changed(host: AdminHost) -> None:
     resource_class = messages.IncrementalAlterConfigsRequest.AlterConfigsResource
     configs = [resource_class.AlterableConfig(name="retention.ms", config_operation=SET, value="8")]
-    resources = [resource_class(resource_type=TOPIC, resource_name=name, configs=configs) for name in ("t", "plain", "t")]
-    rows = host.call(messages.IncrementalAlterConfigsRequest(resources=resources, validate_only=False), 0).responses
-    assert {row.resource_name: row.error_code for row in rows} == {"t": Code.INVALID_REQUEST, "plain": 0}
+    resources = [
+        resource_class(resource_type=TOPIC, resource_name=name, configs=configs)
+        for name in ("t", "plain", "t")
+    ]
+    rows = host.call(
+        messages.IncrementalAlterConfigsRequest(resources=resources, validate_only=False), 0
+    ).responses
+    assert {row.resource_name: row.error_code for row in rows} == {
+        "t": Code.INVALID_REQUEST,
+        "plain": 0,
+    }
     assert told(host, "t", "retention.ms") == {"retention.ms": ("1234", FROM_TOPIC)}
     assert told(host, "plain", "retention.ms") == {"retention.ms": ("8", FROM_TOPIC)}
 
 
-# --- the broker's ------------------------------------------------------------------------------------------------------
+# --- the broker's -------------------------------------------------------------------------------
 
 
-def test_the_brokers_dynamic_settings_hold_for_its_topics_at_once_and_after_a_restart(host: AdminHost) -> None:
+def test_the_brokers_dynamic_settings_hold_for_its_topics_at_once_and_after_a_restart(
+    host: AdminHost,
+) -> None:
     assert alter(host, ME, ("message.max.bytes", SET, "5000"), kind=BROKER, validate_only=True) == 0
-    assert told(host, ME, "message.max.bytes", kind=BROKER) == {"message.max.bytes": ("1048588", FROM_DEFAULT)}
+    assert told(host, ME, "message.max.bytes", kind=BROKER) == {
+        "message.max.bytes": ("1048588", FROM_DEFAULT)
+    }
     assert alter(host, ME, ("message.max.bytes", SET, "5000"), kind=BROKER) == 0
     for _ in range(2):
-        assert told(host, ME, "message.max.bytes", kind=BROKER) == {"message.max.bytes": ("5000", FROM_DYNAMIC)}
+        assert told(host, ME, "message.max.bytes", kind=BROKER) == {
+            "message.max.bytes": ("5000", FROM_DYNAMIC)
+        }
         log = host.broker.partition("plain", 0)
         assert log is not None and log.config.max_message_bytes == 5000
         host.restart()
     assert alter(host, ME, ("message.max.bytes", DELETE, None), kind=BROKER) == 0
-    assert told(host, "plain", "max.message.bytes") == {"max.message.bytes": ("1048588", FROM_DEFAULT)}
+    assert told(host, "plain", "max.message.bytes") == {
+        "max.message.bytes": ("1048588", FROM_DEFAULT)
+    }
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("num.partitions", "3"), ("log.retention.hours", "3"), ("no.such.key", "1"), ("log.segment.bytes", "x"), ("node.id", "8")],
+    [
+        ("num.partitions", "3"),
+        ("log.retention.hours", "3"),
+        ("no.such.key", "1"),
+        ("log.segment.bytes", "x"),
+        ("node.id", "8"),
+    ],
 )
-def test_what_a_broker_may_not_be_told_while_it_runs(host: AdminHost, name: str, value: str) -> None:
+def test_what_a_broker_may_not_be_told_while_it_runs(
+    host: AdminHost, name: str, value: str
+) -> None:
     """INVALID_REQUEST, not INVALID_CONFIG: see KAFKA-13609."""
     before = told(host, ME, kind=BROKER)
     assert alter(host, ME, (name, SET, value), kind=BROKER) == Code.INVALID_REQUEST
@@ -280,11 +384,13 @@ def test_what_a_broker_may_not_be_told_while_it_runs(host: AdminHost, name: str,
 
 def test_the_brokers_lists_are_appended_to(host: AdminHost) -> None:
     assert alter(host, ME, ("log.cleanup.policy", APPEND, "compact"), kind=BROKER) == 0
-    assert told(host, "plain", "cleanup.policy") == {"cleanup.policy": ("delete,compact", FROM_DYNAMIC)}
+    assert told(host, "plain", "cleanup.policy") == {
+        "cleanup.policy": ("delete,compact", FROM_DYNAMIC)
+    }
     assert alter(host, ME, ("log.segment.bytes", APPEND, "5"), kind=BROKER) == Code.INVALID_REQUEST
 
 
-# --- every broker's ----------------------------------------------------------------------------------------------------
+# --- every broker's -----------------------------------------------------------------------------
 
 
 def test_what_is_set_for_every_broker_holds_below_the_brokers_own(host: AdminHost) -> None:
@@ -293,17 +399,29 @@ def test_what_is_set_for_every_broker_holds_below_the_brokers_own(host: AdminHos
     assert told(host, EVERY_BROKER, kind=BROKER) == {}
     assert alter(host, EVERY_BROKER, (key, SET, "2000000"), kind=BROKER, validate_only=True) == 0
     assert told(host, EVERY_BROKER, kind=BROKER) == {}
-    assert alter(host, EVERY_BROKER, (key, SET, "2000000"), ("log.retention.ms", SET, "5"), kind=BROKER) == 0
+    assert (
+        alter(
+            host, EVERY_BROKER, (key, SET, "2000000"), ("log.retention.ms", SET, "5"), kind=BROKER
+        )
+        == 0
+    )
     for _ in range(2):
         assert told(host, EVERY_BROKER, kind=BROKER) == {
             key: ("2000000", FROM_DYNAMIC_DEFAULT),
             "log.retention.ms": ("5", FROM_DYNAMIC_DEFAULT),
         }
-        assert told(host, EVERY_BROKER, key, "num.io.threads", kind=BROKER) == {key: ("2000000", FROM_DYNAMIC_DEFAULT)}
+        assert told(host, EVERY_BROKER, key, "num.io.threads", kind=BROKER) == {
+            key: ("2000000", FROM_DYNAMIC_DEFAULT)
+        }
         assert told(host, ME, key, kind=BROKER) == {key: ("2000000", FROM_DYNAMIC_DEFAULT)}
-        assert told(host, "plain", "segment.bytes") == {"segment.bytes": ("2000000", FROM_DYNAMIC_DEFAULT)}
+        assert told(host, "plain", "segment.bytes") == {
+            "segment.bytes": ("2000000", FROM_DYNAMIC_DEFAULT)
+        }
         log = host.broker.partition("plain", 0)
-        assert log is not None and (log.config.segment_bytes, log.config.retention_ms) == (2_000_000, 5)
+        assert log is not None and (log.config.segment_bytes, log.config.retention_ms) == (
+            2_000_000,
+            5,
+        )
         host.restart()
     assert alter(host, ME, (key, SET, "3000000"), kind=BROKER) == 0
     assert told(host, ME, key, kind=BROKER) == {key: ("3000000", FROM_DYNAMIC)}
@@ -316,9 +434,13 @@ def test_what_is_set_for_every_broker_holds_below_the_brokers_own(host: AdminHos
         ("1073741824", FROM_DEFAULT),
     ]
     (row,) = describe(host, EVERY_BROKER, key, kind=BROKER, synonyms=True).configs
-    assert [(synonym.value, synonym.source) for synonym in row.synonyms] == [("2000000", FROM_DYNAMIC_DEFAULT)]
+    assert [(synonym.value, synonym.source) for synonym in row.synonyms] == [
+        ("2000000", FROM_DYNAMIC_DEFAULT)
+    ]
     assert replace(host, EVERY_BROKER, {"log.retention.ms": "6"}, kind=BROKER) == 0
-    assert told(host, EVERY_BROKER, kind=BROKER) == {"log.retention.ms": ("6", FROM_DYNAMIC_DEFAULT)}
+    assert told(host, EVERY_BROKER, kind=BROKER) == {
+        "log.retention.ms": ("6", FROM_DYNAMIC_DEFAULT)
+    }
     assert alter(host, ME, (key, DELETE, None), kind=BROKER) == 0
     assert told(host, ME, key, kind=BROKER) == {key: ("1000000", FROM_STATIC)}
 
@@ -332,7 +454,12 @@ def test_lists_of_every_broker_are_appended_to(host: AdminHost) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("num.partitions", "3"), ("no.such.key", "1"), ("log.segment.bytes", "x"), ("sasl.kerberos.min.time.before.relogin", "58000")],
+    [
+        ("num.partitions", "3"),
+        ("no.such.key", "1"),
+        ("log.segment.bytes", "x"),
+        ("sasl.kerberos.min.time.before.relogin", "58000"),
+    ],
 )
 def test_what_may_not_be_set_for_every_broker(host: AdminHost, name: str, value: str) -> None:
     assert alter(host, EVERY_BROKER, (name, SET, value), kind=BROKER) == Code.INVALID_REQUEST
@@ -340,7 +467,7 @@ def test_what_may_not_be_set_for_every_broker(host: AdminHost, name: str, value:
     assert told(host, EVERY_BROKER, kind=BROKER) == {}
 
 
-# --- of Kafka's, that nothing here heeds -------------------------------------------------------------------------------
+# --- of Kafka's, that nothing here heeds --------------------------------------------------------
 
 
 def test_dynamic_settings_of_kafkas_are_kept_and_told_of(host: AdminHost) -> None:
@@ -352,19 +479,31 @@ def test_dynamic_settings_of_kafkas_are_kept_and_told_of(host: AdminHost) -> Non
     assert told(host, ME, key, kind=BROKER) == {key: ("58000", FROM_DYNAMIC)}
     assert not describe(host, ME, key, kind=BROKER).configs[0].read_only
     assert alter(host, ME, (key, SET, "soon"), kind=BROKER) == Code.INVALID_REQUEST
-    assert alter(host, EVERY_BROKER, ("metric.reporters", APPEND, "a.B"), ("max.connections", SET, "9"), kind=BROKER) == 0
+    assert (
+        alter(
+            host,
+            EVERY_BROKER,
+            ("metric.reporters", APPEND, "a.B"),
+            ("max.connections", SET, "9"),
+            kind=BROKER,
+        )
+        == 0
+    )
     assert told(host, ME, "metric.reporters", "max.connections", kind=BROKER) == {
         "metric.reporters": ("a.B", FROM_DYNAMIC_DEFAULT),
         "max.connections": ("9", FROM_DYNAMIC_DEFAULT),
     }
 
 
-@pytest.mark.parametrize("name", ["ssl.keystore.location", "ssl.client.auth", "sasl.enabled.mechanisms", "sasl.jaas.config"])
+@pytest.mark.parametrize(
+    "name",
+    ["ssl.keystore.location", "ssl.client.auth", "sasl.enabled.mechanisms", "sasl.jaas.config"],
+)
 def test_settings_that_would_protect_something_are_refused(host: AdminHost, name: str) -> None:
     assert alter(host, ME, (name, SET, "x"), kind=BROKER) == Code.INVALID_REQUEST
 
 
-# --- loggers -----------------------------------------------------------------------------------------------------------
+# --- loggers ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -401,7 +540,10 @@ def test_loggers_are_told_with_the_level_that_holds(host: AdminHost) -> None:
 )
 def test_levels_are_set_by_log4js_names(host: AdminHost, level: str, number: int) -> None:
     one = logging.getLogger("barnabas.tests.one")
-    assert alter(host, ME, ("barnabas.tests.one", SET, level), kind=BROKER_LOGGER, validate_only=True) == 0
+    assert (
+        alter(host, ME, ("barnabas.tests.one", SET, level), kind=BROKER_LOGGER, validate_only=True)
+        == 0
+    )
     assert one.level == logging.NOTSET
     assert alter(host, ME, ("barnabas.tests.one", SET, level), kind=BROKER_LOGGER) == 0
     assert (one.level, level_of(host, "barnabas.tests.one")) == (number, level)
@@ -426,7 +568,9 @@ def test_levels_are_set_by_log4js_names(host: AdminHost, level: str, number: int
     ],
     ids=str,
 )
-def test_levels_that_may_not_be_change_nothing(host: AdminHost, change: tuple[str, int, str | None], code: Code) -> None:
+def test_levels_that_may_not_be_change_nothing(
+    host: AdminHost, change: tuple[str, int, str | None], code: Code
+) -> None:
     logging.getLogger("barnabas.tests").setLevel(logging.INFO)
     logging.getLogger("barnabas.tests.one")
     before = told(host, ME, kind=BROKER_LOGGER)
@@ -439,7 +583,7 @@ def test_loggers_are_not_replaced(host: AdminHost) -> None:
     assert replace(host, ME, {"root": "INFO"}, kind=BROKER_LOGGER) == Code.INVALID_REQUEST
 
 
-# --- client metrics ----------------------------------------------------------------------------------------------------
+# --- client metrics -----------------------------------------------------------------------------
 
 
 def subscriptions(host: AdminHost) -> list[str]:
@@ -451,7 +595,10 @@ def subscriptions(host: AdminHost) -> list[str]:
 def test_subscriptions_of_client_metrics_are_kept_and_told_of(host: AdminHost) -> None:
     assert (told(host, "s", kind=CLIENT_METRICS), subscriptions(host)) == ({}, [])
     matching = "client_software_name=Java, client_software_version=11.1.*"
-    assert alter(host, "s", ("interval.ms", SET, "100"), ("match", SET, matching), kind=CLIENT_METRICS) == 0
+    assert (
+        alter(host, "s", ("interval.ms", SET, "100"), ("match", SET, matching), kind=CLIENT_METRICS)
+        == 0
+    )
     assert replace(host, "other", {"metrics": "org.apache."}, kind=CLIENT_METRICS) == 0
     host.restart()
     assert told(host, "s", kind=CLIENT_METRICS) == {
@@ -459,7 +606,12 @@ def test_subscriptions_of_client_metrics_are_kept_and_told_of(host: AdminHost) -
         "match": (matching, FROM_SUBSCRIPTION),
     }
     assert subscriptions(host) == ["s", "other"]
-    assert alter(host, "s", ("interval.ms", DELETE, None), ("match", DELETE, None), kind=CLIENT_METRICS) == 0
+    assert (
+        alter(
+            host, "s", ("interval.ms", DELETE, None), ("match", DELETE, None), kind=CLIENT_METRICS
+        )
+        == 0
+    )
     assert subscriptions(host) == ["other"]
     host.restart()
     assert subscriptions(host) == ["other"]
@@ -482,12 +634,14 @@ def test_subscriptions_of_client_metrics_are_kept_and_told_of(host: AdminHost) -
     ],
     ids=str,
 )
-def test_what_a_subscription_may_not_be(host: AdminHost, change: tuple[str, int, str | None], code: Code) -> None:
+def test_what_a_subscription_may_not_be(
+    host: AdminHost, change: tuple[str, int, str | None], code: Code
+) -> None:
     assert alter(host, "s", ("metrics", SET, "org."), change, kind=CLIENT_METRICS) == code
     assert subscriptions(host) == []
 
 
-# --- replaced ----------------------------------------------------------------------------------------------------------
+# --- replaced -----------------------------------------------------------------------------------
 
 
 def test_replacing_forgets_what_is_not_named(host: AdminHost) -> None:

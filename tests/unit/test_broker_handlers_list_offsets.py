@@ -23,9 +23,18 @@ def host(tmp_path: Path) -> Iterator[AdminHost]:
     host.close()
 
 
-def code(host: AdminHost, name: str, isolation_level: int, *, timestamp: int = LATEST, version: int = VERSION) -> int:
+def code(
+    host: AdminHost,
+    name: str,
+    isolation_level: int,
+    *,
+    timestamp: int = LATEST,
+    version: int = VERSION,
+) -> int:
     topic_class = messages.ListOffsetsRequest.ListOffsetsTopic
-    partition = topic_class.ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=timestamp)
+    partition = topic_class.ListOffsetsPartition(
+        partition_index=0, current_leader_epoch=-1, timestamp=timestamp
+    )
     request = messages.ListOffsetsRequest(
         replica_id=-1,
         isolation_level=isolation_level,

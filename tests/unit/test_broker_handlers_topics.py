@@ -1,4 +1,6 @@
-"""Creating, finding, growing and deleting topics. Expected codes are those of Apache Kafka 3.9 unless a test says otherwise."""
+"""Creating, finding, growing and deleting topics. Expected codes are those of Apache Kafka 3.9
+unless a test says otherwise.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,17 @@ def make_offsets_topic(host: AdminHost) -> None:
     host.call(messages.FindCoordinatorRequest(key="group", key_type=0), 3)
 
 
-# --- creating ----------------------------------------------------------------------------------------------------------
+# --- creating -----------------------------------------------------------------------------------
 
 
 def test_a_topic_is_made_with_logs_and_an_id_and_survives_a_restart(host: AdminHost) -> None:
     (row,) = host.create(creatable("t", 3, configs={"retention.ms": " 1000 "}))
-    assert (row.error_code, row.error_message, row.num_partitions, row.replication_factor) == (0, None, 3, 1)
+    assert (row.error_code, row.error_message, row.num_partitions, row.replication_factor) == (
+        0,
+        None,
+        3,
+        1,
+    )
     assert row.topic_id is not None
     shown = {config.name: (config.value, config.config_source) for config in row.configs}
     assert shown["retention.ms"] == (" 1000 ", 1)  # as it was given
@@ -71,12 +78,21 @@ def test_the_brokers_settings_are_the_source_of_what_a_topic_does_not_set(tmp_pa
         (creatable("c1", configs={"no.such.key": "1"}), Code.INVALID_CONFIG),
         (creatable("c2", configs={"retention.ms": None}), Code.INVALID_CONFIG),
         (creatable("c3", configs={"segment.bytes": "1"}), Code.INVALID_CONFIG),
-        (creatable("c4", 0, configs={"segment.bytes": "1"}), Code.INVALID_CONFIG),  # configs are looked at first
+        (
+            creatable("c4", 0, configs={"segment.bytes": "1"}),
+            Code.INVALID_CONFIG,
+        ),  # configs are looked at first
         (creatable("a1", 1, 1, assignments={0: [NODE_ID]}), Code.INVALID_REQUEST),
-        (creatable("a2", -1, -1, assignments={0: [NODE_ID], 2: [NODE_ID]}), Code.INVALID_REPLICA_ASSIGNMENT),
+        (
+            creatable("a2", -1, -1, assignments={0: [NODE_ID], 2: [NODE_ID]}),
+            Code.INVALID_REPLICA_ASSIGNMENT,
+        ),
         (creatable("a3", -1, -1, assignments={1: [NODE_ID]}), Code.INVALID_REPLICA_ASSIGNMENT),
         (creatable("a4", -1, -1, assignments={0: [NODE_ID + 1]}), Code.INVALID_REPLICA_ASSIGNMENT),
-        (creatable("a5", -1, -1, assignments={0: [NODE_ID, NODE_ID]}), Code.INVALID_REPLICA_ASSIGNMENT),
+        (
+            creatable("a5", -1, -1, assignments={0: [NODE_ID, NODE_ID]}),
+            Code.INVALID_REPLICA_ASSIGNMENT,
+        ),
         (creatable("a6", -1, -1, assignments={0: []}), Code.INVALID_REPLICA_ASSIGNMENT),
         (creatable(""), Code.INVALID_TOPIC_EXCEPTION),
         (creatable("."), Code.INVALID_TOPIC_EXCEPTION),
@@ -87,17 +103,27 @@ def test_the_brokers_settings_are_the_source_of_what_a_topic_does_not_set(tmp_pa
         (creatable("ä"), Code.INVALID_TOPIC_EXCEPTION),
         (creatable("x" * 250), Code.INVALID_TOPIC_EXCEPTION),
         (creatable("__cluster_metadata"), Code.TOPIC_AUTHORIZATION_FAILED),
-        (creatable(OFFSETS), Code.INVALID_TOPIC_EXCEPTION),  # ours alone: its partition count belongs to the coordinator
+        (
+            creatable(OFFSETS),
+            Code.INVALID_TOPIC_EXCEPTION,
+        ),  # ours alone: its partition count belongs to the coordinator
     ],
     ids=lambda value: value.name if isinstance(value, Code) else repr(value.name[:20]),
 )
-def test_what_cannot_be_made_is_refused_with_a_sentence_and_spoils_no_other(host: AdminHost, asked: Any, code: Code) -> None:
+def test_what_cannot_be_made_is_refused_with_a_sentence_and_spoils_no_other(
+    host: AdminHost, asked: Any, code: Code
+) -> None:
     good_counts = code is not Code.POLICY_VIOLATION  # that one is for the whole request
     rows = host.create(creatable("good"), asked)
     assert codes(rows) == {"good": 0 if good_counts else int(code), asked.name: int(code)}
     refused = rows[1]
     assert refused.error_message.count(" ") > 2
-    assert (refused.topic_id, refused.num_partitions, refused.replication_factor, refused.configs) == (None, -1, -1, [])
+    assert (
+        refused.topic_id,
+        refused.num_partitions,
+        refused.replication_factor,
+        refused.configs,
+    ) == (None, -1, -1, [])
     assert list(host.broker.metadata.topics) == (["good"] if good_counts else [])
 
 
@@ -116,7 +142,9 @@ def test_what_is_only_validated_is_not_made(host: AdminHost) -> None:
     assert (row.error_code, row.num_partitions) == (0, 3)
     assert host.metadata("t")[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
     host.create(creatable("t"))
-    assert host.create(creatable("t"), validate_only=True)[0].error_code == Code.TOPIC_ALREADY_EXISTS
+    assert (
+        host.create(creatable("t"), validate_only=True)[0].error_code == Code.TOPIC_ALREADY_EXISTS
+    )
 
 
 def test_a_name_twice_in_a_request_makes_nothing(host: AdminHost) -> None:
@@ -126,7 +154,10 @@ def test_a_name_twice_in_a_request_makes_nothing(host: AdminHost) -> None:
 
 
 def test_names_that_differ_by_dot_and_underscore_alone_collide(host: AdminHost) -> None:
-    assert codes(host.create(creatable("a.b_c"), creatable("a_b.c"))) == {"a.b_c": 0, "a_b.c": Code.INVALID_TOPIC_EXCEPTION}
+    assert codes(host.create(creatable("a.b_c"), creatable("a_b.c"))) == {
+        "a.b_c": 0,
+        "a_b.c": Code.INVALID_TOPIC_EXCEPTION,
+    }
     assert host.create(creatable("a_b_c"))[0].error_code == Code.INVALID_TOPIC_EXCEPTION
     assert host.metadata("a_b_c", auto=True)[0].error_code == Code.INVALID_TOPIC_EXCEPTION
     assert host.create(creatable("a-b-c"))[0].error_code == 0
@@ -141,20 +172,32 @@ def test_every_version_of_create_topics_is_answered(host: AdminHost, version: in
     assert version < 5 or row.num_partitions == 2
 
 
-# --- finding -----------------------------------------------------------------------------------------------------------
+# --- finding ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(13))
-def test_every_version_of_metadata_tells_of_this_broker_and_its_partitions(host: AdminHost, version: int) -> None:
+def test_every_version_of_metadata_tells_of_this_broker_and_its_partitions(
+    host: AdminHost, version: int
+) -> None:
     (made,) = host.create(creatable("t", 2))
-    answer = host.call(messages.MetadataRequest(topics=[messages.MetadataRequest.MetadataRequestTopic(name="t", topic_id=NO_ID)]), version)
+    answer = host.call(
+        messages.MetadataRequest(
+            topics=[messages.MetadataRequest.MetadataRequestTopic(name="t", topic_id=NO_ID)]
+        ),
+        version,
+    )
     (node,) = answer.brokers
     assert (node.node_id, node.host, node.port) == (NODE_ID, HOST, PORT)
     (topic,) = answer.topics
     assert (topic.error_code, topic.name) == (0, "t")
     assert [row.partition_index for row in topic.partitions] == [0, 1]
     for row in topic.partitions:
-        assert (row.error_code, row.leader_id, row.replica_nodes, row.isr_nodes) == (0, NODE_ID, [NODE_ID], [NODE_ID])
+        assert (row.error_code, row.leader_id, row.replica_nodes, row.isr_nodes) == (
+            0,
+            NODE_ID,
+            [NODE_ID],
+            [NODE_ID],
+        )
         assert version < 7 or row.leader_epoch == 0
     assert version < 1 or answer.controller_id == NODE_ID
     assert version < 2 or answer.cluster_id == host.broker.logs.cluster_id
@@ -181,7 +224,9 @@ def test_topics_are_found_by_id_and_each_once(host: AdminHost) -> None:
         wanted_class(name="t", topic_id=made.topic_id),
         wanted_class(name=None, topic_id=unknown),
     ]
-    rows = host.call(messages.MetadataRequest(topics=wanted, allow_auto_topic_creation=True), 12).topics
+    rows = host.call(
+        messages.MetadataRequest(topics=wanted, allow_auto_topic_creation=True), 12
+    ).topics
     assert [(row.error_code, row.name, row.topic_id, len(row.partitions)) for row in rows] == [
         (0, "t", made.topic_id, 1),
         (Code.UNKNOWN_TOPIC_ID, None, unknown, 0),
@@ -194,7 +239,11 @@ def test_topics_are_found_by_id_and_each_once(host: AdminHost) -> None:
 
 def test_authorized_operations_are_told_where_they_are_asked_for(host: AdminHost) -> None:
     host.create(creatable("t"))
-    request = messages.MetadataRequest(topics=None, include_cluster_authorized_operations=True, include_topic_authorized_operations=True)
+    request = messages.MetadataRequest(
+        topics=None,
+        include_cluster_authorized_operations=True,
+        include_topic_authorized_operations=True,
+    )
     answer = host.call(request, 8)
     assert answer.topics[0].authorized_operations == {3, 4, 5, 6, 7, 8, 10, 11}
     assert answer.authorized_operations == {5, 7, 8, 9, 10, 11, 12}
@@ -232,24 +281,34 @@ def test_nothing_is_made_by_asking_where_the_broker_forbids_it(tmp_path: Path) -
     host.close()
 
 
-# --- deleting ----------------------------------------------------------------------------------------------------------
+# --- deleting -----------------------------------------------------------------------------------
 
 
 def delete(host: AdminHost, *names: str, version: int = 5) -> list[Any]:
-    rows: list[Any] = host.call(messages.DeleteTopicsRequest(topic_names=list(names), timeout_ms=1000), version).responses
+    rows: list[Any] = host.call(
+        messages.DeleteTopicsRequest(topic_names=list(names), timeout_ms=1000), version
+    ).responses
     return rows
 
 
 def delete_states(host: AdminHost, *states: tuple[str | None, uuid.UUID]) -> list[Any]:
-    topics = [messages.DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=topic_id) for name, topic_id in states]
-    rows: list[Any] = host.call(messages.DeleteTopicsRequest(topics=topics, timeout_ms=1000), 6).responses
+    topics = [
+        messages.DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=topic_id)
+        for name, topic_id in states
+    ]
+    rows: list[Any] = host.call(
+        messages.DeleteTopicsRequest(topics=topics, timeout_ms=1000), 6
+    ).responses
     return rows
 
 
 @pytest.mark.parametrize("version", range(1, 6))
 def test_topics_are_deleted_by_name(host: AdminHost, version: int) -> None:
     host.create(creatable("t"), creatable("kept"))
-    assert codes(delete(host, "t", "missing", version=version)) == {"t": 0, "missing": Code.UNKNOWN_TOPIC_OR_PARTITION}
+    assert codes(delete(host, "t", "missing", version=version)) == {
+        "t": 0,
+        "missing": Code.UNKNOWN_TOPIC_OR_PARTITION,
+    }
     assert host.broker.partition("t", 0) is None and host.broker.partition("kept", 0) is not None
     host.restart()
     assert list(host.broker.metadata.topics) == ["kept"]
@@ -258,7 +317,10 @@ def test_topics_are_deleted_by_name(host: AdminHost, version: int) -> None:
 def test_topics_are_deleted_by_id_and_told_with_name_and_id(host: AdminHost) -> None:
     one, two = host.create(creatable("one"), creatable("two"))
     rows = delete_states(host, (None, one.topic_id), ("two", NO_ID))
-    assert [(row.error_code, row.name, row.topic_id) for row in rows] == [(0, "one", one.topic_id), (0, "two", two.topic_id)]
+    assert [(row.error_code, row.name, row.topic_id) for row in rows] == [
+        (0, "one", one.topic_id),
+        (0, "two", two.topic_id),
+    ]
     (row,) = delete_states(host, (None, one.topic_id))
     assert (row.error_code, row.name, row.topic_id) == (Code.UNKNOWN_TOPIC_ID, None, one.topic_id)
     (again,) = host.create(creatable("one"))
@@ -268,9 +330,15 @@ def test_topics_are_deleted_by_id_and_told_with_name_and_id(host: AdminHost) -> 
 def test_a_topic_given_twice_or_by_both_or_by_neither_is_not_deleted(host: AdminHost) -> None:
     (made,) = host.create(creatable("t"))
     assert codes(delete(host, "t", "t")) == {"t": Code.INVALID_REQUEST}
-    assert [row.error_code for row in delete_states(host, ("t", made.topic_id))] == [Code.INVALID_REQUEST]
-    assert [row.error_code for row in delete_states(host, (None, NO_ID), (None, NO_ID))] == [Code.INVALID_REQUEST] * 2
-    assert [row.error_code for row in delete_states(host, ("t", NO_ID), (None, made.topic_id))] == [Code.INVALID_REQUEST]
+    assert [row.error_code for row in delete_states(host, ("t", made.topic_id))] == [
+        Code.INVALID_REQUEST
+    ]
+    assert [row.error_code for row in delete_states(host, (None, NO_ID), (None, NO_ID))] == [
+        Code.INVALID_REQUEST
+    ] * 2
+    assert [row.error_code for row in delete_states(host, ("t", NO_ID), (None, made.topic_id))] == [
+        Code.INVALID_REQUEST
+    ]
     assert host.metadata("t")[0].error_code == 0
 
 
@@ -291,7 +359,7 @@ def test_deletion_that_the_broker_forbids(tmp_path: Path) -> None:
     host.close()
 
 
-# --- growing -----------------------------------------------------------------------------------------------------------
+# --- growing ------------------------------------------------------------------------------------
 
 
 def grow(
@@ -304,9 +372,15 @@ def grow(
     version: int = 3,
 ) -> int:
     topic_class = messages.CreatePartitionsRequest.CreatePartitionsTopic
-    rows = None if assignments is None else [topic_class.CreatePartitionsAssignment(broker_ids=ids) for ids in assignments]
+    rows = (
+        None
+        if assignments is None
+        else [topic_class.CreatePartitionsAssignment(broker_ids=ids) for ids in assignments]
+    )
     topic = topic_class(name=name, count=count, assignments=rows)
-    request = messages.CreatePartitionsRequest(topics=[topic], timeout_ms=1000, validate_only=validate_only)
+    request = messages.CreatePartitionsRequest(
+        topics=[topic], timeout_ms=1000, validate_only=validate_only
+    )
     (row,) = host.call(request, version).results
     assert row.name == name and (row.error_message is None) == (row.error_code == 0)
     code: int = row.error_code
@@ -330,7 +404,13 @@ def test_a_topic_grows_and_never_shrinks(host: AdminHost) -> None:
 
 def test_new_partitions_can_be_assigned_to_this_broker_alone(host: AdminHost) -> None:
     host.create(creatable("t", 1))
-    for assignments in ([], [[NODE_ID]], [[NODE_ID], [NODE_ID + 1]], [[NODE_ID], []], [[NODE_ID], [NODE_ID, NODE_ID]]):
+    for assignments in (
+        [],
+        [[NODE_ID]],
+        [[NODE_ID], [NODE_ID + 1]],
+        [[NODE_ID], []],
+        [[NODE_ID], [NODE_ID, NODE_ID]],
+    ):
         assert grow(host, "t", 3, assignments) == Code.INVALID_REPLICA_ASSIGNMENT, assignments
     assert grow(host, "t", 3, [[NODE_ID], [NODE_ID]]) == 0
 
@@ -339,6 +419,8 @@ def test_a_topic_named_twice_does_not_grow(host: AdminHost) -> None:
     host.create(creatable("t", 1))
     topic_class = messages.CreatePartitionsRequest.CreatePartitionsTopic
     topics = [topic_class(name="t", count=count, assignments=None) for count in (2, 3)]
-    rows = host.call(messages.CreatePartitionsRequest(topics=topics, timeout_ms=1000, validate_only=False), 3).results
+    rows = host.call(
+        messages.CreatePartitionsRequest(topics=topics, timeout_ms=1000, validate_only=False), 3
+    ).results
     assert codes(rows) == {"t": Code.INVALID_REQUEST} and len(rows) == 1
     assert len(host.metadata("t")[0].partitions) == 1

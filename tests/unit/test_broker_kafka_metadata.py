@@ -1,4 +1,6 @@
-"""Topics taken over from Apache Kafka with the settings that its metadata log has: a real log, and ones written by hand from the schemas."""
+"""Topics taken over from Apache Kafka with the settings that its metadata log has: a real log, and
+ones written by hand from the schemas.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,10 @@ def configs_of(data_dir: Path, name: str, topic_id: uuid.UUID) -> dict[str, str]
 
 
 def opened(data_dir: Path, **settings: str) -> Broker:
-    properties = {"log.dirs": str(data_dir), **{name.replace("_", "."): value for name, value in settings.items()}}
+    properties = {
+        "log.dirs": str(data_dir),
+        **{name.replace("_", "."): value for name, value in settings.items()},
+    }
     return open_broker(BrokerConfig.from_properties(properties), CountedIds(), now_ms=NOW_MS)
 
 
@@ -93,22 +98,32 @@ def kafka_directory(tmp_path: Path) -> Path:
     return data_dir
 
 
-def test_the_settings_of_a_real_log_are_taken_over(kafka_directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_settings_of_a_real_log_are_taken_over(
+    kafka_directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING):
         broker = opened(kafka_directory)
     found = {name: topic.configs for name, topic in broker.metadata.topics.items()}
     assert found["plain"] == {}
     assert found["txn"] == {"segment.bytes": "2048"}
     assert found["compacted"] == {"cleanup.policy": "compact"}
-    assert found["__consumer_offsets"] == {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"}
+    assert found["__consumer_offsets"] == {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": "104857600",
+    }
     log = broker.partition("compacted", 0)
     assert log is not None and log.config.is_compacted
     assert "settings are not known" not in caplog.text
     broker.close_logs(NOW_MS)
-    assert {name: topic.configs for name, topic in opened(kafka_directory).metadata.topics.items()} == found
+    assert {
+        name: topic.configs for name, topic in opened(kafka_directory).metadata.topics.items()
+    } == found
 
 
-def test_without_the_metadata_log_nothing_is_let_go(kafka_directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_the_metadata_log_nothing_is_let_go(
+    kafka_directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     shutil.rmtree(kafka_directory / DIRECTORY)
     broker = opened(kafka_directory)
     assert broker.metadata.topics["plain"].configs == {"retention.ms": "-1"}
@@ -116,7 +131,9 @@ def test_without_the_metadata_log_nothing_is_let_go(kafka_directory: Path, caplo
 
 
 @pytest.mark.parametrize("at", [3000, 70])
-def test_a_damaged_metadata_log_is_not_believed(kafka_directory: Path, at: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_metadata_log_is_not_believed(
+    kafka_directory: Path, at: int, caplog: pytest.LogCaptureFixture
+) -> None:
     path = kafka_directory / DIRECTORY / SEGMENT
     data = bytearray(path.read_bytes())
     data[at] ^= 0xFF
@@ -127,8 +144,17 @@ def test_a_damaged_metadata_log_is_not_believed(kafka_directory: Path, at: int, 
 
 
 def test_the_last_value_holds(tmp_path: Path) -> None:
-    values = [topic("a", A), config("a", "retention.ms", "5"), config("a", "segment.bytes", "100"), config("a", "retention.ms", "6")]
-    write(tmp_path / DIRECTORY, SEGMENT, [*values, config("a", "segment.bytes", None), config("b", "retention.ms", "7")])
+    values = [
+        topic("a", A),
+        config("a", "retention.ms", "5"),
+        config("a", "segment.bytes", "100"),
+        config("a", "retention.ms", "6"),
+    ]
+    write(
+        tmp_path / DIRECTORY,
+        SEGMENT,
+        [*values, config("a", "segment.bytes", None), config("b", "retention.ms", "7")],
+    )
     assert configs_of(tmp_path, "a", A) == {"retention.ms": "6"}
     assert configs_of(tmp_path, "b", B) is None
 
@@ -141,20 +167,43 @@ def test_a_topic_of_another_id_is_another_topic(tmp_path: Path) -> None:
 
 
 def test_what_a_transaction_of_metadata_aborts_never_was(tmp_path: Path) -> None:
-    values = [topic("a", A), BEGIN, config("a", "retention.ms", "5"), END, BEGIN, config("a", "retention.ms", "6"), ABORT]
-    write(tmp_path / DIRECTORY, SEGMENT, [*values, config("a", "segment.bytes", "100"), BEGIN, config("a", "retention.ms", "7")])
+    values = [
+        topic("a", A),
+        BEGIN,
+        config("a", "retention.ms", "5"),
+        END,
+        BEGIN,
+        config("a", "retention.ms", "6"),
+        ABORT,
+    ]
+    write(
+        tmp_path / DIRECTORY,
+        SEGMENT,
+        [*values, config("a", "segment.bytes", "100"), BEGIN, config("a", "retention.ms", "7")],
+    )
     assert configs_of(tmp_path, "a", A) == {"retention.ms": "5", "segment.bytes": "100"}
 
 
 def test_the_latest_checkpoint_stands_for_what_is_before_it(tmp_path: Path) -> None:
     directory = tmp_path / DIRECTORY
     write(directory, "00000000000000000002-0000000001.checkpoint", [topic("b", B)])
-    write(directory, "00000000000000000010-0000000001.checkpoint", [topic("a", A), config("a", "retention.ms", "5")])
     write(
-        directory, "00000000000000000008.log", [config("a", "retention.ms", "3"), config("a", "x", "1"), config("a", "segment.ms", "9")], 8
+        directory,
+        "00000000000000000010-0000000001.checkpoint",
+        [topic("a", A), config("a", "retention.ms", "5")],
+    )
+    write(
+        directory,
+        "00000000000000000008.log",
+        [config("a", "retention.ms", "3"), config("a", "x", "1"), config("a", "segment.ms", "9")],
+        8,
     )
     write(directory, "00000000000000000011.log", [config("a", "segment.bytes", "100")], 11)
-    assert configs_of(tmp_path, "a", A) == {"retention.ms": "5", "segment.ms": "9", "segment.bytes": "100"}
+    assert configs_of(tmp_path, "a", A) == {
+        "retention.ms": "5",
+        "segment.ms": "9",
+        "segment.bytes": "100",
+    }
     assert configs_of(tmp_path, "b", B) is None
 
 
@@ -163,7 +212,9 @@ def test_a_log_that_lacks_its_beginning_is_not_believed(tmp_path: Path) -> None:
     assert read_kafka_metadata(OsDisk(), str(tmp_path)) is None
 
 
-@pytest.mark.parametrize("value", [b"", b"\1", b"\2\2\0", record(4, b"\2\5ab"), record(2, b"", version=9), b"\x80" * 6])
+@pytest.mark.parametrize(
+    "value", [b"", b"\1", b"\2\2\0", record(4, b"\2\5ab"), record(2, b"", version=9), b"\x80" * 6]
+)
 def test_records_that_cannot_be_read_are_not_believed(tmp_path: Path, value: bytes) -> None:
     write(tmp_path / DIRECTORY, SEGMENT, [topic("a", A), value])
     assert read_kafka_metadata(OsDisk(), str(tmp_path)) is None
@@ -175,12 +226,18 @@ def test_a_torn_end_is_left_out(tmp_path: Path) -> None:
     assert configs_of(tmp_path, "a", A) == {}
 
 
-def test_what_is_not_known_here_is_said_once(kafka_directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_not_known_here_is_said_once(
+    kafka_directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     metadata = read_kafka_metadata(OsDisk(), str(kafka_directory))
     assert metadata is not None
     values = [topic(name, topic_id) for name, topic_id in metadata.topic_ids.items()]
     for name in ("plain", "txn"):
-        values += [config(name, "some.new.setting", "1"), config(name, "segment.ms", "0"), config(name, "retention.ms", "77")]
+        values += [
+            config(name, "some.new.setting", "1"),
+            config(name, "segment.ms", "0"),
+            config(name, "retention.ms", "77"),
+        ]
     write(kafka_directory / DIRECTORY, SEGMENT, values)
     broker = opened(kafka_directory)
     assert broker.metadata.topics["plain"].configs == {"retention.ms": "77"}
@@ -192,11 +249,21 @@ def test_brokers_defaults_of_topics_are_taken_over_once(kafka_directory: Path) -
     metadata = read_kafka_metadata(OsDisk(), str(kafka_directory))
     assert metadata is not None
     values = [topic(name, topic_id) for name, topic_id in metadata.topic_ids.items()]
-    values += [config("", "log.retention.ms", "-1", kind=4), config("", "num.io.threads", "3", kind=4)]
-    values += [config("1", "log.segment.bytes", "5000", kind=4), config("2", "log.segment.bytes", "6000", kind=4)]
+    values += [
+        config("", "log.retention.ms", "-1", kind=4),
+        config("", "num.io.threads", "3", kind=4),
+    ]
+    values += [
+        config("1", "log.segment.bytes", "5000", kind=4),
+        config("2", "log.segment.bytes", "6000", kind=4),
+    ]
     write(kafka_directory / DIRECTORY, SEGMENT, values)
     broker = opened(kafka_directory)
     assert broker.metadata.broker_configs == broker.config.dynamic == {"log.segment.bytes": "5000"}
-    assert broker.metadata.broker_default_configs == broker.config.dynamic_defaults == {"log.retention.ms": "-1"}
+    assert (
+        broker.metadata.broker_default_configs
+        == broker.config.dynamic_defaults
+        == {"log.retention.ms": "-1"}
+    )
     log = broker.partition("plain", 0)
     assert log is not None and (log.config.retention_ms, log.config.segment_bytes) == (-1, 5000)

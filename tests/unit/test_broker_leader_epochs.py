@@ -1,4 +1,6 @@
-"""Leader epochs (KIP-101, KIP-320): they rise with every start, clients learn from them what a power loss took, and coordinators bear them."""
+"""Leader epochs (KIP-101, KIP-320): they rise with every start, clients learn from them what a
+power loss took, and coordinators bear them.
+"""
 
 from __future__ import annotations
 
@@ -15,34 +17,57 @@ from barnabas.protocol.errors import Code
 from barnabas.protocol.records import decode_marker
 
 Restart = Callable[[PitfallBroker], None]
-ENDS = pytest.mark.parametrize("again", [PitfallBroker.stop, PitfallBroker.kill, PitfallBroker.lose_power])
+ENDS = pytest.mark.parametrize(
+    "again", [PitfallBroker.stop, PitfallBroker.kill, PitfallBroker.lose_power]
+)
 
 
 def told_epochs(b: PitfallBroker, topic: str) -> list[int]:
     """As Metadata and DescribeTopicPartitions tell, which must be the same."""
     request = messages.MetadataRequest
-    asked = request(topics=[request.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    asked = request(
+        topics=[request.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
+    )
     found = [row.leader_epoch for row in b.call(asked, 12).topics[0].partitions]
     request = messages.message_class("DescribeTopicPartitionsRequest")
-    described = b.call(request(topics=[request.TopicRequest(name=topic)], response_partition_limit=100, cursor=None), 0)
+    described = b.call(
+        request(
+            topics=[request.TopicRequest(name=topic)], response_partition_limit=100, cursor=None
+        ),
+        0,
+    )
     assert [row.leader_epoch for row in described.topics[0].partitions] == found
     return found
 
 
-def end_of_epoch(b: PitfallBroker, topic: str, epoch: int, *, current: int = -1) -> tuple[int, int, int]:
+def end_of_epoch(
+    b: PitfallBroker, topic: str, epoch: int, *, current: int = -1
+) -> tuple[int, int, int]:
     """OffsetForLeaderEpoch of partition 0: (code, epoch, end offset)."""
     request = messages.message_class("OffsetForLeaderEpochRequest")
-    partition = request.OffsetForLeaderTopic.OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
-    asked = request(replica_id=-1, topics=[request.OffsetForLeaderTopic(topic=topic, partitions=[partition])])
+    partition = request.OffsetForLeaderTopic.OffsetForLeaderPartition(
+        partition=0, current_leader_epoch=current, leader_epoch=epoch
+    )
+    asked = request(
+        replica_id=-1, topics=[request.OffsetForLeaderTopic(topic=topic, partitions=[partition])]
+    )
     row = b.call(asked, 4).topics[0].partitions[0]
     return row.error_code, row.leader_epoch, row.end_offset
 
 
-def listed(b: PitfallBroker, topic: str, timestamp: int, *, current: int = -1) -> tuple[int, int, int]:
+def listed(
+    b: PitfallBroker, topic: str, timestamp: int, *, current: int = -1
+) -> tuple[int, int, int]:
     """ListOffsets of partition 0: (code, offset, leader epoch)."""
     request = messages.ListOffsetsRequest
-    wanted = request.ListOffsetsTopic.ListOffsetsPartition(partition_index=0, current_leader_epoch=current, timestamp=timestamp)
-    asked = request(replica_id=-1, isolation_level=0, topics=[request.ListOffsetsTopic(name=topic, partitions=[wanted])])
+    wanted = request.ListOffsetsTopic.ListOffsetsPartition(
+        partition_index=0, current_leader_epoch=current, timestamp=timestamp
+    )
+    asked = request(
+        replica_id=-1,
+        isolation_level=0,
+        topics=[request.ListOffsetsTopic(name=topic, partitions=[wanted])],
+    )
     row = b.call(asked, 7).topics[0].partitions[0]
     return row.error_code, row.offset, row.leader_epoch
 
@@ -50,7 +75,11 @@ def listed(b: PitfallBroker, topic: str, timestamp: int, *, current: int = -1) -
 def fetch_code(b: PitfallBroker, topic: str, current: int, *, offset: int = 0) -> int:
     request = messages.message_class("FetchRequest")
     partition = request.FetchTopic.FetchPartition(
-        partition=0, current_leader_epoch=current, fetch_offset=offset, log_start_offset=-1, partition_max_bytes=1 << 20
+        partition=0,
+        current_leader_epoch=current,
+        fetch_offset=offset,
+        log_start_offset=-1,
+        partition_max_bytes=1 << 20,
     )
     asked = request(
         replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=0, session_id=0, session_epoch=-1,
@@ -80,7 +109,11 @@ def test_each_start_begins_an_epoch_in_every_answer(again: Restart) -> None:
         assert listed(b, "t", -1) == (0, end, epoch)
         assert listed(b, "t", -2) == (0, 0, 0), "the first record is of epoch 0"
         assert end_of_epoch(b, "t", epoch) == (0, epoch, end)
-        assert end_of_epoch(b, "t", epoch - 1) == (0, epoch - 1 if epoch - 1 in batch_epochs(b, "t") else 0, end)
+        assert end_of_epoch(b, "t", epoch - 1) == (
+            0,
+            epoch - 1 if epoch - 1 in batch_epochs(b, "t") else 0,
+            end,
+        )
         assert end_of_epoch(b, "t", epoch + 1) == (0, -1, -1)
         for code in (
             fetch_code(b, "t", epoch - 1),
@@ -118,7 +151,9 @@ def test_a_new_partition_begins_at_0_in_any_run() -> None:
 
 
 def test_an_epoch_that_was_only_told_never_comes_again() -> None:
-    """Nothing was appended in it, or what was is gone with the power: a client may have heard of it nevertheless."""
+    """Nothing was appended in it, or what was is gone with the power: a client may have heard of it
+    nevertheless.
+    """
     b = PitfallBroker()
     b.topic("t")
     b.produce("t", (b"0",))
@@ -131,11 +166,18 @@ def test_an_epoch_that_was_only_told_never_comes_again() -> None:
     assert told_epochs(b, "t") == [2]
     b.lose_power()
     assert told_epochs(b, "t") == [3]
-    assert [end_of_epoch(b, "t", epoch) for epoch in (0, 1, 2, 3)] == [(0, 0, 1), (0, 0, 1), (0, 0, 1), (0, 3, 1)]
+    assert [end_of_epoch(b, "t", epoch) for epoch in (0, 1, 2, 3)] == [
+        (0, 0, 1),
+        (0, 0, 1),
+        (0, 0, 1),
+        (0, 3, 1),
+    ]
 
 
 def test_a_reader_learns_where_the_log_was_cut() -> None:
-    """It read 15 records, of which a power loss took five; other five are acknowledged in their place."""
+    """It read 15 records, of which a power loss took five; other five are acknowledged in their
+    place.
+    """
     b = PitfallBroker()
     b.topic("t")
     for number in range(15):
@@ -152,7 +194,9 @@ def test_a_reader_learns_where_the_log_was_cut() -> None:
     assert end_of_epoch(b, "t", epoch, current=later) == (0, epoch, 10)
 
 
-def fetch_diverging(b: PitfallBroker, topic: str, last_fetched_epoch: int, offset: int) -> tuple[int, int] | None:
+def fetch_diverging(
+    b: PitfallBroker, topic: str, last_fetched_epoch: int, offset: int
+) -> tuple[int, int] | None:
     """Fetch 12 of partition 0: where the reader's log parts from this one, None where it does not."""
     request = messages.message_class("FetchRequest")
     partition = request.FetchTopic.FetchPartition(
@@ -172,7 +216,9 @@ def fetch_diverging(b: PitfallBroker, topic: str, last_fetched_epoch: int, offse
 
 
 def with_a_lost_tail(*commits: tuple[str, dict[str, Any]]) -> PitfallBroker:
-    """15 records and what groups commit, all durable but for the last five records; then the power goes."""
+    """15 records and what groups commit, all durable but for the last five records; then the power
+    goes.
+    """
     b = PitfallBroker()
     b.topic("t")
     for number in range(15):
@@ -195,10 +241,15 @@ def test_a_fetch_that_says_what_it_read_last_is_told_where_the_log_was_cut() -> 
     assert fetch_diverging(b, "t", 0, 10) is None and fetch_diverging(b, "t", 1, 15) is None
 
 
-def test_a_group_that_had_read_the_lost_tail_goes_on_from_where_the_log_was_cut(caplog: Any) -> None:
+def test_a_group_that_had_read_the_lost_tail_goes_on_from_where_the_log_was_cut(
+    caplog: Any,
+) -> None:
     with caplog.at_level("WARNING"):
         b = with_a_lost_tail(
-            ("with", {"leader_epoch": 0}), ("without", {}), ("before", {"offset": 9}), ("ledger", {"metadata": "batch 15"})
+            ("with", {"leader_epoch": 0}),
+            ("without", {}),
+            ("before", {"offset": 9}),
+            ("ledger", {"metadata": "batch 15"}),
         )
     groups = ("with", "without", "before", "ledger")
     assert [b.group_offset(group, "t")[1] for group in groups] == [10, 10, 9, 15]
@@ -208,7 +259,9 @@ def test_a_group_that_had_read_the_lost_tail_goes_on_from_where_the_log_was_cut(
     b.sync("t-0")
     b.lose_power()
     assert b.end_offset("t") == 25
-    assert [b.group_offset(group, "t")[1] for group in groups] == [10, 10, 9, 15], "what was set back is on the disk before anybody writes"
+    assert [b.group_offset(group, "t")[1] for group in groups] == [10, 10, 9, 15], (
+        "what was set back is on the disk before anybody writes"
+    )
 
 
 @pytest.mark.parametrize("steps", range(0, 60, 3))
@@ -263,7 +316,13 @@ def test_without_the_files_of_epochs_they_are_as_the_batches_have_them() -> None
     b.disk.unlink("/data/barnabas-leader-epoch")
     b.kill()
     assert told_epochs(b, "t") == [4]
-    assert [end_of_epoch(b, "t", epoch)[1:] for epoch in range(5)] == [(0, 0), (1, 3), (2, 9), (3, 18), (4, 18)]
+    assert [end_of_epoch(b, "t", epoch)[1:] for epoch in range(5)] == [
+        (0, 0),
+        (1, 3),
+        (2, 9),
+        (3, 18),
+        (4, 18),
+    ]
 
 
 @ENDS
@@ -276,7 +335,11 @@ def test_markers_bear_the_leader_epoch_of_the_coordinators_partition(again: Rest
         assert producer.end(commit=True) == 0
         log = b.broker.partition("t", 0)
         assert log is not None
-        markers = [decode_marker(batch).coordinator_epoch for header, batch in log.read_batches() if header.is_control]
+        markers = [
+            decode_marker(batch).coordinator_epoch
+            for header, batch in log.read_batches()
+            if header.is_control
+        ]
         assert markers == sorted(markers) and markers[-1] == epoch
         again(b)
     assert b.read("t", committed=True) == [b"0", b"1", b"2"]
@@ -284,14 +347,21 @@ def test_markers_bear_the_leader_epoch_of_the_coordinators_partition(again: Rest
 
 @ENDS
 @pytest.mark.parametrize("durability", ["flush", "os"])
-def test_a_clients_marker_of_a_coordinator_epoch_to_come_hides_no_commit(again: Restart, durability: str) -> None:
-    """WriteTxnMarkers takes any epoch, as with Apache Kafka. Kafka then gives up on its own coordinator's markers, and the transaction hangs."""
+def test_a_clients_marker_of_a_coordinator_epoch_to_come_hides_no_commit(
+    again: Restart, durability: str
+) -> None:
+    """WriteTxnMarkers takes any epoch, as with Apache Kafka. Kafka then gives up on its own
+    coordinator's markers, and the transaction hangs.
+    """
     b = PitfallBroker(barnabas_transaction_durability=durability)
     b.topic("t")
     producer = Producer(b, "txn")
     producer.send("t", 0, b"first")
     assert producer.end(commit=True) == 0
-    assert b.write_marker(producer.pid, producer.epoch, "t", commit=False, coordinator_epoch=2**31 - 1) == 0
+    assert (
+        b.write_marker(producer.pid, producer.epoch, "t", commit=False, coordinator_epoch=2**31 - 1)
+        == 0
+    )
     producer.send("t", 0, b"second")
     assert producer.end(commit=True) == 0
     assert b.read("t", committed=True) == [b"first", b"second"]
@@ -313,5 +383,7 @@ def test_a_marker_is_refused_only_where_there_is_nothing_to_end(caplog: Any) -> 
     pid = b.init(None)[1]
     assert b.produce("t", (b"x",), pid=pid, epoch=5, sequence=0)[0] == 0
     with caplog.at_level("INFO"):
-        assert b.broker.host.append_marker("t", 0, pid, 3, 0, commit=True, now_ms=b.now_ms) is None
+        assert (
+            b.broker.runtime.append_marker("t", 0, pid, 3, 0, commit=True, now_ms=b.now_ms) is None
+        )
     assert "nothing of producer" in caplog.text

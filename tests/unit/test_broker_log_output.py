@@ -47,7 +47,9 @@ def test_a_full_pipe_holds_nobody_up_and_what_is_dropped_is_counted() -> None:
         *_, dropped, last = [*first, *pipe.read().splitlines(keepends=True)]
     assert first == [b"line %d\n" % number for number in range(10)]
     assert last == b"the last\n"
-    assert re.fullmatch(rb"\d\d lines of the log were dropped here, since nobody took them\n", dropped)
+    assert re.fullmatch(
+        rb"\d\d lines of the log were dropped here, since nobody took them\n", dropped
+    )
 
 
 @pytest.mark.parametrize("closed", [True, False])

@@ -18,7 +18,9 @@ def asking(count: int) -> Any:
     """A Metadata request for so many topics that do not exist, and for "t"."""
     topic = messages.MetadataRequest.MetadataRequestTopic
     names = [f"missing-{number:05}" for number in range(count)]
-    return messages.MetadataRequest(topics=[topic(name=name) for name in [*names, "t"]], allow_auto_topic_creation=False)
+    return messages.MetadataRequest(
+        topics=[topic(name=name) for name in [*names, "t"]], allow_auto_topic_creation=False
+    )
 
 
 @pytest.fixture
@@ -42,7 +44,9 @@ def test_others_are_answered_before_a_long_request_is_decoded(host: CoreHost) ->
         host.tick(1)
     codes = {topic.name: topic.error_code for topic in host.answers[long][0].topics}
     assert len(codes) == COUNT + 1
-    assert (codes["t"], codes["missing-00000"], codes["missing-00001"]) == (0, 0, 3), "as things are when it is handled"
+    assert (codes["t"], codes["missing-00000"], codes["missing-00001"]) == (0, 0, 3), (
+        "as things are when it is handled"
+    )
 
 
 def test_a_long_request_that_cannot_be_read_ends_its_connection(host: CoreHost) -> None:
@@ -64,7 +68,9 @@ def test_the_answer_to_a_long_request_of_a_client_that_has_gone_is_dropped(host:
     assert host.answers[1] == []
 
 
-def test_an_error_of_ours_in_a_long_request_ends_its_connection_alone(host: CoreHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_ours_in_a_long_request_ends_its_connection_alone(
+    host: CoreHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: Any) -> Any:
         raise KeyError("ours")
 

@@ -19,17 +19,23 @@ def handlers_of_before() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def test_the_broker_takes_the_settings_as_they_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_broker_takes_the_settings_as_they_are_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["settings"]) == 0
     of_the_broker = capsys.readouterr().out.partition("# of a topic")[0]
-    lines = [line for line in of_the_broker.splitlines() if line and not line.startswith(("#", "    "))]
+    lines = [
+        line for line in of_the_broker.splitlines() if line and not line.startswith(("#", "    "))
+    ]
     properties = read_properties("\n".join(line for line in lines if not line.endswith("=")))
     assert len(properties) > 50
     taken = BrokerConfig.from_properties(properties)
     assert taken.listener == BrokerConfig.from_properties({}).listener
 
 
-def test_settings_of_broker_and_topics_that_contain_a_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_of_broker_and_topics_that_contain_a_text(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["settings", "cleanup.policy"]) == 0
     names = [line.partition("=")[0] for line in capsys.readouterr().out.splitlines() if "=" in line]
     assert names == ["log.cleanup.policy", "cleanup.policy"]
@@ -40,7 +46,9 @@ def test_a_text_that_no_setting_contains(capsys: pytest.CaptureFixture[str]) -> 
     assert "no setting has 'log.retention.mss' in its name" in capsys.readouterr().err
 
 
-def test_an_interrupt_while_it_starts_says_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_while_it_starts_says_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 

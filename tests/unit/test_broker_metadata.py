@@ -1,4 +1,6 @@
-"""The metadata journal: what is changed is there after a restart; a torn end is cut, damage is told, dead frames are dropped."""
+"""The metadata journal: what is changed is there after a restart; a torn end is cut, damage is
+told, dead frames are dropped.
+"""
 
 from __future__ import annotations
 
@@ -154,13 +156,26 @@ def test_a_cut_at_any_byte_loads_what_was_whole(path: Path) -> None:
     for size in range(len(data)):
         path.write_bytes(data[:size])
         metadata = opened(path)
-        loaded.append((len(metadata.topics), metadata.next_producer_id, metadata.topics.get("a", Topic("a", IDS[0], 0)).partition_count))
+        loaded.append(
+            (
+                len(metadata.topics),
+                metadata.next_producer_id,
+                metadata.topics.get("a", Topic("a", IDS[0], 0)).partition_count,
+            )
+        )
         metadata.create_topic("after", IDS[5], 1, {})  # what comes after a cut is read again
         metadata.close()
         metadata = opened(path)
         assert metadata.topics["after"].topic_id == IDS[5]
         metadata.close()
-    assert list(dict.fromkeys(loaded)) == [(0, 0, 0), (1, 0, 1), (2, 0, 1), (2, 1000, 1), (2, 1000, 4), (1, 1000, 4)]
+    assert list(dict.fromkeys(loaded)) == [
+        (0, 0, 0),
+        (1, 0, 1),
+        (2, 0, 1),
+        (2, 1000, 1),
+        (2, 1000, 4),
+        (1, 1000, 4),
+    ]
 
 
 def test_a_cut_is_told_in_the_log(path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -169,7 +184,9 @@ def test_a_cut_is_told_in_the_log(path: Path, caplog: pytest.LogCaptureFixture) 
     with caplog.at_level(logging.WARNING):
         opened(path).close()
     assert path.read_bytes() == data
-    assert [record.getMessage() for record in caplog.records] == [f"{path}: cutting 8 bytes of a change that was not finished"]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path}: cutting 8 bytes of a change that was not finished"
+    ]
 
 
 def test_any_wrong_byte_before_the_last_change_is_told_with_its_place(path: Path) -> None:
@@ -180,7 +197,10 @@ def test_any_wrong_byte_before_the_last_change_is_told_with_its_place(path: Path
     for position in range(frames[-2]):
         path.write_bytes(data[:position] + bytes([data[position] ^ 0x41]) + data[position + 1 :])
         damaged = max(start for start in frames if start <= position)
-        with pytest.raises(JournalError, match=f"{path.name} is damaged at byte {damaged}, .*restore the file from a copy"):
+        with pytest.raises(
+            JournalError,
+            match=f"{path.name} is damaged at byte {damaged}, .*restore the file from a copy",
+        ):
             opened(path)
         assert path.stat().st_size == len(data), "a damaged journal is left as it is"
 
@@ -189,7 +209,9 @@ def test_a_wrong_byte_in_the_last_change_loads_what_was_before_it(path: Path) ->
     data = filled(path)
     last = frame({"kind": "producer_ids", "next": 2000})
     for position in range(len(last)):
-        path.write_bytes(data + last[:position] + bytes([last[position] ^ 0x41]) + last[position + 1 :])
+        path.write_bytes(
+            data + last[:position] + bytes([last[position] ^ 0x41]) + last[position + 1 :]
+        )
         metadata = opened(path)
         assert metadata.next_producer_id == 1000
         assert metadata.topics["a"].partition_count == 4
@@ -198,7 +220,11 @@ def test_a_wrong_byte_in_the_last_change_loads_what_was_before_it(path: Path) ->
 
 
 def test_a_file_that_is_no_journal_is_left_alone(path: Path) -> None:
-    for data in (b"PK\x03\x04 somebody's archive, longer than a header", b"short", frame({"kind": "producer_ids", "next": 5})):
+    for data in (
+        b"PK\x03\x04 somebody's archive, longer than a header",
+        b"short",
+        frame({"kind": "producer_ids", "next": 5}),
+    ):
         path.write_bytes(data)
         with pytest.raises(JournalError, match="restore the file from a copy"):
             opened(path)
@@ -218,7 +244,10 @@ def test_a_header_that_power_failed_under_is_written_again(path: Path) -> None:
         ({"kind": "header", "version": 2}, "is of version 2, this broker reads 1"),
         ({"kind": "marvel"}, "unknown kind 'marvel' at byte"),
         ({"kind": "topic", "name": "a"}, "cannot be read at byte"),
-        ({"kind": "topic", "name": "a", "id": b"short", "partitions": 1, "configs": {}}, "cannot be read at byte"),
+        (
+            {"kind": "topic", "name": "a", "id": b"short", "partitions": 1, "configs": {}},
+            "cannot be read at byte",
+        ),
         ({"no": "kind"}, "cannot be read at byte"),
     ],
 )
@@ -252,7 +281,11 @@ def test_a_journal_that_is_mostly_dead_is_written_anew(path: Path, change: str) 
     assert path.stat().st_size < largest / 5
 
     def state(metadata: ClusterMetadata) -> tuple[object, ...]:
-        settings = (metadata.broker_configs, metadata.broker_default_configs, metadata.client_metrics)
+        settings = (
+            metadata.broker_configs,
+            metadata.broker_default_configs,
+            metadata.client_metrics,
+        )
         return (metadata.topics, *settings, metadata.next_producer_id)
 
     before = state(metadata)
@@ -304,7 +337,13 @@ def test_a_deletion_is_remembered_until_it_is_over(path: Path) -> None:
 
 
 def test_a_setting_of_a_topic_under_its_former_name_is_kept(path: Path) -> None:
-    former = {"kind": "topic", "name": "t", "id": IDS[0].bytes, "partitions": 1, "configs": {"remote.copy.disable": "true"}}
+    former = {
+        "kind": "topic",
+        "name": "t",
+        "id": IDS[0].bytes,
+        "partitions": 1,
+        "configs": {"remote.copy.disable": "true"},
+    }
     path.write_bytes(HEADER + frame(former))
     metadata = opened(path)
     assert metadata.topics["t"].configs == {"remote.log.copy.disable": "true"}

@@ -1,4 +1,6 @@
-"""Requests of transactions in versions from before PRODUCER_FENCED was known, and partitions that are not there."""
+"""Requests of transactions in versions from before PRODUCER_FENCED was known, and partitions that
+are not there.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,12 @@ import pytest
 from helpers import kafka_messages as messages
 from helpers.pitfall_broker import PitfallBroker, Producer
 
-UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING = 3, 47, 48, 49
+(
+    UNKNOWN_TOPIC_OR_PARTITION,
+    INVALID_PRODUCER_EPOCH,
+    INVALID_TXN_STATE,
+    INVALID_PRODUCER_ID_MAPPING,
+) = 3, 47, 48, 49
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -23,7 +30,9 @@ def test_what_goes_well_goes_well_in_each_version(version: int) -> None:
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_only_a_fence_has_another_name_in_older_versions(version: int) -> None:
-    """KIP-588: who does not know PRODUCER_FENCED is told INVALID_PRODUCER_EPOCH. Any other error is what it is."""
+    """KIP-588: who does not know PRODUCER_FENCED is told INVALID_PRODUCER_EPOCH. Any other error is
+    what it is.
+    """
     b = PitfallBroker()
     b.topic("t")
     p = Producer(b, "txn")
@@ -40,6 +49,11 @@ def test_a_partition_that_is_not_there_has_no_producers_to_describe() -> None:
     b = PitfallBroker()
     b.topic("t")
     topic_class = messages.DescribeProducersRequest.TopicRequest
-    request = messages.DescribeProducersRequest(topics=[topic_class(name="t", partition_indexes=[0, 1])])
+    request = messages.DescribeProducersRequest(
+        topics=[topic_class(name="t", partition_indexes=[0, 1])]
+    )
     rows = b.call(request, 0).topics[0].partitions
-    assert [(row.partition_index, row.error_code) for row in rows] == [(0, 0), (1, UNKNOWN_TOPIC_OR_PARTITION)]
+    assert [(row.partition_index, row.error_code) for row in rows] == [
+        (0, 0),
+        (1, UNKNOWN_TOPIC_OR_PARTITION),
+    ]

@@ -1,4 +1,6 @@
-"""A transaction that is decided while one of its partitions is off line: the partition hears of it when it is back."""
+"""A transaction that is decided while one of its partitions is off line: the partition hears of it
+when it is back.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def restore(b: PitfallBroker) -> None:
 
 def is_told(b: PitfallBroker, p: Producer, commit: bool) -> bool:
     assert b.read("t", committed=True) == ([b"a"] if commit else [])
-    assert {(pid, ended) for pid, _, ended in b.markers("t", 1)} == {(p.pid, commit)}, "a power loss may have it written twice"
+    assert {(pid, ended) for pid, _, ended in b.markers("t", 1)} == {(p.pid, commit)}, (
+        "a power loss may have it written twice"
+    )
     assert b.end_offset("t", 1, committed=True) == b.end_offset("t", 1)
     assert b.read("t", 1, committed=True) == ([b"a"] if commit else [])
     return not b.disk.exists(OWED)
@@ -56,7 +60,9 @@ def is_told(b: PitfallBroker, p: Producer, commit: bool) -> bool:
 @pytest.mark.parametrize("journal", ["0", "2"])
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("between", ["", "kill", "stop", "lose_power", "next"])
-def test_the_decision_keeps_for_a_partition_that_is_off_line(commit: bool, between: str, journal: str) -> None:
+def test_the_decision_keeps_for_a_partition_that_is_off_line(
+    commit: bool, between: str, journal: str
+) -> None:
     b, p = with_partition_off_line(barnabas_flush_journal_logs=journal)
     assert p.end(commit) == 0
     if between == "next":
@@ -73,7 +79,9 @@ def test_the_decision_keeps_for_a_partition_that_is_off_line(commit: bool, betwe
 
 
 def test_a_kill_between_the_decision_and_its_keeping_takes_nothing() -> None:
-    """The flush journal has the decision, and says where the partitions ended; nobody knows it of the one off line."""
+    """The flush journal has the decision, and says where the partitions ended; nobody knows it of
+    the one off line.
+    """
     b, p = with_partition_off_line()
     other = Producer(b, "other")
     other.send("t", 0, b"first")  # no file is flushed for the first time then
@@ -87,7 +95,10 @@ def test_a_kill_between_the_decision_and_its_keeping_takes_nothing() -> None:
         file.fsync()
     assert p.ended() is None and not b.disk.exists(OWED)
     restore(b)
-    assert (b.read("t", committed=True), b.read("t", 1, committed=True)) == ([b"a", b"first"], [b"a"])
+    assert (b.read("t", committed=True), b.read("t", 1, committed=True)) == (
+        [b"a", b"first"],
+        [b"a"],
+    )
 
     b.release_flushes()
     p.connection = b.connect()
@@ -103,7 +114,7 @@ def test_it_keeps_when_the_transactional_id_has_expired() -> None:
     assert p.end(True) == 0
     b.tick(10_000)
     b.tick(10_000)
-    assert b.broker.txns.metadata("txn") is None
+    assert b.broker.transactions.metadata("txn") is None
     restore(b)
     assert is_told(b, p, True)
 

@@ -33,7 +33,9 @@ def purgatory() -> Purgatory:
 def test_progress_asks_those_who_wait_for_that_log_in_their_order(purgatory: Purgatory) -> None:
     order: list[str] = []
     for name, log in (("first", A), ("other", B), ("second", A)):
-        purgatory.park(WaitingFetch([log], lambda now_ms, late, name=name: order.append(name) is not None), 100)
+        purgatory.park(
+            WaitingFetch([log], lambda now_ms, late, name=name: order.append(name) is not None), 100
+        )
     purgatory.on_progress(A, 10)
     assert order == ["first", "second"]
 

@@ -1,4 +1,6 @@
-"""The rim on real sockets, around a broker that answers as the test says: order, partial writes, sendfile, slow readers, pipelines, failures."""
+"""The rim on real sockets, around a broker that answers as the test says: order, partial writes,
+sendfile, slow readers, pipelines, failures.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ PATIENCE_S = 120.0
 
 
 class ScriptedBroker:
-    """frames: what came in, by connection. `answer(connection, frame)` decides what goes into the outbox."""
+    """frames: what came in, by connection. `answer(connection, frame)` decides what goes into the
+    outbox.
+    """
 
     def __init__(self) -> None:
         self.config = {
@@ -50,7 +54,9 @@ class ScriptedBroker:
     def echo(self, connection: int, frame: bytes) -> None:
         self.outbox.sends.append((connection, (b"<" + frame + b">",)))
 
-    def on_connected(self, connection: int, client_host: str, local_host: str, local_port: int) -> None: ...
+    def on_connected(
+        self, connection: int, client_host: str, local_host: str, local_port: int
+    ) -> None: ...
 
     def on_frame(self, connection: int, frame: memoryview, now_ms: int) -> None:
         content = bytes(frame)
@@ -76,7 +82,9 @@ class ScriptedBroker:
 
 
 class Rim:
-    """A server on a loop that runs when the test lets it, and clients at the other ends of socket pairs."""
+    """A server on a loop that runs when the test lets it, and clients at the other ends of socket
+    pairs.
+    """
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -94,12 +102,16 @@ class Rim:
             if buffer_bytes:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
-        self.server._connections[connection] = Connection(self.server, connection, ours, f"client {connection}")
+        self.server._connections[connection] = Connection(
+            self.server, connection, ours, f"client {connection}"
+        )
         self._clients.append(theirs)
         return theirs
 
     def restart(self, **config: int) -> None:
-        """A server with other settings (_ for .), on a clock that goes on only when `pass_time` says so."""
+        """A server with other settings (_ for .), on a clock that goes on only when `pass_time`
+        says so.
+        """
         self.broker.config |= {name.replace("_", "."): value for name, value in config.items()}
         self.server.close()
         self.loop.time = lambda: self.now_s  # type: ignore[method-assign]
@@ -171,7 +183,7 @@ def framed(body: bytes) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-# --- in --------------------------------------------------------------------------------------------------------------------------------
+# --- in -----------------------------------------------------------------------------------------
 
 
 def test_a_request_comes_in_any_pieces(rim: Rim) -> None:
@@ -210,7 +222,9 @@ def test_the_next_request_waits_for_a_parked_one(rim: Rim) -> None:
 
 def test_one_that_waits_does_not_hold_up_another(rim: Rim) -> None:
     first, second = rim.client(1), rim.client(2)
-    rim.broker.answer = lambda connection, frame: None if connection == 1 else rim.broker.echo(connection, frame)
+    rim.broker.answer = lambda connection, frame: (
+        None if connection == 1 else rim.broker.echo(connection, frame)
+    )
     first.send(framed(b"a"))
     second.send(framed(b"b"))
     assert rim.receive(second, 3) == b"<b>"
@@ -219,16 +233,22 @@ def test_one_that_waits_does_not_hold_up_another(rim: Rim) -> None:
 def test_no_answer_lets_the_next_request_in(rim: Rim) -> None:
     client = rim.client()
     rim.broker.answer = lambda connection, frame: (
-        rim.broker.outbox.sends.append((connection, ())) if frame == b"quiet" else rim.broker.echo(connection, frame)
+        rim.broker.outbox.sends.append((connection, ()))
+        if frame == b"quiet"
+        else rim.broker.echo(connection, frame)
     )
     client.send(framed(b"quiet") + framed(b"quiet") + framed(b"loud"))
     assert rim.receive(client, 6) == b"<loud>"
 
 
 def test_what_a_client_sends_before_it_takes_its_answers_stays_in_the_kernel(rim: Rim) -> None:
-    """A client that writes and never reads is not read either: its requests do not pile up in the broker."""
+    """A client that writes and never reads is not read either: its requests do not pile up in the
+    broker.
+    """
     client = rim.client(buffer_bytes=4096)
-    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append((connection, (bytes(50_000),)))
+    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append(
+        (connection, (bytes(50_000),))
+    )
     request = framed(bytes(1000))
     sent = 0
     for _ in range(2000):
@@ -239,45 +259,61 @@ def test_what_a_client_sends_before_it_takes_its_answers_stays_in_the_kernel(rim
             pass
     handled = len(rim.broker.frames)
     assert handled < 5
-    assert rim.receive(client, 50_000 * (sent // len(request)), step=65536) == bytes(50_000 * (sent // len(request)))
+    assert rim.receive(client, 50_000 * (sent // len(request)), step=65536) == bytes(
+        50_000 * (sent // len(request))
+    )
 
 
-# --- out ---------------------------------------------------------------------------------------------------------------------------------
+# --- out ----------------------------------------------------------------------------------------
 
 
 def test_a_large_answer_goes_out_as_the_client_takes_it(rim: Rim) -> None:
     client = rim.client(buffer_bytes=4096)
     body = bytes(range(256)) * 4000
-    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append((connection, (body,)))
+    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append(
+        (connection, (body,))
+    )
     client.send(framed(b"x"))
     assert rim.receive(client, len(body), step=3000) == body
 
 
 def test_slices_of_files_and_bytes_between_them(rim: Rim, tmp_path: Path) -> None:
-    """A fetch's answer: header, records from a file, header, records from elsewhere in it; whatever the client takes at a time."""
+    """A fetch's answer: header, records from a file, header, records from elsewhere in it; whatever
+    the client takes at a time.
+    """
     file = OsDisk().open(str(tmp_path / "segment"), create=True)
     content = bytes(number % 251 for number in range(3_000_000))
     file.append(content)
     pieces = (b"head", Slice(file, 100, 1_500_000), b"between", Slice(file, 2_000_000, 999), b"end")
     expected = b"head" + content[100:1_500_100] + b"between" + content[2_000_000:2_000_999] + b"end"
-    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append((connection, pieces))
+    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append(
+        (connection, pieces)
+    )
     client = rim.client(buffer_bytes=8192)
     client.send(framed(b"a") + framed(b"b"))
     assert rim.receive(client, 2 * len(expected), step=50_000) == expected * 2
     file.close()
 
 
-def test_the_small_slices_of_many_partitions_go_out_together(rim: Rim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_small_slices_of_many_partitions_go_out_together(
+    rim: Rim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = OsDisk().open(str(tmp_path / "segment"), create=True)
     content = bytes(number % 251 for number in range(9000))
     file.append(content)
     small = [(b"head", Slice(file, 10 * number, 7)) for number in range(100)]
     pieces = [*(piece for pair in small for piece in pair), Slice(file, 0, 5000), b"end"]
-    expected = b"".join(b"head" + content[10 * number : 10 * number + 7] for number in range(100)) + content[:5000] + b"end"
+    expected = (
+        b"".join(b"head" + content[10 * number : 10 * number + 7] for number in range(100))
+        + content[:5000]
+        + b"end"
+    )
     calls: list[int] = []
     sendfile = os.sendfile
     monkeypatch.setattr(os, "sendfile", lambda *args: calls.append(args[3]) or sendfile(*args))
-    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append((connection, pieces))
+    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append(
+        (connection, pieces)
+    )
     client = rim.client()
     client.send(framed(b"a"))
     assert rim.receive(client, len(expected)) == expected
@@ -289,7 +325,9 @@ def test_a_small_answer_before_a_slice_keeps_its_place(rim: Rim, tmp_path: Path)
     file = OsDisk().open(str(tmp_path / "segment"), create=True)
     file.append(b"records")
     answers = {b"a": (b"first.",), b"b": (b"head.", Slice(file, 0, 7)), b"c": (b".last",)}
-    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append((connection, answers[frame]))
+    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append(
+        (connection, answers[frame])
+    )
     client = rim.client()
     client.send(framed(b"a") + framed(b"b") + framed(b"c"))
     assert rim.receive(client, 23) == b"first.head.records.last"
@@ -297,11 +335,17 @@ def test_a_small_answer_before_a_slice_keeps_its_place(rim: Rim, tmp_path: Path)
 
 
 @pytest.mark.parametrize("promised", [50, 50_000])
-def test_a_file_that_is_shorter_than_its_slice_ends_the_connection(rim: Rim, tmp_path: Path, promised: int) -> None:
-    """Not an endless loop, and not bytes of something else: whether the slice is small, and read, or not."""
+def test_a_file_that_is_shorter_than_its_slice_ends_the_connection(
+    rim: Rim, tmp_path: Path, promised: int
+) -> None:
+    """Not an endless loop, and not bytes of something else: whether the slice is small, and read,
+    or not.
+    """
     file = OsDisk().open(str(tmp_path / "segment"), create=True)
     file.append(b"short")
-    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append((connection, (b"head", Slice(file, 0, promised))))
+    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append(
+        (connection, (b"head", Slice(file, 0, promised)))
+    )
     client = rim.client()
     client.send(framed(b"a"))
     rim.run()
@@ -309,7 +353,7 @@ def test_a_file_that_is_shorter_than_its_slice_ends_the_connection(rim: Rim, tmp
     file.close()
 
 
-# --- ends ---------------------------------------------------------------------------------------------------------------------------------
+# --- ends ---------------------------------------------------------------------------------------
 
 
 def test_a_client_that_hangs_up(rim: Rim) -> None:
@@ -322,7 +366,9 @@ def test_a_client_that_hangs_up(rim: Rim) -> None:
 
 def test_a_client_that_hangs_up_while_its_answer_goes_out(rim: Rim) -> None:
     client = rim.client(buffer_bytes=4096)
-    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append((connection, (bytes(1 << 20),)))
+    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append(
+        (connection, (bytes(1 << 20),))
+    )
     client.send(framed(b"a"))
     rim.run()
     client.close()
@@ -382,7 +428,9 @@ def test_a_violation_of_the_protocol_ends_one_connection(rim: Rim) -> None:
     assert rim.receive(good, 3) == b"<y>" and not rim.server.failed
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), AssertionError("an invariant")])
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), AssertionError("an invariant")]
+)
 def test_a_failed_disk_or_invariant_ends_all_answers(rim: Rim, error: Exception) -> None:
     bad, other = rim.client(1), rim.client(2)
     rim.broker.answer = raising(error)
@@ -404,21 +452,26 @@ def test_logs_are_not_closed_cleanly_after_a_failure(rim: Rim) -> None:
     rim.server.close = lambda: None  # type: ignore[method-assign]
 
 
-# --- idle connections ------------------------------------------------------------------------------------------------------------------
+# --- idle connections ---------------------------------------------------------------------------
 
 
-def test_a_connection_ends_when_nothing_came_for_so_long(rim: Rim, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_connection_ends_when_nothing_came_for_so_long(
+    rim: Rim, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO", "barnabas.server")
     rim.restart(connections_max_idle_ms=IDLE_MS)
     quiet, other = rim.client(1), rim.client(2)
     rim.pass_time(IDLE_MS // 2)
     other.send(framed(b"a")[:3])  # a part of a request is something that came
     rim.pass_time(IDLE_MS // 2)
-    assert not rim.is_hung_up(quiet) and rim.broker.gone == [], "a sweep looks back on what was before it"
+    assert not rim.is_hung_up(quiet) and rim.broker.gone == [], (
+        "a sweep looks back on what was before it"
+    )
     rim.pass_time(IDLE_MS // 10)
     assert rim.is_hung_up(quiet) and rim.broker.gone == [1]
     assert [record.getMessage() for record in caplog.records] == [
-        f"closing the connection of client 1: nothing came or was sent for connections.max.idle.ms={IDLE_MS}"
+        "closing the connection of client 1: nothing came or was sent for "
+        f"connections.max.idle.ms={IDLE_MS}"
     ]
     assert caplog.records[0].levelname == "INFO"
     other.send(framed(b"a")[3:])
@@ -446,10 +499,14 @@ def test_a_client_that_waits_for_its_answer_is_not_idle(rim: Rim) -> None:
     assert rim.broker.gone == [1]
 
 
-def test_a_client_that_takes_its_answer_slowly_is_not_idle_and_one_that_does_not_take_it_is(rim: Rim) -> None:
+def test_a_client_that_takes_its_answer_slowly_is_not_idle_and_one_that_does_not_take_it_is(
+    rim: Rim,
+) -> None:
     rim.restart(connections_max_idle_ms=IDLE_MS)
     slow, stuck = rim.client(1, buffer_bytes=4096), rim.client(2, buffer_bytes=4096)
-    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append((connection, (bytes(1_000_000),)))
+    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append(
+        (connection, (bytes(1_000_000),))
+    )
     for client in (slow, stuck):
         client.send(framed(b"much"))
     rim.run()
@@ -476,7 +533,9 @@ def test_idle_connections_may_be_kept_for_ever(rim: Rim, idle_ms: int) -> None:
     assert not rim.is_hung_up(client)
 
 
-def test_many_become_idle_at_once_and_others_are_answered_in_between(rim: Rim, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_become_idle_at_once_and_others_are_answered_in_between(
+    rim: Rim, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("barnabas.broker.server.HANG_UPS_PER_EVENT", 1)
     rim.restart(connections_max_idle_ms=IDLE_MS)
     for number in range(1, 41):
@@ -484,7 +543,10 @@ def test_many_become_idle_at_once_and_others_are_answered_in_between(rim: Rim, m
     last = rim.client(41)
     rim.pass_time(IDLE_MS)
     gone_when_asked: list[int] = []
-    rim.broker.answer = lambda connection, frame: (gone_when_asked.append(len(rim.broker.gone)), rim.broker.echo(connection, frame))
+    rim.broker.answer = lambda connection, frame: (
+        gone_when_asked.append(len(rim.broker.gone)),
+        rim.broker.echo(connection, frame),
+    )
     rim.now_s += IDLE_MS / 1000
     rim.run(1)
     last.send(framed(b"a"))  # once it is on the list
@@ -494,7 +556,7 @@ def test_many_become_idle_at_once_and_others_are_answered_in_between(rim: Rim, m
     assert 0 < gone_when_asked[0] < 40
 
 
-# --- flushes -------------------------------------------------------------------------------------------------------------------------------
+# --- flushes ------------------------------------------------------------------------------------
 
 
 class SlowFile:
@@ -534,7 +596,9 @@ def test_a_failed_flush_is_never_told_as_done(rim: Rim) -> None:
 
 
 def test_a_flush_that_fails_while_the_rim_closes_leaves_no_mark_of_a_clean_stop(rim: Rim) -> None:
-    """A second fsync of the same file succeeds: the kernel has dropped the pages that it could not write."""
+    """A second fsync of the same file succeeds: the kernel has dropped the pages that it could not
+    write.
+    """
     file = SlowFile(OSError(5, "Input/output error"))
     file.go_on.clear()
     flush(rim, file)
@@ -554,10 +618,12 @@ def test_logs_that_cannot_be_closed_are_a_failure(rim: Rim) -> None:
     assert rim.server.failure.result() is error
 
 
-# --- time -------------------------------------------------------------------------------------------------------------------------
+# --- time ---------------------------------------------------------------------------------------
 
 
-def test_the_broker_hears_a_steady_time_and_what_the_wall_clock_shows_beside_it(rim: Rim, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_broker_hears_a_steady_time_and_what_the_wall_clock_shows_beside_it(
+    rim: Rim, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = rim.client()
     shown = [1_700_000_000_000, 1_700_000_120_000, 1_699_996_400_000]  # +120 s, then an hour back
     before_ms = time.monotonic_ns() // 1_000_000
@@ -592,7 +658,7 @@ def test_after_a_stop_what_lies_in_the_sockets_is_heard_before_deadlines_are_jud
             assert heard.index(b"tick") < 2, "in time it waits for nobody"
 
 
-# --- memory and descriptors --------------------------------------------------------------------------------------------------------------
+# --- memory and descriptors ---------------------------------------------------------------------
 
 
 HELD_BYTES = 4 << 20
@@ -614,10 +680,15 @@ def push(rim: Rim, client: socket.socket, data: bytes) -> bytes:
 
 
 def half_sent(rim: Rim, count: int) -> list[tuple[socket.socket, bytes]]:
-    """Clients that have sent three quarters of a large request, as far as the broker took it; and the rest of each."""
+    """Clients that have sent three quarters of a large request, as far as the broker took it; and
+    the rest of each.
+    """
     data = framed(bytes(BIG))
     cut = len(data) * 3 // 4
-    return [(client, push(rim, client, data[:cut]) + data[cut:]) for client in (rim.client(number) for number in range(10, 10 + count))]
+    return [
+        (client, push(rim, client, data[:cut]) + data[cut:])
+        for client in (rim.client(number) for number in range(10, 10 + count))
+    ]
 
 
 def test_half_sent_requests_stay_within_a_bound_and_all_are_answered_in_the_end(rim: Rim) -> None:
@@ -627,7 +698,9 @@ def test_half_sent_requests_stay_within_a_bound_and_all_are_answered_in_the_end(
     small = rim.client(1)
     small.send(framed(b"small"))
     assert rim.receive(small, 7) == b"<small>"
-    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append((connection, (b"%d" % len(frame),)))
+    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append(
+        (connection, (b"%d" % len(frame),))
+    )
     for _ in range(100):
         clients = [(client, push(rim, client, rest)) for client, rest in clients]
         assert rim.server.memory.held_bytes <= HELD_BYTES + 2 * BIG
@@ -639,7 +712,9 @@ def test_half_sent_requests_stay_within_a_bound_and_all_are_answered_in_the_end(
     assert len(rim.broker.frames) == 21
 
 
-def test_whole_requests_that_wait_for_the_thread_are_within_the_bound(rim: Rim, request: pytest.FixtureRequest) -> None:
+def test_whole_requests_that_wait_for_the_thread_are_within_the_bound(
+    rim: Rim, request: pytest.FixtureRequest
+) -> None:
     go_on = threading.Event()
     request.addfinalizer(go_on.set)
     memory = rim.server.memory
@@ -648,7 +723,9 @@ def test_whole_requests_that_wait_for_the_thread_are_within_the_bound(rim: Rim, 
         def done(_: Any, now_ms: int) -> None:
             rim.broker.outbox.sends.append((connection, (b"%d" % len(frame),)))
 
-        rim.broker.outbox.work.append(Work(connection, lambda: go_on.wait(PATIENCE_S), done, len(frame)))
+        rim.broker.outbox.work.append(
+            Work(connection, lambda: go_on.wait(PATIENCE_S), done, len(frame))
+        )
 
     rim.broker.answer = work
     rim.broker.on_worked = lambda work, result, error, now_ms: work.done(result, now_ms)  # type: ignore[attr-defined]
@@ -679,15 +756,23 @@ def test_one_that_has_the_turn_and_hangs_up_leaves_it_to_the_next(rim: Rim) -> N
     assert rim.server.turns.holder is not before
 
 
-def test_one_that_has_the_turn_and_is_silent_while_others_wait_is_hung_up_on(rim: Rim, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_that_has_the_turn_and_is_silent_while_others_wait_is_hung_up_on(
+    rim: Rim, caplog: pytest.LogCaptureFixture
+) -> None:
     rim.restart()
     clients = dict(enumerate(half_sent(rim, 12), 10))
     rim.pass_time(100_000, step_ms=1000)
     left = sorted(rim.server._connections)
     assert 0 < len(left) < 12
-    lines = [record.getMessage() for record in caplog.records if "sent a part of a large request" in record.message]
+    lines = [
+        record.getMessage()
+        for record in caplog.records
+        if "sent a part of a large request" in record.message
+    ]
     assert len(lines) == 12 - len(left)
-    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append((connection, (b"%d" % len(frame),)))
+    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append(
+        (connection, (b"%d" % len(frame),))
+    )
     for _ in range(20):
         clients = {number: (clients[number][0], push(rim, *clients[number])) for number in left}
         if not any(rest for _, rest in clients.values()):
@@ -704,11 +789,22 @@ def test_without_descriptors_it_is_said_once_and_connections_wait(
     used = os.dup(0)
     os.close(used)
     monkeypatch.setattr("barnabas.broker.server._descriptors_for_connections", lambda _: used + 8)
-    clients = [socket.create_connection(rim.server.address) for _ in range(12)]  # each takes a descriptor of the test's, too
+    clients = [
+        socket.create_connection(rim.server.address) for _ in range(12)
+    ]  # each takes a descriptor of the test's, too
     rim.pass_time(10_000, step_ms=250)
     accepted = len(rim.server._connections)
     assert accepted < 12
-    assert len([record for record in caplog.records if "no connections are accepted for now" in record.message]) == 1
+    assert (
+        len(
+            [
+                record
+                for record in caplog.records
+                if "no connections are accepted for now" in record.message
+            ]
+        )
+        == 1
+    )
     monkeypatch.setattr("barnabas.broker.server._descriptors_for_connections", lambda _: used + 100)
     rim.pass_time(2_000, step_ms=250)
     assert len(rim.server._connections) == 12
@@ -716,7 +812,9 @@ def test_without_descriptors_it_is_said_once_and_connections_wait(
         client.close()
 
 
-def test_an_accept_that_fails_is_tried_again_later(rim: Rim, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_accept_that_fails_is_tried_again_later(
+    rim: Rim, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     rim.restart()
 
     class Full:
@@ -744,7 +842,10 @@ def test_an_accept_that_fails_is_tried_again_later(rim: Rim, monkeypatch: pytest
     with socket.create_connection(rim.server.address):
         rim.pass_time(20_000, step_ms=250)
         assert 1 < full.tried <= 41
-        assert len([record for record in caplog.records if "Too many open files" in record.message]) == 1
+        assert (
+            len([record for record in caplog.records if "Too many open files" in record.message])
+            == 1
+        )
         rim.server._listener = listener
         rim.pass_time(1_000, step_ms=250)
         assert len(rim.server._connections) == 1
@@ -752,13 +853,17 @@ def test_an_accept_that_fails_is_tried_again_later(rim: Rim, monkeypatch: pytest
 
 def test_descriptors_are_kept_for_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit, most in ((1024, 896), (256, 192), (100, 50), (-1, None)):
-        monkeypatch.setattr("barnabas.broker.server.resource.getrlimit", lambda _, limit=limit: (limit, limit))
+        monkeypatch.setattr(
+            "barnabas.broker.server.resource.getrlimit", lambda _, limit=limit: (limit, limit)
+        )
         found = _descriptors_for_connections(0)
         assert found == most or (most is None and found > 10**9)
 
 
 @pytest.mark.parametrize("others", [700, 800, 896, 1000, 1020])
-def test_where_logs_have_most_descriptors_connections_get_half_of_the_rest(monkeypatch: pytest.MonkeyPatch, others: int) -> None:
+def test_where_logs_have_most_descriptors_connections_get_half_of_the_rest(
+    monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
     monkeypatch.setattr("barnabas.broker.server.resource.getrlimit", lambda _: (1024, 1024))
     assert _descriptors_for_connections(others) - others >= (1024 - others) // 2 > 0
 

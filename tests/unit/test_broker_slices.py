@@ -1,4 +1,6 @@
-"""Requests for thousands of logs are done in slices: others are served in between, and a kill between two leaves nothing half done."""
+"""Requests for thousands of logs are done in slices: others are served in between, and a kill
+between two leaves nothing half done.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def creation(*names: str, partitions: int = 1) -> Any:
     return messages.CreateTopicsRequest(
-        topics=[creatable(name, partitions, configs={"retention.ms": "-1"}) for name in names], timeout_ms=1000, validate_only=False
+        topics=[creatable(name, partitions, configs={"retention.ms": "-1"}) for name in names],
+        timeout_ms=1000,
+        validate_only=False,
     )
 
 
@@ -42,7 +46,9 @@ def deletion(*names: str) -> Any:
 def growth(**counts: int) -> Any:
     topic = messages.CreatePartitionsRequest.CreatePartitionsTopic
     return messages.CreatePartitionsRequest(
-        topics=[topic(name=name, count=count, assignments=None) for name, count in counts.items()], timeout_ms=1000, validate_only=False
+        topics=[topic(name=name, count=count, assignments=None) for name, count in counts.items()],
+        timeout_ms=1000,
+        validate_only=False,
     )
 
 
@@ -96,7 +102,10 @@ def test_others_are_served_between_slices_and_see_topics_whole_or_not_at_all() -
     assert b.answer(busy) is None
     while b.answer(busy) is None:
         assert told(b, "wide") == -1
-        assert b.produce("wide", (b"late",), partition=2 * count - 1)[0] == Code.UNKNOWN_TOPIC_OR_PARTITION
+        assert (
+            b.produce("wide", (b"late",), partition=2 * count - 1)[0]
+            == Code.UNKNOWN_TOPIC_OR_PARTITION
+        )
         b.tick()
     assert b.answer(busy).responses[0].error_code == 0
 
@@ -141,7 +150,9 @@ def test_a_stop_ends_what_is_under_way() -> None:
 @pytest.mark.usefixtures("one_at_a_time")
 @pytest.mark.parametrize("way", ["kill", "lose_power"])
 @pytest.mark.parametrize("what", ["made", "grown"])
-def test_a_creation_that_is_cut_short_at_any_step_leaves_topics_whole_or_not_at_all(what: str, way: str) -> None:
+def test_a_creation_that_is_cut_short_at_any_step_leaves_topics_whole_or_not_at_all(
+    what: str, way: str
+) -> None:
     outcomes = set()
     for steps in itertools.count():
         b = PitfallBroker()
@@ -170,7 +181,9 @@ def test_a_creation_that_is_cut_short_at_any_step_leaves_topics_whole_or_not_at_
 
 @pytest.mark.usefixtures("one_at_a_time")
 @pytest.mark.parametrize("way", ["kill", "lose_power"])
-def test_a_deletion_that_is_cut_short_at_any_step_leaves_all_of_the_topics_or_nothing(way: str) -> None:
+def test_a_deletion_that_is_cut_short_at_any_step_leaves_all_of_the_topics_or_nothing(
+    way: str,
+) -> None:
     outcomes = set()
     for steps in itertools.count():
         b = PitfallBroker()
@@ -193,18 +206,24 @@ def test_a_deletion_that_is_cut_short_at_any_step_leaves_all_of_the_topics_or_no
         assert found == told(b, "b"), f"step {steps}"
         outcomes.add(found)
         if found == 2:
-            assert [b.read(name, partition) for name in ("a", "b") for partition in range(2)] == [[b"old"]] * 4
+            assert [b.read(name, partition) for name in ("a", "b") for partition in range(2)] == [
+                [b"old"]
+            ] * 4
             assert b.group_offset("g", "a") == (0, 1)
         else:
             assert not {"a-0", "a-1", "b-0", "b-1"} & set(b.disk.list("/data")), f"step {steps}"
             answered(b, b.connect(), creation("a", "b", partitions=2), 7)
-            assert [b.read(name, partition) for name in ("a", "b") for partition in range(2)] == [[]] * 4
+            assert [b.read(name, partition) for name in ("a", "b") for partition in range(2)] == [
+                []
+            ] * 4
             assert b.group_offset("g", "a") == (0, -1)
     assert outcomes == {2, -1}
 
 
 @pytest.mark.parametrize(("topics", "partitions"), [(300, 1), (1, 300)])
-def test_many_logs_are_made_and_deleted_with_a_few_flushes(monkeypatch: pytest.MonkeyPatch, topics: int, partitions: int) -> None:
+def test_many_logs_are_made_and_deleted_with_a_few_flushes(
+    monkeypatch: pytest.MonkeyPatch, topics: int, partitions: int
+) -> None:
     b = PitfallBroker()
     names = [f"t{number}" for number in range(topics)]
     flushed: list[str] = []
@@ -234,12 +253,16 @@ def test_a_long_answer_is_that_of_one_that_is_encoded_whole(version: int) -> Non
         names = [f"t{count}-{number}" for number in range(count)]
         answer, ticks = answered(b, b.connect(), creation(*names), version)
         assert ticks > 1
-        assert [(row.name, row.error_code) for row in answer.topics] == [(name, 0) for name in names]
+        assert [(row.name, row.error_code) for row in answer.topics] == [
+            (name, 0) for name in names
+        ]
         if version >= 5:
             assert {row.num_partitions for row in answer.topics} == {1}
-            assert [(config.name, config.value) for config in answer.topics[-1].configs if config.config_source == 1] == [
-                ("retention.ms", "-1")
-            ]
+            assert [
+                (config.name, config.value)
+                for config in answer.topics[-1].configs
+                if config.config_source == 1
+            ] == [("retention.ms", "-1")]
         assert told(b, names[-1]) == 1
 
 
@@ -262,7 +285,9 @@ def test_a_growth_by_too_many_partitions_in_all_is_refused_before_it_is_begun() 
     assert (told(b, "a"), told(b, "b")) == (1, 1)
 
 
-def test_a_query_that_would_make_too_many_topics_makes_none(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_query_that_would_make_too_many_topics_makes_none(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     b = PitfallBroker()
     names = [f"t{number}" for number in range(MOST_PARTITIONS_AT_ONCE + 1)]
     rows = answered(b, b.connect(), query(*names, makes=True), 12)[0].topics
@@ -304,10 +329,12 @@ def test_the_files_of_many_deleted_logs_go_a_few_at_a_time() -> None:
     assert not [name for name in b.disk.list("/data") if name.endswith("-delete")]
 
 
-# --- no room -------------------------------------------------------------------------------------------------------------------------------
+# --- no room ------------------------------------------------------------------------------------
 
 
-def let_it_run_full(b: PitfallBroker, monkeypatch: pytest.MonkeyPatch, files: int, error: int) -> None:
+def let_it_run_full(
+    b: PitfallBroker, monkeypatch: pytest.MonkeyPatch, files: int, error: int
+) -> None:
     """So many files can still be made."""
     left, make = [files], b.disk.open
 
@@ -322,7 +349,14 @@ def let_it_run_full(b: PitfallBroker, monkeypatch: pytest.MonkeyPatch, files: in
 
 
 @pytest.mark.parametrize(
-    ("error", "files"), [(errno.EMFILE, 3), (errno.ENOSPC, 4), (errno.EDQUOT, 20), (errno.EMFILE, 80), (errno.ENOSPC, 82)]
+    ("error", "files"),
+    [
+        (errno.EMFILE, 3),
+        (errno.ENOSPC, 4),
+        (errno.EDQUOT, 20),
+        (errno.EMFILE, 80),
+        (errno.ENOSPC, 82),
+    ],
 )
 @pytest.mark.parametrize("ending", ["kill", "lose_power", "stop"])
 def test_topics_without_room_are_refused_and_nothing_is_left_of_them(
@@ -331,19 +365,31 @@ def test_topics_without_room_are_refused_and_nothing_is_left_of_them(
     b = PitfallBroker()
     with monkeypatch.context() as full:
         let_it_run_full(b, full, files, error)
-        answer, _ = answered(b, b.connect(), creation("a", "wide", "z", partitions=LOGS_MADE_AT_ONCE), 7)
+        answer, _ = answered(
+            b, b.connect(), creation("a", "wide", "z", partitions=LOGS_MADE_AT_ONCE), 7
+        )
         made = {row.name for row in answer.topics if row.error_code == 0}
-        assert [row.error_code for row in answer.topics if row.name not in made] == [Code.KAFKA_STORAGE_ERROR] * (3 - len(made)) != []
+        assert (
+            [row.error_code for row in answer.topics if row.name not in made]
+            == [Code.KAFKA_STORAGE_ERROR] * (3 - len(made))
+            != []
+        )
         assert len(made) == files // (FILES_OF_A_LOG * LOGS_MADE_AT_ONCE)
         assert all((told(b, name) > 0) is (name in made) for name in ("a", "wide", "z"))
     getattr(b, ending)()
     assert all((told(b, name) > 0) is (name in made) for name in ("a", "wide", "z"))
-    assert {path.split("/")[-2].rpartition("-")[0] for path in b.saved() if path.endswith(".log")} == made
-    assert answered(b, b.connect(), creation("wide", partitions=2), 7)[0].topics[0].error_code == (36 if "wide" in made else 0)
+    assert {
+        path.split("/")[-2].rpartition("-")[0] for path in b.saved() if path.endswith(".log")
+    } == made
+    assert answered(b, b.connect(), creation("wide", partitions=2), 7)[0].topics[0].error_code == (
+        36 if "wide" in made else 0
+    )
 
 
 @pytest.mark.parametrize("ending", ["kill", "lose_power"])
-def test_topics_that_have_no_room_to_grow_are_as_they_were(monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
+def test_topics_that_have_no_room_to_grow_are_as_they_were(
+    monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
     b = PitfallBroker()
     answered(b, b.connect(), creation("a", "t", partitions=2), 7)
     with monkeypatch.context() as full:
@@ -363,13 +409,23 @@ def test_what_is_kept_of_a_full_disk_is_not_for_new_topics(monkeypatch: pytest.M
     monkeypatch.setattr(b.disk, "free_bytes", lambda path: 0)
     b.broker.room._left = 0
     before = b.saved()
-    assert answered(b, b.connect(), creation("u"), 7)[0].topics[0].error_code == Code.KAFKA_STORAGE_ERROR
-    assert answered(b, b.connect(), growth(t=3), 2)[0].results[0].error_code == Code.KAFKA_STORAGE_ERROR
-    assert b.call(query("v", makes=True), 12).topics[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert (
+        answered(b, b.connect(), creation("u"), 7)[0].topics[0].error_code
+        == Code.KAFKA_STORAGE_ERROR
+    )
+    assert (
+        answered(b, b.connect(), growth(t=3), 2)[0].results[0].error_code
+        == Code.KAFKA_STORAGE_ERROR
+    )
+    assert (
+        b.call(query("v", makes=True), 12).topics[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+    )
     assert b.saved() == before
 
 
-def test_a_directory_that_cannot_be_removed_for_want_of_descriptors_goes_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_cannot_be_removed_for_want_of_descriptors_goes_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     b = PitfallBroker()
     answered(b, b.connect(), creation("t"), 7)
     answered(b, b.connect(), deletion("t"), 3)

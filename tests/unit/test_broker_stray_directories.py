@@ -1,4 +1,6 @@
-"""What lies in the data directory under the name of a log and is none: copies that somebody made, and nonsense."""
+"""What lies in the data directory under the name of a log and is none: copies that somebody made,
+and nonsense.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def opened(tmp_path: Path) -> CoreHost:
 
 
 def strays(data: Path) -> list[str]:
-    return sorted(path.name.split(".")[0] for path in data.iterdir() if path.name.endswith("-stray"))
+    return sorted(
+        path.name.split(".")[0] for path in data.iterdir() if path.name.endswith("-stray")
+    )
 
 
 def size_of(host: CoreHost, topic: str) -> int:
@@ -57,11 +61,15 @@ def test_a_copy_of_a_partition_is_set_aside_with_one_line(
     host.close()
     caplog.clear()
     opened(tmp_path).close()
-    assert not [record for record in caplog.records if "is not used" in record.message], "it is said once"
+    assert not [record for record in caplog.records if "is not used" in record.message], (
+        "it is said once"
+    )
 
 
 @pytest.mark.parametrize("has_journal", [True, False])
-def test_a_copy_that_does_not_tell_its_topic_makes_no_thousands_of_partitions(tmp_path: Path, *, has_journal: bool) -> None:
+def test_a_copy_that_does_not_tell_its_topic_makes_no_thousands_of_partitions(
+    tmp_path: Path, *, has_journal: bool
+) -> None:
     data = directory_with(tmp_path, "t")
     for copy in ("t-0-20241122", "t-20241122"):
         shutil.copytree(data / "t-0", data / copy)

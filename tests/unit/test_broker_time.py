@@ -1,4 +1,6 @@
-"""The two times: deadlines run on the steady one, records bear what the wall clock shows, and a step of that one moves no deadline."""
+"""The two times: deadlines run on the steady one, records bear what the wall clock shows, and a
+step of that one moves no deadline.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from helpers.group_host import GroupHost, alone
 from helpers.txn_host import TxnHost
 
 from barnabas.coordinator.classic_group import GroupSettings
-from barnabas.coordinator.txn_shard import TxnSettings
+from barnabas.coordinator.transaction_coordinator import TxnSettings
 from barnabas.protocol.records import BatchHeader
 from barnabas.protocol.wall_clock import WallClock
 
@@ -39,7 +41,9 @@ def test_the_wall_clock_is_told_from_the_steady_time() -> None:
     assert wall.at(103) == 1_700_000_000_003
     assert wall.since_ms(1_699_999_999_990) == 90
     assert wall.since_ms(1_600_000_000_000) == 100 - 100_000_000_000, "before the machine was up"
-    assert wall.since_ms(1_700_000_000_000 + DAY_MS) == 100, "what is to come, as the clock stands, is now"
+    assert wall.since_ms(1_700_000_000_000 + DAY_MS) == 100, (
+        "what is to come, as the clock stands, is now"
+    )
 
 
 @pytest.mark.parametrize("step_ms", STEPS)
@@ -56,12 +60,18 @@ def test_a_long_poll_ends_when_it_was_to_end(core: CoreHost, step_ms: int) -> No
 @pytest.mark.parametrize("step_ms", STEPS)
 def test_records_are_stamped_and_bounded_by_the_wall_clock(core: CoreHost, step_ms: int) -> None:
     (stamped,) = core.create("stamped", message_timestamp_type="LogAppendTime")
-    core.create("bounded", message_timestamp_before_max_ms=str(60_000), message_timestamp_after_max_ms=str(60_000))
+    core.create(
+        "bounded",
+        message_timestamp_before_max_ms=str(60_000),
+        message_timestamp_after_max_ms=str(60_000),
+    )
     core.wall_ahead_ms = step_ms
     core.call(1, produce("stamped"), 9)
     assert header_of(stamped).max_timestamp == core.now_ms + step_ms
     (topic,) = core.call(1, produce("bounded"), 9).responses  # its record says NOW_MS
-    assert topic.partition_responses[0].error_code == 32, "INVALID_TIMESTAMP: the wall clock is hours away from it"
+    assert topic.partition_responses[0].error_code == 32, (
+        "INVALID_TIMESTAMP: the wall clock is hours away from it"
+    )
 
 
 def test_retention_goes_by_the_wall_clock(core: CoreHost) -> None:
@@ -80,7 +90,7 @@ def header_of(log: Any) -> BatchHeader:
     return next(iter(log.read_batches()))[0]
 
 
-# --- transactions ----------------------------------------------------------------------------------------------------------------
+# --- transactions -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("step_ms", STEPS)
@@ -91,7 +101,9 @@ def test_a_transaction_times_out_after_its_own_time(step_ms: int) -> None:
     host.add("txn", answer.producer_id, answer.producer_epoch, T0)
     host.wall_ahead_ms = step_ms
     host.tick(TIMEOUT_MS // 2)
-    assert host.add("txn", answer.producer_id, answer.producer_epoch, {"t": [1]}) == {("t", 1): 0}, "it goes on"
+    assert host.add("txn", answer.producer_id, answer.producer_epoch, {"t": [1]}) == {
+        ("t", 1): 0
+    }, "it goes on"
     host.tick(TIMEOUT_MS // 2 - 1)
     assert host.state("txn") == "Ongoing"
     host.tick(1)
@@ -99,14 +111,20 @@ def test_a_transaction_times_out_after_its_own_time(step_ms: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wall_moved_ms", "left_ms"), [(40_000, 20_000), (0, TIMEOUT_MS), (-HOUR_MS, TIMEOUT_MS), (8 * DAY_MS, 0), (TIMEOUT_MS, 0)]
+    ("wall_moved_ms", "left_ms"),
+    [(40_000, 20_000), (0, TIMEOUT_MS), (-HOUR_MS, TIMEOUT_MS), (8 * DAY_MS, 0), (TIMEOUT_MS, 0)],
 )
-def test_after_a_start_a_transaction_has_run_for_as_long_as_the_wall_clock_says(wall_moved_ms: int, left_ms: int) -> None:
+def test_after_a_start_a_transaction_has_run_for_as_long_as_the_wall_clock_says(
+    wall_moved_ms: int, left_ms: int
+) -> None:
     """But not for less than nothing, as it would where the clock was set back."""
     host = TxnHost()
     answer = host.init("txn", timeout_ms=TIMEOUT_MS)
     host.add("txn", answer.producer_id, answer.producer_epoch, T0)
-    host.now_ms, host.wall_ahead_ms = 7, host.now_ms + wall_moved_ms - 7  # the machine was started anew: its steady time too
+    host.now_ms, host.wall_ahead_ms = (
+        7,
+        host.now_ms + wall_moved_ms - 7,
+    )  # the machine was started anew: its steady time too
     host.crash()
     if left_ms:
         host.tick(left_ms - 1)
@@ -139,7 +157,7 @@ def test_no_two_transactions_begin_at_one_time_though_the_clock_stands(ahead_ms:
     starts = []
     for _ in range(2):
         host.add("txn", answer.producer_id, answer.producer_epoch, T0)
-        found = host.shard.metadata("txn")
+        found = host.coordinator.metadata("txn")
         assert found is not None
         starts.append(found.start_ms)
         host.end("txn", answer.producer_id, answer.producer_epoch, commit=True)
@@ -147,7 +165,7 @@ def test_no_two_transactions_begin_at_one_time_though_the_clock_stands(ahead_ms:
     assert starts[0] < starts[1]
 
 
-# --- groups ----------------------------------------------------------------------------------------------------------------------
+# --- groups -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("step_ms", STEPS)
@@ -169,7 +187,9 @@ def test_offsets_expire_after_their_own_time(step_ms: int) -> None:
     host = GroupHost(settings=settings)
     host.commit("committed", {"t": {0: 1}})
     alone(host, "left").commit({"t": {0: 1}})
-    host.leave("left", *[(member, None) for member in host.shard._groups["left"].classic.members])
+    host.leave(
+        "left", *[(member, None) for member in host.coordinator._groups["left"].classic.members]
+    )
     host.wall_ahead_ms = step_ms
     host.pass_time(DAY_MS - 1)
     assert [host.fetch(group, T0)[("t", 0)][0] for group in ("committed", "left")] == [1, 1]
@@ -177,8 +197,12 @@ def test_offsets_expire_after_their_own_time(step_ms: int) -> None:
     assert [host.fetch(group, T0)[("t", 0)][0] for group in ("committed", "left")] == [-1, -1]
 
 
-@pytest.mark.parametrize(("wall_moved_ms", "left_ms"), [(DAY_MS - 5000, 5000), (-HOUR_MS, DAY_MS), (8 * DAY_MS, 0)])
-def test_after_a_start_offsets_are_as_old_as_the_wall_clock_says(wall_moved_ms: int, left_ms: int) -> None:
+@pytest.mark.parametrize(
+    ("wall_moved_ms", "left_ms"), [(DAY_MS - 5000, 5000), (-HOUR_MS, DAY_MS), (8 * DAY_MS, 0)]
+)
+def test_after_a_start_offsets_are_as_old_as_the_wall_clock_says(
+    wall_moved_ms: int, left_ms: int
+) -> None:
     settings = GroupSettings(offsets_retention_ms=DAY_MS, offsets_retention_check_interval_ms=1000)
     host = GroupHost(settings=settings)
     host.commit("g", {"t": {0: 1}})

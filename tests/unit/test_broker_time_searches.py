@@ -1,4 +1,6 @@
-"""ListOffsets by time over batches that take long to search: others are served meanwhile, and the answer is of the log as it is then."""
+"""ListOffsets by time over batches that take long to search: others are served meanwhile, and the
+answer is of the log as it is then.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +22,25 @@ MAX_TIMESTAMP = -3
 
 def many(codec: int) -> bytearray:
     """Two records of each millisecond, so that the highest time is that of the last but one."""
-    return bytearray(encode_batch([NewRecord(None, b"", NOW_MS + number // 2) for number in range(COUNT)], codec=codec))
+    return bytearray(
+        encode_batch(
+            [NewRecord(None, b"", NOW_MS + number // 2) for number in range(COUNT)], codec=codec
+        )
+    )
 
 
 def asking(*timestamps: int) -> Any:
     """One timestamp of each partition."""
     topic_class = messages.ListOffsetsRequest.ListOffsetsTopic
     rows = [
-        topic_class.ListOffsetsPartition(partition_index=index, current_leader_epoch=-1, timestamp=timestamp)
+        topic_class.ListOffsetsPartition(
+            partition_index=index, current_leader_epoch=-1, timestamp=timestamp
+        )
         for index, timestamp in enumerate(timestamps)
     ]
-    return messages.ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[topic_class(name="t", partitions=rows)])
+    return messages.ListOffsetsRequest(
+        replica_id=-1, isolation_level=0, topics=[topic_class(name="t", partitions=rows)]
+    )
 
 
 def rows(answer: Any) -> list[tuple[int, int, int]]:
@@ -53,12 +63,22 @@ def test_others_are_answered_before_a_large_batch_is_searched(tmp_path: Path, co
     assert host.work and not host.answers[1]
     assert error_of(host.call(2, produce("t"), 9)) == 0
     host.finish_work()
-    assert [rows(answer) for answer in host.answers[1]] == [[(0, NOW_MS + 5000, 10_000), (0, NOW_MS + 5999, COUNT - 2)]]
+    assert [rows(answer) for answer in host.answers[1]] == [
+        [(0, NOW_MS + 5000, 10_000), (0, NOW_MS + 5999, COUNT - 2)]
+    ]
 
 
 def test_few_records_are_searched_at_once_however_many_batches_there_are(tmp_path: Path) -> None:
-    host = host_with(tmp_path, bytearray(encode_batch([NewRecord(None, b"v", NOW_MS + number) for number in range(10)], codec=4)))
-    assert rows(host.call(1, asking(NOW_MS + 4, NOW_MS + 10), 7)) == [(0, NOW_MS + 4, 4), (0, -1, -1)]
+    host = host_with(
+        tmp_path,
+        bytearray(
+            encode_batch([NewRecord(None, b"v", NOW_MS + number) for number in range(10)], codec=4)
+        ),
+    )
+    assert rows(host.call(1, asking(NOW_MS + 4, NOW_MS + 10), 7)) == [
+        (0, NOW_MS + 4, 4),
+        (0, -1, -1),
+    ]
     assert not host.work
 
 
@@ -87,7 +107,9 @@ def test_a_topic_that_went_meanwhile_is_told(tmp_path: Path) -> None:
     host.ask(1, asking(NOW_MS), 7)
     host.broker.delete_topic("t", NOW_MS)
     host.finish_work()
-    assert [rows(answer) for answer in host.answers[1]] == [[(Code.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)]]
+    assert [rows(answer) for answer in host.answers[1]] == [
+        [(Code.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)]
+    ]
 
 
 def test_a_connection_that_is_gone_is_not_worked_for_any_longer(tmp_path: Path) -> None:
@@ -98,7 +120,9 @@ def test_a_connection_that_is_gone_is_not_worked_for_any_longer(tmp_path: Path) 
     assert not host.work and not host.answers[1]
 
 
-def test_what_one_request_has_in_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_one_request_has_in_memory_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("barnabas.broker.handlers.list_offsets.MOST_BYTES_IN_MEMORY", 1)
     host = host_with(tmp_path, many(4))
     host.ask(1, asking(NOW_MS, NOW_MS + 1), 7)
@@ -110,7 +134,11 @@ def test_what_one_request_has_in_memory_is_bounded(tmp_path: Path, monkeypatch: 
 
 def test_of_a_batch_that_becomes_more_than_may_be_the_first_record_is_told(tmp_path: Path) -> None:
     """Nothing is skipped then by those who read from there on; earlier versions took such batches."""
-    bomb = bytearray(encode_batch([NewRecord(None, bytes(3 << 20), NOW_MS + number) for number in range(2)], codec=4))
+    bomb = bytearray(
+        encode_batch(
+            [NewRecord(None, bytes(3 << 20), NOW_MS + number) for number in range(2)], codec=4
+        )
+    )
     host = host_with(tmp_path, bomb, barnabas_decompressed_max_bytes=str(2 << 20))
     host.ask(1, asking(NOW_MS + 1, NOW_MS), 7)
     host.finish_work()

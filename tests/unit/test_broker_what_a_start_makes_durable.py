@@ -1,7 +1,9 @@
-"""What a start does after a power loss or a kill, and in which order it comes to the disk: a second failure must find it, or find it undone.
+"""What a start does after a power loss or a kill, and in which order it comes to the disk: a second
+failure must find it, or find it undone.
 
-Source: docs/DURABILITY.md. After a power loss nobody can commit what was open; what was acknowledged as flushed is there, whatever fails how
-often; what readers were shown as committed stays committed.
+Source: docs/DURABILITY.md. After a power loss nobody can commit what was open; what was
+acknowledged as flushed is there, whatever fails how often; what readers were shown as committed
+stays committed.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
 
 
 def open_again(b: PitfallBroker, steps: int, way: str) -> bool:
-    """A start that is cut short after so many steps on the disk, and one that is not. False: it was through before."""
+    """A start that is cut short after so many steps on the disk, and one that is not. False: it was
+    through before.
+    """
     b.disk.crash_in(steps)
     b.holds_flushes = False
     try:
@@ -30,7 +34,9 @@ def open_again(b: PitfallBroker, steps: int, way: str) -> bool:
 
 
 def test_a_kill_at_any_step_of_a_start_does_not_hide_the_power_loss_before_it() -> None:
-    """The producer went on writing after the power loss, as a client does that only saw its connection end: its records before are gone."""
+    """The producer went on writing after the power loss, as a client does that only saw its
+    connection end: its records before are gone.
+    """
     steps = 0
     while True:
         b = PitfallBroker()
@@ -42,7 +48,9 @@ def test_a_kill_at_any_step_of_a_start_does_not_hide_the_power_loss_before_it() 
         b.disk.lose_power()
         was_cut = open_again(b, steps, "kill")
         p.connection = b.connect()
-        assert p.end(True) in (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED), f"half a transaction was committed, after step {steps}"
+        assert p.end(True) in (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED), (
+            f"half a transaction was committed, after step {steps}"
+        )
         assert b.read("t", committed=True) == []
         if not was_cut:
             break
@@ -57,23 +65,33 @@ def flushed_broker() -> PitfallBroker:
     for value in (b"a", b"b"):  # the first flush of a log is one of its own files
         b.hold_flushes()
         connections = [b.connect() for _ in range(3)]
-        for connection, partition in zip(connections, (0, 1, 0), strict=True):  # what comes while a flush runs shares the next
+        for connection, partition in zip(
+            connections, (0, 1, 0), strict=True
+        ):  # what comes while a flush runs shares the next
             b.send(connection, produce("t", value, partition=partition), 9)
         b.release_flushes()
-        assert [b.answer(connection).responses[0].partition_responses[0].error_code for connection in connections] == [0, 0, 0]
+        assert [
+            b.answer(connection).responses[0].partition_responses[0].error_code
+            for connection in connections
+        ] == [0, 0, 0]
     return b
 
 
 @pytest.mark.parametrize("way", ["kill", "lose_power"])
 def test_what_a_start_writes_again_is_there_after_the_next_power_loss(way: str) -> None:
-    """Which comes at any step of the start, or after it. A kill leaves what was written again in the page cache alone."""
+    """Which comes at any step of the start, or after it. A kill leaves what was written again in
+    the page cache alone.
+    """
     steps = 0
     while True:
         b = flushed_broker()
         b.disk.lose_power()
         was_cut = open_again(b, steps, way)
         for _ in range(2):
-            assert [b.read("t", index) for index in (0, 1)] == [[b"a", b"a", b"b", b"b"], [b"a", b"b"]], f"step {steps}"
+            assert [b.read("t", index) for index in (0, 1)] == [
+                [b"a", b"a", b"b", b"b"],
+                [b"a", b"b"],
+            ], f"step {steps}"
             b.lose_power()
         if not was_cut:
             break
@@ -82,7 +100,9 @@ def test_what_a_start_writes_again_is_there_after_the_next_power_loss(way: str) 
 
 
 def test_the_mark_of_a_clean_stop_does_not_come_back() -> None:
-    """Else the power loss after the next start is taken for a clean stop: nothing is checked, and what is open stays open for ever."""
+    """Else the power loss after the next start is taken for a clean stop: nothing is checked, and
+    what is open stays open for ever.
+    """
     b = PitfallBroker()
     b.topic("t")
     p = Producer(b, "txn")
@@ -95,13 +115,19 @@ def test_the_mark_of_a_clean_stop_does_not_come_back() -> None:
     p.send("t", 0, b"a")
     b.sync("t-0")
     b.lose_power()
-    assert b.end_offset("t", committed=True) == b.end_offset("t"), "a transaction that nobody can end holds readers back"
+    assert b.end_offset("t", committed=True) == b.end_offset("t"), (
+        "a transaction that nobody can end holds readers back"
+    )
 
 
 @pytest.mark.parametrize("kept", ["t-0", "t-1", "__consumer_offsets"])
 @pytest.mark.parametrize("journal_logs", ["0", "2"])
-def test_what_readers_saw_after_a_kill_is_there_after_a_power_loss(kept: str, journal_logs: str) -> None:
-    """The kill comes between the decision and its flush; the start after it shows the transaction as committed."""
+def test_what_readers_saw_after_a_kill_is_there_after_a_power_loss(
+    kept: str, journal_logs: str
+) -> None:
+    """The kill comes between the decision and its flush; the start after it shows the transaction
+    as committed.
+    """
     b = PitfallBroker(barnabas_flush_journal_logs=journal_logs)
     b.topic("in")
     b.topic("t", 2)

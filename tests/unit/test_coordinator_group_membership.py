@@ -12,15 +12,26 @@ SUB = {"range": b"sub"}
 
 
 def joined(answer: Any) -> tuple[Any, ...]:
-    """(generation, protocol, leader, member id, [(member id, instance, metadata)]) of a JoinGroup that went well."""
-    assert answer is not PARKED and answer.error_code == Code.NONE and answer.protocol_type == "consumer"
+    """(generation, protocol, leader, member id, [(member id, instance, metadata)]) of a JoinGroup
+    that went well.
+    """
+    assert (
+        answer is not PARKED
+        and answer.error_code == Code.NONE
+        and answer.protocol_type == "consumer"
+    )
     members = [(one.member_id, one.group_instance_id, one.metadata) for one in answer.members]
     return answer.generation_id, answer.protocol_name, answer.leader, answer.member_id, members
 
 
 def refused(answer: Any) -> tuple[int, str]:
     """(code, member id) of a JoinGroup that did not, which says nothing else."""
-    assert (answer.generation_id, answer.leader, answer.members, answer.protocol_name) == (-1, "", [], None)
+    assert (answer.generation_id, answer.leader, answer.members, answer.protocol_name) == (
+        -1,
+        "",
+        [],
+        None,
+    )
     assert answer.protocol_type is None
     return answer.error_code, answer.member_id
 
@@ -37,15 +48,22 @@ def synced(answer: Any) -> Any:
 
 
 def left(answer: Any) -> Any:
-    return answer.error_code, [(one.member_id, one.group_instance_id, one.error_code) for one in answer.members]
+    return answer.error_code, [
+        (one.member_id, one.group_instance_id, one.error_code) for one in answer.members
+    ]
 
 
 def described(host: GroupHost, group: str = "g") -> Any:
     """(state, protocol, {member id: (instance, metadata, assignment)})."""
     answer = host.describe(group)
     assert answer.error_code == Code.NONE and answer.authorized_operations is None
-    assert all((one.client_id, one.client_host) == ("client", "/192.0.2.7") for one in answer.members)
-    members = {one.member_id: (one.group_instance_id, one.member_metadata, one.member_assignment) for one in answer.members}
+    assert all(
+        (one.client_id, one.client_host) == ("client", "/192.0.2.7") for one in answer.members
+    )
+    members = {
+        one.member_id: (one.group_instance_id, one.member_metadata, one.member_assignment)
+        for one in answer.members
+    }
     return answer.group_state, answer.protocol_data, members
 
 
@@ -61,7 +79,13 @@ def test_joining_alone():
     assert joined(host.join("g", "client-1"))[0] == 2, "the leader begins a rebalance"
     assert described(host) == ("CompletingRebalance", "", {"client-1": (None, b"", b"all")})
     changed = host.join("g", "client-1", protocols={"range": subscription()})
-    assert joined(changed) == (3, "range", "client-1", "client-1", [("client-1", None, subscription())])
+    assert joined(changed) == (
+        3,
+        "range",
+        "client-1",
+        "client-1",
+        [("client-1", None, subscription())],
+    )
     assert synced(host.sync("g", 2, "client-1")) == Code.ILLEGAL_GENERATION
     assert synced(host.sync("g", 3, "client-1")) == b""
 
@@ -70,7 +94,12 @@ def test_joining_alone():
 def test_before_version_4_a_join_without_an_id_is_accepted(version):
     answer = GroupHost().join(version=version)
     members = [(one.member_id, one.metadata) for one in answer.members]
-    assert (answer.error_code, answer.generation_id, answer.leader, answer.protocol_name) == (0, 1, "client-1", "range")
+    assert (answer.error_code, answer.generation_id, answer.leader, answer.protocol_name) == (
+        0,
+        1,
+        "client-1",
+        "range",
+    )
     assert (answer.member_id, members) == ("client-1", [("client-1", b"sub")])
 
 
@@ -79,7 +108,12 @@ def test_from_version_4_on_an_id_is_given_first(version):
     """KIP-394."""
     host = GroupHost()
     answer = host.join(version=version)
-    assert (answer.error_code, answer.generation_id, answer.leader, answer.members) == (Code.MEMBER_ID_REQUIRED, -1, "", [])
+    assert (answer.error_code, answer.generation_id, answer.leader, answer.members) == (
+        Code.MEMBER_ID_REQUIRED,
+        -1,
+        "",
+        [],
+    )
     assert answer.member_id == "client-1"
     assert answer.protocol_name == (None if version >= 7 else "")
     assert host.state("g") == "Empty"
@@ -108,14 +142,26 @@ def test_joins_that_are_refused():
     member = alone(host)
     assert refused(host.join("g", "nobody")) == (Code.UNKNOWN_MEMBER_ID, "nobody")
     assert refused(host.join(kind="connect")) == (Code.INCONSISTENT_GROUP_PROTOCOL, "")
-    assert refused(host.join(protocols={"roundrobin": b"sub"})) == (Code.INCONSISTENT_GROUP_PROTOCOL, "")
+    assert refused(host.join(protocols={"roundrobin": b"sub"})) == (
+        Code.INCONSISTENT_GROUP_PROTOCOL,
+        "",
+    )
     assert refused(host.join(protocols={})) == (Code.INCONSISTENT_GROUP_PROTOCOL, "")
     old = host.join(kind="connect", version=3)
-    assert (old.error_code, old.member_id, old.protocol_name) == (Code.INCONSISTENT_GROUP_PROTOCOL, "", "")
-    assert refused(member.join(protocols={"roundrobin": b"sub"})) == (Code.INCONSISTENT_GROUP_PROTOCOL, member.id)
+    assert (old.error_code, old.member_id, old.protocol_name) == (
+        Code.INCONSISTENT_GROUP_PROTOCOL,
+        "",
+        "",
+    )
+    assert refused(member.join(protocols={"roundrobin": b"sub"})) == (
+        Code.INCONSISTENT_GROUP_PROTOCOL,
+        member.id,
+    )
 
 
-@pytest.mark.parametrize(("session_ms", "code"), [(5_999, 26), (6_000, 79), (1_800_000, 79), (1_800_001, 26)])
+@pytest.mark.parametrize(
+    ("session_ms", "code"), [(5_999, 26), (6_000, 79), (1_800_000, 79), (1_800_001, 26)]
+)
 def test_session_timeouts_have_bounds(session_ms, code):
     assert GroupHost().join(session_ms=session_ms).error_code == code
 
@@ -131,7 +177,10 @@ def test_two_members():
     assert described(host) == ("PreparingRebalance", "", preparing)
     assert leader.commit({"t": {0: 1}}) == {("t", 0): Code.NONE}
     assert synced(leader.sync()) == Code.REBALANCE_IN_PROGRESS
-    everyone = [(leader.id, None, subscription(data=b"leader")), (follower.id, None, subscription(data=b"follower"))]
+    everyone = [
+        (leader.id, None, subscription(data=b"leader")),
+        (follower.id, None, subscription(data=b"follower")),
+    ]
     assert joined(leader.join()) == (2, "range", leader.id, leader.id, everyone)
     assert joined(follower.took(host.answers[ticket])) == (2, "range", leader.id, follower.id, [])
     assert described(host) == ("CompletingRebalance", "", preparing)
@@ -146,14 +195,18 @@ def test_two_members():
         follower.id: (None, subscription(data=b"follower"), b"follower's"),
     }
     assert described(host) == ("Stable", "range", stable)
-    assert joined(follower.join()) == (2, "range", leader.id, follower.id, []), "unchanged: nothing happens"
+    assert joined(follower.join()) == (2, "range", leader.id, follower.id, []), (
+        "unchanged: nothing happens"
+    )
     assert synced(follower.sync()) == b"follower's"
     ticket = follower.join_later(protocols={"range": subscription(data=b"changed")})
     assert leader.heartbeat() == Code.REBALANCE_IN_PROGRESS
     everyone[1] = (follower.id, None, subscription(data=b"changed"))
     assert joined(leader.join()) == (3, "range", leader.id, leader.id, everyone)
     assert joined(follower.took(host.answers[ticket])) == (3, "range", leader.id, follower.id, [])
-    assert joined(leader.join()) == (3, "range", leader.id, leader.id, everyone), "unchanged, before the assignment"
+    assert joined(leader.join()) == (3, "range", leader.id, leader.id, everyone), (
+        "unchanged, before the assignment"
+    )
     ticket = follower.join_later()
     assert leader.heartbeat() == Code.REBALANCE_IN_PROGRESS, "changed, before the assignment"
     everyone[1] = (follower.id, None, subscription(data=b"follower"))
@@ -168,7 +221,9 @@ def test_the_leader_joins_again():
     assert follower.heartbeat() == Code.REBALANCE_IN_PROGRESS, "unchanged, and still a rebalance"
     assert joined(follower.join())[0] == 3
     assert joined(leader.took(host.answers[ticket]))[0] == 3
-    assert synced(follower.sync({follower.id: b"mine"})) is PARKED, "what a follower assigns does not count"
+    assert synced(follower.sync({follower.id: b"mine"})) is PARKED, (
+        "what a follower assigns does not count"
+    )
     leader.sync({follower.id: b"the leader's"})
     assert synced(follower.sync()) == b"the leader's"
 
@@ -197,10 +252,15 @@ def test_syncs_that_are_refused():
     assert synced(host.sync("g", 1, "nobody")) == Code.UNKNOWN_MEMBER_ID
     assert synced(member.sync(kind="connect")) == Code.INCONSISTENT_GROUP_PROTOCOL
     assert synced(member.sync(protocol="roundrobin")) == Code.INCONSISTENT_GROUP_PROTOCOL
-    assert synced(member.sync({member.id: b"all"}, kind=None, protocol=None)) == Code.INCONSISTENT_GROUP_PROTOCOL
+    assert (
+        synced(member.sync({member.id: b"all"}, kind=None, protocol=None))
+        == Code.INCONSISTENT_GROUP_PROTOCOL
+    )
     assert host.state("g") == "CompletingRebalance"
     old = member.sync(version=3)
-    assert (old.error_code, old.assignment) == (Code.NONE, b""), "before version 5 there is no protocol in the request"
+    assert (old.error_code, old.assignment) == (Code.NONE, b""), (
+        "before version 5 there is no protocol in the request"
+    )
     assert synced(host.sync("g", 1, member.id, instance="nobody")) == Code.UNKNOWN_MEMBER_ID
 
 
@@ -215,27 +275,44 @@ def test_heartbeats():
     member.sync({member.id: b"all"})
     assert member.heartbeat() == Code.NONE
     assert member.heartbeat(0) == member.heartbeat(2) == Code.ILLEGAL_GENERATION
-    assert host.heartbeat("g", 1, "nobody") == host.heartbeat("g", 0, "nobody") == Code.UNKNOWN_MEMBER_ID
+    assert (
+        host.heartbeat("g", 1, "nobody")
+        == host.heartbeat("g", 0, "nobody")
+        == Code.UNKNOWN_MEMBER_ID
+    )
     assert host.heartbeat("g", 1, member.id, "nobody") == Code.UNKNOWN_MEMBER_ID
-    assert [host.heartbeat("g", 1, member.id, version=version) for version in range(4)] == [Code.NONE] * 4
+    assert [host.heartbeat("g", 1, member.id, version=version) for version in range(4)] == [
+        Code.NONE
+    ] * 4
     member.leave()
     assert member.heartbeat() == Code.UNKNOWN_MEMBER_ID
 
 
 def test_leaving():
     host = GroupHost()
-    assert left(host.leave("g", ("nobody", None))) == (Code.NONE, [("nobody", None, Code.UNKNOWN_MEMBER_ID)])
-    assert host.call("LeaveGroup", 2, group_id="g", member_id="nobody").error_code == Code.UNKNOWN_MEMBER_ID
+    assert left(host.leave("g", ("nobody", None))) == (
+        Code.NONE,
+        [("nobody", None, Code.UNKNOWN_MEMBER_ID)],
+    )
+    assert (
+        host.call("LeaveGroup", 2, group_id="g", member_id="nobody").error_code
+        == Code.UNKNOWN_MEMBER_ID
+    )
     assert left(host.leave("", ("nobody", None))) == (Code.INVALID_GROUP_ID, [])
     leader, follower = pair(host)
     assert left(host.leave("g")) == (Code.NONE, [])
     assert leader.heartbeat() == Code.NONE
     both = left(host.leave("g", ("stranger", None), (follower.id, None)))
-    assert both == (Code.NONE, [("stranger", None, Code.UNKNOWN_MEMBER_ID), (follower.id, None, Code.NONE)])
+    assert both == (
+        Code.NONE,
+        [("stranger", None, Code.UNKNOWN_MEMBER_ID), (follower.id, None, Code.NONE)],
+    )
     assert leader.heartbeat() == Code.REBALANCE_IN_PROGRESS
     assert described(host) == ("PreparingRebalance", "", {leader.id: (None, b"", b"leader's")})
     assert joined(leader.join())[0] == 3
-    old = [host.call("LeaveGroup", 2, group_id="g", member_id=leader.id).error_code for _ in range(2)]
+    old = [
+        host.call("LeaveGroup", 2, group_id="g", member_id=leader.id).error_code for _ in range(2)
+    ]
     assert old == [Code.NONE, Code.UNKNOWN_MEMBER_ID]
     assert described(host) == ("Empty", "", {})
     with_an_id_alone = GroupMember(host)
@@ -276,7 +353,13 @@ def test_members_that_stay_silent():
     assert member.commit({"t": {0: 1}}) == {("t", 0): Code.UNKNOWN_MEMBER_ID}
     assert refused(member.join()) == (Code.UNKNOWN_MEMBER_ID, member.id)
     assert leader.heartbeat() == Code.REBALANCE_IN_PROGRESS
-    assert joined(leader.join()) == (3, "range", leader.id, leader.id, [(leader.id, None, subscription(data=b"leader"))])
+    assert joined(leader.join()) == (
+        3,
+        "range",
+        leader.id,
+        leader.id,
+        [(leader.id, None, subscription(data=b"leader"))],
+    )
     assert follower.heartbeat() == Code.UNKNOWN_MEMBER_ID
     assert refused(only_an_id.join()) == (Code.UNKNOWN_MEMBER_ID, only_an_id.id)
 
@@ -289,7 +372,13 @@ def test_members_that_do_not_join_again():
     host.pass_time(999)
     assert ticket in host.waiting()
     host.pass_time(1)
-    assert joined(host.answers[ticket]) == (2, "range", quick.id, quick.id, [(quick.id, None, subscription(data=b"quick"))])
+    assert joined(host.answers[ticket]) == (
+        2,
+        "range",
+        quick.id,
+        quick.id,
+        [(quick.id, None, subscription(data=b"quick"))],
+    )
     assert slow.heartbeat() == Code.UNKNOWN_MEMBER_ID
     assert refused(slow.join()) == (Code.UNKNOWN_MEMBER_ID, slow.id)
 
@@ -345,25 +434,38 @@ def test_static_members():
     host.sync("g", 1, first, {first: b"all"}, instance=instance)
     assert described(host) == ("Stable", "range", {first: (instance, b"sub", b"all")})
     again = f"{instance}-2"
-    assert joined(join()) == (1, "range", first, again, []), "comes back: told of its former self as the leader"
+    assert joined(join()) == (1, "range", first, again, []), (
+        "comes back: told of its former self as the leader"
+    )
     assert synced(host.sync("g", 1, again, instance=instance)) == b"all"
     assert host.heartbeat("g", 1, first, instance) == Code.FENCED_INSTANCE_ID
     assert refused(join(first)) == (Code.FENCED_INSTANCE_ID, first)
     assert synced(host.sync("g", 1, first, instance=instance)) == Code.FENCED_INSTANCE_ID
     fenced = host.commit("g", {"t": {0: 1}}, generation=1, member=first, instance=instance)
     assert fenced == {("t", 0): Code.FENCED_INSTANCE_ID}
-    assert left(host.leave("g", (first, instance))) == (Code.NONE, [(first, instance, Code.FENCED_INSTANCE_ID)])
+    assert left(host.leave("g", (first, instance))) == (
+        Code.NONE,
+        [(first, instance, Code.FENCED_INSTANCE_ID)],
+    )
     assert host.heartbeat("g", 1, first) == Code.UNKNOWN_MEMBER_ID
     assert host.heartbeat("g", 1, again) == host.heartbeat("g", 1, again, instance) == Code.NONE
     answer = join(version=9)
     third = f"{instance}-3"
-    assert joined(answer) == (1, "range", third, third, [(third, instance, b"sub")]) and answer.skip_assignment
-    assert host.join("g", version=4).error_code == Code.MEMBER_ID_REQUIRED, "that version has no instances"
+    assert (
+        joined(answer) == (1, "range", third, third, [(third, instance, b"sub")])
+        and answer.skip_assignment
+    )
+    assert host.join("g", version=4).error_code == Code.MEMBER_ID_REQUIRED, (
+        "that version has no instances"
+    )
     fourth = f"{instance}-5"
     assert joined(join(protocols={"range": b"changed"})) == (1, "range", third, fourth, [])
     assert described(host) == ("Stable", "range", {fourth: (instance, b"changed", b"all")})
     assert left(host.leave("g", ("", instance))) == (Code.NONE, [("", instance, Code.NONE)])
-    assert left(host.leave("g", ("", instance))) == (Code.NONE, [("", instance, Code.UNKNOWN_MEMBER_ID)])
+    assert left(host.leave("g", ("", instance))) == (
+        Code.NONE,
+        [("", instance, Code.UNKNOWN_MEMBER_ID)],
+    )
     assert described(host) == ("Empty", "", {})
 
 
@@ -389,14 +491,24 @@ def test_a_static_leader_and_follower():
     assert host.heartbeat("g", 2, leader, "leader") == Code.NONE, "notices nothing"
     answer = host.join(instance="leader", protocols={"range": b"l"})
     leader = "leader-4"
-    assert joined(answer) == (2, "range", leader, leader, [(leader, "leader", b"l"), (follower, "follower", b"f")])
+    assert joined(answer) == (
+        2,
+        "range",
+        leader,
+        leader,
+        [(leader, "leader", b"l"), (follower, "follower", b"f")],
+    )
     assert answer.skip_assignment
     assert synced(host.sync("g", 2, leader, instance="leader")) == b"leader's"
     members = {leader: ("leader", b"l", b"leader's"), follower: ("follower", b"f", b"follower's")}
     assert described(host) == ("Stable", "range", members)
     assert left(host.leave("g", ("", "follower"), (leader, "leader"), ("", "third"))) == (
         Code.NONE,
-        [("", "follower", Code.NONE), (leader, "leader", Code.NONE), ("", "third", Code.UNKNOWN_MEMBER_ID)],
+        [
+            ("", "follower", Code.NONE),
+            (leader, "leader", Code.NONE),
+            ("", "third", Code.UNKNOWN_MEMBER_ID),
+        ],
     )
     assert described(host) == ("Empty", "", {})
 
@@ -435,7 +547,10 @@ def test_a_static_member_whose_former_self_waits_to_join_has_it_fenced():
     assert again in host.waiting()
     host.pass_time(3_000)
     assert host.answers[again].generation_id == 3
-    assert [one.group_instance_id for one in host.answers[again].members] == ["leader", "follower"], "static members stay"
+    assert [one.group_instance_id for one in host.answers[again].members] == [
+        "leader",
+        "follower",
+    ], "static members stay"
 
 
 def test_a_group_whose_static_members_are_all_away_is_empty_once_their_sessions_are_over():
@@ -459,17 +574,24 @@ def test_choosing_a_protocol():
     alone_first = one.join(protocols=names("sticky", "range", "roundrobin"))
     assert joined(alone_first) == (1, "sticky", one.id, one.id, [(one.id, None, b"sticky")])
     two = GroupMember(host)
-    assert refused(two.join(protocols=names("cooperative"))) == (Code.INCONSISTENT_GROUP_PROTOCOL, two.id)
+    assert refused(two.join(protocols=names("cooperative"))) == (
+        Code.INCONSISTENT_GROUP_PROTOCOL,
+        two.id,
+    )
     ticket = two.join_later(protocols=names("roundrobin", "range"))
     answer = one.join(protocols=names("range", "sticky", "roundrobin"))
-    assert answer.protocol_name == host.answers[ticket].protocol_name == "range", "even: the first vote"
+    assert answer.protocol_name == host.answers[ticket].protocol_name == "range", (
+        "even: the first vote"
+    )
     assert [one.metadata for one in answer.members] == [b"range", b"range"]
     three = GroupMember(host)
     tickets = [
         two.join_later(protocols=names("roundrobin", "range", "unshared")),
         three.join_later(protocols=names("roundrobin", "range")),
     ]
-    assert one.join(protocols=names("range", "roundrobin")).protocol_name == "roundrobin", "two of three"
+    assert one.join(protocols=names("range", "roundrobin")).protocol_name == "roundrobin", (
+        "two of three"
+    )
     assert [host.answers[ticket].protocol_name for ticket in tickets] == ["roundrobin"] * 2
 
 
@@ -592,7 +714,9 @@ def test_commits_keep_a_member_alive():
 
 
 def test_asking_for_the_assignment_again_keeps_a_member_alive():
-    """A follower of a stable group that lost its connection joins and syncs anew, and has its whole session from then on."""
+    """A follower of a stable group that lost its connection joins and syncs anew, and has its whole
+    session from then on.
+    """
     host = GroupHost()
     leader, follower = pair(host, session_ms=6_000)
     host.pass_time(4_000)
@@ -687,7 +811,7 @@ def test_a_group_that_is_larger_than_is_now_allowed_shrinks_after_a_restart():
     assert joined(host.answers[ticket])[0] == 3
 
 
-def test_what_the_shard_keeps_is_a_copy():
+def test_what_the_coordinator_keeps_is_a_copy():
     """The host zeroes each request's buffer after the call; the metadata must have been copied."""
     host = GroupHost()
     member = GroupMember(host, data=b"precious")
@@ -698,7 +822,11 @@ def test_what_the_shard_keeps_is_a_copy():
 
 def test_a_member_whose_metadata_no_group_record_can_hold_is_refused():
     host = GroupHost(settings=GroupSettings(max_record_bytes=100))
-    for protocols in ({"range": bytes(101)}, {"range": bytes(60), "sticky": bytes(60)}, {f"p{n}": b"" for n in range(1001)}):
+    for protocols in (
+        {"range": bytes(101)},
+        {"range": bytes(60), "sticky": bytes(60)},
+        {f"p{n}": b"" for n in range(1001)},
+    ):
         assert refused(host.join(protocols=protocols)) == (Code.UNKNOWN_SERVER_ERROR, "")
     assert refused(host.join(protocols={"range": bytes(100)}))[0] == Code.MEMBER_ID_REQUIRED
 
@@ -706,14 +834,23 @@ def test_a_member_whose_metadata_no_group_record_can_hold_is_refused():
 def test_assignments_that_no_group_record_can_hold_are_refused_to_all_who_wait():
     """The subscriptions and names of the members are in the record too."""
     host = GroupHost(settings=GroupSettings(max_record_bytes=400))
-    assert refused(host.join(protocols={"range": bytes(100)})) == (Code.MEMBER_ID_REQUIRED, "client-1")
+    assert refused(host.join(protocols={"range": bytes(100)})) == (
+        Code.MEMBER_ID_REQUIRED,
+        "client-1",
+    )
     assert joined(host.join("g", "client-1", protocols={"range": bytes(100)}))[0] == 1
-    assert synced(host.sync("g", 1, "client-1", {"client-1": bytes(200)})) == Code.UNKNOWN_SERVER_ERROR
+    assert (
+        synced(host.sync("g", 1, "client-1", {"client-1": bytes(200)})) == Code.UNKNOWN_SERVER_ERROR
+    )
     assert described(host)[0] == "PreparingRebalance"
     assert joined(host.join("g", "client-1", protocols={"range": bytes(100)}))[0] == 2
-    assert synced(host.sync("g", 2, "client-1", {"client-1": bytes(100), "gone": bytes(300)})) == bytes(100)
+    assert synced(
+        host.sync("g", 2, "client-1", {"client-1": bytes(100), "gone": bytes(300)})
+    ) == bytes(100)
     assert joined(host.join("g", "client-1", protocols={"range": bytes(100)}))[0] == 3
-    assert synced(host.sync("g", 3, "client-1", {"client-1": bytes(100)})) == bytes(100), "the former assignments go"
+    assert synced(host.sync("g", 3, "client-1", {"client-1": bytes(100)})) == bytes(100), (
+        "the former assignments go"
+    )
 
 
 def test_a_static_member_that_comes_back_with_too_much_is_refused_and_changes_nothing():

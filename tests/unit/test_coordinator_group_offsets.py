@@ -1,29 +1,47 @@
-"""Committed offsets: commits and fetches by version, transactions, deletion and retention; and looking into groups."""
+"""Committed offsets: commits and fetches by version, transactions, deletion and retention; and
+looking into groups.
+"""
 
 import pytest
 from helpers import kafka_messages as messages
-from helpers.group_host import CLIENT_HOST, PARKED, GroupHost, GroupMember, alone, pair, subscription
+from helpers.group_host import (
+    CLIENT_HOST,
+    PARKED,
+    GroupHost,
+    GroupMember,
+    alone,
+    pair,
+    subscription,
+)
 
 from barnabas.coordinator.classic_group import GroupSettings
-from barnabas.coordinator.group_shard import RECORDS_PER_BATCH
-from barnabas.coordinator.shard import RequestContext, partition_for
+from barnabas.coordinator.group_coordinator import RECORDS_PER_BATCH
+from barnabas.coordinator.result import partition_for
 from barnabas.protocol.errors import Code
+from barnabas.protocol.request_context import RequestContext
 
 DAY_MS = 24 * 3_600_000
 CHECK_MS = GroupSettings().offsets_retention_check_interval_ms
 NOTHING = (-1, "")
 
 
-# --- commits of nobody in particular ------------------------------------------------------------------------------------
+# --- commits of nobody in particular ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(2, 10))
 def test_a_commit_without_members_makes_a_group(version):
     host = GroupHost()
-    assert host.commit("g", {"t": {0: version}}, metadata=f"m{version}", version=version) == {("t", 0): Code.NONE}
+    assert host.commit("g", {"t": {0: version}}, metadata=f"m{version}", version=version) == {
+        ("t", 0): Code.NONE
+    }
     assert host.fetch("g", {"t": [0, 1]}) == {("t", 0): (version, f"m{version}"), ("t", 1): NOTHING}
     answer = host.describe("g")
-    assert (answer.group_state, answer.protocol_type, answer.protocol_data, answer.members) == ("Empty", "", "", [])
+    assert (answer.group_state, answer.protocol_type, answer.protocol_data, answer.members) == (
+        "Empty",
+        "",
+        "",
+        [],
+    )
 
 
 @pytest.mark.parametrize("version", range(1, 10))
@@ -31,7 +49,10 @@ def test_fetches_by_version(version):
     host = GroupHost()
     assert host.fetch("g", {"t": [0]}, version=version) == {("t", 0): NOTHING}
     host.commit("g", {"t": {0: 9}}, metadata="m")
-    assert host.fetch("g", {"t": [0, 1]}, version=version) == {("t", 0): (9, "m"), ("t", 1): NOTHING}
+    assert host.fetch("g", {"t": [0, 1]}, version=version) == {
+        ("t", 0): (9, "m"),
+        ("t", 1): NOTHING,
+    }
     if version >= 2:
         assert host.fetch("g", version=version) == {("t", 0): (9, "m")}
         assert host.fetch("unknown", version=version) == {}
@@ -42,13 +63,17 @@ def test_leader_epochs_are_kept_from_version_6_on(commit_version, told):
     host = GroupHost()
     host.commit("g", {"t": {0: 9}}, leader_epoch=3, version=commit_version)
     Topic = messages.OffsetFetchRequest.OffsetFetchRequestTopic
-    answer = host.call("OffsetFetch", 7, group_id="g", topics=[Topic(name="t", partition_indexes=[0])])
+    answer = host.call(
+        "OffsetFetch", 7, group_id="g", topics=[Topic(name="t", partition_indexes=[0])]
+    )
     assert answer.topics[0].partitions[0].committed_leader_epoch == told
 
 
 def epoch_of(host, group="g", partition=0):
     Topic = messages.OffsetFetchRequest.OffsetFetchRequestTopic
-    answer = host.call("OffsetFetch", 7, group_id=group, topics=[Topic(name="t", partition_indexes=[partition])])
+    answer = host.call(
+        "OffsetFetch", 7, group_id=group, topics=[Topic(name="t", partition_indexes=[partition])]
+    )
     return answer.topics[0].partitions[0].committed_leader_epoch
 
 
@@ -60,11 +85,21 @@ def test_an_offset_beyond_the_end_of_its_log_is_set_back_to_it(lost_power):
     host.restart()
     ends = {("t", 0): 12, ("t", 1): 9}  # of the third nobody knows: it is off line
     host.find_logs_cut(ends, {("t", 0, 3): (2, 10), ("t", 1, 3): (3, 4)}, lost_power=lost_power)
-    assert host.fetch("g", {"t": [0, 1, 2]}) == {("t", 0): (10, ""), ("t", 1): (9, ""), ("t", 2): (15, "")}
-    assert [epoch_of(host, partition=partition) for partition in (0, 1, 2)] == [2, 3, 3], "10 is the end of the epoch 2"
+    assert host.fetch("g", {"t": [0, 1, 2]}) == {
+        ("t", 0): (10, ""),
+        ("t", 1): (9, ""),
+        ("t", 2): (15, ""),
+    }
+    assert [epoch_of(host, partition=partition) for partition in (0, 1, 2)] == [2, 3, 3], (
+        "10 is the end of the epoch 2"
+    )
     assert host.fetch("h", {"t": [0]}) == {("t", 0): (10, "")}
     host.restart()
-    assert host.fetch("g", {"t": [0, 1, 2]}) == {("t", 0): (10, ""), ("t", 1): (9, ""), ("t", 2): (15, "")}
+    assert host.fetch("g", {"t": [0, 1, 2]}) == {
+        ("t", 0): (10, ""),
+        ("t", 1): (9, ""),
+        ("t", 2): (15, ""),
+    }
 
 
 def test_where_nothing_is_known_of_the_epoch_it_is_set_back_to_the_end_of_the_log():
@@ -81,7 +116,9 @@ def test_a_number_that_is_no_place_in_the_log_stays():
     host.commit("plain", {"t": {0: 15}})
     host.restart()
     host.find_logs_cut({("t", 0): 12}, {}, lost_power=False)
-    assert host.fetch("plain", {"t": [0]}) == {("t", 0): (15, "")}, "nothing says that the log was longer"
+    assert host.fetch("plain", {"t": [0]}) == {("t", 0): (15, "")}, (
+        "nothing says that the log was longer"
+    )
     host.lose_power({("t", 0): 12})
     assert host.fetch("ledger", {"t": [0]}) == {("t", 0): (15, "batch 15")}
     assert host.fetch("plain", {"t": [0]}) == {("t", 0): (12, "")}
@@ -103,14 +140,23 @@ def test_commits_without_members():
     host = GroupHost()
     host.commit("g", {"t": {0: 9}})
     assert host.commit("g", {"t": {0: 1}}) == {("t", 0): Code.NONE}, "back to an earlier offset"
-    assert host.commit("g", {"t": {1: 5, 7: 5}}) == {("t", 1): Code.NONE, ("t", 7): Code.UNKNOWN_TOPIC_OR_PARTITION}
-    assert host.commit("g", {"missing": {0: 5}}) == {("missing", 0): Code.UNKNOWN_TOPIC_OR_PARTITION}
+    assert host.commit("g", {"t": {1: 5, 7: 5}}) == {
+        ("t", 1): Code.NONE,
+        ("t", 7): Code.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert host.commit("g", {"missing": {0: 5}}) == {
+        ("missing", 0): Code.UNKNOWN_TOPIC_OR_PARTITION
+    }
     assert host.fetch("g", {"absent": [0]}) == {("absent", 0): NOTHING}
     assert host.commit("g", {"t": {2: -1}}) == {("t", 2): Code.NONE}
     assert host.fetch("g", {"t": [2]}) == {("t", 2): NOTHING}
-    assert host.commit("g", {"t": {2: 10**12}}) == {("t", 2): Code.NONE}, "beyond the end of the log"
+    assert host.commit("g", {"t": {2: 10**12}}) == {("t", 2): Code.NONE}, (
+        "beyond the end of the log"
+    )
     assert host.commit("g", {"t": {2: 6}}, metadata="x" * 4096) == {("t", 2): Code.NONE}
-    assert host.commit("g", {"t": {2: 7}}, metadata="x" * 4097) == {("t", 2): Code.OFFSET_METADATA_TOO_LARGE}
+    assert host.commit("g", {"t": {2: 7}}, metadata="x" * 4097) == {
+        ("t", 2): Code.OFFSET_METADATA_TOO_LARGE
+    }
     assert host.fetch("g", {"t": [2]}) == {("t", 2): (6, "x" * 4096)}
     assert host.commit("g", {"t": {2: 8}}, metadata=None) == {("t", 2): Code.NONE}
     assert host.commit("g", {"t": {0: 1}}, member="somebody") == {("t", 0): Code.NONE}
@@ -129,11 +175,15 @@ def test_the_empty_name_is_a_group_to_commits_and_fetches_alone():
 
 @pytest.mark.parametrize("version", [2, 8, 9])
 def test_a_member_of_a_group_that_there_is_not_may_not_commit(version):
-    """The code of Apache Kafka 3.9's classic coordinator in every version, after which clients join again."""
+    """The code of Apache Kafka 3.9's classic coordinator in every version, after which clients join
+    again.
+    """
     host = GroupHost()
     codes = host.commit("g", {"t": {0: 1}}, generation=1, member="nobody", version=version)
     assert codes == {("t", 0): Code.ILLEGAL_GENERATION}
-    assert host.stage("g", {"t": {0: 1}}, generation=1, member="nobody") == {("t", 0): Code.ILLEGAL_GENERATION}
+    assert host.stage("g", {"t": {0: 1}}, generation=1, member="nobody") == {
+        ("t", 0): Code.ILLEGAL_GENERATION
+    }
     assert host.state("g") == "Dead"
 
 
@@ -142,10 +192,14 @@ def test_an_unknown_partition_stays_unknown_where_the_rest_is_refused():
     alone(host)
     codes = host.commit("g", {"missing": {0: 1}, "t": {0: 1, 1: 1}})
     refused = Code.UNKNOWN_MEMBER_ID
-    assert codes == {("missing", 0): Code.UNKNOWN_TOPIC_OR_PARTITION, ("t", 0): refused, ("t", 1): refused}
+    assert codes == {
+        ("missing", 0): Code.UNKNOWN_TOPIC_OR_PARTITION,
+        ("t", 0): refused,
+        ("t", 1): refused,
+    }
 
 
-# --- commits of members -------------------------------------------------------------------------------------------------
+# --- commits of members -------------------------------------------------------------------------
 
 
 def test_commits_of_members():
@@ -155,7 +209,9 @@ def test_commits_of_members():
         return {("t", 0): code}
 
     member = GroupMember(host)
-    assert member.commit({"t": {0: 1}}, generation=0) == one(Code.UNKNOWN_MEMBER_ID), "with the id alone"
+    assert member.commit({"t": {0: 1}}, generation=0) == one(Code.UNKNOWN_MEMBER_ID), (
+        "with the id alone"
+    )
     member.join()
     assert member.commit({"t": {0: 1}}) == one(Code.REBALANCE_IN_PROGRESS)
     assert host.commit("g", {"t": {0: 2}}) == one(Code.UNKNOWN_MEMBER_ID), "by nobody"
@@ -163,7 +219,9 @@ def test_commits_of_members():
     assert member.commit({"t": {0: 3}}) == one(Code.NONE)
     assert member.commit({"t": {0: 4}}, generation=0) == one(Code.ILLEGAL_GENERATION)
     assert member.commit({"t": {0: 4}}, generation=2) == one(Code.ILLEGAL_GENERATION)
-    assert host.commit("g", {"t": {0: 4}}, generation=1, member="nobody") == one(Code.UNKNOWN_MEMBER_ID)
+    assert host.commit("g", {"t": {0: 4}}, generation=1, member="nobody") == one(
+        Code.UNKNOWN_MEMBER_ID
+    )
     assert host.commit("g", {"t": {0: 4}}) == one(Code.UNKNOWN_MEMBER_ID), "by nobody"
     unknown = host.commit("g", {"t": {0: 4}}, generation=1, member=member.id, instance="nobody")
     assert unknown == one(Code.UNKNOWN_MEMBER_ID)
@@ -184,7 +242,14 @@ def test_offsets_of_many_groups():
     def ask(*groups, version=8):
         answer = host.call("OffsetFetch", version, groups=list(groups), require_stable=False)
         return [
-            (one.group_id, one.error_code, [(t.name, [(p.partition_index, p.committed_offset) for p in t.partitions]) for t in one.topics])
+            (
+                one.group_id,
+                one.error_code,
+                [
+                    (t.name, [(p.partition_index, p.committed_offset) for p in t.partitions])
+                    for t in one.topics
+                ],
+            )
             for one in answer.groups
         ]
 
@@ -202,18 +267,25 @@ def test_offsets_of_many_groups():
     ]
     assert ask(every("two"), Group(group_id="two", topics=[])) == [of_two, ("two", 0, [])]
     assert ask(some("", 0), every("two")) == [("", 0, [("t", [(0, -1)])]), of_two]
-    for member in ({}, {"member_id": "nobody", "member_epoch": 1}, {"member_id": None, "member_epoch": 7}):
+    for member in (
+        {},
+        {"member_id": "nobody", "member_epoch": 1},
+        {"member_id": None, "member_epoch": 7},
+    ):
         assert ask(every("two", **member), version=9) == [of_two]
     assert ask() == []
 
 
-# --- transactions -------------------------------------------------------------------------------------------------------
+# --- transactions -------------------------------------------------------------------------------
 
 
 def test_offsets_follow_the_transaction():
     host = GroupHost()
     assert host.stage("g", {"t": {0: 5}}) == {("t", 0): Code.NONE}
-    assert host.fetch("g", {"t": [0, 1]}, stable=True) == {("t", 0): Code.UNSTABLE_OFFSET_COMMIT, ("t", 1): NOTHING}
+    assert host.fetch("g", {"t": [0, 1]}, stable=True) == {
+        ("t", 0): Code.UNSTABLE_OFFSET_COMMIT,
+        ("t", 1): NOTHING,
+    }
     assert host.fetch("g", {"t": [0]}) == {("t", 0): NOTHING}
     assert host.fetch("g", stable=True) == {}, "none is committed"
     host.end_transaction(7, commit=True)
@@ -239,7 +311,9 @@ def test_an_older_epoch_of_the_producer_may_not_stage_into_the_open_transaction(
     host = GroupHost()
     assert host.stage("g", {"t": {0: 1}}, producer_epoch=0) == {("t", 0): Code.NONE}
     assert host.stage("g", {"t": {0: 2}}, producer_epoch=99) == {("t", 0): Code.NONE}
-    assert host.stage("g", {"t": {0: 3}}, producer_epoch=0, version=2) == {("t", 0): Code.INVALID_PRODUCER_EPOCH}
+    assert host.stage("g", {"t": {0: 3}}, producer_epoch=0, version=2) == {
+        ("t", 0): Code.INVALID_PRODUCER_EPOCH
+    }
     host.end_transaction(7, commit=True, producer_epoch=99)
     assert host.fetch("g") == {("t", 0): (2, "")}
 
@@ -285,7 +359,7 @@ def test_a_marker_on_another_partition_of_the_internal_topic_ends_nothing_here()
 def test_a_marker_of_a_producer_that_staged_nothing_is_passed_over():
     host = GroupHost()
     host.end_transaction(12345, commit=True)
-    assert host.shard.hard_state() == {"groups": {}, "open": {}}
+    assert host.coordinator.hard_state() == {"groups": {}, "open": {}}
 
 
 def test_a_deletion_removes_what_was_staged_before_it():
@@ -297,7 +371,7 @@ def test_a_deletion_removes_what_was_staged_before_it():
     assert host.fetch("g") == {("t", 1): (6, "")}
 
 
-# --- deletion -----------------------------------------------------------------------------------------------------------
+# --- deletion -----------------------------------------------------------------------------------
 
 
 def test_deleting_offsets():
@@ -368,7 +442,9 @@ def test_offsets_of_a_living_group_that_is_not_one_of_consumers_are_not_deleted(
     assert host.delete_offsets("g", {"t": [0]}) == Code.NON_EMPTY_GROUP
 
 
-@pytest.mark.parametrize("metadata", [b"", b"sub", b"\0\0\0\0\0\1\0\5t", b"\xff\xff" + bytes(8), subscription("t")[:-1]])
+@pytest.mark.parametrize(
+    "metadata", [b"", b"sub", b"\0\0\0\0\0\1\0\5t", b"\xff\xff" + bytes(8), subscription("t")[:-1]]
+)
 def test_where_a_subscription_cannot_be_read_all_topics_count_as_read(metadata):
     host = GroupHost()
     host.commit("g", {"u": {0: 1}})
@@ -379,7 +455,12 @@ def test_where_a_subscription_cannot_be_read_all_topics_count_as_read(metadata):
 def test_later_versions_of_a_subscription_begin_like_the_first():
     host = GroupHost()
     host.commit("g", {"t": {0: 1}, "u": {0: 1}})
-    alone(host, protocols={"cooperative-sticky": b"\0\3" + subscription("u")[2:] + b"owned partitions and more"})
+    alone(
+        host,
+        protocols={
+            "cooperative-sticky": b"\0\3" + subscription("u")[2:] + b"owned partitions and more"
+        },
+    )
     codes = host.delete_offsets("g", {"t": [0], "u": [0]})
     assert codes == {("t", 0): Code.NONE, ("u", 0): Code.GROUP_SUBSCRIBED_TO_TOPIC}
 
@@ -406,11 +487,16 @@ def test_deleting_groups():
         ("offsets", Code.NONE),
         ("missing", Code.GROUP_ID_NOT_FOUND),
     ]
-    assert host.delete_groups("empty", "offsets") == [("empty", Code.GROUP_ID_NOT_FOUND), ("offsets", Code.GROUP_ID_NOT_FOUND)]
+    assert host.delete_groups("empty", "offsets") == [
+        ("empty", Code.GROUP_ID_NOT_FOUND),
+        ("offsets", Code.GROUP_ID_NOT_FOUND),
+    ]
     assert host.fetch("offsets") == {}
     assert host.state("empty") == "Dead"
     assert host.delete_groups("") == [("", Code.GROUP_ID_NOT_FOUND)]
-    assert host.delete_groups("stable", "stable") == [("stable", Code.NON_EMPTY_GROUP)], "told of once"
+    assert host.delete_groups("stable", "stable") == [("stable", Code.NON_EMPTY_GROUP)], (
+        "told of once"
+    )
     assert member.heartbeat() == Code.NONE
     host.restart()
     assert list(host.list_groups()) == ["stable"]
@@ -430,7 +516,9 @@ def test_a_group_with_very_many_offsets_is_deleted_in_several_batches_and_answer
     host.checks = False
     host.commit("g", {"t": dict.fromkeys(range(2_500), 1)})
     request = messages.DeleteGroupsRequest(groups_names=["g"])
-    result = host.shard.on_delete_groups(request, RequestContext(1, 2, "client", CLIENT_HOST), host.now_ms)
+    result = host.coordinator.on_delete_groups(
+        request, RequestContext(1, 2, "client", CLIENT_HOST), host.now_ms
+    )
     parts = [result, *result.more]
     assert [len(part.records) for part in parts] == [RECORDS_PER_BATCH, RECORDS_PER_BATCH, 501]
     assert [len(part.replies) for part in parts] == [0, 0, 1]
@@ -443,7 +531,7 @@ def test_the_offsets_of_deleted_topics_go_a_part_at_a_time():
         host.commit(group, {"t": dict.fromkeys(range(2_500), 1), "kept": {0: 1}})
     host.stage("staged", {"t": {0: 1}})
     parts = []
-    for result in host.shard.on_topics_deleted(["t"]):
+    for result in host.coordinator.on_topics_deleted(["t"]):
         parts.append(sum(len(part.records) for part in (result, *result.more)))
         host.handle(result)
         host.delete_groups("h")
@@ -461,8 +549,8 @@ def test_very_many_offsets_expire_a_part_at_a_time():
         host.commit(group, {"t": dict.fromkeys(range(2_500), 1)})
     host.now_ms += 7 * DAY_MS + CHECK_MS
     parts = []
-    while (deadline := host.shard.next_deadline_ms()) is not None and deadline <= host.now_ms:
-        result = host.shard.on_tick(host.now_ms)
+    while (deadline := host.coordinator.next_deadline_ms()) is not None and deadline <= host.now_ms:
+        result = host.coordinator.on_tick(host.now_ms)
         parts.append(sum(len(part.records) for part in (result, *result.more)))
         host.handle(result)
     assert max(parts) <= 2 * RECORDS_PER_BATCH
@@ -470,7 +558,7 @@ def test_very_many_offsets_expire_a_part_at_a_time():
     assert [host.state(group) for group in ("g", "h", "i")] == ["Dead"] * 3
 
 
-# --- retention (KIP-211) ------------------------------------------------------------------------------------------------
+# --- retention (KIP-211) ------------------------------------------------------------------------
 
 
 def test_offsets_of_a_group_of_members_are_kept_for_the_retention_time_since_it_became_empty():
@@ -575,12 +663,12 @@ def test_ticks_when_nothing_is_due_write_nothing():
     member.commit({"t": {0: 1}})
     written = len(host.log)
     for _ in range(100):
-        result = host.shard.on_tick(host.now_ms + 1)
+        result = host.coordinator.on_tick(host.now_ms + 1)
         assert not result.records and not result.replies and not result.more
     assert len(host.log) == written
 
 
-# --- looking in ---------------------------------------------------------------------------------------------------------
+# --- looking in ---------------------------------------------------------------------------------
 
 
 def test_listing_groups():
@@ -588,15 +676,30 @@ def test_listing_groups():
     alone(host, "stable")
     alone(host, "empty", kind="connect").leave()
     host.commit("offsets", {"t": {0: 1}})
-    stable, others = {"stable": ("consumer", "Stable")}, {"empty": ("connect", "Empty"), "offsets": ("", "Empty")}
+    stable, others = (
+        {"stable": ("consumer", "Stable")},
+        {"empty": ("connect", "Empty"), "offsets": ("", "Empty")},
+    )
     assert host.list_groups() == {**stable, **others}
     without_states = {"stable": ("consumer", ""), "empty": ("connect", ""), "offsets": ("", "")}
     assert [host.list_groups(version) for version in range(4)] == [without_states] * 4
-    assert host.list_groups(4, states_filter=["Stable"]) == host.list_groups(4, states_filter=["stable"]) == stable
+    assert (
+        host.list_groups(4, states_filter=["Stable"])
+        == host.list_groups(4, states_filter=["stable"])
+        == stable
+    )
     assert host.list_groups(4, states_filter=["Empty", "Dead"]) == others
     assert host.list_groups(4, states_filter=["Nonsense"]) == {}
-    assert host.list_groups(5, types_filter=["classic"]) == host.list_groups(5, types_filter=["CLASSIC"]) == {**stable, **others}
-    assert host.list_groups(5, types_filter=["consumer"]) == host.list_groups(5, types_filter=["nonsense"]) == {}
+    assert (
+        host.list_groups(5, types_filter=["classic"])
+        == host.list_groups(5, types_filter=["CLASSIC"])
+        == {**stable, **others}
+    )
+    assert (
+        host.list_groups(5, types_filter=["consumer"])
+        == host.list_groups(5, types_filter=["nonsense"])
+        == {}
+    )
     assert host.list_groups(5, states_filter=["Stable"], types_filter=["classic"]) == stable
     answer = host.call("ListGroups", 5, states_filter=[], types_filter=[])
     assert [one.group_type for one in answer.groups] == ["classic"] * 3
@@ -607,13 +710,30 @@ def test_describing_groups(version):
     host = GroupHost()
     member = alone(host, "stable", b"metadata")
     alone(host, "empty").leave()
-    stable, empty, missing = (host.describe(name, version) for name in ("stable", "empty", "missing"))
-    assert (stable.error_code, stable.group_state, stable.protocol_type, stable.protocol_data) == (0, "Stable", "consumer", "range")
+    stable, empty, missing = (
+        host.describe(name, version) for name in ("stable", "empty", "missing")
+    )
+    assert (stable.error_code, stable.group_state, stable.protocol_type, stable.protocol_data) == (
+        0,
+        "Stable",
+        "consumer",
+        "range",
+    )
     (one,) = stable.members
     assert (one.member_id, one.client_id, one.client_host) == (member.id, "client", CLIENT_HOST)
     assert (one.member_metadata, one.member_assignment) == (subscription(data=b"metadata"), b"all")
-    assert (empty.error_code, empty.group_state, empty.protocol_type, empty.protocol_data) == (0, "Empty", "consumer", "")
-    assert (missing.group_state, missing.protocol_type, missing.protocol_data, missing.members) == ("Dead", "", "", [])
+    assert (empty.error_code, empty.group_state, empty.protocol_type, empty.protocol_data) == (
+        0,
+        "Empty",
+        "consumer",
+        "",
+    )
+    assert (missing.group_state, missing.protocol_type, missing.protocol_data, missing.members) == (
+        "Dead",
+        "",
+        "",
+        [],
+    )
     assert missing.error_code == (Code.GROUP_ID_NOT_FOUND if version >= 6 else Code.NONE)
     assert host.describe("", version).group_state == "Dead"
     assert host.call("DescribeGroups", version, groups=[]).groups == []
@@ -626,7 +746,7 @@ def test_authorized_operations_are_told_where_they_are_asked_for():
     assert answer.groups[0].authorized_operations == {3, 6, 8}
 
 
-# --- pitfalls -----------------------------------------------------------------------------------------------------------
+# --- pitfalls -----------------------------------------------------------------------------------
 
 
 def test_e1_a_new_owner_is_told_to_wait_while_an_offset_is_pending():
@@ -660,7 +780,7 @@ def test_e3_the_offset_is_in_sight_as_soon_as_the_marker_is_replayed():
     """So the host may answer EndTxn as soon as it has replayed the markers."""
     host = GroupHost(checks=False)
     host.stage("g", {"t": {0: 5}})
-    host.shard.replay_marker(partition_for("g", host.partition_count), 1, 7, 0, True)
+    host.coordinator.replay_marker(partition_for("g", host.partition_count), 1, 7, 0, True)
     assert host.fetch("g", {"t": [0]}, stable=True) == {("t", 0): (5, "")}
 
 
@@ -687,7 +807,9 @@ def test_e4_zombies_are_fenced_by_generation_member_and_instance():
     assert stage(version=2) == one(Code.NONE)
     fenced = host.stage("static", {"t": {0: 1}}, generation=1, member=static.id, instance="i")
     assert fenced == one(Code.FENCED_INSTANCE_ID)
-    assert host.stage("static", {"t": {0: 1}}, generation=1, member=again, instance="i") == one(Code.NONE)
+    assert host.stage("static", {"t": {0: 1}}, generation=1, member=again, instance="i") == one(
+        Code.NONE
+    )
 
 
 def test_e4_a_refused_commit_leaves_nothing_pending():
@@ -700,7 +822,9 @@ def test_e4_a_refused_commit_leaves_nothing_pending():
 
 
 def test_e4_a_transaction_may_commit_while_the_group_rebalances():
-    """A plain commit is told REBALANCE_IN_PROGRESS there; the transaction's generation is the present one, so it is no zombie."""
+    """A plain commit is told REBALANCE_IN_PROGRESS there; the transaction's generation is the
+    present one, so it is no zombie.
+    """
     host = GroupHost()
     member = GroupMember(host)
     member.join()
@@ -712,7 +836,7 @@ def test_e5_what_a_commit_changes_is_what_its_records_say():
     """The event itself changes no offset: only its records do, when they are replayed."""
     host = GroupHost()
     host.commit("g", {"t": {0: 1}})
-    before = host.shard.hard_state()
+    before = host.coordinator.hard_state()
     Topic = messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
     partition = Topic.TxnOffsetCommitRequestPartition(
         partition_index=0, committed_offset=5, committed_leader_epoch=-1, committed_metadata=""
@@ -727,8 +851,10 @@ def test_e5_what_a_commit_changes_is_what_its_records_say():
         group_instance_id=None,
         topics=[Topic(name="t", partitions=[partition])],
     )
-    result = host.shard.on_txn_offset_commit(request, RequestContext(99, 4, "client", CLIENT_HOST), host.now_ms)
-    assert host.shard.hard_state() == before
+    result = host.coordinator.on_txn_offset_commit(
+        request, RequestContext(99, 4, "client", CLIENT_HOST), host.now_ms
+    )
+    assert host.coordinator.hard_state() == before
     assert (result.producer, len(result.records)) == ((7, 2), 1)
 
 
@@ -740,7 +866,9 @@ def test_e6_retention_spares_offsets_that_a_transaction_has_staged(way):
     host.stage("g", {"t": {0: 5, 2: 5}})
     host.pass_time(8 * DAY_MS)
     assert host.fetch("g") == {("t", 0): (1, "")}
-    assert host.fetch("g", {"t": [0, 2]}, stable=True) == dict.fromkeys([("t", 0), ("t", 2)], Code.UNSTABLE_OFFSET_COMMIT)
+    assert host.fetch("g", {"t": [0, 2]}, stable=True) == dict.fromkeys(
+        [("t", 0), ("t", 2)], Code.UNSTABLE_OFFSET_COMMIT
+    )
     host.end_transaction(7, commit=False)
     host.pass_time(CHECK_MS)
     assert host.fetch("g") == {}
@@ -769,7 +897,9 @@ def test_e7_the_later_record_wins_when_the_transaction_ends(restarts):
     assert host.fetch("g", {"t": [0]}, stable=True) == {("t", 0): (20, "")}
     host.stage("g", {"t": {0: 5}})
     host.end_transaction(7, commit=True)
-    assert host.fetch("g", {"t": [0]}, stable=True) == {("t", 0): (5, "")}, "later, though the offset is lower"
+    assert host.fetch("g", {"t": [0]}, stable=True) == {("t", 0): (5, "")}, (
+        "later, though the offset is lower"
+    )
     host.restart()
     assert host.fetch("g", {"t": [0]}, stable=True) == {("t", 0): (5, "")}
 
@@ -807,7 +937,9 @@ def test_e8_assignments_come_back_exactly_whatever_their_size():
 
 
 def test_e8_rebalances_that_overlap_lose_no_member():
-    """Members that keep joining while others do are all in the end in one generation, and no id is unknown."""
+    """Members that keep joining while others do are all in the end in one generation, and no id is
+    unknown.
+    """
     host = GroupHost()
     members = [GroupMember(host) for _ in range(5)]
     tickets = {member.id: member.join_later() for member in members}

@@ -1,4 +1,6 @@
-"""The records of `__consumer_offsets`, against a log that Apache Kafka 3.9 wrote and what its own tool printed of it."""
+"""The records of `__consumer_offsets`, against a log that Apache Kafka 3.9 wrote and what its own
+tool printed of it.
+"""
 
 import json
 import re
@@ -7,6 +9,7 @@ from pathlib import Path
 import pytest
 from helpers.group_host import GroupHost
 
+from barnabas.coordinator.group_coordinator import GroupCoordinator
 from barnabas.coordinator.group_records import (
     GroupKey,
     OffsetKey,
@@ -22,7 +25,6 @@ from barnabas.coordinator.group_records import (
     offset_record,
     offset_tombstone,
 )
-from barnabas.coordinator.group_shard import GroupShard
 from barnabas.coordinator.offsets import CommittedOffset
 from barnabas.protocol.records import batches_in, decode_marker, records_of
 
@@ -46,27 +48,44 @@ def printed_by_kafka():
     return {int(one[1]): (json.loads(one[2]), json.loads(one[3])) for one in found if one}
 
 
-def fed_with_kafkas_log() -> GroupShard:
-    shard = GroupHost(partition_count=PARTITIONS_OF_THE_FIXTURE).shard
+def fed_with_kafkas_log() -> GroupCoordinator:
+    coordinator = GroupHost(partition_count=PARTITIONS_OF_THE_FIXTURE).coordinator
     for header, batch, record in written_by_kafka():
         if header.is_control:
-            shard.replay_marker(0, record.offset, header.producer_id, header.producer_epoch, decode_marker(batch).commit)
+            coordinator.replay_marker(
+                0,
+                record.offset,
+                header.producer_id,
+                header.producer_epoch,
+                decode_marker(batch).commit,
+            )
         else:
-            producer = (header.producer_id, header.producer_epoch) if header.is_transactional else None
-            shard.replay(0, record.offset, record.key, record.value, producer)
-    return shard
+            producer = (
+                (header.producer_id, header.producer_epoch) if header.is_transactional else None
+            )
+            coordinator.replay(0, record.offset, record.key, record.value, producer)
+    return coordinator
 
 
 def test_kafkas_records_are_read_as_its_own_tool_reads_them():
     printed = printed_by_kafka()
-    read = {record.offset: record for header, _, record in written_by_kafka() if not header.is_control}
+    read = {
+        record.offset: record for header, _, record in written_by_kafka() if not header.is_control
+    }
     assert list(read) == list(printed) and len(read) == 13
     for offset, record in read.items():
         key, payload = printed[offset]
-        assert decode_key(record.key) == OffsetKey(key["data"]["group"], key["data"]["topic"], key["data"]["partition"])
+        assert decode_key(record.key) == OffsetKey(
+            key["data"]["group"], key["data"]["topic"], key["data"]["partition"]
+        )
         data = payload["data"]
         assert decode_offset(record.value, offset) == CommittedOffset(
-            data["offset"], data["leaderEpoch"], data["metadata"], data["commitTimestamp"], -1, offset
+            data["offset"],
+            data["leaderEpoch"],
+            data["metadata"],
+            data["commitTimestamp"],
+            -1,
+            offset,
         )
 
 
@@ -78,11 +97,11 @@ def test_records_are_written_byte_for_byte_as_kafka_writes_them():
             assert offset_record(*key, decode_offset(record.value, 0)) == (record.key, record.value)
 
 
-def test_a_shard_fed_with_kafkas_log_has_the_offsets_that_clients_read():
+def test_a_coordinator_fed_with_kafkas_log_has_the_offsets_that_clients_read():
     host = GroupHost(partition_count=PARTITIONS_OF_THE_FIXTURE)
     host.checks = False
-    host.shard = fed_with_kafkas_log()
-    host.handle(host.shard.on_loaded(host.now_ms))
+    host.coordinator = fed_with_kafkas_log()
+    host.handle(host.coordinator.on_loaded(host.now_ms))
     assert host.fetch("plain-group") == {("plain", 0): (5, "five\0"), ("plain", 1): (7, "")}
     assert host.fetch("readers", stable=True) == {("plain", 0): (11, "")}
     assert host.list_groups() == {"readers": ("", "Empty"), "plain-group": ("", "Empty")}
@@ -109,7 +128,9 @@ def test_a_group_comes_back_as_it_was_written(group):
 
 
 def test_the_layout_of_a_group_is_kafkas_version_3():
-    group = StoredGroup("consumer", 7, "range", "m", 258, (StoredMember("m", "i", "c", "/h", 1, 2, b"S", b"AA"),))
+    group = StoredGroup(
+        "consumer", 7, "range", "m", 258, (StoredMember("m", "i", "c", "/h", 1, 2, b"S", b"AA"),)
+    )
     assert group_record("g", group) == (
         bytes.fromhex("0002 0001 67"),
         bytes.fromhex(
@@ -120,28 +141,48 @@ def test_the_layout_of_a_group_is_kafkas_version_3():
 
 
 def test_values_of_older_versions_are_read():
-    string = {"consumer": "0008 636f6e73756d6572", "range": "0005 72616e6765", "m": "0001 6d", "c": "0001 63", "h": "0001 68"}
+    string = {
+        "consumer": "0008 636f6e73756d6572",
+        "range": "0005 72616e6765",
+        "m": "0001 6d",
+        "c": "0001 63",
+        "h": "0001 68",
+    }
     start = string["consumer"] + "00000007" + string["range"] + string["m"]
     member = string["m"] + string["c"] + string["h"]
     end = "00000002 00000001 53 00000001 41"
     version_0 = bytes.fromhex("0000" + start + "00000001" + member + end)
     version_1 = bytes.fromhex("0001" + start + "00000001" + member + "00000005" + end)
-    version_2 = bytes.fromhex("0002" + start + "0000000000000102" + "00000001" + member + "00000005" + end)
+    version_2 = bytes.fromhex(
+        "0002" + start + "0000000000000102" + "00000001" + member + "00000005" + end
+    )
     expected = StoredMember("m", None, "c", "h", 2, 2, b"S", b"A")
     assert decode_group(version_0) == StoredGroup("consumer", 7, "range", "m", -1, (expected,))
-    assert decode_group(version_1) == StoredGroup("consumer", 7, "range", "m", -1, (expected._replace(rebalance_timeout_ms=5),))
-    assert decode_group(version_2) == StoredGroup("consumer", 7, "range", "m", 258, (expected._replace(rebalance_timeout_ms=5),))
+    assert decode_group(version_1) == StoredGroup(
+        "consumer", 7, "range", "m", -1, (expected._replace(rebalance_timeout_ms=5),)
+    )
+    assert decode_group(version_2) == StoredGroup(
+        "consumer", 7, "range", "m", 258, (expected._replace(rebalance_timeout_ms=5),)
+    )
     offset, timestamp = "0000000000000009", "0000000000000102"
-    assert decode_offset(bytes.fromhex("0000" + offset + string["m"] + timestamp), 3) == CommittedOffset(9, -1, "m", 258, -1, 3)
+    assert decode_offset(
+        bytes.fromhex("0000" + offset + string["m"] + timestamp), 3
+    ) == CommittedOffset(9, -1, "m", 258, -1, 3)
     with_expiry = bytes.fromhex("0001" + offset + string["m"] + timestamp + "0000000000000103")
     assert decode_offset(with_expiry, 3) == CommittedOffset(9, -1, "m", 258, 259, 3)
-    assert decode_offset(bytes.fromhex("0002" + offset + string["m"] + timestamp), 3) == CommittedOffset(9, -1, "m", 258, -1, 3)
+    assert decode_offset(
+        bytes.fromhex("0002" + offset + string["m"] + timestamp), 3
+    ) == CommittedOffset(9, -1, "m", 258, -1, 3)
 
 
 def test_values_of_the_flexible_version_are_read():
     """KIP-915: what newer brokers write, so that one may go back."""
     member = "026d 0269 0263 0268 00000005 00000002 0253 0341 41 00"
-    group = bytes.fromhex("0004 09636f6e73756d6572 00000007 0672616e6765 026d 0000000000000102 02" + member + "01 05 02 ffff")
+    group = bytes.fromhex(
+        "0004 09636f6e73756d6572 00000007 0672616e6765 026d 0000000000000102 02"
+        + member
+        + "01 05 02 ffff"
+    )
     kept = StoredMember("m", "i", "c", "h", 5, 2, b"S", b"AA")
     assert decode_group(group) == StoredGroup("consumer", 7, "range", "m", 258, (kept,))
     offset = bytes.fromhex("0004 0000000000000009 00000004 026d 0000000000000102 00")
@@ -159,16 +200,18 @@ def test_tombstones_have_the_keys_of_what_they_remove():
     assert offset_tombstone("g", "t", 5) == (encode_offset_key("g", "t", 5), None)
     assert group_tombstone("g") == (encode_group_key("g"), None)
     assert decode_key(encode_offset_key("g", "t", 5)) == OffsetKey("g", "t", 5)
-    assert decode_key(b"\0\0" + encode_offset_key("g", "t", 5)[2:]) == OffsetKey("g", "t", 5), "version 0 is the same"
+    assert decode_key(b"\0\0" + encode_offset_key("g", "t", 5)[2:]) == OffsetKey("g", "t", 5), (
+        "version 0 is the same"
+    )
 
 
 @pytest.mark.parametrize("version", [3, 4, 5, 6, 7, 8, 99])
 def test_records_of_other_kinds_of_groups_are_passed_over(version):
     key = version.to_bytes(2, "big") + b"\0\1g"
     assert decode_key(key) is None
-    shard = GroupHost().shard
-    shard.replay(0, 0, key, b"\0\0whatever", None)
-    assert shard.hard_state() == {"groups": {}, "open": {}}
+    coordinator = GroupHost().coordinator
+    coordinator.replay(0, 0, key, b"\0\0whatever", None)
+    assert coordinator.hard_state() == {"groups": {}, "open": {}}
 
 
 def test_a_value_that_is_cut_off_or_of_an_unknown_version_is_not_taken_for_something_else():

@@ -13,4 +13,6 @@ def test_the_list_of_settings_is_up_to_date() -> None:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert (DOCS / "CONFIGURATION.md").read_text(encoding="utf-8") == module.text(), "run `python docs/settings.py`"
+    assert (DOCS / "CONFIGURATION.md").read_text(encoding="utf-8") == module.text(), (
+        "run `python docs/settings.py`"
+    )

@@ -1,10 +1,12 @@
-"""Section A of the known failures of other brokers: messages that come late, or in another order than they were sent.
+"""Section A of the known failures of other brokers: messages that come late, or in another order
+than they were sent.
 
-This broker speaks the first version of the transaction protocol (TV1, before KIP-890's second part): an epoch lasts for a whole session. Where
-a row is of the second version (TV2), the test shows what the first does in that situation, as Apache Kafka 3.9 does.
+This broker speaks the first version of the transaction protocol (TV1, before KIP-890's second
+part): an epoch lasts for a whole session. Where a row is of the second version (TV2), the test
+shows what the first does in that situation, as Apache Kafka 3.9 does.
 
-Codes: 19 NOT_ENOUGH_REPLICAS, 45 OUT_OF_ORDER_SEQUENCE_NUMBER, 46 DUPLICATE_SEQUENCE_NUMBER, 47 INVALID_PRODUCER_EPOCH, 48 INVALID_TXN_STATE,
-51 CONCURRENT_TRANSACTIONS, 90 PRODUCER_FENCED.
+Codes: 19 NOT_ENOUGH_REPLICAS, 45 OUT_OF_ORDER_SEQUENCE_NUMBER, 46 DUPLICATE_SEQUENCE_NUMBER, 47
+INVALID_PRODUCER_EPOCH, 48 INVALID_TXN_STATE, 51 CONCURRENT_TRANSACTIONS, 90 PRODUCER_FENCED.
 """
 
 from __future__ import annotations
@@ -20,11 +22,15 @@ def b(request: pytest.FixtureRequest) -> PitfallBroker:
     return broker
 
 
-STEP_BY_STEP = pytest.mark.parametrize("b", ["0"], indirect=True)  # without the flush journal a commit waits for the disk at each step
+STEP_BY_STEP = pytest.mark.parametrize(
+    "b", ["0"], indirect=True
+)  # without the flush journal a commit waits for the disk at each step
 
 
 def retried_over_a_new_connection(p: Producer, commit: bool) -> int:
-    """T1 is written and ended over a new connection, while the first EndTxn still hangs in the old one; T2 has begun. Gives the old one."""
+    """T1 is written and ended over a new connection, while the first EndTxn still hangs in the old
+    one; T2 has begun. Gives the old one.
+    """
     p.send("t", 0, b"t1")
     old = p.reconnect()
     assert p.end(commit) == 0
@@ -33,7 +39,9 @@ def retried_over_a_new_connection(p: Producer, commit: bool) -> int:
 
 
 def test_a1_a_delayed_commit_does_not_end_the_next_transaction(b: PitfallBroker) -> None:
-    """A1. TV1 cannot tell by the epoch; that the producer has given the connection up tells. It is closed, since nobody waits for an answer."""
+    """A1. TV1 cannot tell by the epoch; that the producer has given the connection up tells. It is
+    closed, since nobody waits for an answer.
+    """
     p = Producer(b, "txn")
     old = retried_over_a_new_connection(p, True)
     assert not p.ends_over_a_lost_one(True, old)
@@ -51,13 +59,17 @@ def test_a1_a_delayed_commit_of_an_earlier_session_is_fenced_by_its_epoch(b: Pit
     p.begin_session()
     p.send("t", 0, b"t2")
     assert b.call(late, 3, b.connect()).error_code == 90
-    assert b.call(late, 3, 1).error_code == 90, "over its old connection too: the words tell more than a closed connection"
+    assert b.call(late, 3, 1).error_code == 90, (
+        "over its old connection too: the words tell more than a closed connection"
+    )
     assert b.state("txn")[0] == "Ongoing"
     assert b.read("t", committed=True) == []
 
 
 def test_a1_a_connection_that_never_added_anything_may_end_a_transaction(b: PitfallBroker) -> None:
-    """Its owner may have lost the old one between its last write and EndTxn, or be another process that ends what workers began."""
+    """Its owner may have lost the old one between its last write and EndTxn, or be another process
+    that ends what workers began.
+    """
     p = Producer(b, "txn")
     for value in (b"1", b"2", b"3"):
         p.send("t", 0, value)
@@ -66,7 +78,9 @@ def test_a1_a_connection_that_never_added_anything_may_end_a_transaction(b: Pitf
 
 
 def test_a1_who_ends_over_an_older_connection_connects_again_and_is_heard(b: PitfallBroker) -> None:
-    """A coordinator that was connected before the workers whose transaction it ends: it is told apart from a late request by coming again."""
+    """A coordinator that was connected before the workers whose transaction it ends: it is told
+    apart from a late request by coming again.
+    """
     coordinator, p = b.connect(), Producer(b, "txn")
     p.send("t", 0, b"a")
     assert not p.ends_over_a_lost_one(True, coordinator)
@@ -76,7 +90,9 @@ def test_a1_who_ends_over_an_older_connection_connects_again_and_is_heard(b: Pit
 
 
 def test_a1_a_new_session_may_come_over_any_connection(b: PitfallBroker) -> None:
-    """Two processes of one id take turns over connections that they keep: each turn begins with InitProducerId and has its own epoch."""
+    """Two processes of one id take turns over connections that they keep: each turn begins with
+    InitProducerId and has its own epoch.
+    """
     first, second = Producer(b, "txn"), Producer(b, "txn")
     assert first.connection < second.connection
     second.send("t", 0, b"second")
@@ -88,8 +104,12 @@ def test_a1_a_new_session_may_come_over_any_connection(b: PitfallBroker) -> None
     assert b.read("t", committed=True) == [b"second", b"first"]
 
 
-def test_a1_offsets_may_come_over_the_connection_of_the_groups_coordinator(b: PitfallBroker) -> None:
-    """Some clients have one connection for each coordinator, whichever they opened first; none of the two is given up."""
+def test_a1_offsets_may_come_over_the_connection_of_the_groups_coordinator(
+    b: PitfallBroker,
+) -> None:
+    """Some clients have one connection for each coordinator, whichever they opened first; none of
+    the two is given up.
+    """
     to_group = b.connect()
     p = Producer(b, "txn")
     for offset in (1, 2, 3):
@@ -101,7 +121,9 @@ def test_a1_offsets_may_come_over_the_connection_of_the_groups_coordinator(b: Pi
 
 
 @pytest.mark.parametrize("request_of", ["AddPartitions", "AddOffsets", "TxnOffsetCommit"])
-def test_a1_nor_does_anything_else_that_was_delayed_with_it_join_the_next_transaction(b: PitfallBroker, request_of: str) -> None:
+def test_a1_nor_does_anything_else_that_was_delayed_with_it_join_the_next_transaction(
+    b: PitfallBroker, request_of: str
+) -> None:
     p = Producer(b, "txn")
     p.send_offset("g", "t", 1)
     old = retried_over_a_new_connection(p, True)
@@ -130,7 +152,9 @@ def test_a1_producers_that_share_connections_do_not_give_up_each_others(b: Pitfa
 
 
 @pytest.mark.parametrize("restart", ["kill", "stop"])
-def test_a1_a_restart_knows_no_connection_and_so_refuses_none(b: PitfallBroker, restart: str) -> None:
+def test_a1_a_restart_knows_no_connection_and_so_refuses_none(
+    b: PitfallBroker, restart: str
+) -> None:
     """The connections of before are gone with all that was in them."""
     p = Producer(b, "txn")
     retried_over_a_new_connection(p, True)
@@ -152,7 +176,9 @@ def test_a2_a_delayed_abort_does_not_take_the_next_transactions_records(b: Pitfa
 
 @pytest.mark.parametrize("late", [True, False])
 @pytest.mark.parametrize("commit", [True, False])
-def test_a3_a_delayed_end_between_two_writes_does_not_tear_the_next_transaction(b: PitfallBroker, late: bool, commit: bool) -> None:
+def test_a3_a_delayed_end_between_two_writes_does_not_tear_the_next_transaction(
+    b: PitfallBroker, late: bool, commit: bool
+) -> None:
     """A3"""
     p = Producer(b, "txn")
     old = retried_over_a_new_connection(p, True)
@@ -164,23 +190,33 @@ def test_a3_a_delayed_end_between_two_writes_does_not_tear_the_next_transaction(
     assert b.read("t", 1, committed=True) == ([b"t2c"] if commit else [])
 
 
-def test_a5_a_delayed_batch_of_the_last_transaction_does_not_join_the_next(b: PitfallBroker) -> None:
-    """A5. In TV1 sequences decide: a batch that is there already, or is not the next one, is not appended.
+def test_a5_a_delayed_batch_of_the_last_transaction_does_not_join_the_next(
+    b: PitfallBroker,
+) -> None:
+    """A5. In TV1 sequences decide: a batch that is there already, or is not the next one, is not
+    appended.
 
-    A batch of T1 that was never answered and happens to be the next in sequence cannot be told from one of T2 in TV1; the client's part is to
-    ask for a new epoch when it aborts with unanswered batches, and then it is refused.
+    A batch of T1 that was never answered and happens to be the next in sequence cannot be told from
+    one of T2 in TV1; the client's part is to ask for a new epoch when it aborts with unanswered
+    batches, and then it is refused.
     """
     p = Producer(b, "txn")
     p.send("t", 0, b"t1a", b"t1b")
     old = p.reconnect()
     assert p.end(False) == 0
     assert p.add("t", 0) == 0
-    assert p.produce("t", 0, b"t1a", b"t1b", sequence=0, connection=old) == 0, "a duplicate, with its old offset"
+    assert p.produce("t", 0, b"t1a", b"t1b", sequence=0, connection=old) == 0, (
+        "a duplicate, with its old offset"
+    )
     assert p.produce("t", 0, b"t1d", sequence=3, connection=old) == 45
     end = b.end_offset("t")
-    assert (end, b.end_offset("t", committed=True)) == (3, 3), "nothing of the delayed ones is there"
+    assert (end, b.end_offset("t", committed=True)) == (3, 3), (
+        "nothing of the delayed ones is there"
+    )
     assert p.produce("t", 0, b"t2") == 0
-    assert p.produce("t", 0, b"t1c", sequence=2, connection=old) == 0, "its place is taken: a duplicate of it"
+    assert p.produce("t", 0, b"t1c", sequence=2, connection=old) == 0, (
+        "its place is taken: a duplicate of it"
+    )
     assert p.end(True) == 0
     assert b.read("t", committed=True) == [b"t2"]
 
@@ -194,7 +230,9 @@ def test_a5_a_delayed_batch_is_refused_once_the_client_has_a_new_epoch(b: Pitfal
     assert (code, p.pid) == (0, pid) and p.epoch > epoch
     assert p.add("t", 0) == 0
     for sequence in (0, 1):
-        assert b.produce("t", (b"t1b",), pid=pid, epoch=epoch, sequence=sequence, txn="txn")[0] == 47
+        assert (
+            b.produce("t", (b"t1b",), pid=pid, epoch=epoch, sequence=sequence, txn="txn")[0] == 47
+        )
     assert p.produce("t", 0, b"t2") == 0
     assert b.produce("t", (b"t1b",), pid=pid, epoch=epoch, sequence=1, txn="txn")[0] == 47
     assert p.end(True) == 0
@@ -202,7 +240,9 @@ def test_a5_a_delayed_batch_is_refused_once_the_client_has_a_new_epoch(b: Pitfal
 
 
 def test_a6_a_partition_that_was_never_added_cannot_be_written(b: PitfallBroker) -> None:
-    """A6: neither without a transaction nor within one, and no last stable offset waits for what was refused."""
+    """A6: neither without a transaction nor within one, and no last stable offset waits for what
+    was refused.
+    """
     p = Producer(b, "txn")
     assert p.produce("t", 0, b"x") == 48
     p.send("t", 1, b"a")
@@ -215,7 +255,9 @@ def test_a6_a_partition_that_was_never_added_cannot_be_written(b: PitfallBroker)
 
 @STEP_BY_STEP
 def test_a7_a_batch_is_checked_at_the_moment_of_its_append(b: PitfallBroker) -> None:
-    """A7: at every stage of an end it is either in the transaction that ends, or refused; never behind the marker."""
+    """A7: at every stage of an end it is either in the transaction that ends, or refused; never
+    behind the marker.
+    """
     for commit in (True, False):
         p = Producer(b, f"txn-{commit}")
         p.send("t", 0, b"a")
@@ -239,14 +281,19 @@ def test_a7_a_batch_is_checked_at_the_moment_of_its_append(b: PitfallBroker) -> 
 
 
 def test_a7_between_check_and_append_nothing_else_is_done(b: PitfallBroker) -> None:
-    """A transaction that runs out of time in the tick before the batch is refused, and one in the tick after it takes the batch with it."""
+    """A transaction that runs out of time in the tick before the batch is refused, and one in the
+    tick after it takes the batch with it.
+    """
     p = Producer(b, "txn", timeout_ms=1000)
     assert p.add("t", 0) == 0
     b.tick(999)
     assert p.produce("t", 0, b"in time") == 0
     b.tick(1)
     assert p.produce("t", 0, b"late") == 47
-    assert (b.read("t", committed=True), b.end_offset("t", committed=True)) == ([], b.end_offset("t"))
+    assert (b.read("t", committed=True), b.end_offset("t", committed=True)) == (
+        [],
+        b.end_offset("t"),
+    )
 
 
 @STEP_BY_STEP
@@ -265,7 +312,9 @@ def test_a8_an_end_that_meets_another_under_way_waits_for_it(b: PitfallBroker) -
     assert b.flush_one(), "the decision"
     assert p.ended() == 0
     b.send(others[2], p.end_request(True), 3)
-    assert [b.answer(connection) for connection in others] == [None] * 3, "they wait for the markers"
+    assert [b.answer(connection) for connection in others] == [None] * 3, (
+        "they wait for the markers"
+    )
     assert b.flush_one(), "the markers"
     assert [b.answer(connection).error_code for connection in others] == [0, 48, 0]
     assert b.read("t", committed=True) == [b"a"]
@@ -273,7 +322,9 @@ def test_a8_an_end_that_meets_another_under_way_waits_for_it(b: PitfallBroker) -
 
 
 @STEP_BY_STEP
-def test_a8_a_repeated_end_that_waits_for_the_same_flush_ends_nothing_twice(b: PitfallBroker) -> None:
+def test_a8_a_repeated_end_that_waits_for_the_same_flush_ends_nothing_twice(
+    b: PitfallBroker,
+) -> None:
     p = Producer(b, "txn")
     p.send("t", 0, b"a")
     b.hold_flushes()
@@ -288,7 +339,9 @@ def test_a8_a_repeated_end_that_waits_for_the_same_flush_ends_nothing_twice(b: P
 
 
 def test_a9_ending_a_transaction_that_never_began_changes_nothing(b: PitfallBroker) -> None:
-    """A9: in TV1 EndTxn of an Empty one is INVALID_TXN_STATE either way, and no epoch is given out: clients know whether they added partitions."""
+    """A9: in TV1 EndTxn of an Empty one is INVALID_TXN_STATE either way, and no epoch is given out:
+    clients know whether they added partitions.
+    """
     p = Producer(b, "txn")
     assert (p.end(False), p.end(True)) == (48, 48)
     assert b.state("txn") == ("Empty", p.pid, p.epoch)
@@ -297,8 +350,12 @@ def test_a9_ending_a_transaction_that_never_began_changes_nothing(b: PitfallBrok
     assert b.read("t", committed=True) == [b"a"]
 
 
-def test_a10_a_partition_whose_append_failed_stays_in_its_transaction_and_not_in_the_next(b: PitfallBroker) -> None:
-    """A10: in TV1 partitions are registered by AddPartitionsToTxn alone, and leave with EndTxn, whatever became of their batches."""
+def test_a10_a_partition_whose_append_failed_stays_in_its_transaction_and_not_in_the_next(
+    b: PitfallBroker,
+) -> None:
+    """A10: in TV1 partitions are registered by AddPartitionsToTxn alone, and leave with EndTxn,
+    whatever became of their batches.
+    """
     p = Producer(b, "txn")
     assert p.add("t", 0, 1) == 0
     assert p.produce("t", 0, b"a") == 0
@@ -307,8 +364,12 @@ def test_a10_a_partition_whose_append_failed_stays_in_its_transaction_and_not_in
     assert p.add("small", 0) == 0
     assert p.produce("small", 0, b"x" * 200) == 10
     assert p.end(False) == 0
-    assert b.markers("t", 1) == [(p.pid, p.epoch, False)] and b.markers("small") == [(p.pid, p.epoch, False)]
-    assert p.produce("small", 0, b"x") == 48, "the next one, with the same epoch, begins with nothing"
+    assert b.markers("t", 1) == [(p.pid, p.epoch, False)] and b.markers("small") == [
+        (p.pid, p.epoch, False)
+    ]
+    assert p.produce("small", 0, b"x") == 48, (
+        "the next one, with the same epoch, begins with nothing"
+    )
     p.send("small", 0, b"y")
     p.send("t", 0, b"b")
     assert p.end(True) == 0
@@ -317,8 +378,12 @@ def test_a10_a_partition_whose_append_failed_stays_in_its_transaction_and_not_in
 
 @pytest.mark.parametrize("restart", ["", "kill", "stop"])
 @pytest.mark.parametrize("commit", [True, False])
-def test_a11_an_end_is_repeated_when_its_answer_was_lost(b: PitfallBroker, commit: bool, restart: str) -> None:
-    """A11: in TV1 (same epoch before and after) the same result is NONE again and the opposite one INVALID_TXN_STATE."""
+def test_a11_an_end_is_repeated_when_its_answer_was_lost(
+    b: PitfallBroker, commit: bool, restart: str
+) -> None:
+    """A11: in TV1 (same epoch before and after) the same result is NONE again and the opposite one
+    INVALID_TXN_STATE.
+    """
     p = Producer(b, "txn")
     p.send("t", 0, b"a")
     assert p.end(commit) == 0

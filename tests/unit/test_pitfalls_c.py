@@ -1,10 +1,13 @@
-"""Section C of the known failures of other brokers: the transaction coordinator's states and epochs, and what crashes make of them.
+"""Section C of the known failures of other brokers: the transaction coordinator's states and
+epochs, and what crashes make of them.
 
-The first version of the transaction protocol (TV1) is spoken here, in which EndTxn gives out no epoch. Where a row is of the second (TV2), the
-test shows what the first does in that situation, as Apache Kafka 3.9 does.
+The first version of the transaction protocol (TV1) is spoken here, in which EndTxn gives out no
+epoch. Where a row is of the second (TV2), the test shows what the first does in that situation, as
+Apache Kafka 3.9 does.
 
-Codes: 19 NOT_ENOUGH_REPLICAS, 47 INVALID_PRODUCER_EPOCH, 48 INVALID_TXN_STATE, 49 INVALID_PRODUCER_ID_MAPPING,
-50 INVALID_TRANSACTION_TIMEOUT, 51 CONCURRENT_TRANSACTIONS, 88 UNSTABLE_OFFSET_COMMIT, 90 PRODUCER_FENCED.
+Codes: 19 NOT_ENOUGH_REPLICAS, 47 INVALID_PRODUCER_EPOCH, 48 INVALID_TXN_STATE, 49
+INVALID_PRODUCER_ID_MAPPING, 50 INVALID_TRANSACTION_TIMEOUT, 51 CONCURRENT_TRANSACTIONS, 88
+UNSTABLE_OFFSET_COMMIT, 90 PRODUCER_FENCED.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ def b(request: pytest.FixtureRequest) -> PitfallBroker:
     return broker
 
 
-STEP_BY_STEP = pytest.mark.parametrize("b", ["0"], indirect=True)  # without the flush journal a commit waits for the disk at each step
+STEP_BY_STEP = pytest.mark.parametrize(
+    "b", ["0"], indirect=True
+)  # without the flush journal a commit waits for the disk at each step
 
 
 def at_last_epoch(b: PitfallBroker) -> Producer:
@@ -38,11 +43,13 @@ def at_last_epoch(b: PitfallBroker) -> Producer:
     return p
 
 
-# --- exhausted epochs ----------------------------------------------------------------------------------------------------------------------
+# --- exhausted epochs ---------------------------------------------------------------------------
 
 
 def test_c1_the_last_epoch_serves_any_number_of_transactions(b: PitfallBroker) -> None:
-    """C1: in TV1 EndTxn gives out no epoch, so that none runs out there; the next session has another producer id, and fences only the last."""
+    """C1: in TV1 EndTxn gives out no epoch, so that none runs out there; the next session has
+    another producer id, and fences only the last.
+    """
     p = at_last_epoch(b)
     for value in (b"1", b"2", b"3"):
         p.send("t", 0, value)
@@ -56,8 +63,12 @@ def test_c1_the_last_epoch_serves_any_number_of_transactions(b: PitfallBroker) -
     assert b.read("t", committed=True) == [b"1", b"2", b"3", b"4"]
 
 
-def test_c2_a_session_that_meets_an_open_transaction_never_gets_a_negative_epoch(b: PitfallBroker) -> None:
-    """C2: in TV1 two epochs go by, one for the abort's marker and one for the session, and no third when the request is repeated."""
+def test_c2_a_session_that_meets_an_open_transaction_never_gets_a_negative_epoch(
+    b: PitfallBroker,
+) -> None:
+    """C2: in TV1 two epochs go by, one for the abort's marker and one for the session, and no third
+    when the request is repeated.
+    """
     p = Producer(b, "txn")
     p.send("t", 0, b"x")
     first = b.init("txn", pid=p.pid, epoch=p.epoch)
@@ -78,7 +89,9 @@ def test_c2_a_session_that_meets_an_open_transaction_never_gets_a_negative_epoch
 
 @pytest.mark.parametrize("way", ["", "kill", "stop"])
 def test_c3_a_timeout_at_the_last_epoch_ends_the_transaction(b: PitfallBroker, way: str) -> None:
-    """C3 (KAFKA-20090): the marker has the coordinator's own epoch, the late abort is refused, the next session has another producer id."""
+    """C3 (KAFKA-20090): the marker has the coordinator's own epoch, the late abort is refused, the
+    next session has another producer id.
+    """
     p = at_last_epoch(b)
     p.send("t", 0, b"x")
     if way:
@@ -102,7 +115,9 @@ def test_c3_a_timeout_at_the_last_epoch_ends_the_transaction(b: PitfallBroker, w
 
 
 def test_c3_a_kill_amid_the_abort_at_the_last_epoch_is_recovered_from() -> None:
-    """C3: whatever step of the abort the kill comes before, its marker with epoch 32767 is accepted in the end."""
+    """C3: whatever step of the abort the kill comes before, its marker with epoch 32767 is accepted
+    in the end.
+    """
     outcomes = set()
     for steps in range(100):
         b = PitfallBroker()
@@ -129,7 +144,9 @@ def test_c3_a_kill_amid_the_abort_at_the_last_epoch_is_recovered_from() -> None:
 
 
 @pytest.mark.parametrize("epoch", [0, LAST_EPOCH])
-def test_c4_a_session_whose_answer_was_lost_in_a_kill_is_given_again(b: PitfallBroker, epoch: int) -> None:
+def test_c4_a_session_whose_answer_was_lost_in_a_kill_is_given_again(
+    b: PitfallBroker, epoch: int
+) -> None:
     """C4 (KAFKA-20357): the record has who asked for it, so that the same request is known again."""
     p = at_last_epoch(b) if epoch else Producer(b, "txn")
     p.send("t", 0, b"a")
@@ -152,12 +169,14 @@ def test_c4_a_session_whose_answer_was_lost_in_a_kill_is_given_again(b: PitfallB
     assert b.read("t", committed=True) == [b"a", b"b"]
 
 
-# --- markers -------------------------------------------------------------------------------------------------------------------------------
+# --- markers ------------------------------------------------------------------------------------
 
 
 @STEP_BY_STEP
 def test_c5_markers_that_are_written_again_do_no_harm(b: PitfallBroker) -> None:
-    """C5 (KAFKA-19999): killed between the markers and the Complete record, three times over; nobody meets CONCURRENT_TRANSACTIONS then."""
+    """C5 (KAFKA-19999): killed between the markers and the Complete record, three times over;
+    nobody meets CONCURRENT_TRANSACTIONS then.
+    """
     p = Producer(b, "txn")
     p.send("t", 0, b"a")
     p.send_offset("g", "t", 5)
@@ -183,7 +202,9 @@ def test_c5_markers_that_are_written_again_do_no_harm(b: PitfallBroker) -> None:
 
 
 def test_c6_a_marker_of_an_earlier_session_does_not_end_what_is_open(b: PitfallBroker) -> None:
-    """C6: in TV1 transactions of one session have one epoch, and a marker's has to be at least that of the data."""
+    """C6: in TV1 transactions of one session have one epoch, and a marker's has to be at least that
+    of the data.
+    """
     p = Producer(b, "txn")
     old = p.epoch
     p.begin_session()
@@ -195,8 +216,12 @@ def test_c6_a_marker_of_an_earlier_session_does_not_end_what_is_open(b: PitfallB
 
 
 @STEP_BY_STEP
-def test_c6_a_marker_that_is_written_again_after_a_power_loss_does_not_end_the_next_transaction(b: PitfallBroker) -> None:
-    """C6: T1's Complete record and T2's first one were not on the disk, T2's data were: T1's commit, done again, must not commit them."""
+def test_c6_a_marker_that_is_written_again_after_a_power_loss_does_not_end_the_next_transaction(
+    b: PitfallBroker,
+) -> None:
+    """C6: T1's Complete record and T2's first one were not on the disk, T2's data were: T1's
+    commit, done again, must not commit them.
+    """
     p = Producer(b, "txn")
     p.send("t", 0, b"t1")
     b.hold_flushes()
@@ -216,7 +241,9 @@ def test_c6_a_marker_that_is_written_again_after_a_power_loss_does_not_end_the_n
 
 
 def test_c7_a_fencing_that_cannot_be_written_raises_no_epoch() -> None:
-    """C7 (KAFKA-9666): the disk is full, the broker stops, is started again, and so on; then there is room, and one epoch has gone by."""
+    """C7 (KAFKA-9666): the disk is full, the broker stops, is started again, and so on; then there
+    is room, and one epoch has gone by.
+    """
     b = PitfallBroker()
     b.topic("t")
     p = Producer(b, "txn")
@@ -227,8 +254,11 @@ def test_c7_a_fencing_that_cannot_be_written_raises_no_epoch() -> None:
         b.now_ms += 1
         with pytest.raises(OSError, match="full"):
             b.broker.on_tick(b.now_ms)
-        found = b.broker.txns.metadata("txn")
-        assert found is not None and (found.state.value, found.producer_epoch) == ("Ongoing", p.epoch)
+        found = b.broker.transactions.metadata("txn")
+        assert found is not None and (found.state.value, found.producer_epoch) == (
+            "Ongoing",
+            p.epoch,
+        )
         b.kill()
         assert b.state("txn") == ("Ongoing", p.pid, p.epoch)
     b.tick()
@@ -236,11 +266,13 @@ def test_c7_a_fencing_that_cannot_be_written_raises_no_epoch() -> None:
     assert b.markers("t") == [(p.pid, p.epoch + 1, False)]
 
 
-# --- time ----------------------------------------------------------------------------------------------------------------------------------
+# --- time ---------------------------------------------------------------------------------------
 
 
 def test_c8_a_producer_whose_transactional_id_expired_is_not_taken_back_silently() -> None:
-    """C8 (KAFKA-18019): INVALID_PRODUCER_ID_MAPPING for all that it asks, until somebody begins a session; that one has another producer id."""
+    """C8 (KAFKA-18019): INVALID_PRODUCER_ID_MAPPING for all that it asks, until somebody begins a
+    session; that one has another producer id.
+    """
     b = PitfallBroker(transactional_id_expiration_ms=str(10 * MINUTE_MS))
     b.topic("t")
     zombie = Producer(b, "txn")
@@ -262,8 +294,12 @@ def test_c8_a_producer_whose_transactional_id_expired_is_not_taken_back_silently
 
 
 @pytest.mark.parametrize(("version", "code"), [(0, 47), (1, 47), (2, 90), (3, 90)])
-def test_c9_a_producer_out_of_time_is_told_so_in_words_that_its_version_knows(b: PitfallBroker, version: int, code: int) -> None:
-    """C9 (KIP-588): PRODUCER_FENCED from version 2 on; before, and always for Produce, INVALID_PRODUCER_EPOCH."""
+def test_c9_a_producer_out_of_time_is_told_so_in_words_that_its_version_knows(
+    b: PitfallBroker, version: int, code: int
+) -> None:
+    """C9 (KIP-588): PRODUCER_FENCED from version 2 on; before, and always for Produce,
+    INVALID_PRODUCER_EPOCH.
+    """
     p = Producer(b, "txn", timeout_ms=1000)
     p.send("t", 0, b"x")
     p.send_offset("g", "t", 3)
@@ -280,7 +316,9 @@ def test_c9_a_producer_out_of_time_is_told_so_in_words_that_its_version_knows(b:
 
 @pytest.mark.parametrize(("version", "code"), [(3, 47), (4, 90)])
 def test_c9_a_new_epoch_ends_it(b: PitfallBroker, version: int, code: int) -> None:
-    """A client of KIP-588 asks for its next epoch and goes on; once another session has begun it is fenced for good."""
+    """A client of KIP-588 asks for its next epoch and goes on; once another session has begun it is
+    fenced for good.
+    """
     p = Producer(b, "txn", timeout_ms=1000)
     p.send("t", 0, b"x")
     b.tick(1000)
@@ -306,10 +344,12 @@ def test_c10_a_timeout_longer_than_the_broker_allows_is_refused() -> None:
     assert b.init(None, timeout_ms=5001)[0] == 0, "without a transactional id it says nothing"
 
 
-# --- crashes amid a transaction --------------------------------------------------------------------------------------------------------------
+# --- crashes amid a transaction -----------------------------------------------------------------
 
 
-def test_c11_a_kill_between_the_records_and_the_offsets_of_a_transaction_forgets_neither(b: PitfallBroker) -> None:
+def test_c11_a_kill_between_the_records_and_the_offsets_of_a_transaction_forgets_neither(
+    b: PitfallBroker,
+) -> None:
     """C11"""
     p = Producer(b, "txn")
     p.send("t", 0, b"a")
@@ -325,7 +365,9 @@ def test_c11_a_kill_between_the_records_and_the_offsets_of_a_transaction_forgets
 
 
 @pytest.mark.parametrize("kept", ["", "/t-0/", "/__transaction_state-", "/__consumer_offsets-"])
-def test_c11_after_a_power_loss_a_transaction_that_lost_a_part_cannot_be_committed(b: PitfallBroker, kept: str) -> None:
+def test_c11_after_a_power_loss_a_transaction_that_lost_a_part_cannot_be_committed(
+    b: PitfallBroker, kept: str
+) -> None:
     """C11: whichever of its parts reached the disk, the commit fails and nothing of it is seen."""
     warm = Producer(b, "warm")
     warm.send_offset("g", "t", 1)
@@ -346,8 +388,12 @@ def test_c11_after_a_power_loss_a_transaction_that_lost_a_part_cannot_be_committ
 
 @STEP_BY_STEP
 @pytest.mark.parametrize("way", ["kill", "lose_power"])
-def test_c12_once_it_is_decided_a_commit_always_comes_to_its_end(b: PitfallBroker, way: str) -> None:
-    """C12: the client does not know the result; whoever reads the group's offset waits, and then has the new one."""
+def test_c12_once_it_is_decided_a_commit_always_comes_to_its_end(
+    b: PitfallBroker, way: str
+) -> None:
+    """C12: the client does not know the result; whoever reads the group's offset waits, and then
+    has the new one.
+    """
     p = Producer(b, "txn")
     p.send("t", 0, b"a")
     p.send_offset("g", "t", 5)
@@ -368,7 +414,9 @@ def test_c12_once_it_is_decided_a_commit_always_comes_to_its_end(b: PitfallBroke
 
 @STEP_BY_STEP
 def test_c12_before_it_is_decided_nobody_sees_anything_of_it(b: PitfallBroker) -> None:
-    """C12: the decision was not on the disk when the power went: the transaction is aborted, offset and records alike."""
+    """C12: the decision was not on the disk when the power went: the transaction is aborted, offset
+    and records alike.
+    """
     p = Producer(b, "txn")
     p.send("t", 0, b"a")
     p.send_offset("g", "t", 5)
@@ -382,7 +430,9 @@ def test_c12_before_it_is_decided_nobody_sees_anything_of_it(b: PitfallBroker) -
 
 
 @STEP_BY_STEP
-def test_c13_what_a_start_finds_decided_it_completes_however_often_it_is_killed_over_it(b: PitfallBroker) -> None:
+def test_c13_what_a_start_finds_decided_it_completes_however_often_it_is_killed_over_it(
+    b: PitfallBroker,
+) -> None:
     """C13: recovery is killed at every step that it takes on the disk, one later each time."""
     p = Producer(b, "txn")
     p.send("t", 0, b"a")
@@ -407,14 +457,20 @@ def test_c13_what_a_start_finds_decided_it_completes_however_often_it_is_killed_
     assert b.state("txn")[0] == "CompleteCommit"
     assert (b.read("t", 0, committed=True), b.read("t", 1, committed=True)) == ([b"a"], [b"b"])
     assert b.group_offset("g", "t") == (0, 5)
-    assert {marker for index in (0, 1) for marker in b.markers("t", index)} == {(p.pid, p.epoch, True)}
+    assert {marker for index in (0, 1) for marker in b.markers("t", index)} == {
+        (p.pid, p.epoch, True)
+    }
     p.reconnect()
     p.send("t", 0, b"c")
     assert p.end(True) == 0
 
 
-def test_c13_without_flushes_a_power_loss_shows_no_aborted_record(caplog: pytest.LogCaptureFixture) -> None:
-    """C13, `os`: the coordinator's log comes back with a decision to commit, and the partition without the abort marker before it."""
+def test_c13_without_flushes_a_power_loss_shows_no_aborted_record(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """C13, `os`: the coordinator's log comes back with a decision to commit, and the partition
+    without the abort marker before it.
+    """
     for steps in range(8):
         b = PitfallBroker(barnabas_transaction_durability="os")
         b.topic("t")
@@ -432,11 +488,15 @@ def test_c13_without_flushes_a_power_loss_shows_no_aborted_record(caplog: pytest
         b.lose_power()
         assert b.read("t", committed=True) == []
         assert b.end_offset("t", committed=True) == b.end_offset("t")
-    assert "that a power loss left open" in caplog.text, "this test has to see the case that it is for"
+    assert "that a power loss left open" in caplog.text, (
+        "this test has to see the case that it is for"
+    )
 
 
 def test_c13_without_flushes_no_epoch_is_given_to_two_producers() -> None:
-    """C13, `os`: the record of a session went with the power, and its producer, on another machine, goes on."""
+    """C13, `os`: the record of a session went with the power, and its producer, on another machine,
+    goes on.
+    """
     for is_open in (False, True):
         b = PitfallBroker(barnabas_transaction_durability="os")
         b.topic("t")
@@ -453,19 +513,29 @@ def test_c13_without_flushes_no_epoch_is_given_to_two_producers() -> None:
         assert zombie.produce("t", 0, b"of a zombie") != 0
         again = Producer(b, "txn")
         assert again.pid > zombie.pid
-        assert zombie.add("t", 0) != 0 and zombie.produce("t", 0, b"of a zombie") != 0 and zombie.end(True) != 0
+        assert (
+            zombie.add("t", 0) != 0
+            and zombie.produce("t", 0, b"of a zombie") != 0
+            and zombie.end(True) != 0
+        )
         again.send("t", 0, b"b")
         assert again.end(True) == 0
         assert b.read("t", committed=True) == ([b"b"] if is_open else [b"a", b"b"])
 
 
-# --- the normal path -----------------------------------------------------------------------------------------------------------------------
+# --- the normal path ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("durability", "journal"), [("flush", "0"), ("flush", "2"), ("os", "2")])
-def test_c14_the_next_transaction_never_meets_the_end_of_the_last(durability: str, journal: str) -> None:
-    """C14: not with CONCURRENT_TRANSACTIONS, also while the markers wait for the disk; it waits with them, and is then let in."""
-    b = PitfallBroker(barnabas_transaction_durability=durability, barnabas_flush_journal_logs=journal)
+def test_c14_the_next_transaction_never_meets_the_end_of_the_last(
+    durability: str, journal: str
+) -> None:
+    """C14: not with CONCURRENT_TRANSACTIONS, also while the markers wait for the disk; it waits
+    with them, and is then let in.
+    """
+    b = PitfallBroker(
+        barnabas_transaction_durability=durability, barnabas_flush_journal_logs=journal
+    )
     b.topic("t")
     p = Producer(b, "txn")
     b.hold_flushes()
@@ -483,8 +553,12 @@ def test_c14_the_next_transaction_never_meets_the_end_of_the_last(durability: st
             assert b.flush_one()
         assert p.ended() == 0
     b.flush()
-    assert (waited > 0) == (durability == "flush" and journal == "0"), "this test has to see the case that it is for"
-    assert b.read("t", committed=True) == [b"%d" % number for number in range(12) if number % 3 != 2]
+    assert (waited > 0) == (durability == "flush" and journal == "0"), (
+        "this test has to see the case that it is for"
+    )
+    assert b.read("t", committed=True) == [
+        b"%d" % number for number in range(12) if number % 3 != 2
+    ]
     assert len(b.markers("t")) == 12
 
 
@@ -501,7 +575,9 @@ def test_c14_offsets_and_sessions_wait_for_the_markers_too(b: PitfallBroker) -> 
     assert init_row(b.answer(p.connection)) == (0, p.pid, p.epoch + 1)
 
 
-def test_c15_a_session_that_takes_over_an_open_transaction_is_answered_when_that_has_ended(b: PitfallBroker) -> None:
+def test_c15_a_session_that_takes_over_an_open_transaction_is_answered_when_that_has_ended(
+    b: PitfallBroker,
+) -> None:
     """C15: at once, with no CONCURRENT_TRANSACTIONS in between."""
     p = Producer(b, "txn")
     p.send("t", 0, b"x")
@@ -516,7 +592,9 @@ def test_c15_a_session_that_takes_over_an_open_transaction_is_answered_when_that
 
 
 @STEP_BY_STEP
-def test_c15_a_session_that_comes_amid_a_commit_is_let_in_when_that_has_ended(b: PitfallBroker) -> None:
+def test_c15_a_session_that_comes_amid_a_commit_is_let_in_when_that_has_ended(
+    b: PitfallBroker,
+) -> None:
     """C15: the commit is decided and is not undone."""
     p = Producer(b, "txn")
     p.send("t", 0, b"a")

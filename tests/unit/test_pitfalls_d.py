@@ -1,4 +1,5 @@
-"""Section D of the known failures of other brokers: last stable offset, aborted transactions, fetches that wait, positions.
+"""Section D of the known failures of other brokers: last stable offset, aborted transactions,
+fetches that wait, positions.
 
 Codes: 45 OUT_OF_ORDER_SEQUENCE_NUMBER, 48 INVALID_TXN_STATE.
 """
@@ -20,13 +21,17 @@ def b(request: pytest.FixtureRequest) -> PitfallBroker:
     return broker
 
 
-STEP_BY_STEP = pytest.mark.parametrize("b", ["0"], indirect=True)  # without the flush journal a commit waits for the disk at each step
+STEP_BY_STEP = pytest.mark.parametrize(
+    "b", ["0"], indirect=True
+)  # without the flush journal a commit waits for the disk at each step
 
 
-# --- fetches that wait -----------------------------------------------------------------------------------------------------------------------
+# --- fetches that wait --------------------------------------------------------------------------
 
 
-def test_d2_a_fetch_that_waited_is_read_anew_with_its_isolation_and_the_aborted_list(b: PitfallBroker) -> None:
+def test_d2_a_fetch_that_waited_is_read_anew_with_its_isolation_and_the_aborted_list(
+    b: PitfallBroker,
+) -> None:
     """D2: what it was parked with (nothing, nothing aborted) is not what it is answered with."""
     p = Producer(b, "txn")
     committed, everything = b.connect(), b.connect()
@@ -47,8 +52,12 @@ def test_d2_a_fetch_that_waited_is_read_anew_with_its_isolation_and_the_aborted_
     assert (found.last_stable_offset, found.high_watermark) == (4, 4)
 
 
-def test_d2_a_fetch_that_waits_for_more_bytes_lists_what_was_aborted_meanwhile(b: PitfallBroker) -> None:
-    """D2: one aborted transaction was there when it was parked; the second, of the data that complete it, has to be listed too."""
+def test_d2_a_fetch_that_waits_for_more_bytes_lists_what_was_aborted_meanwhile(
+    b: PitfallBroker,
+) -> None:
+    """D2: one aborted transaction was there when it was parked; the second, of the data that
+    complete it, has to be listed too.
+    """
     one, two = Producer(b, "one"), Producer(b, "two")
     one.send("t", 0, b"x1")
     assert one.end(False) == 0
@@ -78,7 +87,9 @@ def test_d2_a_fetch_whose_time_is_up_shows_no_open_data(b: PitfallBroker) -> Non
 
 
 @STEP_BY_STEP
-def test_d2_a_fetch_that_waits_while_markers_wait_for_the_disk_is_answered_with_the_commit(b: PitfallBroker) -> None:
+def test_d2_a_fetch_that_waits_while_markers_wait_for_the_disk_is_answered_with_the_commit(
+    b: PitfallBroker,
+) -> None:
     """Neither before the decision is on the disk, nor later than EndTxn's answer."""
     p = Producer(b, "txn")
     p.send("t", 0, b"a")
@@ -93,7 +104,7 @@ def test_d2_a_fetch_that_waits_while_markers_wait_for_the_disk_is_answered_with_
     assert found is not None and found.rows() == [(0, b"a")] and found.aborted == []
 
 
-# --- sizes and segments ----------------------------------------------------------------------------------------------------------------------
+# --- sizes and segments -------------------------------------------------------------------------
 
 
 def aborted_run(b: PitfallBroker, transactions: int, batches: int) -> list[bytes]:
@@ -111,8 +122,12 @@ def aborted_run(b: PitfallBroker, transactions: int, batches: int) -> list[bytes
 
 
 @pytest.mark.parametrize("max_bytes", [1, 100, 150, 333, 1000, 1 << 20])
-def test_d7_a_reader_gets_through_a_long_run_of_aborted_data_with_any_buffer(max_bytes: int) -> None:
-    """D7: no answer is larger than it asked for, except for one whole batch; each brings the reader forward."""
+def test_d7_a_reader_gets_through_a_long_run_of_aborted_data_with_any_buffer(
+    max_bytes: int,
+) -> None:
+    """D7: no answer is larger than it asked for, except for one whole batch; each brings the reader
+    forward.
+    """
     b = PitfallBroker()
     b.topic("t", **SMALL)
     expected = aborted_run(b, 5, 8)
@@ -121,15 +136,17 @@ def test_d7_a_reader_gets_through_a_long_run_of_aborted_data_with_any_buffer(max
     while offset < b.end_offset("t"):
         one = b.fetch("t", offset, committed=True, max_bytes=max_bytes)
         assert len(one.data) <= max(max_bytes, 200)
-        assert len(one.data) <= max_bytes or one.next_offset(offset) == b.fetch("t", offset, committed=True, max_bytes=1).next_offset(
-            offset
-        )
+        assert len(one.data) <= max_bytes or one.next_offset(offset) == b.fetch(
+            "t", offset, committed=True, max_bytes=1
+        ).next_offset(offset)
         offset = one.next_offset(offset)
 
 
 @pytest.mark.parametrize("restart", ["", "kill", "stop"])
 def test_d9_data_and_aborted_list_agree_wherever_a_fetch_begins_and_ends(restart: str) -> None:
-    """D9: transactions that begin in one segment and end in another, read from every offset with every size, old segments and the active one."""
+    """D9: transactions that begin in one segment and end in another, read from every offset with
+    every size, old segments and the active one.
+    """
     b = PitfallBroker()
     b.topic("t", **SMALL)
     producers = [Producer(b, name) for name in ("one", "two", "three")]
@@ -151,7 +168,9 @@ def test_d9_data_and_aborted_list_agree_wherever_a_fetch_begins_and_ends(restart
         expected.update(written if commit else [])
     if restart:
         getattr(b, restart)()
-    assert len([path for path, _ in b.disk.files() if "/t-0/" in path and path.endswith(".log")]) > 5
+    assert (
+        len([path for path, _ in b.disk.files() if "/t-0/" in path and path.endswith(".log")]) > 5
+    )
     end = b.end_offset("t")
     for max_bytes in (1, 300, 900, 1 << 20):
         for offset in range(end):
@@ -162,7 +181,9 @@ def test_d9_data_and_aborted_list_agree_wherever_a_fetch_begins_and_ends(restart
 
 
 @pytest.mark.parametrize("restart", ["kill", "stop"])
-def test_d10_the_first_fetch_after_a_start_goes_no_further_than_the_last_one_before(restart: str) -> None:
+def test_d10_the_first_fetch_after_a_start_goes_no_further_than_the_last_one_before(
+    restart: str,
+) -> None:
     """D10: open transactions and pending offsets are known before anyone is answered."""
     b = PitfallBroker()
     b.topic("t", **SMALL)
@@ -187,7 +208,9 @@ def test_d10_the_first_fetch_after_a_start_goes_no_further_than_the_last_one_bef
 
 
 def test_d10_a_start_after_a_power_loss_ends_what_nobody_can_before_it_answers() -> None:
-    """D10: the data of a transaction reached the disk and its record did not; it is aborted, so that the last stable offset moves on."""
+    """D10: the data of a transaction reached the disk and its record did not; it is aborted, so
+    that the last stable offset moves on.
+    """
     b = PitfallBroker()
     b.topic("t")
     p = Producer(b, "txn")
@@ -199,10 +222,12 @@ def test_d10_a_start_after_a_power_loss_ends_what_nobody_can_before_it_answers()
     assert b.end_offset("t", committed=True) == b.end_offset("t") == 2
 
 
-# --- what a transaction sees of itself -------------------------------------------------------------------------------------------------------
+# --- what a transaction sees of itself ----------------------------------------------------------
 
 
-def test_d11_a_transaction_does_not_read_its_own_records_before_their_commit(b: PitfallBroker) -> None:
+def test_d11_a_transaction_does_not_read_its_own_records_before_their_commit(
+    b: PitfallBroker,
+) -> None:
     """D11: not over its own connection either, nor with a fetch that waits."""
     p = Producer(b, "txn")
     p.send("t", 0, b"a")
@@ -218,12 +243,14 @@ def test_d11_a_transaction_does_not_read_its_own_records_before_their_commit(b: 
     assert b.fetch("t", 0, p.connection, committed=True).rows() == [(0, b"a"), (1, b"b")]
 
 
-# --- positions -------------------------------------------------------------------------------------------------------------------------------
+# --- positions ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("restart", ["kill", "stop", "lose_power"])
 def test_d13_an_acknowledged_offset_is_unique_and_final(restart: str) -> None:
-    """D13: several producers, repeated requests, refused ones and restarts; each acknowledged record is where it was promised, and nowhere else."""
+    """D13: several producers, repeated requests, refused ones and restarts; each acknowledged
+    record is where it was promised, and nowhere else.
+    """
     b = PitfallBroker()
     b.topic("t", flush_messages="1", **SMALL)
     promised: dict[int, bytes] = {}
@@ -235,10 +262,14 @@ def test_d13_an_acknowledged_offset_is_unique_and_final(restart: str) -> None:
             value = b"%d/%d" % (index, number)
             code, offset = b.produce("t", (value,), pid=pid, epoch=0, sequence=number)
             assert code == 0 and offset not in promised
-            assert (offset == 0) == (number == index == 0), "no offset 0 for a record that is not the first"
+            assert (offset == 0) == (number == index == 0), (
+                "no offset 0 for a record that is not the first"
+            )
             promised[offset] = value
             assert b.produce("t", (value,), pid=pid, epoch=0, sequence=number) == (0, offset)
-            assert b.produce("t", (b"gap",), pid=pid, epoch=0, sequence=number + 5) == (45, -1), "no offset for what is refused"
+            assert b.produce("t", (b"gap",), pid=pid, epoch=0, sequence=number + 5) == (45, -1), (
+                "no offset for what is refused"
+            )
         code, offset = b.produce("t", (b"plain %d" % number,))
         assert code == 0 and offset not in promised
         promised[offset] = b"plain %d" % number
@@ -247,7 +278,9 @@ def test_d13_an_acknowledged_offset_is_unique_and_final(restart: str) -> None:
 
 
 def test_d13_what_is_not_there_has_no_offset_0(b: PitfallBroker) -> None:
-    """D13: a group that committed nothing, a topic that is not there, a refused batch: -1, which no client takes for a position."""
+    """D13: a group that committed nothing, a topic that is not there, a refused batch: -1, which no
+    client takes for a position.
+    """
     assert b.produce("nowhere", (b"x",)) == (3, -1)
     assert b.produce("t", (b"x",), pid=4711, epoch=0, sequence=0, txn="unknown")[1] == -1
     assert b.group_offset("unknown", "t") == (0, -1)
@@ -259,7 +292,9 @@ def test_d13_what_is_not_there_has_no_offset_0(b: PitfallBroker) -> None:
     assert b.group_offset("g", "t") == (0, -1)
 
 
-def test_d13_a_reader_that_waits_at_the_end_gets_every_record_that_is_acknowledged(b: PitfallBroker) -> None:
+def test_d13_a_reader_that_waits_at_the_end_gets_every_record_that_is_acknowledged(
+    b: PitfallBroker,
+) -> None:
     """D13: none is stuck, none is passed by: whoever waits is answered with the very next one."""
     reader, offset = b.connect(), 0
     p = Producer(b, "txn")

@@ -1,4 +1,6 @@
-"""Section F of the known failures of other brokers, its last two rows: damaged state beside the log, and a kill at any moment."""
+"""Section F of the known failures of other brokers, its last two rows: damaged state beside the
+log, and a kill at any moment.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +16,22 @@ CLEAN = "/data/.kafka_cleanshutdown"
 
 
 class _Filled:
-    """A log of several segments with aborted, committed and open transactions, found after a kill that came long after the last flush.
+    """A log of several segments with aborted, committed and open transactions, found after a kill
+    that came long after the last flush.
 
     saved: the files; expected: what a start gives that finds them whole.
     """
 
     def __init__(self) -> None:
-        b = self.b = PitfallBroker(transaction_state_log_num_partitions="1", offsets_topic_num_partitions="1")
+        b = self.b = PitfallBroker(
+            transaction_state_log_num_partitions="1", offsets_topic_num_partitions="1"
+        )
         b.topic("t", **SMALL)
         self.idempotent = b.init(None)[1]
         for number in range(4):
-            assert b.produce("t", (b"i%d" % number,), pid=self.idempotent, epoch=0, sequence=number) == (0, number)
+            assert b.produce(
+                "t", (b"i%d" % number,), pid=self.idempotent, epoch=0, sequence=number
+            ) == (0, number)
         done, still_open = Producer(b, "done"), Producer(b, "open")
         for number in range(7):
             done.send("t", 0, b"%d" % number + b"." * 60)
@@ -41,7 +48,9 @@ class _Filled:
         self.saved.pop(CLEAN, None)
 
     def _look(self) -> tuple[Any, ...]:
-        """All that must be the same after any damage: committed records, how many aborted transactions, the ends, a repeated batch's offset."""
+        """All that must be the same after any damage: committed records, how many aborted
+        transactions, the ends, a repeated batch's offset.
+        """
         b = self.b
         fetched = b.fetch("t", committed=True)
         values, aborted, offset = [], set(), 0
@@ -51,17 +60,29 @@ class _Filled:
             aborted.update(one.aborted or [])
             offset = one.next_offset(offset)
         repeated = b.produce("t", (b"i3",), pid=self.idempotent, epoch=0, sequence=3)
-        return tuple(values), len(aborted), fetched.last_stable_offset, fetched.high_watermark, repeated
+        return (
+            tuple(values),
+            len(aborted),
+            fetched.last_stable_offset,
+            fetched.high_watermark,
+            repeated,
+        )
 
     def found_with(self, path: str, data: bytes | None) -> tuple[Any, ...]:
-        """What is found when this one file is another (None: not there) and the stop was no clean one."""
+        """What is found when this one file is another (None: not there) and the stop was no clean
+        one.
+        """
         files = {**self.saved, path: data}
         self.b.load({name: content for name, content in files.items() if content is not None})
         self.b.open()
         return self._look()
 
     def files(self, suffix: str) -> list[tuple[str, bytes]]:
-        return [(path, data) for path, data in self.saved.items() if path.startswith("/data/t-0/") and path.endswith(suffix)]
+        return [
+            (path, data)
+            for path, data in self.saved.items()
+            if path.startswith("/data/t-0/") and path.endswith(suffix)
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +91,9 @@ def filled() -> _Filled:
 
 
 @pytest.mark.parametrize("suffix", [".txnindex", ".snapshot", ".index", ".timeindex"])
-def test_f8_what_stands_beside_the_log_is_rebuilt_when_it_is_missing(filled: _Filled, suffix: str) -> None:
+def test_f8_what_stands_beside_the_log_is_rebuilt_when_it_is_missing(
+    filled: _Filled, suffix: str
+) -> None:
     """F8: each file by itself."""
     paths = filled.files(suffix)
     assert len(paths) >= 2
@@ -79,8 +102,12 @@ def test_f8_what_stands_beside_the_log_is_rebuilt_when_it_is_missing(filled: _Fi
 
 
 @pytest.mark.parametrize("suffix", [".txnindex", ".snapshot"])
-def test_f8_what_stands_beside_the_log_is_rebuilt_when_it_was_cut_at_any_byte(filled: _Filled, suffix: str) -> None:
-    """F8: the last file of its kind at every byte, since a start needs that; the others at every eleventh."""
+def test_f8_what_stands_beside_the_log_is_rebuilt_when_it_was_cut_at_any_byte(
+    filled: _Filled, suffix: str
+) -> None:
+    """F8: the last file of its kind at every byte, since a start needs that; the others at every
+    eleventh.
+    """
     *others, last = [row for row in filled.files(suffix) if row[1]]
     assert others
     for path, data in others:
@@ -93,7 +120,9 @@ def test_f8_what_stands_beside_the_log_is_rebuilt_when_it_was_cut_at_any_byte(fi
 
 
 @pytest.mark.parametrize("suffix", [".txnindex", ".snapshot"])
-def test_f8_what_stands_beside_the_log_is_rebuilt_when_a_byte_of_it_is_wrong(filled: _Filled, suffix: str) -> None:
+def test_f8_what_stands_beside_the_log_is_rebuilt_when_a_byte_of_it_is_wrong(
+    filled: _Filled, suffix: str
+) -> None:
     """F8: some bytes of each file, one at a time."""
     for path, data in filled.files(suffix):
         for at in range(0, len(data), 7):
@@ -102,11 +131,13 @@ def test_f8_what_stands_beside_the_log_is_rebuilt_when_a_byte_of_it_is_wrong(fil
             assert filled.found_with(path, bytes(wrong)) == filled.expected, f"{path}, byte {at}"
 
 
-# --- a kill at any moment ----------------------------------------------------------------------------------------------------------------------
+# --- a kill at any moment -----------------------------------------------------------------------
 
 
 def prepared() -> tuple[PitfallBroker, Producer, int]:
-    """A broker with one committed transaction, and all that is made at first use; an idempotent producer's id."""
+    """A broker with one committed transaction, and all that is made at first use; an idempotent
+    producer's id.
+    """
     b = PitfallBroker()
     b.topic("t", 2)
     b.topic("plain", flush_messages="1")
@@ -120,7 +151,9 @@ def prepared() -> tuple[PitfallBroker, Producer, int]:
 
 
 def run(b: PitfallBroker, p: Producer, pid: int, done: list[str]) -> None:
-    """One transaction over two partitions and a group's offset, an aborted one, and a durable record; `done` has what was acknowledged."""
+    """One transaction over two partitions and a group's offset, an aborted one, and a durable
+    record; `done` has what was acknowledged.
+    """
     assert b.produce("plain", (b"1",), pid=pid, epoch=0, sequence=1) == (0, 1)
     done.append("plain")
     p.send("t", 0, b"a")
@@ -135,11 +168,14 @@ def run(b: PitfallBroker, p: Producer, pid: int, done: list[str]) -> None:
 
 
 @pytest.mark.parametrize("way", ["kill", "lose_power"])
-def test_f9_killed_between_any_two_steps_a_transaction_is_whole_and_what_was_acknowledged_is_there(way: str) -> None:
-    """F9: the process, or the machine, goes down before each change to the disk in turn: appends, fsyncs, renames.
+def test_f9_killed_between_any_two_steps_a_transaction_is_whole_and_what_was_acknowledged_is_there(
+    way: str,
+) -> None:
+    """F9: the process, or the machine, goes down before each change to the disk in turn: appends,
+    fsyncs, renames.
 
-    acks=all is durable against a kill always, and against a loss of power where the topic says flush.messages=1; a commit is durable against
-    both once it is answered.
+    acks=all is durable against a kill always, and against a loss of power where the topic says
+    flush.messages=1; a commit is durable against both once it is answered.
     """
     outcomes = set()
     for steps in itertools.count():
@@ -157,7 +193,11 @@ def test_f9_killed_between_any_two_steps_a_transaction_is_whole_and_what_was_ack
         plain = b.read("plain")
         assert plain in ([b"0"], [b"0", b"1"]) and (plain[-1] == b"1" or "plain" not in done), where
         assert b.produce("plain", (b"1",), pid=pid, epoch=0, sequence=1) == (0, 1), where
-        seen = (b.read("t", 0, committed=True), b.read("t", 1, committed=True), b.group_offset("g", "t"))
+        seen = (
+            b.read("t", 0, committed=True),
+            b.read("t", 1, committed=True),
+            b.group_offset("g", "t"),
+        )
         whole = ([b"first", b"a"], [b"b"], (0, 2))
         assert seen in (whole, ([b"first"], [], (0, 1))), where
         assert seen == whole or "committed" not in done, where
@@ -168,4 +208,6 @@ def test_f9_killed_between_any_two_steps_a_transaction_is_whole_and_what_was_ack
         assert b.read("t", 0, committed=True)[-1] == b"next"
         outcomes.add((len(done), seen == whole))
     assert steps > 10
-    assert {(0, False), (1, False), (1, True), (2, True)} <= outcomes, "killed before, within and after"
+    assert {(0, False), (1, False), (1, True), (2, True)} <= outcomes, (
+        "killed before, within and after"
+    )

@@ -1,4 +1,5 @@
-"""Section G of the known failures of other brokers: the anomalies that Jepsen's Kafka tests look for, shown to our checkers one by one.
+"""Section G of the known failures of other brokers: the anomalies that Jepsen's Kafka tests look
+for, shown to our checkers one by one.
 
 Left column Jepsen's name, right column the finding that stands for it in tests/checkers.py:
 
@@ -56,7 +57,7 @@ def aborted(history: History) -> None:
     history.final[X] = final([(0, b"a")], [])
 
 
-# --- what has to be reported ---------------------------------------------------------------------------------------------------------------
+# --- what has to be reported --------------------------------------------------------------------
 
 
 def test_g1a_a_record_of_an_aborted_transaction_is_read() -> None:
@@ -120,7 +121,9 @@ def test_g_a_record_is_there_twice(committed_only: bool) -> None:
 
 
 def test_g_an_offset_holds_two_records() -> None:
-    """G: inconsistent-offsets, between readers, between a reader and the end, between the promise and the end."""
+    """G: inconsistent-offsets, between readers, between a reader and the end, between the promise
+    and the end.
+    """
     history = acknowledged(b"a", b"b")
     history.read("r1", X, 0, b"a", committed_only=False, now_ms=20)
     assert found(history) == []
@@ -160,7 +163,9 @@ def test_g_offsets_go_back_in_what_a_reader_is_given() -> None:
 
 
 @pytest.mark.parametrize("in_transaction", [False, True])
-def test_g_a_producers_records_stand_in_another_order_than_it_sent_them(in_transaction: bool) -> None:
+def test_g_a_producers_records_stand_in_another_order_than_it_sent_them(
+    in_transaction: bool,
+) -> None:
     """G: nonmonotonic-send and int-nonmonotonic-send."""
     history = acknowledged(b"a", b"b", b"c")
     if in_transaction:
@@ -173,7 +178,9 @@ def test_g_a_producers_records_stand_in_another_order_than_it_sent_them(in_trans
 
 
 def test_g_a_record_is_read_before_its_commit_was_asked_for() -> None:
-    """G: precommitted-read; by its own transaction too, which is a reader of committed records like any other."""
+    """G: precommitted-read; by its own transaction too, which is a reader of committed records like
+    any other.
+    """
     history = History()
     transaction = committed(history, "t1", 50)
     history.write(b"a", X, session="t1", transaction=transaction).ok(0, 10)
@@ -185,9 +192,15 @@ def test_g_a_record_is_read_before_its_commit_was_asked_for() -> None:
     assert found(history) == ["precommitted-read"]
 
 
-@pytest.mark.parametrize(("first_asked_ms", "second_asked_ms"), [(30, 40), (40, 30), (30, 30), (10, 50)])
-def test_g1c_two_transactions_that_have_read_each_other(first_asked_ms: int, second_asked_ms: int) -> None:
-    """G: G1c. Each reads before it asks for its own commit, so one of them reads before the other's was asked for, whenever that may be."""
+@pytest.mark.parametrize(
+    ("first_asked_ms", "second_asked_ms"), [(30, 40), (40, 30), (30, 30), (10, 50)]
+)
+def test_g1c_two_transactions_that_have_read_each_other(
+    first_asked_ms: int, second_asked_ms: int
+) -> None:
+    """G: G1c. Each reads before it asks for its own commit, so one of them reads before the other's
+    was asked for, whenever that may be.
+    """
     history = History()
     one, two = committed(history, "one", first_asked_ms), committed(history, "two", second_asked_ms)
     history.write(b"a", X, session="one", transaction=one).ok(0, 5)
@@ -198,16 +211,20 @@ def test_g1c_two_transactions_that_have_read_each_other(first_asked_ms: int, sec
     assert found(history) == ["precommitted-read"]
 
 
-# --- what is no error --------------------------------------------------------------------------------------------------------------------------
+# --- what is no error ---------------------------------------------------------------------------
 
 
 def test_g0_transactions_that_write_between_each_others_records_are_no_error() -> None:
     """G: G0. Kafka isolates readers, not writers: on x the first is ahead, on y the second."""
     history = History()
     one, two = committed(history, "one", 30), committed(history, "two", 40)
-    for offset, (value, transaction) in enumerate(((b"x1", one), (b"x2", two), (b"x3", one), (b"x4", two))):
+    for offset, (value, transaction) in enumerate(
+        ((b"x1", one), (b"x2", two), (b"x3", one), (b"x4", two))
+    ):
         history.write(value, X, session=transaction.session, transaction=transaction).ok(offset, 10)
-    for offset, (value, transaction) in enumerate(((b"y2", two), (b"y1", one), (b"y4", two), (b"y3", one))):
+    for offset, (value, transaction) in enumerate(
+        ((b"y2", two), (b"y1", one), (b"y4", two), (b"y3", one))
+    ):
         history.write(value, Y, session=transaction.session, transaction=transaction).ok(offset, 20)
     history.final[X] = final([(0, b"x1"), (1, b"x2"), (2, b"x3"), (3, b"x4")])
     history.final[Y] = final([(0, b"y2"), (1, b"y1"), (2, b"y4"), (3, b"y3")])
@@ -215,7 +232,9 @@ def test_g0_transactions_that_write_between_each_others_records_are_no_error() -
 
 
 def test_g_gaps_between_a_transactions_own_records_are_no_error() -> None:
-    """G: int-send-skip. Plain records, markers and an aborted transaction's records stand between them."""
+    """G: int-send-skip. Plain records, markers and an aborted transaction's records stand between
+    them.
+    """
     history = History()
     one = committed(history, "one", 30)
     gone = history.begin("gone", session="gone")
@@ -233,10 +252,14 @@ def test_g_gaps_between_a_transactions_own_records_are_no_error() -> None:
 
 
 def test_g_a_consumer_that_goes_back_after_a_rebalance_is_no_error() -> None:
-    """G: poll-skip and nonmonotonic-poll with subscribe: it begins again at the group's offset, and another member has read what it left out."""
+    """G: poll-skip and nonmonotonic-poll with subscribe: it begins again at the group's offset, and
+    another member has read what it left out.
+    """
     history = acknowledged(b"a", b"b", b"c", b"d")
     for offset in (0, 1, 2, 1, 3):
-        history.read("member", X, offset, history.writes[offset].value, committed_only=True, now_ms=30)
+        history.read(
+            "member", X, offset, history.writes[offset].value, committed_only=True, now_ms=30
+        )
     history.spans.append(Span("member", X, True, 0, 4, 0))
     history.read("other", X, 3, b"d", committed_only=True, now_ms=40)
     history.spans.append(Span("other", X, True, 3, 4, 0))

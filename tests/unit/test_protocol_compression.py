@@ -1,4 +1,6 @@
-"""Compression levels (KIP-390): what each codec makes of them, read back by libraries that are not ours."""
+"""Compression levels (KIP-390): what each codec makes of them, read back by libraries that are not
+ours.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,22 @@ import lz4.frame
 import pytest
 import zstandard
 
-from barnabas.protocol.compression import DEFAULT_LEVELS, Codec, DecompressionError, Levels, TooLargeError, compress, decompress
+from barnabas.protocol.compression import (
+    DEFAULT_LEVELS,
+    Codec,
+    DecompressionError,
+    Levels,
+    TooLargeError,
+    compress,
+    decompress,
+)
 from barnabas.protocol.errors import Code
 
 _RANDOM = random.Random(390)
 PLAIN = b"".join(
-    b"%d:%s:%d;" % (number % 97, _RANDOM.choice([b"click", b"view", b"buy"]), _RANDOM.randrange(1000)) for number in range(9000)
+    b"%d:%s:%d;"
+    % (number % 97, _RANDOM.choice([b"click", b"view", b"buy"]), _RANDOM.randrange(1000))
+    for number in range(9000)
 )
 
 READERS = {
@@ -37,7 +49,9 @@ READERS = {
         (Codec.ZSTD, Levels(zstd=-131072), Levels(zstd=22)),
     ],
 )
-def test_a_higher_level_makes_less_of_the_same(codec: Codec, quick: Levels, thorough: Levels) -> None:
+def test_a_higher_level_makes_less_of_the_same(
+    codec: Codec, quick: Levels, thorough: Levels
+) -> None:
     longer, shorter = compress(codec, PLAIN, quick), compress(codec, PLAIN, thorough)
     assert len(shorter) < 0.95 * len(longer)
     for data in (longer, shorter):
@@ -49,18 +63,30 @@ def test_the_defaults_are_apache_kafkas() -> None:
     """Deflater.DEFAULT_COMPRESSION, lz4-java's fast compressor, Zstd.defaultCompressionLevel()."""
     assert DEFAULT_LEVELS == (-1, 9, 3)
     assert compress(Codec.GZIP, PLAIN)[10:-8] == zlib.compress(PLAIN, 6, -15)
-    assert compress(Codec.ZSTD, PLAIN) == compress(Codec.ZSTD, PLAIN, Levels(zstd=0)), "which is the library's word for its default"
+    assert compress(Codec.ZSTD, PLAIN) == compress(Codec.ZSTD, PLAIN, Levels(zstd=0)), (
+        "which is the library's word for its default"
+    )
     fast = lz4.frame.compress(PLAIN, compression_level=0, block_linked=False, store_size=False)
     assert abs(len(compress(Codec.LZ4, PLAIN)) - len(fast)) < 0.02 * len(fast)
 
 
 @pytest.mark.parametrize("level", [1, 2, 3, 8, 9, 12, 17])
-@pytest.mark.parametrize("plain", [b"", b"x", PLAIN, random.Random(1).randbytes(150_000)], ids=["nothing", "a byte", "text", "noise"])
+@pytest.mark.parametrize(
+    "plain",
+    [b"", b"x", PLAIN, random.Random(1).randbytes(150_000)],
+    ids=["nothing", "a byte", "text", "noise"],
+)
 def test_lz4_blocks_are_independent_at_every_level(level: int, plain: bytes) -> None:
-    """Java's reader refuses a frame whose blocks depend on each other, and blocks of more than 64 KB need more memory than it has ready."""
+    """Java's reader refuses a frame whose blocks depend on each other, and blocks of more than 64
+    KB need more memory than it has ready.
+    """
     data = compress(Codec.LZ4, plain, Levels(lz4=level))
     told = lz4.frame.get_frame_info(data)
-    assert (told["block_linked"], told["block_size"], told["content_checksum"]) == (False, 65536, False)
+    assert (told["block_linked"], told["block_size"], told["content_checksum"]) == (
+        False,
+        65536,
+        False,
+    )
     assert lz4.frame.decompress(data) == plain
     assert decompress(Codec.LZ4, data) == plain
 
@@ -90,7 +116,11 @@ def test_frames_that_follow_each_other_are_one_text(codec: Codec) -> None:
 def test_nothing_decompresses_to_more_than_the_limit(form: str) -> None:
     """Each is a bomb: 64 MiB of zeros, in memory of no more than the limit, which tracemalloc sees."""
     codec = Codec.SNAPPY if form in ("xerial", "raw") else Codec[form.upper()]
-    data = bytes(cramjam.snappy.compress_raw(bytes(64 << 20))) if form == "raw" else compress(codec, bytes(64 << 20))
+    data = (
+        bytes(cramjam.snappy.compress_raw(bytes(64 << 20)))
+        if form == "raw"
+        else compress(codec, bytes(64 << 20))
+    )
     tracemalloc.start()
     try:
         with pytest.raises(TooLargeError, match=f"more than {1 << 20} bytes") as refused:

@@ -1,4 +1,6 @@
-"""Connections: what a port that is no broker, or one that asks for something else, is answered with."""
+"""Connections: what a port that is no broker, or one that asks for something else, is answered
+with.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from helpers.fake_broker import FakeBroker, FakeCluster, FakeLog
-from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorRequest, FindCoordinatorResponse, MetadataRequest
+from kafka.protocol.metadata import (
+    ApiVersionsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+)
 
 from barnabas.spark_connector.client import Client, ClientError
 from barnabas.spark_connector.connection import Connections, PassingError, spoken
@@ -58,8 +65,14 @@ def options_of(port: int) -> ClientOptions:
 
 
 def versions(request: bytes) -> bytes:
-    kinds = [ApiVersionsResponse.ApiVersion(api_key=key, min_version=0, max_version=6) for key in (FindCoordinatorRequest.API_KEY, 3, 18)]
-    return answered(request, ApiVersionsResponse(error_code=0, api_keys=kinds, throttle_time_ms=0).encode(version=0))
+    kinds = [
+        ApiVersionsResponse.ApiVersion(api_key=key, min_version=0, max_version=6)
+        for key in (FindCoordinatorRequest.API_KEY, 3, 18)
+    ]
+    return answered(
+        request,
+        ApiVersionsResponse(error_code=0, api_keys=kinds, throttle_time_ms=0).encode(version=0),
+    )
 
 
 def answered(request: bytes, body: bytes) -> bytes:
@@ -69,29 +82,48 @@ def answered(request: bytes, body: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", r"does not speak Kafka's protocol, or speaks it over TLS \(kafka.security.protocol\)"),
-        (b"\x15\x03\x01\x00\x02\x02\x46", r"does not speak Kafka's protocol, or speaks it over TLS"),
+        (
+            b"HTTP/1.1 400 Bad Request\r\n\r\n",
+            r"does not speak Kafka's protocol, or speaks it over TLS \(kafka.security.protocol\)",
+        ),
+        (
+            b"\x15\x03\x01\x00\x02\x02\x46",
+            r"does not speak Kafka's protocol, or speaks it over TLS",
+        ),
         (lambda request: struct.pack(">iih", 6, 4711, 0), "answers request 4711 instead of 1"),
         (lambda request: answered(request, b"\0\0\0\0\0\7"), "an answer that cannot be decoded"),
-        (lambda request: answered(request, struct.pack(">hi", 35, 0)), "refuses ApiVersions with UNSUPPORTED_VERSION"),
+        (
+            lambda request: answered(request, struct.pack(">hi", 35, 0)),
+            "refuses ApiVersions with UNSUPPORTED_VERSION",
+        ),
     ],
 )
 def test_what_is_no_broker(answer: bytes, says: str) -> None:
-    with answering(answer) as port, Client(options_of(port)) as client, pytest.raises(ClientError, match=says):
+    with (
+        answering(answer) as port,
+        Client(options_of(port)) as client,
+        pytest.raises(ClientError, match=says),
+    ):
         client.partitions_of(["t"])
 
 
 def test_a_port_that_hangs_up_on_the_first_real_request() -> None:
     says = r"the connection was closed; is kafka.security.protocol right for this port\?"
-    with answering(versions, b"") as port, Client(options_of(port)) as client, pytest.raises(ClientError, match=says):
+    with (
+        answering(versions, b"") as port,
+        Client(options_of(port)) as client,
+        pytest.raises(ClientError, match=says),
+    ):
         client.partitions_of(["t"])
 
 
 def test_answers_of_flexible_versions_with_tagged_fields_in_their_header() -> None:
-    coordinator = FindCoordinatorResponse(throttle_time_ms=0, error_code=0, error_message=None, node_id=5, host="h", port=9).encode(
-        version=3
-    )
-    tags = bytes([2, 0, 1, 255, 0x81, 1, 130, 1]) + bytes(130)  # tag 0 with a byte, tag 129 with 130 of them
+    coordinator = FindCoordinatorResponse(
+        throttle_time_ms=0, error_code=0, error_message=None, node_id=5, host="h", port=9
+    ).encode(version=3)
+    tags = bytes([2, 0, 1, 255, 0x81, 1, 130, 1]) + bytes(
+        130
+    )  # tag 0 with a byte, tag 129 with 130 of them
     with answering(versions, lambda request: answered(request, tags + coordinator)) as port:
         connections = Connections(options_of(port), VOCABULARY)
         answer = connections.any().request(FindCoordinatorRequest(key="k", key_type=1))
@@ -102,7 +134,10 @@ def test_answers_of_flexible_versions_with_tagged_fields_in_their_header() -> No
 def test_a_request_that_the_broker_does_not_have() -> None:
     with FakeBroker({("t", 0): FakeLog()}) as broker:
         connections = Connections(options_of(broker.port), VOCABULARY)
-        with pytest.raises(ClientError, match=r"does not have FindCoordinatorRequest; versions 1 to 3 are spoken here"):
+        with pytest.raises(
+            ClientError,
+            match=r"does not have FindCoordinatorRequest; versions 1 to 3 are spoken here",
+        ):
             connections.any().request(FindCoordinatorRequest(key="k", key_type=1))
         connections.close()
 
@@ -119,7 +154,9 @@ def test_connections_that_were_closed_while_idle_are_let_go_of() -> None:
 
 
 def test_a_connection_is_kept_in_a_process_with_many_open_files() -> None:
-    """More than select() can name; one that it cannot look at would pass for closed, and be opened anew for every batch."""
+    """More than select() can name; one that it cannot look at would pass for closed, and be opened
+    anew for every batch.
+    """
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most < 1200:
         pytest.skip("fewer files may be open than it takes")
@@ -142,7 +179,11 @@ def test_missing_topics_may_be_made_or_left_out() -> None:
         assert client.partitions_of(["t", "missing"], missing_ok=True) == there
         assert client.partitions_of(["new"], create=True) == [PartitionName("new", 0)]
         assert client.partitions_of(["new", "t"]) == [PartitionName("new", 0), *there]
-        asked = [request.allow_auto_topic_creation for _, request in cluster.requests if isinstance(request, MetadataRequest)]
+        asked = [
+            request.allow_auto_topic_creation
+            for _, request in cluster.requests
+            if isinstance(request, MetadataRequest)
+        ]
         assert asked == [False, True, False]
 
 
@@ -151,7 +192,11 @@ def test_names_that_cannot_be_resolved_are_told_at_once(monkeypatch: pytest.Monk
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "create_connection", unresolved)
-    options = ClientOptions((("nowhere.invalid", 9092), ("neither.invalid", 9092)), retry_timeout_ms=600_000, retry_backoff_ms=600_000)
+    options = ClientOptions(
+        (("nowhere.invalid", 9092), ("neither.invalid", 9092)),
+        retry_timeout_ms=600_000,
+        retry_backoff_ms=600_000,
+    )
     says = r"no host of kafka\.bootstrap\.servers can be found: .*'nowhere\.invalid' cannot be resolved \(Name or service not known\); .*neither"
     with pytest.raises(ClientError, match=says), Client(options) as client:
         client.partitions_of(["t"])

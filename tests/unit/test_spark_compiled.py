@@ -61,7 +61,9 @@ def test_little_is_read_with_arrays(loading: Loading) -> None:
     assert loading.times == 0
 
 
-def test_a_range_that_holds_much_is_read_with_loops_from_its_first_fetch_on(loading: Loading) -> None:
+def test_a_range_that_holds_much_is_read_with_loops_from_its_first_fetch_on(
+    loading: Loading,
+) -> None:
     choice = Choice()
     assert choice.kernels("auto", fetched(100_000), remaining=20_000_000) is LOOPS
     assert choice.kernels("auto", fetched(1), remaining=0) is LOOPS, "what is loaded is used"
@@ -69,8 +71,12 @@ def test_a_range_that_holds_much_is_read_with_loops_from_its_first_fetch_on(load
 
 
 def test_large_records_are_worth_it_sooner(loading: Loading) -> None:
-    assert Choice().kernels("auto", fetched(15_000, size_bytes=16_000_000), remaining=600_000) is LOOPS
-    assert Choice().kernels("auto", fetched(15_000, size_bytes=1_600_000), remaining=600_000) is None
+    assert (
+        Choice().kernels("auto", fetched(15_000, size_bytes=16_000_000), remaining=600_000) is LOOPS
+    )
+    assert (
+        Choice().kernels("auto", fetched(15_000, size_bytes=1_600_000), remaining=600_000) is None
+    )
 
 
 def test_what_a_process_reads_in_many_small_ranges_adds_up(loading: Loading) -> None:
@@ -85,7 +91,9 @@ def test_offsets_that_compaction_emptied_are_not_taken_for_records(loading: Load
     assert loading.times == 0
 
 
-def test_what_has_to_be_compiled_first_must_be_worth_more(loading: Loading, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_to_be_compiled_first_must_be_worth_more(
+    loading: Loading, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(compiled, "is_cached", lambda: False)
     assert Choice().kernels("auto", fetched(1000), remaining=4_000_000) is None
     assert Choice().kernels("auto", fetched(1000), remaining=40_000_000) is LOOPS
@@ -96,12 +104,15 @@ def test_without_numba_arrays_do_it_and_the_log_says_so_once(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     choice = Choice()
-    assert choice.kernels("auto", fetched(1), remaining=0) is None and not caplog.records, "a small read never needs it"
+    assert choice.kernels("auto", fetched(1), remaining=0) is None and not caplog.records, (
+        "a small read never needs it"
+    )
     for _ in range(2):
         assert choice.kernels("auto", fetched(1000), remaining=10**9) is None
     assert loading.times == 0
     assert [record.message for record in caplog.records] == [
-        "barnabas: records are decoded with numpy, at half the speed or less: there is no numba; install it where the tasks run: "
+        "barnabas: records are decoded with numpy, at half the speed or less: there is no numba; "
+        "install it where the tasks run: "
         "pip install 'barnabas[numba]'"
     ]
 
@@ -117,26 +128,37 @@ def test_the_option_decides(loading: Loading) -> None:
     assert choice.kernels("numpy", fetched(1), remaining=10**9) is None
 
 
-def test_loops_that_cannot_be_had_are_an_error_only_where_they_are_asked_for(loading: Loading, caplog: pytest.LogCaptureFixture) -> None:
+def test_loops_that_cannot_be_had_are_an_error_only_where_they_are_asked_for(
+    loading: Loading, caplog: pytest.LogCaptureFixture
+) -> None:
     loading.fails = "numba is of another planet"
-    with pytest.raises(OptionError, match="option decoder=numba: numba is of another planet; or leave the option out"):
+    with pytest.raises(
+        OptionError,
+        match="option decoder=numba: numba is of another planet; or leave the option out",
+    ):
         Choice().kernels("numba", fetched(1), remaining=0)
     choice = Choice()
     with caplog.at_level(logging.WARNING, "spark_connector"):
         for _ in range(3):
             assert choice.kernels("auto", fetched(1000), remaining=10**9) is None
-    assert [record.getMessage() for record in caplog.records] == ["barnabas: records are decoded with numpy: numba is of another planet"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "barnabas: records are decoded with numpy: numba is of another planet"
+    ]
     assert loading.times == 2, "once for each choice"
 
 
 def test_numba_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)
     compiled.load.cache_clear()
-    with pytest.raises(UnavailableError, match=r"numba cannot be imported .*pip install 'barnabas\[numba\]'"):
+    with pytest.raises(
+        UnavailableError, match=r"numba cannot be imported .*pip install 'barnabas\[numba\]'"
+    ):
         compiled.load()
 
 
-def test_a_cache_that_cannot_be_used_is_done_without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_used_is_done_without(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     pytest.importorskip("numba")
     tried = []
 
@@ -173,13 +195,21 @@ def test_a_damaged_cache_is_made_anew(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     assert not compiled.is_cached()
     place = Path(numba.njit(cache=True)(kernels.parse).stats.cache_path)
-    shutil.copytree(kept, place, dirs_exist_ok=True, ignore=lambda _, names: [name for name in names if not name.startswith("kernels.")])
+    shutil.copytree(
+        kept,
+        place,
+        dirs_exist_ok=True,
+        ignore=lambda _, names: [name for name in names if not name.startswith("kernels.")],
+    )
     assert compiled.is_cached()
     for data in place.glob("kernels.parse-*.nbc"):
         data.write_bytes(data.read_bytes()[:100])
     compiled.load.cache_clear()
     anew = compiled.load()
-    assert (sum(anew.parse.stats.cache_hits.values()), anew.parse.stats.cache_path) == (0, str(place))  # type: ignore[attr-defined]
+    assert (sum(anew.parse.stats.cache_hits.values()), anew.parse.stats.cache_path) == (
+        0,
+        str(place),
+    )  # type: ignore[attr-defined]
     compiled.load.cache_clear()
     assert sum(compiled.load().parse.stats.cache_hits.values()) == 1  # type: ignore[attr-defined]
 

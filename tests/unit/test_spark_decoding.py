@@ -1,4 +1,6 @@
-"""Batches to columns: what comes out equals what a reader sees that opens one record after the other."""
+"""Batches to columns: what comes out equals what a reader sees that opens one record after the
+other.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ class Row(NamedTuple):
     headers: list[tuple[str, bytes | None]] | None
 
 
-def naive(buffer: bytes, aborted: list[AbortedTransaction] | None, start: int, end: int) -> list[Row]:
+def naive(
+    buffer: bytes, aborted: list[AbortedTransaction] | None, start: int, end: int
+) -> list[Row]:
     """Record by record, with the aborted transactions' extents written out from their markers."""
     extents = []
     for producer_id, first in aborted or []:
@@ -65,14 +69,24 @@ def naive(buffer: bytes, aborted: list[AbortedTransaction] | None, start: int, e
     rows = []
     for position, header in batches_in(buffer):
         dropped = header.is_transactional and any(
-            header.producer_id == producer and first <= header.base_offset <= marker for producer, first, marker in extents
+            header.producer_id == producer and first <= header.base_offset <= marker
+            for producer, first, marker in extents
         )
         if header.is_control or dropped:
             continue
         for record in records_of(buffer[position : position + header.size_bytes]):
             if start <= record.offset < end:
                 headers = list(record.headers) or None
-                rows.append(Row(record.offset, record.timestamp, int(header.is_log_append_time), record.key, record.value, headers))
+                rows.append(
+                    Row(
+                        record.offset,
+                        record.timestamp,
+                        int(header.is_log_append_time),
+                        record.key,
+                        record.value,
+                        headers,
+                    )
+                )
     return rows
 
 
@@ -86,10 +100,17 @@ def ways() -> list[Kernels | None]:
 
 
 def decoded(
-    buffer: bytes, aborted: list[AbortedTransaction] | None = None, start: int = 0, end: int = FAR, *, check_crc: bool = True
+    buffer: bytes,
+    aborted: list[AbortedTransaction] | None = None,
+    start: int = 0,
+    end: int = FAR,
+    *,
+    check_crc: bool = True,
 ) -> list[Row]:
     """By way of the columns; all ways have to agree, in the error too."""
-    selection = select_batches(buffer, aborted, start_offset=start, end_offset=end, check_crc=check_crc)
+    selection = select_batches(
+        buffer, aborted, start_offset=start, end_offset=end, check_crc=check_crc
+    )
     try:
         expected = rows_of(buffer, selection, start, end, None)
     except KafkaError as error:
@@ -103,13 +124,20 @@ def decoded(
     return expected
 
 
-def rows_of(buffer: bytes, selection: Selection, start: int, end: int, way: Kernels | None) -> list[Row]:
+def rows_of(
+    buffer: bytes, selection: Selection, start: int, end: int, way: Kernels | None
+) -> list[Row]:
     rows: list[Row] = []
-    for part in decoding.decode(buffer, selection.batches, start_offset=start, end_offset=end, headers=True, compiled=way):
+    for part in decoding.decode(
+        buffer, selection.batches, start_offset=start, end_offset=end, headers=True, compiled=way
+    ):
         assert part.key is not None and part.value is not None and part.headers is not None
         for array in (part.key, part.value, part.headers):
             array.validate(full=True)
-        headers = [each and [(entry["key"], entry["value"]) for entry in each] for each in part.headers.to_pylist()]
+        headers = [
+            each and [(entry["key"], entry["value"]) for entry in each]
+            for each in part.headers.to_pylist()
+        ]
         columns = (part.offset.tolist(), part.timestamp_ms.tolist(), part.timestamp_type.tolist())
         rows += map(Row, *columns, part.key.to_pylist(), part.value.to_pylist(), headers)
     return rows
@@ -117,16 +145,23 @@ def rows_of(buffer: bytes, selection: Selection, start: int, end: int, way: Kern
 
 # Bytes that look like the beginnings of records: lengths, zero bytes, and what is between.
 tricky = st.lists(
-    st.sampled_from([b"\0", b"\x0c", b"\x0c\0", b"\x0e\0\0\0\1\1\0", b"\x80\1", b"\x8c\1\0", b"\xff", b"x"]), max_size=40
+    st.sampled_from(
+        [b"\0", b"\x0c", b"\x0c\0", b"\x0e\0\0\0\1\1\0", b"\x80\1", b"\x8c\1\0", b"\xff", b"x"]
+    ),
+    max_size=40,
 ).map(b"".join)
 blobs = st.none() | st.just(b"") | st.binary(max_size=20) | tricky | st.integers(60, 300).map(bytes)
-headers = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5) | tricky), max_size=3).map(tuple)
+headers = st.lists(
+    st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5) | tricky), max_size=3
+).map(tuple)
 records = st.builds(NewRecord, blobs, blobs, st.integers(-1, 2**41), headers)
 
 
 @st.composite
 def logs(draw: st.DrawFn) -> tuple[bytes, list[AbortedTransaction], int]:
-    """An encoded log of several producers' batches and markers, its aborted transactions, and its end."""
+    """An encoded log of several producers' batches and markers, its aborted transactions, and its
+    end.
+    """
     out, offset = bytearray(), draw(st.sampled_from([0, 5, 2**40]))
     open_since: dict[int, int] = {}
     aborted = []
@@ -137,7 +172,13 @@ def logs(draw: st.DrawFn) -> tuple[bytes, list[AbortedTransaction], int]:
             if not commit:
                 aborted.append(AbortedTransaction(producer, open_since[producer]))
             del open_since[producer]
-            marker = encode_marker(commit=commit, producer_id=producer, producer_epoch=0, coordinator_epoch=0, timestamp=1)
+            marker = encode_marker(
+                commit=commit,
+                producer_id=producer,
+                producer_epoch=0,
+                coordinator_epoch=0,
+                timestamp=1,
+            )
             out += offset.to_bytes(8, "big") + marker[8:]
             offset += 1
             continue
@@ -149,28 +190,42 @@ def logs(draw: st.DrawFn) -> tuple[bytes, list[AbortedTransaction], int]:
             batch,
             base_offset=offset,
             codec=draw(st.sampled_from(Codec)),
-            producer_id=producer,  # of batches outside of transactions too: they are nobody's to abort
+            # of batches outside of transactions too: they are nobody's to abort
+            producer_id=producer,
             transactional=transactional,
             log_append_time=draw(st.booleans()),
         )
         offset += len(batch) + draw(st.sampled_from([0, 0, 3]))
-    for producer, first in open_since.items():  # a fetch for read_committed never goes beyond an open transaction
+    for (
+        producer,
+        first,
+    ) in open_since.items():  # a fetch for read_committed never goes beyond an open transaction
         aborted.append(AbortedTransaction(producer, first))
     return bytes(out), aborted, offset
 
 
 def test_an_abort_that_ended_before_the_range_hides_nothing_in_it() -> None:
-    """The fetch brought it along, since a fetch may begin before its offset; so its marker has to be looked at too."""
-    marker = encode_marker(commit=False, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp=1)
-    aborted = encode_batch([NewRecord(None, b"a", 1)], base_offset=1, producer_id=7, transactional=True)
-    kept = encode_batch([NewRecord(None, b"b", 1)], base_offset=3, producer_id=7, transactional=True)
+    """The fetch brought it along, since a fetch may begin before its offset; so its marker has to
+    be looked at too.
+    """
+    marker = encode_marker(
+        commit=False, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp=1
+    )
+    aborted = encode_batch(
+        [NewRecord(None, b"a", 1)], base_offset=1, producer_id=7, transactional=True
+    )
+    kept = encode_batch(
+        [NewRecord(None, b"b", 1)], base_offset=3, producer_id=7, transactional=True
+    )
     buffer = aborted + (2).to_bytes(8, "big") + marker[8:] + kept
     assert [row.offset for row in decoded(buffer, [AbortedTransaction(7, 1)], 3, 5)] == [3]
 
 
 @settings(max_examples=150, deadline=None)
 @given(logs(), st.data())
-def test_columns_equal_the_records_one_by_one(log: tuple[bytes, list[AbortedTransaction], int], data: st.DataObject) -> None:
+def test_columns_equal_the_records_one_by_one(
+    log: tuple[bytes, list[AbortedTransaction], int], data: st.DataObject
+) -> None:
     buffer, aborted, end_offset = log
     first = read_header(buffer).base_offset
     start = data.draw(st.integers(first, end_offset))
@@ -180,11 +235,18 @@ def test_columns_equal_the_records_one_by_one(log: tuple[bytes, list[AbortedTran
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.lists(records, min_size=1, max_size=30), min_size=1, max_size=4), st.sampled_from([1, 50, 1 << 19]))
-def test_the_size_of_a_part_changes_nothing(batches: list[list[NewRecord]], part_bytes: int) -> None:
+@given(
+    st.lists(st.lists(records, min_size=1, max_size=30), min_size=1, max_size=4),
+    st.sampled_from([1, 50, 1 << 19]),
+)
+def test_the_size_of_a_part_changes_nothing(
+    batches: list[list[NewRecord]], part_bytes: int
+) -> None:
     buffer, offset = b"", 0
     for batch in batches:
-        buffer += encode_batch(batch, base_offset=offset, codec=Codec.LZ4 if len(batches) % 2 else Codec.NONE)
+        buffer += encode_batch(
+            batch, base_offset=offset, codec=Codec.LZ4 if len(batches) % 2 else Codec.NONE
+        )
         offset += len(batch)
     before, decoding.PART_BYTES = decoding.PART_BYTES, part_bytes
     try:
@@ -195,7 +257,9 @@ def test_the_size_of_a_part_changes_nothing(batches: list[list[NewRecord]], part
 
 def test_offsets_within_a_batch_may_have_gaps_after_compaction() -> None:
     kept = [(3, b"a"), (64, b"b"), (70_000, b"c")]
-    body = b"".join(encode_record(NewRecord(key, None, 100 + delta), delta, 100) for delta, key in kept)
+    body = b"".join(
+        encode_record(NewRecord(key, None, 100 + delta), delta, 100) for delta, key in kept
+    )
     batch = bytes(
         assemble_batch(
             body,
@@ -218,9 +282,17 @@ def test_offsets_within_a_batch_may_have_gaps_after_compaction() -> None:
 
 
 def test_false_records_in_a_value_are_told_from_real_ones() -> None:
-    """A value that holds encoded records, each linked to the next: only the way from the batch's first record tells them apart."""
-    inner = b"".join(encode_record(NewRecord(b"inner", b"%d" % number, 5), number, 0) for number in range(50))
-    batch = [NewRecord(b"k", inner + b"tail", 5), NewRecord(b"k", b"plain", 5), NewRecord(None, inner, 5)]
+    """A value that holds encoded records, each linked to the next: only the way from the batch's
+    first record tells them apart.
+    """
+    inner = b"".join(
+        encode_record(NewRecord(b"inner", b"%d" % number, 5), number, 0) for number in range(50)
+    )
+    batch = [
+        NewRecord(b"k", inner + b"tail", 5),
+        NewRecord(b"k", b"plain", 5),
+        NewRecord(None, inner, 5),
+    ]
     buffer = bytes(encode_batch(batch) + encode_batch(batch, base_offset=3, codec=Codec.ZSTD))
     assert decoded(buffer) == naive(buffer, None, 0, FAR)
 
@@ -249,7 +321,9 @@ def test_attributes_that_are_not_zero_are_read_all_the_same() -> None:
 
 @pytest.mark.parametrize("place", range(HEADER_SIZE, HEADER_SIZE + 12))
 def test_damaged_records_are_refused_or_read_as_written(place: int) -> None:
-    """Whatever one byte is changed to: an error, or the rows that the record-by-record reader gets from the same bytes."""
+    """Whatever one byte is changed to: an error, or the rows that the record-by-record reader gets
+    from the same bytes.
+    """
     good = encode_batch([NewRecord(b"key", b"value", 5, (("h", b"1"),)), NewRecord(b"k2", None, 6)])
     for byte in range(256):
         bad = bytearray(good)
@@ -272,20 +346,50 @@ def test_a_wrong_checksum_is_found_unless_it_is_not_looked_at() -> None:
     with pytest.raises(KafkaError, match="checksum of the batch at offset 0") as caught:
         select_batches(batch, None, start_offset=0, end_offset=FAR)
     assert caught.value.code == Code.CORRUPT_MESSAGE
-    assert len(select_batches(batch, None, start_offset=0, end_offset=FAR, check_crc=False).batches) == 1
+    assert (
+        len(select_batches(batch, None, start_offset=0, end_offset=FAR, check_crc=False).batches)
+        == 1
+    )
 
 
 def test_a_fetch_that_begins_within_an_aborted_transaction() -> None:
     """D3: the list names a first offset before the fetch."""
     buffer = bytes(
-        encode_batch([NewRecord(None, b"aborted", 1)], base_offset=5, producer_id=7, producer_epoch=0, base_sequence=1, transactional=True)
-        + _at(encode_marker(commit=False, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp=1), 6)
-        + encode_batch([NewRecord(None, b"next", 1)], base_offset=7, producer_id=7, producer_epoch=0, base_sequence=2, transactional=True)
-        + _at(encode_marker(commit=True, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp=1), 8)
+        encode_batch(
+            [NewRecord(None, b"aborted", 1)],
+            base_offset=5,
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=1,
+            transactional=True,
+        )
+        + _at(
+            encode_marker(
+                commit=False, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp=1
+            ),
+            6,
+        )
+        + encode_batch(
+            [NewRecord(None, b"next", 1)],
+            base_offset=7,
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=2,
+            transactional=True,
+        )
+        + _at(
+            encode_marker(
+                commit=True, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp=1
+            ),
+            8,
+        )
     )
     assert [row.value for row in decoded(buffer, [AbortedTransaction(7, 0)], 5)] == [b"next"]
     assert [row.value for row in decoded(buffer, None, 5)] == [b"aborted", b"next"]
-    assert select_batches(buffer, [AbortedTransaction(7, 0)], start_offset=5, end_offset=9).next_offset == 9
+    assert (
+        select_batches(buffer, [AbortedTransaction(7, 0)], start_offset=5, end_offset=9).next_offset
+        == 9
+    )
 
 
 def _at(batch: bytearray, offset: int) -> bytearray:
@@ -293,7 +397,10 @@ def _at(batch: bytearray, offset: int) -> bytearray:
 
 
 def test_a_batch_that_is_cut_off_waits_for_the_next_fetch() -> None:
-    whole, cut = encode_batch([NewRecord(None, b"1", 1)]), encode_batch([NewRecord(None, b"2", 1)], base_offset=1)
+    whole, cut = (
+        encode_batch([NewRecord(None, b"1", 1)]),
+        encode_batch([NewRecord(None, b"2", 1)], base_offset=1),
+    )
     selection = select_batches(whole + cut[:-1], None, start_offset=0, end_offset=2)
     assert (len(selection.batches), selection.next_offset) == (1, 1)
 
@@ -302,7 +409,10 @@ def test_a_batch_that_is_cut_off_waits_for_the_next_fetch() -> None:
 def test_codecs_that_nobody_knows_are_named(codec: int) -> None:
     log = bytearray(encode_batch([NewRecord(None, b"v", 1)], base_offset=3))
     log[22] |= codec
-    with pytest.raises(KafkaError, match=f"the batch at offset 3 is compressed with codec {codec}, which is not known"):
+    with pytest.raises(
+        KafkaError,
+        match=f"the batch at offset 3 is compressed with codec {codec}, which is not known",
+    ):
         select_batches(log, None, start_offset=0, end_offset=9, check_crc=False)
     assert select_batches(log, None, start_offset=4, end_offset=9, check_crc=False).batches == []
 
@@ -314,7 +424,9 @@ def test_old_message_formats_are_named() -> None:
 
 @pytest.mark.parametrize("partition", ["plain-0", "plain-1", "txn-0", "txn-1", "compacted-0"])
 def test_segments_that_apache_kafka_wrote(partition: str) -> None:
-    """Every codec, null and empty keys, headers, markers, compaction gaps: as Kafka's own broker stored them."""
+    """Every codec, null and empty keys, headers, markers, compaction gaps: as Kafka's own broker
+    stored them.
+    """
     segments = sorted((FIXTURES / partition).glob("*.log"))
     buffer = b"".join(segment.read_bytes() for segment in segments)
     rows = decoded(buffer)

@@ -29,7 +29,9 @@ ALL_COLUMNS = [
 ]
 
 
-def encoder(*, topic: str | None = "orders", count: int | Callable[[str], int] = 4, **settings: Any) -> Encoder:
+def encoder(
+    *, topic: str | None = "orders", count: int | Callable[[str], int] = 4, **settings: Any
+) -> Encoder:
     counts = count if callable(count) else lambda _topic: count
     arguments: dict[str, Any] = {"compression": Codec.NONE, "now_ms": lambda: NOW_MS}
     return Encoder(topic=topic, partition_counts=counts, **(arguments | settings))
@@ -70,11 +72,26 @@ def test_columns_that_can_be_written(fields: list[tuple[str, str]], topic: str |
     ("fields", "why"),
     [
         ([("key", "binary")], "no column 'value'"),
-        ([("value", "bigint")], "Column 'value' has the type bigint, but has to be string or binary"),
-        ([("value", "binary"), ("partition", "bigint")], "Column 'partition' has the type bigint, but has to be int"),
-        ([("value", "binary"), ("timestamp", "timestamp_ntz")], "'timestamp' has the type timestamp_ntz, but has to be timestamp"),
-        ([("value", "binary"), ("headers", "map<string,binary>")], r"'headers' .* array<struct<key:string,value:binary>>"),
-        ([("value", "binary"), ("offset", "bigint")], r"Column 'offset' has no place in a record.*drop\('offset'\)"),
+        (
+            [("value", "bigint")],
+            "Column 'value' has the type bigint, but has to be string or binary",
+        ),
+        (
+            [("value", "binary"), ("partition", "bigint")],
+            "Column 'partition' has the type bigint, but has to be int",
+        ),
+        (
+            [("value", "binary"), ("timestamp", "timestamp_ntz")],
+            "'timestamp' has the type timestamp_ntz, but has to be timestamp",
+        ),
+        (
+            [("value", "binary"), ("headers", "map<string,binary>")],
+            r"'headers' .* array<struct<key:string,value:binary>>",
+        ),
+        (
+            [("value", "binary"), ("offset", "bigint")],
+            r"Column 'offset' has no place in a record.*drop\('offset'\)",
+        ),
         ([("Value", "binary")], "Column 'Value' .* is 'value' meant"),
         ([("value", "binary"), ("value", "binary")], "Column 'value' is there 2 times"),
     ],
@@ -94,7 +111,11 @@ def test_rows_need_a_topic() -> None:
 
 def test_keys_go_where_java_clients_put_them() -> None:
     # murmur2 of Apache Kafka's own test, & 0x7fffffff, % 100
-    places = {b"21": (-973932308 & 0x7FFFFFFF) % 100, b"foobar": (-790332482 & 0x7FFFFFFF) % 100, b"abc": 479470107 % 100}
+    places = {
+        b"21": (-973932308 & 0x7FFFFFFF) % 100,
+        b"foobar": (-790332482 & 0x7FFFFFFF) % 100,
+        b"abc": 479470107 % 100,
+    }
     batches = encoded(rows(key=list(places), value=list(places)), count=100)
     assert {records_of(batch.data)[0].key: batch.partition for batch in batches} == places
 
@@ -105,17 +126,29 @@ def test_strings_are_their_utf8_bytes() -> None:
 
 
 def test_the_column_goes_before_the_key() -> None:
-    batches = encoded(rows(key=[b"a", b"a", b"a"], value=[b"0", b"1", b"2"], partition=pa.array([3, 0, 3], pa.int32())))
-    assert [(batch.partition, [record.value for record in records_of(batch.data)]) for batch in batches] == [(0, [b"1"]), (3, [b"0", b"2"])]
+    batches = encoded(
+        rows(
+            key=[b"a", b"a", b"a"],
+            value=[b"0", b"1", b"2"],
+            partition=pa.array([3, 0, 3], pa.int32()),
+        )
+    )
+    assert [
+        (batch.partition, [record.value for record in records_of(batch.data)]) for batch in batches
+    ] == [(0, [b"1"]), (3, [b"0", b"2"])]
 
 
 def test_the_option_goes_before_the_column() -> None:
-    assert [batch.topic for batch in encoded(rows(value=[b"a", b"b"], topic=["other", None]))] == ["orders"]
+    assert [batch.topic for batch in encoded(rows(value=[b"a", b"b"], topic=["other", None]))] == [
+        "orders"
+    ]
 
 
 def test_rows_without_key_go_round_from_the_task_on() -> None:
     encoding_ = encoder(task=2, count=3, round_bytes=1, limit_bytes=1)
-    places = [batch.partition for _ in range(5) for batch in encoding_.add(rows(value=[b"a", b"b"]))]
+    places = [
+        batch.partition for _ in range(5) for batch in encoding_.add(rows(value=[b"a", b"b"]))
+    ]
     assert places == [2, 0, 1, 2, 0]
 
 
@@ -131,22 +164,33 @@ def test_each_topic_is_asked_for_once() -> None:
         encoding_.add(rows(value=[b"a", b"b", b"c"], topic=["x", "y", "x"]))
     assert sorted(asked) == ["x", "y"]
     batches = encoding_.finish()
-    assert sorted((batch.topic, record.value) for batch in batches for record in records_of(batch.data)) == (
-        [("x", b"a")] * 3 + [("x", b"c")] * 3 + [("y", b"b")] * 3
-    )
+    assert sorted(
+        (batch.topic, record.value) for batch in batches for record in records_of(batch.data)
+    ) == ([("x", b"a")] * 3 + [("x", b"c")] * 3 + [("y", b"b")] * 3)
 
 
 @pytest.mark.parametrize("partition", [-1, 4, 2**31 - 1])
 def test_a_partition_that_is_not_there(partition: int) -> None:
-    with pytest.raises(EncodingError, match=f"Column 'partition' has {partition} in a row for topic 'orders', whose partitions are 0 to 3"):
+    with pytest.raises(
+        EncodingError,
+        match=f"Column 'partition' has {partition} in a row for topic 'orders', whose partitions are 0 to 3",
+    ):
         encoded(rows(value=[b"a", b"b"], partition=pa.array([None, partition], pa.int32())))
 
 
 def test_a_topic_that_is_not_there() -> None:
-    with pytest.raises(EncodingError, match="Topic 'orders', which the option 'topic' names, does not exist"):
+    with pytest.raises(
+        EncodingError, match="Topic 'orders', which the option 'topic' names, does not exist"
+    ):
         encoded(rows(value=[b"a"]), count=0)
-    with pytest.raises(EncodingError, match="Topic 'b', which the column 'topic' names, does not exist"):
-        encoded(rows(value=[b"a", b"b"], topic=["a", "b"]), topic=None, count={"a": 1, "b": 0}.__getitem__)
+    with pytest.raises(
+        EncodingError, match="Topic 'b', which the column 'topic' names, does not exist"
+    ):
+        encoded(
+            rows(value=[b"a", b"b"], topic=["a", "b"]),
+            topic=None,
+            count={"a": 1, "b": 0}.__getitem__,
+        )
 
 
 def test_a_null_topic() -> None:
@@ -157,9 +201,17 @@ def test_a_null_topic() -> None:
 # --- what records hold
 
 
-@pytest.mark.parametrize(("microseconds", "milliseconds"), [(1_999, 1), (0, 0), (-1, -1), (-1_000, -1), (-1_001, -2), (None, NOW_MS)])
+@pytest.mark.parametrize(
+    ("microseconds", "milliseconds"),
+    [(1_999, 1), (0, 0), (-1, -1), (-1_000, -1), (-1_001, -2), (None, NOW_MS)],
+)
 def test_timestamps_are_rounded_down(microseconds: int | None, milliseconds: int) -> None:
-    assert only_record(value=[b"a"], timestamp=pa.array([microseconds], pa.timestamp("us", "UTC"))).timestamp == milliseconds
+    assert (
+        only_record(
+            value=[b"a"], timestamp=pa.array([microseconds], pa.timestamp("us", "UTC"))
+        ).timestamp
+        == milliseconds
+    )
 
 
 def test_no_timestamp_is_now() -> None:
@@ -167,20 +219,44 @@ def test_no_timestamp_is_now() -> None:
 
 
 def test_empty_is_not_null() -> None:
-    batch = rows(key=pa.array([b"", None], pa.binary()), value=pa.array([None, b""], pa.binary()), partition=pa.array([0, 0], pa.int32()))
+    batch = rows(
+        key=pa.array([b"", None], pa.binary()),
+        value=pa.array([None, b""], pa.binary()),
+        partition=pa.array([0, 0], pa.int32()),
+    )
     (whole,) = encoded(batch)
-    assert [(record.key, record.value) for record in records_of(whole.data)] == [(b"", None), (None, b"")]
+    assert [(record.key, record.value) for record in records_of(whole.data)] == [
+        (b"", None),
+        (None, b""),
+    ]
 
 
 def test_columns_of_nothing_but_null() -> None:
-    record = only_record(key=pa.nulls(1), value=pa.nulls(1), partition=pa.nulls(1, pa.int32()), headers=pa.nulls(1, HEADERS))
+    record = only_record(
+        key=pa.nulls(1),
+        value=pa.nulls(1),
+        partition=pa.nulls(1, pa.int32()),
+        headers=pa.nulls(1, HEADERS),
+    )
     assert record == Record(0, NOW_MS, None, None, ())
 
 
 def test_headers() -> None:
-    headers = [None, [], [{"key": "a", "value": None}, {"key": "ü", "value": b""}, {"key": "a", "value": b"x" * 200}]]
+    headers = [
+        None,
+        [],
+        [
+            {"key": "a", "value": None},
+            {"key": "ü", "value": b""},
+            {"key": "a", "value": b"x" * 200},
+        ],
+    ]
     (batch,) = encoded(rows(value=[b"0", b"1", b"2"], headers=pa.array(headers, HEADERS)), count=1)
-    assert [record.headers for record in records_of(batch.data)] == [(), (), (("a", None), ("ü", b""), ("a", b"x" * 200))]
+    assert [record.headers for record in records_of(batch.data)] == [
+        (),
+        (),
+        (("a", None), ("ü", b""), ("a", b"x" * 200)),
+    ]
 
 
 @pytest.mark.parametrize("header", [None, {"key": None, "value": b"x"}])
@@ -217,11 +293,16 @@ def test_small_additions_become_large_batches() -> None:
 def test_a_record_that_is_larger_than_a_batch_has_one_for_itself() -> None:
     values = [b"a", b"x" * 5000, b"b"]
     batches = encoded(rows(value=values), count=1, batch_bytes=1000)
-    assert [[record.value for record in records_of(batch.data)] for batch in batches] == [[value] for value in values]
+    assert [[record.value for record in records_of(batch.data)] for batch in batches] == [
+        [value] for value in values
+    ]
 
 
 def test_batches_of_one_record_at_the_smallest_size() -> None:
-    assert [batch.record_count for batch in encoded(rows(value=[b"a"] * 5), count=1, batch_bytes=HEADER_SIZE)] == [1] * 5
+    assert [
+        batch.record_count
+        for batch in encoded(rows(value=[b"a"] * 5), count=1, batch_bytes=HEADER_SIZE)
+    ] == [1] * 5
 
 
 def test_what_is_held_stays_bounded_with_many_partitions() -> None:
@@ -235,7 +316,9 @@ def test_what_is_held_stays_bounded_with_many_partitions() -> None:
         sizes.append(encoding_._held_bytes)
     assert max(sizes) < limit and min(sizes[10:]) > limit // 4
     first_records = [batch.record_count for batch in batches]
-    assert sum(first_records) / len(first_records) > 3  # the fullest partitions, not whatever is there
+    assert (
+        sum(first_records) / len(first_records) > 3
+    )  # the fullest partitions, not whatever is there
     batches += encoding_.finish()
     assert sum(batch.record_count for batch in batches) == 60_000
 
@@ -244,13 +327,19 @@ def test_many_bytes_at_once_are_looked_at_in_slices(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(encoding, "SLICE_BYTES", 1000)
     monkeypatch.setattr(encoding, "PART_BYTES", 3000)
     values = [b"%03d" % row * (row % 50) for row in range(300)]
-    headers = pa.array([[{"key": "n", "value": b"%d" % row}] if row % 3 else None for row in range(300)], HEADERS)
+    headers = pa.array(
+        [[{"key": "n", "value": b"%d" % row}] if row % 3 else None for row in range(300)], HEADERS
+    )
     zeros = pa.array([0] * 300, pa.int32())
     for kind in (pa.binary(), pa.large_binary(), pa.binary_view()):
-        batches = encoded(rows(value=pa.array(values, kind), headers=headers, partition=zeros), batch_bytes=2000)
+        batches = encoded(
+            rows(value=pa.array(values, kind), headers=headers, partition=zeros), batch_bytes=2000
+        )
         records = [record for batch in batches for record in records_of(batch.data)]
         assert [record.value for record in records] == values
-        assert [record.headers for record in records] == [((("n", b"%d" % row),) if row % 3 else ()) for row in range(300)]
+        assert [record.headers for record in records] == [
+            ((("n", b"%d" % row),) if row % 3 else ()) for row in range(300)
+        ]
 
 
 def test_a_row_that_no_record_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,6 @@
-"""What filters leave to be read: against a filter over all rows, and ranges by timestamp against a server with canned logs."""
+"""What filters leave to be read: against a filter over all rows, and ranges by timestamp against a
+server with canned logs.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ def conditions(draw: st.DrawFn) -> Condition:
     if comparison == "is not null":
         return Condition(column, comparison, None)
     if comparison == "in":
-        return Condition(column, comparison, tuple(draw(st.lists(by_column[column], min_size=1, max_size=3))))
+        return Condition(
+            column, comparison, tuple(draw(st.lists(by_column[column], min_size=1, max_size=3)))
+        )
     return Condition(column, comparison, draw(by_column[column]))
 
 
@@ -73,10 +77,19 @@ def conditions(draw: st.DrawFn) -> Condition:
 def logs(draw: st.DrawFn) -> dict[PartitionName, list[Row]]:
     """Offsets with gaps, timestamps in no order."""
     found: dict[PartitionName, list[Row]] = {}
-    for topic, partition in draw(st.sets(st.tuples(st.sampled_from(["t", "u"]), st.integers(0, 3)), max_size=4)):
+    for topic, partition in draw(
+        st.sets(st.tuples(st.sampled_from(["t", "u"]), st.integers(0, 3)), max_size=4)
+    ):
         offsets = sorted(draw(st.sets(st.integers(0, 29), max_size=8)))
         rows = [
-            Row(topic, partition, offset, at(draw(st.integers(-1, 12)) * 1000), draw(st.sampled_from([None, b"k"]))) for offset in offsets
+            Row(
+                topic,
+                partition,
+                offset,
+                at(draw(st.integers(-1, 12)) * 1000),
+                draw(st.sampled_from([None, b"k"])),
+            )
+            for offset in offsets
         ]
         found[PartitionName(topic, partition)] = rows
     return found
@@ -88,7 +101,9 @@ def read(rows: list[Row], name: PartitionName, narrowing: Narrowing) -> list[Row
         return []
     _, _, start, end = narrowing.cut(OffsetRange(*name, 0, 30))
     if narrowing.from_timestamp_ms is not None:
-        late = [row.offset for row in rows if timestamp_ms(row.timestamp) >= narrowing.from_timestamp_ms]
+        late = [
+            row.offset for row in rows if timestamp_ms(row.timestamp) >= narrowing.from_timestamp_ms
+        ]
         start = max(start, late[0] if late else 30)
     return [row for row in rows if start <= row.offset < end]
 
@@ -109,7 +124,12 @@ def test_what_is_read_and_filtered_again_is_what_a_filter_over_all_leaves(
             left_to_spark.append(each)
     brought = [row for name, rows in existing.items() for row in read(rows, name, narrowing)]
     filtered = [row for row in brought if all(passes(row, each) for each in left_to_spark)]
-    assert filtered == [row for rows in existing.values() for row in rows if all(passes(row, each) for each in filters)]
+    assert filtered == [
+        row
+        for rows in existing.values()
+        for row in rows
+        if all(passes(row, each) for each in filters)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -140,21 +160,34 @@ def test_timestamps_are_rounded_down_and_know_their_zone() -> None:
     east = datetime.timezone(datetime.timedelta(hours=2))
     assert timestamp_ms(datetime.datetime(1970, 1, 1, 3, tzinfo=east)) == 3_600_000
     assert timestamp_ms(at(-1)) == -1
-    assert narrow(Narrowing(), Condition("timestamp", ">", at(-5000)))[0] == Narrowing(), "negative ones mean something else to brokers"
+    assert narrow(Narrowing(), Condition("timestamp", ">", at(-5000)))[0] == Narrowing(), (
+        "negative ones mean something else to brokers"
+    )
 
 
 def planned(broker: FakeBroker, *filters: Condition, **options: str) -> list[OffsetRange]:
     narrowing = Narrowing()
     for each in filters:
         narrowing, _ = narrow(narrowing, each)
-    parsed = parse_source_options({"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "t", **options})
+    parsed = parse_source_options(
+        {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "t", **options}
+    )
     with Client(parsed.client) as client:
         return plan(client, parsed, narrowing)
 
 
 def test_ranges_by_timestamp() -> None:
-    batches = [bytes(encode_batch([NewRecord(None, b"v", when)], base_offset=place)) for place, when in enumerate((5, 1, 7, 2))]
-    with FakeBroker({("t", 0): FakeLog(batches), ("t", 1): FakeLog(batches[:2]), ("t", 2): FakeLog(batches, stable_offset=1)}) as broker:
+    batches = [
+        bytes(encode_batch([NewRecord(None, b"v", when)], base_offset=place))
+        for place, when in enumerate((5, 1, 7, 2))
+    ]
+    with FakeBroker(
+        {
+            ("t", 0): FakeLog(batches),
+            ("t", 1): FakeLog(batches[:2]),
+            ("t", 2): FakeLog(batches, stable_offset=1),
+        }
+    ) as broker:
         late = Condition("timestamp", ">=", at(6000))
         assert planned(broker, late) == [OffsetRange("t", 0, 2, 4)]
         assert planned(broker, Condition("timestamp", ">", at(5000))) == [
@@ -164,14 +197,25 @@ def test_ranges_by_timestamp() -> None:
         ], "the equal ones are left to Spark"
         assert planned(broker, late, Condition("offset", ">", 2)) == [OffsetRange("t", 0, 3, 4)]
         beyond = '{"t": {"0": 9, "1": -1, "2": -1}}'
-        assert planned(broker, Condition("timestamp", ">", at(8000)), endingOffsets=beyond) == [OffsetRange("t", 0, 4, 9)]
+        assert planned(broker, Condition("timestamp", ">", at(8000)), endingOffsets=beyond) == [
+            OffsetRange("t", 0, 4, 9)
+        ]
 
 
 def test_what_is_not_read_is_not_asked_for() -> None:
-    logs = {("t", number): FakeLog(end_offset=5, stable_offset=2 if number else None) for number in range(3)}
+    logs = {
+        ("t", number): FakeLog(end_offset=5, stable_offset=2 if number else None)
+        for number in range(3)
+    }
     with FakeBroker(logs) as broker:
         ends = '{"t": {"0": 5, "1": 5, "2": 5}}'
-        narrowed = planned(broker, Condition("partition", "=", 0), endingOffsets=ends, openTransactionTimeout="0")
-        assert narrowed == [OffsetRange("t", 0, 0, 5)], "the open transactions of the others do not matter"
-        last = [request for request in broker.requests if isinstance(request, ListOffsetsRequest)][-1]
+        narrowed = planned(
+            broker, Condition("partition", "=", 0), endingOffsets=ends, openTransactionTimeout="0"
+        )
+        assert narrowed == [OffsetRange("t", 0, 0, 5)], (
+            "the open transactions of the others do not matter"
+        )
+        last = [request for request in broker.requests if isinstance(request, ListOffsetsRequest)][
+            -1
+        ]
         assert [each.partition_index for topic in last.topics for each in topic.partitions] == [0]

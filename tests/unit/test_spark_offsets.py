@@ -19,12 +19,16 @@ from barnabas.spark_connector.offsets import (
 )
 
 ranges = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 500)), max_size=6).map(
-    lambda each: [OffsetRange("t", index, start, start + size) for index, (start, size) in enumerate(each)]
+    lambda each: [
+        OffsetRange("t", index, start, start + size) for index, (start, size) in enumerate(each)
+    ]
 )
 
 
 @given(ranges, st.none() | st.integers(1, 40), st.none() | st.integers(1, 100))
-def test_pieces_make_up_the_ranges(whole: list[OffsetRange], min_partitions: int | None, max_records: int | None) -> None:
+def test_pieces_make_up_the_ranges(
+    whole: list[OffsetRange], min_partitions: int | None, max_records: int | None
+) -> None:
     pieces = divide(whole, min_partitions=min_partitions, max_records=max_records)
     total = sum(each.size for each in whole)
     assert all(piece.size > 0 for piece in pieces)
@@ -33,7 +37,11 @@ def test_pieces_make_up_the_ranges(whole: list[OffsetRange], min_partitions: int
         edges = [each.start_offset, *(piece.end_offset for piece in mine)]
         assert [piece.start_offset for piece in mine] == edges[:-1]
         assert edges[-1] == each.end_offset or each.size == 0
-        assert max((piece.size for piece in mine), default=0) - min((piece.size for piece in mine), default=0) <= 1
+        assert (
+            max((piece.size for piece in mine), default=0)
+            - min((piece.size for piece in mine), default=0)
+            <= 1
+        )
     assert max_records is None or all(piece.size <= max_records for piece in pieces)
     assert len(pieces) >= min(min_partitions or 0, total)
 
@@ -62,14 +70,22 @@ def test_json_has_one_order() -> None:
 
 def test_no_piece_is_empty_however_many_are_wanted() -> None:
     pieces = divide([OffsetRange("a", 0, 5, 7), OffsetRange("a", 1, 0, 1)], min_partitions=10)
-    assert pieces == [OffsetRange("a", 0, 5, 6), OffsetRange("a", 0, 6, 7), OffsetRange("a", 1, 0, 1)]
+    assert pieces == [
+        OffsetRange("a", 0, 5, 6),
+        OffsetRange("a", 0, 6, 7),
+        OffsetRange("a", 1, 0, 1),
+    ]
 
 
-sizes = st.dictionaries(st.builds(PartitionName, st.sampled_from("ab"), st.integers(0, 20)), st.integers(0, 10**12))
+sizes = st.dictionaries(
+    st.builds(PartitionName, st.sampled_from("ab"), st.integers(0, 20)), st.integers(0, 10**12)
+)
 
 
 @given(sizes)
-def test_json_of_a_stream_is_the_same_text_after_every_round(offsets: dict[PartitionName, int]) -> None:
+def test_json_of_a_stream_is_the_same_text_after_every_round(
+    offsets: dict[PartitionName, int],
+) -> None:
     text = json.dumps(offsets_as_json(offsets))
     again = offsets_of_json(json.loads(text))
     assert again == offsets
@@ -83,7 +99,9 @@ def test_json_that_is_no_offsets(wrong: dict[str, object]) -> None:
 
 
 @given(sizes, st.integers(1, 10**13))
-def test_a_limit_is_shared_out_in_proportion(available: dict[PartitionName, int], limit: int) -> None:
+def test_a_limit_is_shared_out_in_proportion(
+    available: dict[PartitionName, int], limit: int
+) -> None:
     shares = share_of_limit(available, limit)
     total = sum(available.values())
     assert all(0 <= shares[name] <= size for name, size in available.items())
@@ -92,4 +110,7 @@ def test_a_limit_is_shared_out_in_proportion(available: dict[PartitionName, int]
     if total <= limit:
         assert shares == available
     else:
-        assert all(abs(shares[name] - limit * size / total) <= 1 + size / 10**6 for name, size in available.items())
+        assert all(
+            abs(shares[name] - limit * size / total) <= 1 + size / 10**6
+            for name, size in available.items()
+        )

@@ -1,4 +1,6 @@
-"""The reader against three brokers of another make: librdkafka's mock cluster, whose partitions are led by different nodes."""
+"""The reader against three brokers of another make: librdkafka's mock cluster, whose partitions are
+led by different nodes.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,19 @@ Row = tuple[bytes, list[tuple[str, bytes | None]] | None]
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
     """The cluster lives as long as the client that was told to have one."""
-    host = confluent_kafka.Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 3, "log_level": 0})
-    yield ",".join(f"{broker.host}:{broker.port}" for broker in host.list_topics(timeout=60).brokers.values())
+    host = confluent_kafka.Producer(
+        {"bootstrap.servers": "none", "test.mock.num.brokers": 3, "log_level": 0}
+    )
+    yield ",".join(
+        f"{broker.host}:{broker.port}" for broker in host.list_topics(timeout=60).brokers.values()
+    )
     host.flush(0)
 
 
 def write(servers: str, topic: str, numbers: range, codec: str = "none") -> None:
-    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "compression.type": codec, "log_level": 0})
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": servers, "compression.type": codec, "log_level": 0}
+    )
     for number in numbers:
         headers = [("even", None), ("n", b"%d" % number)] if number % 2 == 0 else None
         producer.produce(topic, b"v%d" % number, b"k%d" % number, headers=headers)
@@ -37,17 +45,27 @@ def write(servers: str, topic: str, numbers: range, codec: str = "none") -> None
 
 
 def options_of(servers: str, *, streaming: bool = False, **options: str) -> SourceOptions:
-    given = {"kafka.bootstrap.servers": servers, "kafka.max.partition.fetch.bytes": "3000", "includeHeaders": "true"}
+    given = {
+        "kafka.bootstrap.servers": servers,
+        "kafka.max.partition.fetch.bytes": "3000",
+        "includeHeaders": "true",
+    }
     return parse_source_options(given | options, streaming=streaming)
 
 
 def expected(numbers: range) -> list[Row]:
-    return sorted((b"v%d" % number, [("even", None), ("n", b"%d" % number)] if number % 2 == 0 else None) for number in numbers)
+    return sorted(
+        (b"v%d" % number, [("even", None), ("n", b"%d" % number)] if number % 2 == 0 else None)
+        for number in numbers
+    )
 
 
 def rows_of(part: object) -> list[Row]:
     found = part.to_pylist()  # type: ignore[attr-defined]
-    return [(row["value"], row["headers"] and [(each["key"], each["value"]) for each in row["headers"]]) for row in found]
+    return [
+        (row["value"], row["headers"] and [(each["key"], each["value"]) for each in row["headers"]])
+        for row in found
+    ]
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "lz4"])
@@ -57,7 +75,11 @@ def test_a_batch_read_over_all_leaders(servers: str, codec: str) -> None:
     with Client(options.client) as client:
         ranges = plan(client, options)
         parts = [
-            part for each in ranges for part in read_range(client, each, ("value", "headers"), read_committed=True, fail_on_data_loss=True)
+            part
+            for each in ranges
+            for part in read_range(
+                client, each, ("value", "headers"), read_committed=True, fail_on_data_loss=True
+            )
         ]
     assert len(ranges) == 11
     assert sorted(row for part in parts for row in rows_of(part)) == expected(range(600))
@@ -65,10 +87,16 @@ def test_a_batch_read_over_all_leaders(servers: str, codec: str) -> None:
 
 def test_a_stream_goes_on_where_it_stood(servers: str) -> None:
     write(servers, "stream-1", range(100))
-    options = options_of(servers, streaming=True, subscribePattern="stream-.*", startingOffsets="earliest")
+    options = options_of(
+        servers, streaming=True, subscribePattern="stream-.*", startingOffsets="earliest"
+    )
     seen: list[Row] = []
     position = None
-    for numbers, topic in ((range(0), ""), (range(100, 150), "stream-1"), (range(150, 170), "stream-2")):
+    for numbers, topic in (
+        (range(0), ""),
+        (range(100, 150), "stream-1"),
+        (range(150, 170), "stream-2"),
+    ):
         if topic:
             write(servers, topic, numbers)
         planner = StreamPlanner(options)  # a query that starts again
@@ -77,7 +105,13 @@ def test_a_stream_goes_on_where_it_stood(servers: str) -> None:
             position = planner.latest(start)
             for each in planner.ranges(start, position):
                 with Client(options.client) as client:
-                    for part in read_range(client, each, ("value", "headers"), read_committed=True, fail_on_data_loss=True):
+                    for part in read_range(
+                        client,
+                        each,
+                        ("value", "headers"),
+                        read_committed=True,
+                        fail_on_data_loss=True,
+                    ):
                         seen += rows_of(part)
         finally:
             planner.close()

@@ -1,4 +1,6 @@
-"""The hash that decides a key's partition: as Apache Kafka and other clients have it, however the keys lie."""
+"""The hash that decides a key's partition: as Apache Kafka and other clients have it, however the
+keys lie.
+"""
 
 from __future__ import annotations
 
@@ -29,32 +31,50 @@ KEYS = st.binary(max_size=40)
 @pytest.mark.parametrize(("key", "expected"), KNOWN.items())
 @pytest.mark.parametrize("count", [1, FEW_KEYS + 1])
 def test_known_values_of_same_length(key: bytes, expected: int, count: int) -> None:
-    assert murmur2(pa.array([key] * count, pa.binary())).view(np.int32).tolist() == [expected] * count
+    assert (
+        murmur2(pa.array([key] * count, pa.binary())).view(np.int32).tolist() == [expected] * count
+    )
 
 
 def test_known_values_of_different_lengths() -> None:
     keys = list(KNOWN) * 100
-    assert murmur2(pa.array(keys, pa.binary())).view(np.int32).tolist() == list(KNOWN.values()) * 100
+    assert (
+        murmur2(pa.array(keys, pa.binary())).view(np.int32).tolist() == list(KNOWN.values()) * 100
+    )
 
 
 @given(st.lists(KEYS, max_size=80), st.integers(0, 5))
 def test_any_keys_hash_as_in_kafka_python(keys: list[bytes], skipped: int) -> None:
     array = pa.array(keys, pa.binary())[skipped:]
-    assert murmur2(array).tolist() == [kafka_python_murmur2(key) & 0xFFFFFFFF for key in keys[skipped:]]
+    assert murmur2(array).tolist() == [
+        kafka_python_murmur2(key) & 0xFFFFFFFF for key in keys[skipped:]
+    ]
 
 
-@given(st.integers(0, 13), st.integers(FEW_KEYS - 1, 60), st.integers(0, 5), st.randoms(use_true_random=False))
+@given(
+    st.integers(0, 13),
+    st.integers(FEW_KEYS - 1, 60),
+    st.integers(0, 5),
+    st.randoms(use_true_random=False),
+)
 def test_keys_of_one_length(length: int, count: int, skipped: int, chance) -> None:  # type: ignore[no-untyped-def]
     keys = [chance.randbytes(length) for _ in range(count)]
-    assert murmur2(pa.array(keys, pa.binary())[skipped:]).tolist() == [kafka_python_murmur2(key) & 0xFFFFFFFF for key in keys[skipped:]]
+    assert murmur2(pa.array(keys, pa.binary())[skipped:]).tolist() == [
+        kafka_python_murmur2(key) & 0xFFFFFFFF for key in keys[skipped:]
+    ]
 
 
 @settings(max_examples=30)
-@given(st.lists(KEYS, min_size=FEW_KEYS, max_size=60), st.lists(st.binary(min_size=200, max_size=900), max_size=FEW_KEYS + 2))
+@given(
+    st.lists(KEYS, min_size=FEW_KEYS, max_size=60),
+    st.lists(st.binary(min_size=200, max_size=900), max_size=FEW_KEYS + 2),
+)
 def test_a_few_long_keys_among_short_ones(short: list[bytes], long: list[bytes]) -> None:
     keys = [*short, *long]
     assert murmur2(pa.array(keys, pa.binary())).tolist() == [murmur2_of(key) for key in keys]
-    assert [murmur2_of(key) for key in keys] == [kafka_python_murmur2(key) & 0xFFFFFFFF for key in keys]
+    assert [murmur2_of(key) for key in keys] == [
+        kafka_python_murmur2(key) & 0xFFFFFFFF for key in keys
+    ]
 
 
 def test_nulls_do_not_disturb_their_neighbours() -> None:
@@ -66,7 +86,10 @@ def test_nulls_do_not_disturb_their_neighbours() -> None:
 
 def test_each_key_may_have_its_own_count() -> None:
     keys = [b"foobar", b"abc", b"21"]
-    expected = [(kafka_python_murmur2(key) & 0x7FFFFFFF) % count for key, count in zip(keys, (3, 5, 100), strict=True)]
+    expected = [
+        (kafka_python_murmur2(key) & 0x7FFFFFFF) % count
+        for key, count in zip(keys, (3, 5, 100), strict=True)
+    ]
     assert partitions_of(pa.array(keys, pa.binary()), np.array([3, 5, 100])).tolist() == expected
 
 

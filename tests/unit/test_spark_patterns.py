@@ -58,6 +58,9 @@ def test_what_has_no_counterpart_is_refused(java: str, says: str) -> None:
 
 def test_a_pattern_that_is_found_nowhere_is_told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "spark_connector")
-    with FakeBroker({("t", 0): FakeLog()}) as broker, Client(ClientOptions((("127.0.0.1", broker.port),))) as client:
+    with (
+        FakeBroker({("t", 0): FakeLog()}) as broker,
+        Client(ClientOptions((("127.0.0.1", broker.port),))) as client,
+    ):
         assert partitions_to_read(client, Subscription(pattern="^nothing")) == []
         assert "subscribePattern=^nothing is found in the name of no topic" in caplog.text

@@ -26,7 +26,9 @@ ID = '"t#Wn6bYRCbTMSDfkHvvvTvJQ": {}'
 
 def test_what_is_there_and_not_yet_read() -> None:
     assert barnabas.spark.lag is lag
-    report = source('{"t": {"0": 5, "1": 7}, ' + ID + "}", '{"t": {"0": 25, "1": 7, "2": 4}, "u": {"0": 1}}')
+    report = source(
+        '{"t": {"0": 5, "1": 7}, ' + ID + "}", '{"t": {"0": 25, "1": 7, "2": 4}, "u": {"0": 1}}'
+    )
     assert lag(Reported(report)) == {"t": {0: 20, 1: 0, 2: 4}, "u": {0: 1}}
 
 
@@ -40,12 +42,18 @@ def test_a_log_that_became_shorter_is_no_lag() -> None:
 
 def test_two_sources_with_the_same_partition() -> None:
     latest = '{"t": {"0": 9}}'
-    assert lag(Reported(source('{"t": {"0": 9}}', latest), source('{"t": {"0": 2}}', latest), source('{"t": {"0": 5}}', latest))) == {
-        "t": {0: 7}
-    }
+    assert lag(
+        Reported(
+            source('{"t": {"0": 9}}', latest),
+            source('{"t": {"0": 2}}', latest),
+            source('{"t": {"0": 5}}', latest),
+        )
+    ) == {"t": {0: 7}}
 
 
-@pytest.mark.parametrize("offset", [None, "None", "null", "7", 7, '{"logOffset": 3}', "[1]", "text", '{"t": {"x": 1}}'])
+@pytest.mark.parametrize(
+    "offset", [None, "None", "null", "7", 7, '{"logOffset": 3}', "[1]", "text", '{"t": {"x": 1}}']
+)
 def test_sources_of_another_kind_and_reports_without_offsets(offset: Any) -> None:
     assert lag(Reported(source(offset, offset))) == {}
 

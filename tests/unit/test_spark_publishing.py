@@ -1,4 +1,6 @@
-"""Publishing against a cluster of several nodes that fails on demand: what is tried again, what is final, what is aborted."""
+"""Publishing against a cluster of several nodes that fails on demand: what is tried again, what is
+final, what is aborted.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +28,32 @@ from barnabas.protocol.errors import Code
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector.connection import ClientError
 from barnabas.spark_connector.options import ClientOptions
-from barnabas.spark_connector.publishing import Publication, Publisher, PublishError, PublishSettings
-from barnabas.spark_connector.recognition import SKIP, WRITE, Committed, Decision, Note, UncertainBatchError
+from barnabas.spark_connector.publishing import (
+    Publication,
+    Publisher,
+    PublishError,
+    PublishSettings,
+)
+from barnabas.spark_connector.recognition import (
+    SKIP,
+    WRITE,
+    Committed,
+    Decision,
+    Note,
+    UncertainBatchError,
+)
 from barnabas.spark_connector.spool import EncodedBatch, SpoolError
 
 TOPIC, NAME = "t", "query"
 
 
 def encoded(partition: int, *values: bytes, topic: str = TOPIC) -> EncodedBatch:
-    return EncodedBatch(topic, partition, len(values), encode_batch([NewRecord(None, value, 1) for value in values], transactional=True))
+    return EncodedBatch(
+        topic,
+        partition,
+        len(values),
+        encode_batch([NewRecord(None, value, 1) for value in values], transactional=True),
+    )
 
 
 @pytest.fixture
@@ -44,13 +63,23 @@ def cluster() -> Iterator[FakeCluster]:
 
 
 def publisher_for(cluster: FakeCluster, **settings: Any) -> Publisher:
-    options = ClientOptions((("127.0.0.1", cluster.port),), retry_backoff_ms=1, request_timeout_ms=600_000)
+    options = ClientOptions(
+        (("127.0.0.1", cluster.port),), retry_backoff_ms=1, request_timeout_ms=600_000
+    )
     return Publisher(options, PublishSettings(**{"delivery_timeout_ms": 600_000, **settings}))
 
 
-def publish(cluster: FakeCluster, batch_id: int, *batches: EncodedBatch, **settings: Any) -> Publication:
+def publish(
+    cluster: FakeCluster, batch_id: int, *batches: EncodedBatch, **settings: Any
+) -> Publication:
     with publisher_for(cluster, **settings) as publisher:
-        return publisher.publish(transactional_id=NAME, group_id=NAME, batch_id=batch_id, metadata="m", batches=lambda: batches)
+        return publisher.publish(
+            transactional_id=NAME,
+            group_id=NAME,
+            batch_id=batch_id,
+            metadata="m",
+            batches=lambda: batches,
+        )
 
 
 def once(kind: Any, code: int) -> Callable[[int, Any], int | None]:
@@ -66,7 +95,9 @@ def always(kind: Any, code: int) -> Callable[[int, Any], int | None]:
 @pytest.mark.parametrize("speaks", [KAFKA_2_5, KAFKA_4_0], ids=["2.5", "4.0"])
 def test_versions_of_old_and_new_brokers(speaks: dict[int, Any]) -> None:
     with FakeCluster({TOPIC: 4}, speaks=speaks) as cluster:
-        assert publish(cluster, 7, encoded(0, b"a"), encoded(1, b"b"), encoded(0, b"c")).attempts == 1
+        assert (
+            publish(cluster, 7, encoded(0, b"a"), encoded(1, b"b"), encoded(0, b"c")).attempts == 1
+        )
         assert cluster.values(TOPIC, 0) == [b"a", b"c"] and cluster.values(TOPIC, 1) == [b"b"]
         assert cluster.offsets == {NAME: 8}
         assert publish(cluster, 7, encoded(0, b"a")).already
@@ -79,7 +110,10 @@ def test_a_broker_that_is_too_old_is_named() -> None:
         (old, r"has OffsetFetchRequest in versions 0 to 6; versions 7 to 7 are spoken here"),
         (others, r"does not have OffsetFetchRequest; versions 7 to 7 are spoken here"),
     ):
-        with FakeCluster({TOPIC: 1}, speaks=speaks) as cluster, pytest.raises(ClientError, match=says):
+        with (
+            FakeCluster({TOPIC: 1}, speaks=speaks) as cluster,
+            pytest.raises(ClientError, match=says),
+        ):
             publish(cluster, 0, encoded(0, b"a"))
 
 
@@ -88,7 +122,9 @@ def test_batches_of_one_partition_go_one_to_a_request_and_in_order(cluster: Fake
     done = publish(cluster, 0, *batches)
     assert done == Publication(False, 80, sum(len(batch.data) for batch in batches), 1)
     for partition in range(4):
-        expected = [value for index in range(partition, 40, 4) for value in (b"%d" % index, b"%d'" % index)]
+        expected = [
+            value for index in range(partition, 40, 4) for value in (b"%d" % index, b"%d'" % index)
+        ]
         assert cluster.values(TOPIC, partition) == expected
     assert cluster.asked(ProduceRequest) == 20, "two partitions in each"
     assert cluster.asked(AddPartitionsToTxnRequest) == 2, "one for each leader's first request"
@@ -129,7 +165,9 @@ def test_requests_are_as_large_as_they_may_be(max_request_bytes: int, requests: 
         (EndTxnRequest, HANG_UP),
     ],
 )
-def test_what_passes_is_tried_again_from_the_start(cluster: FakeCluster, kind: Any, code: int) -> None:
+def test_what_passes_is_tried_again_from_the_start(
+    cluster: FakeCluster, kind: Any, code: int
+) -> None:
     cluster.disturb = once(kind, code)
     done = publish(cluster, 0, encoded(0, b"a"), encoded(1, b"b"), encoded(0, b"c"))
     assert (done.already, done.record_count, done.attempts) == (False, 3, 2)
@@ -147,7 +185,9 @@ def test_a_topic_that_gets_its_leader_late_is_waited_for_without_a_new_attempt(
 ) -> None:
     monkeypatch.setattr("barnabas.spark_connector.transactions.UNKNOWN_TOPIC_PATIENCE_MS", 600_000)
     left = [Code.LEADER_NOT_AVAILABLE, Code.UNKNOWN_TOPIC_OR_PARTITION, Code.LEADER_NOT_AVAILABLE]
-    cluster.disturb = lambda node, request: left.pop() if isinstance(request, MetadataRequest) and left else None
+    cluster.disturb = lambda node, request: (
+        left.pop() if isinstance(request, MetadataRequest) and left else None
+    )
     assert publish(cluster, 0, encoded(0, b"a", topic="new")).attempts == 1
     assert cluster.values("new") == [b"a"]
 
@@ -155,9 +195,13 @@ def test_a_topic_that_gets_its_leader_late_is_waited_for_without_a_new_attempt(
 def test_a_topic_that_nobody_makes(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("barnabas.spark_connector.transactions.UNKNOWN_TOPIC_PATIENCE_MS", 20)
     cluster.creates = False
-    with pytest.raises(PublishError, match="topic 'new' does not exist, and the broker does not make it"):
+    with pytest.raises(
+        PublishError, match="topic 'new' does not exist, and the broker does not make it"
+    ):
         publish(cluster, 0, encoded(0, b"a"), encoded(0, b"a", topic="new"))
-    with pytest.raises(PublishError, match="partition t-4 does not exist: topic 't' has 4 partitions"):
+    with pytest.raises(
+        PublishError, match="partition t-4 does not exist: topic 't' has 4 partitions"
+    ):
         publish(cluster, 0, encoded(0, b"a"), encoded(0, b"b"), encoded(4, b"c"))
     assert cluster.aborted == 1 and not cluster.committed and not cluster.offsets
 
@@ -165,8 +209,16 @@ def test_a_topic_that_nobody_makes(cluster: FakeCluster, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("kind", "code", "says"),
     [
-        (ProduceRequest, Code.MESSAGE_TOO_LARGE, r"partition t-0: MESSAGE_TOO_LARGE \(as the test wants it\): raise max.message.bytes"),
-        (ProduceRequest, Code.INVALID_RECORD, "partition t-0: INVALID_RECORD .*a compacted topic needs a key"),
+        (
+            ProduceRequest,
+            Code.MESSAGE_TOO_LARGE,
+            r"partition t-0: MESSAGE_TOO_LARGE \(as the test wants it\): raise max.message.bytes",
+        ),
+        (
+            ProduceRequest,
+            Code.INVALID_RECORD,
+            "partition t-0: INVALID_RECORD .*a compacted topic needs a key",
+        ),
         (
             AddPartitionsToTxnRequest,
             Code.TOPIC_AUTHORIZATION_FAILED,
@@ -178,18 +230,32 @@ def test_a_topic_that_nobody_makes(cluster: FakeCluster, monkeypatch: pytest.Mon
             Code.INVALID_TRANSACTION_TIMEOUT,
             "'query': INVALID_TRANSACTION_TIMEOUT: lower kafka.transaction.timeout.ms",
         ),
-        (InitProducerIdRequest, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "'query': .*WRITE and DESCRIBE the transactional id"),
-        (FindCoordinatorRequest, Code.GROUP_AUTHORIZATION_FAILED, "GROUP_AUTHORIZATION_FAILED: the user needs the right to READ the group"),
+        (
+            InitProducerIdRequest,
+            Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "'query': .*WRITE and DESCRIBE the transactional id",
+        ),
+        (
+            FindCoordinatorRequest,
+            Code.GROUP_AUTHORIZATION_FAILED,
+            "GROUP_AUTHORIZATION_FAILED: the user needs the right to READ the group",
+        ),
         (
             OffsetFetchRequest,
             Code.GROUP_AUTHORIZATION_FAILED,
             "group 'query': GROUP_AUTHORIZATION_FAILED: the user needs the right to READ",
         ),
-        (TxnOffsetCommitRequest, Code.OFFSET_METADATA_TOO_LARGE, "group 'query', topic 't': OFFSET_METADATA_TOO_LARGE"),
+        (
+            TxnOffsetCommitRequest,
+            Code.OFFSET_METADATA_TOO_LARGE,
+            "group 'query', topic 't': OFFSET_METADATA_TOO_LARGE",
+        ),
         (EndTxnRequest, 777, "the end of a transaction of 'query': error code 777$"),
     ],
 )
-def test_what_is_final_is_aborted_and_told(cluster: FakeCluster, kind: Any, code: int, says: str) -> None:
+def test_what_is_final_is_aborted_and_told(
+    cluster: FakeCluster, kind: Any, code: int, says: str
+) -> None:
     cluster.disturb = once(kind, code)
     with pytest.raises(PublishError, match=says) as raised:
         publish(cluster, 0, encoded(0, b"a"), encoded(1, b"b"), encoded(0, b"c"))
@@ -209,12 +275,19 @@ def test_an_abort_whose_answers_are_lost_takes_a_new_epoch(cluster: FakeCluster)
     cluster.disturb = disturb
     with pytest.raises(PublishError, match="MESSAGE_TOO_LARGE"):
         publish(cluster, 0, encoded(0, b"a"), encoded(1, b"b"), max_request_bytes=1)
-    assert (cluster.asked(EndTxnRequest), cluster.asked(InitProducerIdRequest), cluster.aborted) == (0, 2, 1)
+    assert (
+        cluster.asked(EndTxnRequest),
+        cluster.asked(InitProducerIdRequest),
+        cluster.aborted,
+    ) == (0, 2, 1)
 
 
 def test_fenced_twice_is_told_and_nothing_is_ended(cluster: FakeCluster) -> None:
     cluster.disturb = always(EndTxnRequest, Code.PRODUCER_FENCED)
-    with pytest.raises(PublishError, match=r"batch 3 as 'query' was ended from outside twice.*PRODUCER_FENCED: another driver"):
+    with pytest.raises(
+        PublishError,
+        match=r"batch 3 as 'query' was ended from outside twice.*PRODUCER_FENCED: another driver",
+    ):
         publish(cluster, 3, encoded(0, b"a"))
     assert cluster.asked(InitProducerIdRequest) == 2 and not cluster.committed
 
@@ -222,16 +295,24 @@ def test_fenced_twice_is_told_and_nothing_is_ended(cluster: FakeCluster) -> None
 def test_time_is_up_and_what_was_begun_is_aborted(cluster: FakeCluster) -> None:
     cluster.disturb = always(ProduceRequest, Code.NOT_ENOUGH_REPLICAS)
     with pytest.raises(
-        PublishError, match=r"publishing batch 3 as 'query' failed \d+ times.*NOT_ENOUGH_REPLICAS.*publishing it again is safe"
+        PublishError,
+        match=r"publishing batch 3 as 'query' failed \d+ times.*NOT_ENOUGH_REPLICAS.*publishing it again is safe",
     ):
         publish(cluster, 3, encoded(0, b"a"), delivery_timeout_ms=30)
     assert cluster.aborted == cluster.asked(ProduceRequest), "the last attempt's transaction, too"
 
 
-def test_an_attempt_may_take_longer_than_failures_are_borne(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A large batch, or a driver that was suspended: the first failure comes late, and is not the last word."""
+def test_an_attempt_may_take_longer_than_failures_are_borne(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large batch, or a driver that was suspended: the first failure comes late, and is not the
+    last word.
+    """
     passed_s = 0.0
-    monkeypatch.setattr("barnabas.spark_connector.publishing.time", SimpleNamespace(monotonic=lambda: passed_s, sleep=lambda seconds: None))
+    monkeypatch.setattr(
+        "barnabas.spark_connector.publishing.time",
+        SimpleNamespace(monotonic=lambda: passed_s, sleep=lambda seconds: None),
+    )
 
     def batches() -> Iterator[EncodedBatch]:
         nonlocal passed_s
@@ -240,7 +321,9 @@ def test_an_attempt_may_take_longer_than_failures_are_borne(cluster: FakeCluster
 
     cluster.disturb = once(ProduceRequest, Code.NOT_ENOUGH_REPLICAS)
     with publisher_for(cluster) as publisher:
-        done = publisher.publish(transactional_id=NAME, group_id=NAME, batch_id=0, metadata="", batches=batches)
+        done = publisher.publish(
+            transactional_id=NAME, group_id=NAME, batch_id=0, metadata="", batches=batches
+        )
     assert done.attempts == 2
     assert cluster.values(TOPIC) == [b"a"]
 
@@ -253,17 +336,29 @@ def test_what_the_batches_raise(cluster: FakeCluster) -> None:
 
     with publisher_for(cluster) as publisher:
         with pytest.raises(KeyboardInterrupt):
-            publisher.publish(transactional_id=NAME, group_id=NAME, batch_id=0, metadata="", batches=batches)
+            publisher.publish(
+                transactional_id=NAME, group_id=NAME, batch_id=0, metadata="", batches=batches
+            )
         assert cluster.aborted == 1 and not cluster.committed
         assert (
-            publisher.publish(transactional_id=NAME, group_id=NAME, batch_id=0, metadata="", batches=lambda: [encoded(0, b"c")]).attempts
+            publisher.publish(
+                transactional_id=NAME,
+                group_id=NAME,
+                batch_id=0,
+                metadata="",
+                batches=lambda: [encoded(0, b"c")],
+            ).attempts
             == 1
         )
     assert cluster.values(TOPIC) == [b"c"]
 
 
-def test_files_that_a_successor_deleted_after_its_commit_are_not_missed(cluster: FakeCluster) -> None:
-    """A driver that was thought dead may commit the batch and delete its files while this one publishes it, or before it begins."""
+def test_files_that_a_successor_deleted_after_its_commit_are_not_missed(
+    cluster: FakeCluster,
+) -> None:
+    """A driver that was thought dead may commit the batch and delete its files while this one
+    publishes it, or before it begins.
+    """
 
     def gone() -> Iterator[EncodedBatch]:
         raise SpoolError("The spool file is not there.")
@@ -290,7 +385,13 @@ def test_files_that_a_successor_deleted_after_its_commit_are_not_missed(cluster:
 def test_one_publisher_for_several_names(cluster: FakeCluster) -> None:
     with publisher_for(cluster) as publisher:
         for name in ("one", "two", "one"):
-            done = publisher.publish(transactional_id=name, group_id=name, batch_id=0, metadata="", batches=lambda: [encoded(0, b"a")])
+            done = publisher.publish(
+                transactional_id=name,
+                group_id=name,
+                batch_id=0,
+                metadata="",
+                batches=lambda: [encoded(0, b"a")],
+            )
     assert done.already and cluster.offsets == {"one": 1, "two": 1}
 
 
@@ -326,7 +427,12 @@ def test_who_decides_is_told_what_the_group_has_and_is_obeyed(cluster: FakeClust
     assert cluster.values(TOPIC) == [b"6", b"2"]
     with pytest.raises(UncertainBatchError), publisher_for(cluster) as publisher:
         publisher.publish(
-            transactional_id=NAME, group_id=NAME, batch_id=9, metadata="", batches=lambda: [encoded(0, b"x")], recognise=_in_doubt
+            transactional_id=NAME,
+            group_id=NAME,
+            batch_id=9,
+            metadata="",
+            batches=lambda: [encoded(0, b"x")],
+            recognise=_in_doubt,
         )
     assert cluster.values(TOPIC) == [b"6", b"2"] and not cluster.aborted
 

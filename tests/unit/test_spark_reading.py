@@ -1,4 +1,6 @@
-"""Ranges read from a server with canned logs: isolation, ends that are no records, loss, errors that pass and errors that do not."""
+"""Ranges read from a server with canned logs: isolation, ends that are no records, loss, errors
+that pass and errors that do not.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,13 @@ from barnabas.protocol.errors import Code
 from barnabas.protocol.records import NewRecord, assemble_batch, encode_batch, encode_marker
 from barnabas.spark_connector.batches import AbortedTransaction
 from barnabas.spark_connector.client import Client, ClientError, RefusedError, decode_fetch
-from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetRange, OffsetSpec, PartitionName
+from barnabas.spark_connector.offsets import (
+    EARLIEST,
+    LATEST,
+    OffsetRange,
+    OffsetSpec,
+    PartitionName,
+)
 from barnabas.spark_connector.options import ClientOptions, OptionError, parse_source_options
 from barnabas.spark_connector.planning import plan, resolve
 from barnabas.spark_connector.reading import COLUMNS, DamageError, DataLossError, read_range
@@ -31,16 +39,33 @@ from barnabas.spark_connector.reading import COLUMNS, DamageError, DataLossError
 T0 = PartitionName("t", 0)
 
 
-def batch(base: int, *values: str, producer: int | None = None, codec: Codec = Codec.NONE, timestamp: int = 1000) -> bytes:
-    records = [NewRecord(b"k%d" % (base + place), value.encode(), timestamp + place) for place, value in enumerate(values)]
+def batch(
+    base: int,
+    *values: str,
+    producer: int | None = None,
+    codec: Codec = Codec.NONE,
+    timestamp: int = 1000,
+) -> bytes:
+    records = [
+        NewRecord(b"k%d" % (base + place), value.encode(), timestamp + place)
+        for place, value in enumerate(values)
+    ]
     transactional = producer is not None
     return bytes(
-        encode_batch(records, base_offset=base, producer_id=producer if transactional else -1, transactional=transactional, codec=codec)
+        encode_batch(
+            records,
+            base_offset=base,
+            producer_id=producer if transactional else -1,
+            transactional=transactional,
+            codec=codec,
+        )
     )
 
 
 def marker(base: int, producer: int, *, commit: bool) -> bytes:
-    encoded = encode_marker(commit=commit, producer_id=producer, producer_epoch=0, coordinator_epoch=0, timestamp=1)
+    encoded = encode_marker(
+        commit=commit, producer_id=producer, producer_epoch=0, coordinator_epoch=0, timestamp=1
+    )
     return base.to_bytes(8, "big") + bytes(encoded[8:])
 
 
@@ -64,7 +89,12 @@ def emptied(base: int, last: int) -> bytes:
 
 
 def options(broker: FakeBroker, **changes: Any) -> ClientOptions:
-    defaults: dict[str, Any] = {"retry_timeout_ms": 600_000, "retry_backoff_ms": 5, "fetch_max_wait_ms": 0, "request_timeout_ms": 600_000}
+    defaults: dict[str, Any] = {
+        "retry_timeout_ms": 600_000,
+        "retry_backoff_ms": 5,
+        "fetch_max_wait_ms": 0,
+        "request_timeout_ms": 600_000,
+    }
     return ClientOptions((("127.0.0.1", broker.port),), **(defaults | changes))
 
 
@@ -76,11 +106,23 @@ def decoder(request: pytest.FixtureRequest) -> str:
 
 
 def values(
-    broker: FakeBroker, start: int, end: int, *, committed: bool = True, strict: bool = True, decoder: str = "auto", **changes: Any
+    broker: FakeBroker,
+    start: int,
+    end: int,
+    *,
+    committed: bool = True,
+    strict: bool = True,
+    decoder: str = "auto",
+    **changes: Any,
 ) -> list[str]:
     with Client(options(broker, **changes)) as client:
         parts = read_range(
-            client, OffsetRange("t", 0, start, end), ("value",), read_committed=committed, fail_on_data_loss=strict, decoder=decoder
+            client,
+            OffsetRange("t", 0, start, end),
+            ("value",),
+            read_committed=committed,
+            fail_on_data_loss=strict,
+            decoder=decoder,
         )
         return [value.decode() for part in parts for value in part.column("value").to_pylist()]
 
@@ -114,7 +156,14 @@ def broker() -> Iterator[FakeBroker]:
         ],
         aborted=[(1, 3, 6), (2, 11, 12)],
     )
-    with FakeBroker({("t", 0): log, ("t", 1): FakeLog(), ("other", 0): FakeLog([batch(0, "o")]), ("__internal", 0): FakeLog()}) as running:
+    with FakeBroker(
+        {
+            ("t", 0): log,
+            ("t", 1): FakeLog(),
+            ("other", 0): FakeLog([batch(0, "o")]),
+            ("__internal", 0): FakeLog(),
+        }
+    ) as running:
         yield running
 
 
@@ -125,18 +174,29 @@ def test_aborted_and_control_batches_are_left_out(broker: FakeBroker, decoder: s
 
 @pytest.mark.parametrize("max_bytes", [1, 100, 150, 250, 400])
 def test_every_range_at_every_fetch_size(broker: FakeBroker, max_bytes: int, decoder: str) -> None:
-    """Fetches that begin within a transaction, end within a batch, or bring only markers: every range finishes with what is its own."""
+    """Fetches that begin within a transaction, end within a batch, or bring only markers: every
+    range finishes with what is its own.
+    """
     places = {0: "a", 1: "b", 2: "c", 5: "d", 8: "e", 9: "f"}
     for start in range(14):
         for end in range(start + 1, 14):
             expected = [value for offset, value in places.items() if start <= offset < end]
-            assert values(broker, start, end, fetch_max_bytes=max_bytes, decoder=decoder) == expected, (start, end)
+            assert (
+                values(broker, start, end, fetch_max_bytes=max_bytes, decoder=decoder) == expected
+            ), (start, end)
 
 
 def test_all_columns(broker: FakeBroker, decoder: str) -> None:
     with Client(options(broker)) as client:
         wanted = OffsetRange("t", 0, 1, 2)
-        (part,) = read_range(client, wanted, list(COLUMNS), read_committed=True, fail_on_data_loss=True, decoder=decoder)
+        (part,) = read_range(
+            client,
+            wanted,
+            list(COLUMNS),
+            read_committed=True,
+            fail_on_data_loss=True,
+            decoder=decoder,
+        )
     (row,) = part.to_pylist()
     assert str(row.pop("timestamp")) == "1970-01-01 00:00:01.001000+00:00"
     assert row == {
@@ -168,14 +228,19 @@ def test_the_end_is_the_last_stable_offset(broker: FakeBroker) -> None:
 def test_records_that_were_deleted(broker: FakeBroker) -> None:
     broker.logs["t", 0].start_offset = 2
     broker.logs["t", 0].batches = broker.logs["t", 0].batches[0:]
-    with pytest.raises(DataLossError, match=r"the log of t-0 begins at 2 by now, not at 0, for the range \[0, 13\).*failOnDataLoss"):
+    with pytest.raises(
+        DataLossError,
+        match=r"the log of t-0 begins at 2 by now, not at 0, for the range \[0, 13\).*failOnDataLoss",
+    ):
         values(broker, 0, 13)
     assert values(broker, 0, 13, strict=False) == list("cdef")
     assert values(broker, 0, 1, strict=False) == []
 
 
 def test_a_log_that_ends_before_the_range(broker: FakeBroker) -> None:
-    with pytest.raises(DataLossError, match=r"the log of t-0 ends at 13, before the end of the range \[8, 20\)"):
+    with pytest.raises(
+        DataLossError, match=r"the log of t-0 ends at 13, before the end of the range \[8, 20\)"
+    ):
         values(broker, 8, 20)
     assert values(broker, 8, 20, strict=False) == ["e", "f"]
     with pytest.raises(DataLossError, match="does not reach offset 15"):
@@ -183,7 +248,9 @@ def test_a_log_that_ends_before_the_range(broker: FakeBroker) -> None:
     assert values(broker, 15, 20, strict=False) == []
 
 
-@pytest.mark.parametrize("code", [FakeBroker.HANG_UP, Code.NOT_LEADER_OR_FOLLOWER, Code.KAFKA_STORAGE_ERROR])
+@pytest.mark.parametrize(
+    "code", [FakeBroker.HANG_UP, Code.NOT_LEADER_OR_FOLLOWER, Code.KAFKA_STORAGE_ERROR]
+)
 @pytest.mark.parametrize("after", [0, 1, 3])
 def test_what_passes_is_tried_again(broker: FakeBroker, code: int, after: int) -> None:
     broker.disturb = once(code, FetchRequest, after)
@@ -203,7 +270,9 @@ def test_offsets_are_asked_for_again(broker: FakeBroker) -> None:
 def test_a_topic_that_is_deleted_under_a_range(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stream repeats the batch of its checkpoint at each start: where it may lose records, it has to get past this."""
+    """A stream repeats the batch of its checkpoint at each start: where it may lose records, it has
+    to get past this.
+    """
     monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 20)
 
     def delete(request: Any) -> None:
@@ -213,7 +282,10 @@ def test_a_topic_that_is_deleted_under_a_range(
 
     kept = dict(broker.logs)
     broker.disturb = delete
-    with pytest.raises(DataLossError, match=r"t-0 is gone, for the range \[0, 13\): the topic was deleted.*failOnDataLoss"):
+    with pytest.raises(
+        DataLossError,
+        match=r"t-0 is gone, for the range \[0, 13\): the topic was deleted.*failOnDataLoss",
+    ):
         values(broker, 0, 13, fetch_max_bytes=1)
     broker.logs.update(kept)
     assert values(broker, 0, 13, fetch_max_bytes=1, strict=False) == list("abc")
@@ -221,7 +293,9 @@ def test_a_topic_that_is_deleted_under_a_range(
 
 
 def test_an_end_of_the_log_that_lags_behind_is_no_loss(broker: FakeBroker) -> None:
-    """A new leader's high watermark may be lower for a moment than what the leader before it told. Source: KIP-207."""
+    """A new leader's high watermark may be lower for a moment than what the leader before it told.
+    Source: KIP-207.
+    """
     log = broker.logs["t", 0]
     log.end_offset = 8
 
@@ -242,7 +316,9 @@ def test_an_end_of_the_log_that_lags_behind_is_no_loss(broker: FakeBroker) -> No
 def test_a_broker_that_never_brings_what_it_says_it_has(broker: FakeBroker) -> None:
     """Nothing at all, and nothing but batches before the position: neither goes on for ever."""
     broker.logs["t", 0] = FakeLog([batch(0, "a")], end_offset=5)
-    with pytest.raises(ClientError, match=r"reading t-0: nothing comes at offset 1 although the log goes on to 5"):
+    with pytest.raises(
+        ClientError, match=r"reading t-0: nothing comes at offset 1 although the log goes on to 5"
+    ):
         values(broker, 0, 5, retry_timeout_ms=50)
     broker.logs["t", 0] = FakeLog([batch(0, "a"), batch(1, "b")], end_offset=5)
     first = FetchResponse.FetchableTopicResponse(
@@ -260,8 +336,12 @@ def test_a_broker_that_never_brings_what_it_says_it_has(broker: FakeBroker) -> N
             )
         ],
     )
-    broker._fetch = lambda request, code: FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=[first])  # type: ignore[method-assign]
-    with pytest.raises(ClientError, match=r"reading t-0: nothing comes at offset 1 although the log goes on to 5"):
+    broker._fetch = lambda request, code: FetchResponse(
+        throttle_time_ms=0, error_code=0, session_id=0, responses=[first]
+    )  # type: ignore[method-assign]
+    with pytest.raises(
+        ClientError, match=r"reading t-0: nothing comes at offset 1 although the log goes on to 5"
+    ):
         values(broker, 0, 5, retry_timeout_ms=50)
 
 
@@ -269,15 +349,22 @@ def test_a_batch_that_says_it_is_larger_than_any_is_never_whole(broker: FakeBrok
     damaged = bytearray(batch(0, "a"))
     damaged[8:12] = b"\x7f\xff\xff\xff"
     broker.logs["t", 0] = FakeLog([bytes(damaged)], end_offset=1)
-    with pytest.raises(ClientError, match="reading t-0: nothing comes at offset 0 although the log goes on to 1"):
+    with pytest.raises(
+        ClientError, match="reading t-0: nothing comes at offset 0 although the log goes on to 1"
+    ):
         values(broker, 0, 1, retry_timeout_ms=50)
 
 
-def test_a_broker_that_starts_and_does_not_know_its_topics_yet(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_starts_and_does_not_know_its_topics_yet(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The patience with unknown topics begins when one is unknown, not when the broker went away."""
     monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 60_000)
     now = [0.0]
-    monkeypatch.setattr("barnabas.spark_connector.client.time", types.SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: None))
+    monkeypatch.setattr(
+        "barnabas.spark_connector.client.time",
+        types.SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: None),
+    )
     states = iter([*[FakeBroker.HANG_UP] * 5, *[Code.UNKNOWN_TOPIC_OR_PARTITION] * 5])
 
     def starting(request: Any) -> int | None:
@@ -303,29 +390,57 @@ def test_an_answer_that_leaves_a_partition_out_is_asked_for_again(broker: FakeBr
 
     broker._offsets = without_partitions  # type: ignore[method-assign]
     with Client(options(broker)) as client:
-        assert client.offsets_at({T0: LATEST, PartitionName("t", 1): LATEST}, read_committed=True) == {T0: 13, PartitionName("t", 1): 0}
+        assert client.offsets_at(
+            {T0: LATEST, PartitionName("t", 1): LATEST}, read_committed=True
+        ) == {T0: 13, PartitionName("t", 1): 0}
 
 
-def test_times_that_no_column_has_room_for_are_the_latest_there_are(broker: FakeBroker, decoder: str) -> None:
+def test_times_that_no_column_has_room_for_are_the_latest_there_are(
+    broker: FakeBroker, decoder: str
+) -> None:
     """A producer may give any int64 of milliseconds; the column has microseconds."""
-    broker.logs["t", 0] = FakeLog([batch(0, "a", timestamp=2**63 - 1), batch(1, "b", timestamp=-(2**63)), batch(2, "c", timestamp=-1)])
+    broker.logs["t", 0] = FakeLog(
+        [
+            batch(0, "a", timestamp=2**63 - 1),
+            batch(1, "b", timestamp=-(2**63)),
+            batch(2, "c", timestamp=-1),
+        ]
+    )
     with Client(options(broker)) as client:
-        parts = read_range(client, OffsetRange("t", 0, 0, 3), ("timestamp",), read_committed=True, fail_on_data_loss=True, decoder=decoder)
+        parts = read_range(
+            client,
+            OffsetRange("t", 0, 0, 3),
+            ("timestamp",),
+            read_committed=True,
+            fail_on_data_loss=True,
+            decoder=decoder,
+        )
         found = [each for part in parts for each in part.column(0).cast("int64").to_pylist()]
     assert found == [(2**63 - 1) // 1000 * 1000, -(2**63 // 1000) * 1000, -1000]
 
 
-def test_a_broker_that_has_a_quota_is_waited_for(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It answers without the partition, says how long it wants no more, and keeps the connection. Source: KIP-219."""
+def test_a_broker_that_has_a_quota_is_waited_for(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers without the partition, says how long it wants no more, and keeps the connection.
+    Source: KIP-219.
+    """
     whole, slept = broker._fetch, []
     throttled = iter([70, 30])
 
     def fetch(request: Any, code: int) -> Any:
         pause = next(throttled, 0)
-        return FetchResponse(throttle_time_ms=pause, error_code=0, session_id=0, responses=[]) if pause else whole(request, code)
+        return (
+            FetchResponse(throttle_time_ms=pause, error_code=0, session_id=0, responses=[])
+            if pause
+            else whole(request, code)
+        )
 
     broker._fetch = fetch  # type: ignore[method-assign]
-    monkeypatch.setattr("barnabas.spark_connector.client.time", types.SimpleNamespace(monotonic=time.monotonic, sleep=slept.append))
+    monkeypatch.setattr(
+        "barnabas.spark_connector.client.time",
+        types.SimpleNamespace(monotonic=time.monotonic, sleep=slept.append),
+    )
     assert values(broker, 0, 13) == list("abcdef")
     assert slept == [0.07, 0.03]
     assert sum(isinstance(request, MetadataRequest) for request in broker.requests) == 1
@@ -333,30 +448,43 @@ def test_a_broker_that_has_a_quota_is_waited_for(broker: FakeBroker, monkeypatch
 
 def test_a_fetch_does_not_wait_for_longer_than_its_answer_may_take(broker: FakeBroker) -> None:
     values(broker, 0, 13, fetch_max_wait_ms=60_000, request_timeout_ms=8000)
-    assert {request.max_wait_ms for request in broker.requests if isinstance(request, FetchRequest)} == {4000}
+    assert {
+        request.max_wait_ms for request in broker.requests if isinstance(request, FetchRequest)
+    } == {4000}
 
 
 def test_refusals_are_final(broker: FakeBroker) -> None:
-    broker.disturb = lambda request: Code.TOPIC_AUTHORIZATION_FAILED if isinstance(request, FetchRequest) else None
+    broker.disturb = lambda request: (
+        Code.TOPIC_AUTHORIZATION_FAILED if isinstance(request, FetchRequest) else None
+    )
     with pytest.raises(RefusedError, match="partition t-0: TOPIC_AUTHORIZATION_FAILED"):
         values(broker, 0, 13)
     assert sum(isinstance(request, FetchRequest) for request in broker.requests) == 1
 
 
 def test_in_the_end_the_failure_is_told(broker: FakeBroker) -> None:
-    broker.disturb = lambda request: Code.LEADER_NOT_AVAILABLE if isinstance(request, FetchRequest) else None
-    with pytest.raises(ClientError, match=r"reading t-0 from offset 0 failed.*LEADER_NOT_AVAILABLE"):
+    broker.disturb = lambda request: (
+        Code.LEADER_NOT_AVAILABLE if isinstance(request, FetchRequest) else None
+    )
+    with pytest.raises(
+        ClientError, match=r"reading t-0 from offset 0 failed.*LEADER_NOT_AVAILABLE"
+    ):
         values(broker, 0, 13, retry_timeout_ms=50)
 
 
 def test_nobody_listens() -> None:
     says = r"no broker of kafka.bootstrap.servers can be reached .*Connection refused.*is one running there"
     with refusing_port() as port, pytest.raises(ClientError, match=says):
-        Client(ClientOptions((("127.0.0.1", port),), retry_timeout_ms=30, retry_backoff_ms=5)).partitions_of(["t"])
+        Client(
+            ClientOptions((("127.0.0.1", port),), retry_timeout_ms=30, retry_backoff_ms=5)
+        ).partitions_of(["t"])
 
 
 def test_one_of_several_brokers_is_enough(broker: FakeBroker) -> None:
-    with refusing_port() as port, Client(ClientOptions((("127.0.0.1", port), ("127.0.0.1", broker.port)))) as client:
+    with (
+        refusing_port() as port,
+        Client(ClientOptions((("127.0.0.1", port), ("127.0.0.1", broker.port)))) as client,
+    ):
         assert client.partitions_of(["t"]) == [T0, PartitionName("t", 1)]
 
 
@@ -365,13 +493,17 @@ def test_damage_is_told(broker: FakeBroker) -> None:
     bad[-2] ^= 1
     broker.logs["t", 0] = FakeLog([bytes(bad)])
     with pytest.raises(
-        DamageError, match=r"t-0 cannot be read, for the range \[0, 1\): the checksum of the batch at offset 0 is wrong; .*startingOffsets"
+        DamageError,
+        match=r"t-0 cannot be read, for the range \[0, 1\): the checksum of the batch at offset 0 is wrong; .*startingOffsets",
     ):
         values(broker, 0, 1)
     codec = bytearray(batch(0, "a" * 100, codec=Codec.GZIP))
     codec[70:] = bytes(len(codec) - 70)
     broker.logs["t", 0] = FakeLog([bytes(codec)])
-    with pytest.raises(DamageError, match=r"t-0 cannot be read, for the range \[0, 1\): the records do not decompress as gzip"):
+    with pytest.raises(
+        DamageError,
+        match=r"t-0 cannot be read, for the range \[0, 1\): the records do not decompress as gzip",
+    ):
         values(broker, 0, 1, check_crcs=False)
 
 
@@ -379,7 +511,9 @@ def test_topics_by_name_and_pattern(broker: FakeBroker, monkeypatch: pytest.Monk
     monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 20)
     with Client(options(broker)) as client:
         assert client.topics_matching("o?t.*") == ["other", "t"]
-        assert client.topics_matching("oth") == ["other"], "found, as by Spark's own source, and not matched as a whole"
+        assert client.topics_matching("oth") == ["other"], (
+            "found, as by Spark's own source, and not matched as a whole"
+        )
         assert client.topics_matching("^oth$") == []
         with pytest.raises(ClientError, match="topic 'nope' does not exist"):
             client.partitions_of(["nope"])
@@ -392,33 +526,51 @@ def planned(broker: FakeBroker, **given: str) -> list[OffsetRange]:
 
 
 def test_plans(broker: FakeBroker) -> None:
-    assert planned(broker, subscribe="t,other") == [OffsetRange("other", 0, 0, 1), OffsetRange("t", 0, 0, 13)]
-    assert planned(broker, subscribePattern="nothing.*") == []
-    assert planned(broker, assign='{"t": [0]}', startingOffsets='{"t": {"0": -2}}', endingOffsets='{"t": {"0": 5}}') == [
-        OffsetRange("t", 0, 0, 5)
+    assert planned(broker, subscribe="t,other") == [
+        OffsetRange("other", 0, 0, 1),
+        OffsetRange("t", 0, 0, 13),
     ]
+    assert planned(broker, subscribePattern="nothing.*") == []
+    assert planned(
+        broker,
+        assign='{"t": [0]}',
+        startingOffsets='{"t": {"0": -2}}',
+        endingOffsets='{"t": {"0": 5}}',
+    ) == [OffsetRange("t", 0, 0, 5)]
     assert len(planned(broker, subscribe="t", minPartitions="4")) == 4
-    with pytest.raises(OptionError, match=r"option startingOffsets has to name every partition.*t-1 is missing, x-0 is not read"):
+    with pytest.raises(
+        OptionError,
+        match=r"option startingOffsets has to name every partition.*t-1 is missing, x-0 is not read",
+    ):
         planned(broker, subscribe="t", startingOffsets='{"t": {"0": 1}, "x": {"0": 1}}')
     with pytest.raises(OptionError, match="option assign names partitions that do not exist: t-7"):
         planned(broker, assign='{"t": [0, 7]}')
 
 
-def test_offsets_that_begin_behind_their_end(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
-    """Who reads on from where the last read ended must not be told that there is nothing, where the topic was made anew."""
+def test_offsets_that_begin_behind_their_end(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who reads on from where the last read ended must not be told that there is nothing, where the
+    topic was made anew.
+    """
 
     def from_offset(offset: int, **given: str) -> list[OffsetRange]:
-        return planned(broker, assign='{"t": [0]}', startingOffsets=json.dumps({"t": {"0": offset}}), **given)
+        return planned(
+            broker, assign='{"t": [0]}', startingOffsets=json.dumps({"t": {"0": offset}}), **given
+        )
 
     assert from_offset(13) == []
     with pytest.raises(
-        DataLossError, match=r"the log of t-0 ends at 13, before startingOffsets, 14: the topic was made anew.*failOnDataLoss"
+        DataLossError,
+        match=r"the log of t-0 ends at 13, before startingOffsets, 14: the topic was made anew.*failOnDataLoss",
     ):
         from_offset(14)
     assert from_offset(14, failOnDataLoss="false") == []
     assert "the log of t-0 ends at 13, before startingOffsets, 14" in caplog.text
     assert from_offset(5, endingOffsets='{"t": {"0": 5}}') == []
-    with pytest.raises(OptionError, match=r"option startingOffsets: 6 for t-0 is behind the 5 of endingOffsets"):
+    with pytest.raises(
+        OptionError, match=r"option startingOffsets: 6 for t-0 is behind the 5 of endingOffsets"
+    ):
         from_offset(6, endingOffsets='{"t": {"0": 5}}')
     broker.logs["t", 0].stable_offset = 7
     assert from_offset(9) == [], "what is behind an open transaction is not lost"
@@ -426,15 +578,25 @@ def test_offsets_that_begin_behind_their_end(broker: FakeBroker, caplog: pytest.
 
 
 def test_timestamps(broker: FakeBroker) -> None:
-    broker.logs["t", 0].batches = [batch(0, "a", timestamp=100), batch(1, "b", timestamp=200), batch(2, "c", timestamp=300)]
+    broker.logs["t", 0].batches = [
+        batch(0, "a", timestamp=100),
+        batch(1, "b", timestamp=200),
+        batch(2, "c", timestamp=300),
+    ]
     both = [T0, PartitionName("other", 0)]
     with Client(options(broker)) as client:
-        found = resolve(client, OffsetSpec("endingTimestamp", timestamp_ms=150), both, read_committed=True)
+        found = resolve(
+            client, OffsetSpec("endingTimestamp", timestamp_ms=150), both, read_committed=True
+        )
         assert found == {both[0]: 1, both[1]: 0}
         late = OffsetSpec("startingTimestamp", timestamp_ms=10_000, or_latest=False)
-        with pytest.raises(OptionError, match=r"option startingTimestamp: no record is that late in t-0, other-0"):
+        with pytest.raises(
+            OptionError, match=r"option startingTimestamp: no record is that late in t-0, other-0"
+        ):
             resolve(client, late, both, read_committed=True)
-        assert resolve(client, OffsetSpec("endingTimestamp", timestamp_ms=10_000), [T0], read_committed=True) == {T0: 3}
+        assert resolve(
+            client, OffsetSpec("endingTimestamp", timestamp_ms=10_000), [T0], read_committed=True
+        ) == {T0: 3}
         by_partition = OffsetSpec("startingOffsetsByTimestamp", timestamps_ms={T0: 250})
         assert resolve(client, by_partition, [T0], read_committed=True) == {T0: 2}
 
@@ -452,7 +614,14 @@ def test_fetch_answers_of_all_versions(version: int) -> None:
     kind = FetchResponse.FetchableTopicResponse
 
     def part(index: int, records: bytes | None, aborted: list[tuple[int, int]] | None) -> Any:
-        entries = None if aborted is None else [kind.PartitionData.AbortedTransaction(producer_id=p, first_offset=o) for p, o in aborted]
+        entries = (
+            None
+            if aborted is None
+            else [
+                kind.PartitionData.AbortedTransaction(producer_id=p, first_offset=o)
+                for p, o in aborted
+            ]
+        )
         return kind.PartitionData(
             partition_index=index,
             error_code=index,
@@ -468,7 +637,9 @@ def test_fetch_answers_of_all_versions(version: int) -> None:
         kind(topic="äh", partitions=[part(0, b"abc", [(1, 2), (3, 4)]), part(1, None, None)]),
         kind(topic="b", partitions=[part(2, b"", [])]),
     ]
-    encoded = FetchResponse(throttle_time_ms=60, error_code=0, session_id=9, responses=topics).encode(version=version)
+    encoded = FetchResponse(
+        throttle_time_ms=60, error_code=0, session_id=9, responses=topics
+    ).encode(version=version)
     code, throttle_time_ms, found = decode_fetch(memoryview(bytes(encoded)), version)
     start = 3 if version >= 5 else -1
     assert (code, throttle_time_ms) == (0, 60)

@@ -1,4 +1,6 @@
-"""Which batches are taken for written: the rules, their words, and the file in the checkpoint that outlives a group."""
+"""Which batches are taken for written: the rules, their words, and the file in the checkpoint that
+outlives a group.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,27 @@ from barnabas.spark_connector.recognition import (
 
 
 def stream(
-    committed: dict[str, Committed], batch_id: int, *, target: str = "t", plan: str = "p", told: str = "", on_uncertain: str = "fail"
+    committed: dict[str, Committed],
+    batch_id: int,
+    *,
+    target: str = "t",
+    plan: str = "p",
+    told: str = "",
+    on_uncertain: str = "fail",
 ) -> Decision:
     note = Note("batch N", target, plan)
-    return recognise_micro_batch(committed, batch_id, note, ["t"], published_before=lambda: told, on_uncertain=on_uncertain)
+    return recognise_micro_batch(
+        committed, batch_id, note, ["t"], published_before=lambda: told, on_uncertain=on_uncertain
+    )
 
 
 def write(
-    committed: dict[str, Committed], batch_id: int, *topics: str, target: str = "", origin: str = "", on_uncertain: str = "fail"
+    committed: dict[str, Committed],
+    batch_id: int,
+    *topics: str,
+    target: str = "",
+    origin: str = "",
+    on_uncertain: str = "fail",
 ) -> Decision:
     note = Note("write N", target or topics[0], origin=origin)
     return recognise_write(committed, batch_id, note, topics, on_uncertain=on_uncertain)
@@ -54,41 +69,71 @@ def test_the_last_micro_batch_is_recognised_and_the_next_is_new() -> None:
     assert stream({}, 0) == WRITE
     assert stream({"t": has(5)}, 4) == SKIP
     assert stream({"t": has(5)}, 5) == stream({"t": has(5)}, 9) == WRITE
-    assert stream({"t": has(3), "u": has(5)}, 4) == SKIP, "the group's highest number counts, wherever it was written"
+    assert stream({"t": has(3), "u": has(5)}, 4) == SKIP, (
+        "the group's highest number counts, wherever it was written"
+    )
     assert stream({"t": Committed(5, Note("of an earlier release"))}, 4) == SKIP
 
 
 def test_a_query_goes_on_under_another_topic() -> None:
     assert stream({"old": has(5, "old")}, 5) == WRITE
-    assert stream({"old": has(5, "old")}, 4) == SKIP, "the same plan: these rows are in the former topic"
+    assert stream({"old": has(5, "old")}, 4) == SKIP, (
+        "the same plan: these rows are in the former topic"
+    )
     assert stream({"old": has(5, "old"), "t": has(3)}, 5) == WRITE, "and back"
 
 
 @pytest.mark.parametrize(
     ("committed", "batch_id", "plan", "says"),
     [
-        (has(11), 6, "p", "batch 10 of this query is committed already, and Spark repeats no batch but its last"),
+        (
+            has(11),
+            6,
+            "p",
+            "batch 10 of this query is committed already, and Spark repeats no batch but its last",
+        ),
         (has(7), 6, "q", "committed already, to topic 't', and it was planned another time"),
         (has(7, "u"), 6, "q", "committed already, to topic 'u', and it was planned another time"),
-        (has(7, "u", ""), 6, "", "committed already, to topic 'u', and this one goes elsewhere, to topic 't'"),
-        (has(7, COLUMN, ""), 6, "", "committed already, to the topics in its column, and this one goes elsewhere"),
+        (
+            has(7, "u", ""),
+            6,
+            "",
+            "committed already, to topic 'u', and this one goes elsewhere, to topic 't'",
+        ),
+        (
+            has(7, COLUMN, ""),
+            6,
+            "",
+            "committed already, to the topics in its column, and this one goes elsewhere",
+        ),
     ],
 )
-def test_an_older_or_a_copied_checkpoint_is_in_doubt(committed: Committed, batch_id: int, plan: str, says: str) -> None:
+def test_an_older_or_a_copied_checkpoint_is_in_doubt(
+    committed: Committed, batch_id: int, plan: str, says: str
+) -> None:
     with pytest.raises(UncertainBatchError) as raised:
         stream({"t": committed}, batch_id, plan=plan)
     assert says in str(raised.value)
-    assert "onUncertainBatch=write" in str(raised.value) and "onUncertainBatch=skip" in str(raised.value)
+    assert "onUncertainBatch=write" in str(raised.value) and "onUncertainBatch=skip" in str(
+        raised.value
+    )
     lowered = frozenset({"t"}) if committed.next_batch_id > batch_id + 1 else frozenset()
-    assert stream({"t": committed}, batch_id, plan=plan, on_uncertain="write") == Decision(True, True, lowered)
+    assert stream({"t": committed}, batch_id, plan=plan, on_uncertain="write") == Decision(
+        True, True, lowered
+    )
     assert stream({"t": committed}, batch_id, plan=plan, on_uncertain="skip") == SKIP
 
 
 def test_a_group_that_forgot_is_in_doubt() -> None:
-    with pytest.raises(UncertainBatchError, match=r"the checkpoint says that it did, .*offsets\.retention\.minutes.*onUncertainBatch"):
+    with pytest.raises(
+        UncertainBatchError,
+        match=r"the checkpoint says that it did, .*offsets\.retention\.minutes.*onUncertainBatch",
+    ):
         stream({}, 3, told="it did")
     assert stream({}, 3, told="it did", on_uncertain="write") == WRITE
-    assert stream({}, 3, told="it did", on_uncertain="skip") == Decision(False, True, frozenset({"t"})), "the number is known again"
+    assert stream({}, 3, told="it did", on_uncertain="skip") == Decision(
+        False, True, frozenset({"t"})
+    ), "the number is known again"
 
 
 def test_a_write_is_known_by_its_topic() -> None:
@@ -103,23 +148,36 @@ def test_writes_with_a_column_are_known_by_all_their_topics() -> None:
     both = {"t": has(1, COLUMN), "u": has(1, COLUMN)}
     assert write(both, 0, "t", "u", target=COLUMN) == write(both, 0, "u", target=COLUMN) == SKIP
     assert write(both, 1, "t", target=COLUMN) == WRITE
-    assert write({"t": has(1)}, 0, "u", target=COLUMN) == WRITE, "a write with the option topic is another one"
+    assert write({"t": has(1)}, 0, "u", target=COLUMN) == WRITE, (
+        "a write with the option topic is another one"
+    )
     for topics in (("v",), ("t", "v")):
-        with pytest.raises(UncertainBatchError, match="two writes whose rows have their topic in a column need a writeId each"):
+        with pytest.raises(
+            UncertainBatchError,
+            match="two writes whose rows have their topic in a column need a writeId each",
+        ):
             write(both, 0, *topics, target=COLUMN)
     for committed, target in ((both, "t"), ({"t": has(1)}, COLUMN)):
-        with pytest.raises(UncertainBatchError, match="by another write, of which one has the option topic and one the column"):
+        with pytest.raises(
+            UncertainBatchError,
+            match="by another write, of which one has the option topic and one the column",
+        ):
             write(committed, 0, "t", target=target)
-    assert write(both, 0, "v", target=COLUMN, on_uncertain="skip") == Decision(False, True, frozenset({"v"}))
+    assert write(both, 0, "v", target=COLUMN, on_uncertain="skip") == Decision(
+        False, True, frozenset({"v"})
+    )
 
 
 def test_a_constant_name_in_a_query_is_told() -> None:
     """writeId without batchId: each batch has number 0."""
     first, second = "batch 0 of query q", "batch 1 of query q"
     assert write({"t": has(1, origin=first)}, 0, "t", origin=first) == SKIP
-    assert write({"t": has(1, origin=first)}, 0, "t") == SKIP, "outside of a query nothing tells writes apart but their name"
+    assert write({"t": has(1, origin=first)}, 0, "t") == SKIP, (
+        "outside of a query nothing tells writes apart but their name"
+    )
     with pytest.raises(
-        UncertainBatchError, match=r"by batch 0 of query q, and this is batch 1 of query q\. .* give the batch's id as batchId"
+        UncertainBatchError,
+        match=r"by batch 0 of query q, and this is batch 1 of query q\. .* give the batch's id as batchId",
     ):
         write({"t": has(1, origin=first)}, 0, "t", origin=second)
     with pytest.raises(UncertainBatchError, match="number 8 of this writeId"):
@@ -137,7 +195,11 @@ def test_the_file_in_the_checkpoint(tmp_path: Path, scheme: str) -> None:
     assert checkpoint.published_before(3) == ""
     checkpoint.note(BEGUN, "g", 3)
     assert checkpoint.published_before(3) == "", "the driver may have died before it published"
-    assert checkpoint.published_before(4) == checkpoint.published_before(2) == "this query published batches from 3 on, as group 'g'"
+    assert (
+        checkpoint.published_before(4)
+        == checkpoint.published_before(2)
+        == "this query published batches from 3 on, as group 'g'"
+    )
     checkpoint.note(DONE, "g", 3)
     assert checkpoint.published_before(3) == "this query published batches from 3 on, as group 'g'"
     assert [path.name for path in tmp_path.iterdir()] == [NAME]

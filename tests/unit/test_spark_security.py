@@ -60,10 +60,17 @@ def test_names_of_the_java_client_and_of_librdkafka_mean_the_same() -> None:
     )
     assert java == librdkafka
     assert (java.ca_file, java.certificate_file, java.key_password) == ("/ca.pem", "/own.pem", "k")
-    assert (java.mechanism, java.username, java.password, java.check_hostname) == ("SCRAM-SHA-256", "alice", PASSWORD, True)
+    assert (java.mechanism, java.username, java.password, java.check_hostname) == (
+        "SCRAM-SHA-256",
+        "alice",
+        PASSWORD,
+        True,
+    )
 
 
-@pytest.mark.parametrize(("given", "checked"), [("", False), ("none", False), ("HTTPS", True), (None, True)])
+@pytest.mark.parametrize(
+    ("given", "checked"), [("", False), ("none", False), ("HTTPS", True), (None, True)]
+)
 def test_the_host_is_checked_unless_it_is_said(given: str | None, checked: bool) -> None:
     options = {} if given is None else {"ssl__endpoint__identification__algorithm": given}
     assert parse(security__protocol="SSL", **options).check_hostname == checked
@@ -78,7 +85,10 @@ SCRAM = {**SASL, "sasl__mechanism": "SCRAM-SHA-512"}
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"security__protocol": "TLS"}, "kafka.security.protocol='TLS': give PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"),
+        (
+            {"security__protocol": "TLS"},
+            "kafka.security.protocol='TLS': give PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL",
+        ),
         (
             {**SSL, "ssl__truststore__type": "JKS"},
             r"kafka.ssl.truststore.type='JKS' cannot be read without Java.*keytool.*openssl pkcs12.*-nokeys",
@@ -87,23 +97,59 @@ SCRAM = {**SASL, "sasl__mechanism": "SCRAM-SHA-512"}
             {**SSL, "ssl__truststore__location": "/a/trust.jks"},
             r"kafka.ssl.truststore.location='/a/trust.jks' looks like a Java store.*keytool",
         ),
-        ({**SSL, "ssl__keystore__location": "/a/own.P12"}, r"kafka.ssl.keystore.location=.*looks like a Java store.*-nodes"),
-        ({**SSL, "ssl__endpoint__identification__algorithm": "ldaps"}, "give https, or an empty text"),
-        ({**SSL, "ssl__truststore__certificates": "x", "ssl__truststore__location": "y"}, "give one of them"),
+        (
+            {**SSL, "ssl__keystore__location": "/a/own.P12"},
+            r"kafka.ssl.keystore.location=.*looks like a Java store.*-nodes",
+        ),
+        (
+            {**SSL, "ssl__endpoint__identification__algorithm": "ldaps"},
+            "give https, or an empty text",
+        ),
+        (
+            {**SSL, "ssl__truststore__certificates": "x", "ssl__truststore__location": "y"},
+            "give one of them",
+        ),
         ({**SSL, "ssl__keystore__key": "x"}, "one needs the other"),
-        ({**SSL, "ssl__key__location": "x"}, "kafka.ssl.key.location needs kafka.ssl.certificate.location"),
+        (
+            {**SSL, "ssl__key__location": "x"},
+            "kafka.ssl.key.location needs kafka.ssl.certificate.location",
+        ),
         (SASL, "kafka.sasl.mechanism is missing: give PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"),
-        ({**SASL, "sasl__mechanism": "OAUTHBEARER"}, "kafka.sasl.mechanism='OAUTHBEARER': tokens come from a Java class"),
-        ({**SASL, "sasl__mechanism": "GSSAPI"}, "kafka.sasl.mechanism='GSSAPI': Kerberos is not spoken here"),
+        (
+            {**SASL, "sasl__mechanism": "OAUTHBEARER"},
+            "kafka.sasl.mechanism='OAUTHBEARER': tokens come from a Java class",
+        ),
+        (
+            {**SASL, "sasl__mechanism": "GSSAPI"},
+            "kafka.sasl.mechanism='GSSAPI': Kerberos is not spoken here",
+        ),
         ({**SASL, "sasl__mechanism": "MD5"}, "kafka.sasl.mechanism='MD5': give PLAIN"),
         (PLAIN, "kafka.sasl.mechanism=PLAIN needs a user's name and password"),
         ({**PLAIN, "sasl__username": "a"}, "needs a user's name and password"),
-        ({**PLAIN, "sasl__jaas__config": SCRAM_LINE}, "ScramLoginModule, which does not fit kafka.sasl.mechanism=PLAIN"),
-        ({**SCRAM, "sasl__jaas__config": "nonsense p4ss'word"}, "kafka.sasl.jaas.config is not of the form"),
-        ({**SCRAM, "sasl__jaas__config": SCRAM_LINE.replace("alice", 'ali"ce')}, "kafka.sasl.jaas.config is not of the form"),
-        ({**SCRAM, "sasl__jaas__config": SCRAM_LINE.replace("Scram", "Krb5")}, "Krb5LoginModule is not known here"),
-        ({**SCRAM, "sasl__jaas__config": SCRAM_LINE.replace(";", " tokenauth=true;")}, "delegation tokens"),
-        ({**SCRAM, "sasl__jaas__config": "a.ScramLoginModule required;"}, "give them in kafka.sasl.jaas.config"),
+        (
+            {**PLAIN, "sasl__jaas__config": SCRAM_LINE},
+            "ScramLoginModule, which does not fit kafka.sasl.mechanism=PLAIN",
+        ),
+        (
+            {**SCRAM, "sasl__jaas__config": "nonsense p4ss'word"},
+            "kafka.sasl.jaas.config is not of the form",
+        ),
+        (
+            {**SCRAM, "sasl__jaas__config": SCRAM_LINE.replace("alice", 'ali"ce')},
+            "kafka.sasl.jaas.config is not of the form",
+        ),
+        (
+            {**SCRAM, "sasl__jaas__config": SCRAM_LINE.replace("Scram", "Krb5")},
+            "Krb5LoginModule is not known here",
+        ),
+        (
+            {**SCRAM, "sasl__jaas__config": SCRAM_LINE.replace(";", " tokenauth=true;")},
+            "delegation tokens",
+        ),
+        (
+            {**SCRAM, "sasl__jaas__config": "a.ScramLoginModule required;"},
+            "give them in kafka.sasl.jaas.config",
+        ),
     ],
 )
 def test_errors_name_the_option_and_never_the_secret(given: dict[str, str], says: str) -> None:
@@ -113,10 +159,21 @@ def test_errors_name_the_option_and_never_the_secret(given: dict[str, str], says
 
 
 def test_the_sources_options_have_them() -> None:
-    given = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", "kafka.security.protocol": "SASL_PLAINTEXT"}
-    login = {"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.username": "alice", "kafka.sasl.password": PASSWORD}
+    given = {
+        "kafka.bootstrap.servers": "a:1",
+        "subscribe": "t",
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+    }
+    login = {
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.username": "alice",
+        "kafka.sasl.password": PASSWORD,
+    }
     options = parse_source_options({**given, **login})
-    assert (options.client.security.username, options.client.security.password) == ("alice", PASSWORD)
+    assert (options.client.security.username, options.client.security.password) == (
+        "alice",
+        PASSWORD,
+    )
     with pytest.raises(OptionError, match=r"kafka.sasl.mechanism is missing"):
         parse_source_options(given)
 
@@ -155,14 +212,21 @@ def test_jaas_lines(line: str) -> None:
 def test_certificates_from_files_and_from_texts() -> None:
     assert ssl_context(SecurityOptions("SSL")).verify_mode == ssl.CERT_REQUIRED
     ca, own = TLS / "ca.pem", TLS / "client.pem"
-    encrypted = {"certificate_file": str(TLS / "client-certificate.pem"), "key_file": str(TLS / "client-key-encrypted.pem")}
+    encrypted = {
+        "certificate_file": str(TLS / "client-certificate.pem"),
+        "key_file": str(TLS / "client-key-encrypted.pem"),
+    }
     for options in (
         SecurityOptions("SSL", ca_file=str(ca), certificate_file=str(own)),
-        SecurityOptions("SSL", ca_pem=ca.read_text(), certificate_pem=own.read_text(), key_pem=own.read_text()),
+        SecurityOptions(
+            "SSL", ca_pem=ca.read_text(), certificate_pem=own.read_text(), key_pem=own.read_text()
+        ),
         SecurityOptions("SSL", ca_file=str(ca), **encrypted, key_password="secret"),
     ):
         context = ssl_context(options)
-        assert context.check_hostname and [each["subject"][0][0][1] for each in context.get_ca_certs()] == ["Barnabas test authority"]
+        assert context.check_hostname and [
+            each["subject"][0][0][1] for each in context.get_ca_certs()
+        ] == ["Barnabas test authority"]
     assert not ssl_context(SecurityOptions("SSL", check_hostname=False)).check_hostname
 
 
@@ -174,28 +238,50 @@ def test_a_key_under_another_password(password: str | None) -> None:
         key_file=str(TLS / "client-key-encrypted.pem"),
         key_password=password,
     )
-    with pytest.raises(SecurityError, match=r"kafka.ssl.keystore.location: kafka.ssl.key.password is missing or wrong"):
+    with pytest.raises(
+        SecurityError,
+        match=r"kafka.ssl.keystore.location: kafka.ssl.key.password is missing or wrong",
+    ):
         ssl_context(options)
 
 
 def test_files_that_are_not_what_they_should_be(tmp_path: Path) -> None:
     store = tmp_path / "store"
     store.write_bytes(b"\xfe\xed\xfe\xed\x00\x00\x00\x02")
-    with pytest.raises(SecurityError, match=r"kafka.ssl.truststore.location=.* is not PEM: if it is a Java store.*keytool"):
+    with pytest.raises(
+        SecurityError,
+        match=r"kafka.ssl.truststore.location=.* is not PEM: if it is a Java store.*keytool",
+    ):
         ssl_context(SecurityOptions("SSL", ca_file=str(store)))
-    with pytest.raises(SecurityError, match=r"kafka.ssl.truststore.location=.*No such file.*on each machine"):
+    with pytest.raises(
+        SecurityError, match=r"kafka.ssl.truststore.location=.*No such file.*on each machine"
+    ):
         ssl_context(SecurityOptions("SSL", ca_file=str(tmp_path / "missing")))
-    with pytest.raises(SecurityError, match=r"kafka.ssl.truststore.certificates: these are no certificates"):
-        ssl_context(SecurityOptions("SSL", ca_pem="-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----"))
-    with pytest.raises(SecurityError, match=r"kafka.ssl.keystore.location: certificate and key do not fit"):
-        ssl_context(SecurityOptions("SSL", certificate_file=str(TLS / "client.pem"), key_file=str(TLS / "server.pem")))
+    with pytest.raises(
+        SecurityError, match=r"kafka.ssl.truststore.certificates: these are no certificates"
+    ):
+        ssl_context(
+            SecurityOptions(
+                "SSL", ca_pem="-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----"
+            )
+        )
+    with pytest.raises(
+        SecurityError, match=r"kafka.ssl.keystore.location: certificate and key do not fit"
+    ):
+        ssl_context(
+            SecurityOptions(
+                "SSL", certificate_file=str(TLS / "client.pem"), key_file=str(TLS / "server.pem")
+            )
+        )
 
 
 # --- SASL
 
 
 def test_plain() -> None:
-    login = exchange(SecurityOptions("SASL_SSL", mechanism="PLAIN", username="tim", password="tanstaaftanstaaf"))
+    login = exchange(
+        SecurityOptions("SASL_SSL", mechanism="PLAIN", username="tim", password="tanstaaftanstaaf")
+    )
     assert isinstance(login, PlainExchange)
     assert login.first() == b"\0tim\0tanstaaftanstaaf"  # RFC 4616, section 4
     assert login.answer(b"") is None
@@ -214,7 +300,10 @@ def example() -> ScramExchange:
 def test_scram_as_in_rfc_7677() -> None:
     login = example()
     assert login.first() == f"n,,n=user,r={NONCE}".encode()
-    assert login.answer(SERVER_FIRST) == f"c=biws,r={SERVER_NONCE},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=".encode()
+    assert (
+        login.answer(SERVER_FIRST)
+        == f"c=biws,r={SERVER_NONCE},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=".encode()
+    )
     assert login.answer(SERVER_FINAL) is None
 
 

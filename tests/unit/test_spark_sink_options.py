@@ -57,7 +57,10 @@ def test_names_of_a_producer() -> None:
         ({"kafka__value__serializer": "x"}, "the column value is written as it is"),
         ({"kafka__compression__type": "brotli"}, "give none or gzip or snappy or lz4 or zstd"),
         ({"kafka__batch__size": "10"}, "give a whole number of at least 1024"),
-        ({"asyncProgressTrackingEnabled": "true"}, "the sink cannot keep exactly-once in this mode"),
+        (
+            {"asyncProgressTrackingEnabled": "true"},
+            "the sink cannot keep exactly-once in this mode",
+        ),
         ({"writeId": "x"}, "option writeId is for batch writes"),
         ({"batchId": "1"}, "option batchId is for batch writes"),
     ],
@@ -84,5 +87,10 @@ def test_names_of_batch_writes() -> None:
 
 def test_values_that_a_java_producer_would_refuse() -> None:
     for streaming in (True, False):
-        with pytest.raises(OptionError, match=r"option kafka\.linger\.ms='soon': give a whole number of 64 bits"):
-            parse_sink_options({"kafka.bootstrap.servers": "x:1", "topic": "t", "kafka.linger.ms": "soon"}, streaming=streaming)
+        with pytest.raises(
+            OptionError, match=r"option kafka\.linger\.ms='soon': give a whole number of 64 bits"
+        ):
+            parse_sink_options(
+                {"kafka.bootstrap.servers": "x:1", "topic": "t", "kafka.linger.ms": "soon"},
+                streaming=streaming,
+            )

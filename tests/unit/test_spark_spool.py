@@ -135,7 +135,10 @@ def test_bytes_after_the_end_are_seen(tmp_path: Path) -> None:
 
 def test_one_batch_is_in_memory_at_a_time(tmp_path: Path) -> None:
     size = 1 << 20
-    uri = written(str(tmp_path), batches=[EncodedBatch("orders", index, 1, bytes(size)) for index in range(30)])
+    uri = written(
+        str(tmp_path),
+        batches=[EncodedBatch("orders", index, 1, bytes(size)) for index in range(30)],
+    )
     tracemalloc.start()
     assert sum(len(batch.data) for batch in read_spool(uri)) == 30 * size
     peak = tracemalloc.get_traced_memory()[1]
@@ -149,7 +152,9 @@ def test_what_is_read_can_be_stamped(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(SpoolError, match=r"0-0\.batches is not there: .* driver and all executors see"):
+    with pytest.raises(
+        SpoolError, match=r"0-0\.batches is not there: .* driver and all executors see"
+    ):
         next(read_spool(str(tmp_path / "0-0.batches")))
 
 
@@ -159,7 +164,10 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
         SpoolWriter(str(tmp_path / "file"), "0-0")
 
 
-@pytest.mark.parametrize(("uri", "why"), [("spool/here", "is relative"), ("dbfs:/spool", "no file system that Arrow knows")])
+@pytest.mark.parametrize(
+    ("uri", "why"),
+    [("spool/here", "is relative"), ("dbfs:/spool", "no file system that Arrow knows")],
+)
 def test_places_that_are_none(uri: str, why: str) -> None:
     with pytest.raises(SpoolError, match=why):
         list_spool(uri)
@@ -172,4 +180,7 @@ def test_names_stay_within_the_directory(name: str) -> None:
 
 
 def test_settings_stay_at_the_end_of_a_uri() -> None:
-    assert join_uri("s3a://bucket/spool/?region=eu-north-1", "query", "7") == "s3a://bucket/spool/query/7?region=eu-north-1"
+    assert (
+        join_uri("s3a://bucket/spool/?region=eu-north-1", "query", "7")
+        == "s3a://bucket/spool/query/7?region=eu-north-1"
+    )

@@ -20,7 +20,14 @@ from kafka.protocol.metadata import MetadataRequest
 from barnabas.protocol.errors import Code
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector.client import Client, ClientError
-from barnabas.spark_connector.offsets import OffsetRange, Offsets, PartitionName, offsets_as_json, offsets_of_json, topic_ids_of_json
+from barnabas.spark_connector.offsets import (
+    OffsetRange,
+    Offsets,
+    PartitionName,
+    offsets_as_json,
+    offsets_of_json,
+    topic_ids_of_json,
+)
 from barnabas.spark_connector.options import OpenTransactions, OptionError, parse_source_options
 from barnabas.spark_connector.planning import plan
 from barnabas.spark_connector.reading import DataLossError, read_range
@@ -51,7 +58,9 @@ def clock() -> Clock:
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBroker]:
     monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 20)
-    with FakeBroker({("t", 0): FakeLog(end_offset=100), ("t", 1): FakeLog(end_offset=10)}) as running:
+    with FakeBroker(
+        {("t", 0): FakeLog(end_offset=100), ("t", 1): FakeLog(end_offset=10)}
+    ) as running:
         yield running
 
 
@@ -60,7 +69,11 @@ def planner(broker: FakeBroker, clock: Clock) -> Iterator[Callable[..., StreamPl
     made: list[StreamPlanner] = []
 
     def make(**options: str) -> StreamPlanner:
-        given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "kafka.retry.backoff.ms": "5", "subscribe": "t"}
+        given = {
+            "kafka.bootstrap.servers": broker.bootstrap_servers,
+            "kafka.retry.backoff.ms": "5",
+            "subscribe": "t",
+        }
         given |= {name.replace("__", "."): value for name, value in options.items()}
         if "subscribePattern" in given or "assign" in given:
             del given["subscribe"]
@@ -79,7 +92,9 @@ def asked(broker: FakeBroker, kind: type) -> int:
 # --- where a query begins
 
 
-def test_a_query_begins_at_the_end_and_its_first_batch_ends_there(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+def test_a_query_begins_at_the_end_and_its_first_batch_ends_there(
+    broker: FakeBroker, planner: Callable[..., StreamPlanner]
+) -> None:
     stream = planner()
     start = stream.initial()
     assert start == {T0: 100, T1: 10}
@@ -93,7 +108,9 @@ def test_a_query_begins_at_the_end_and_its_first_batch_ends_there(broker: FakeBr
 def test_a_first_batch_is_planned_again_after_a_restart_without_its_start(
     broker: FakeBroker, planner: Callable[..., StreamPlanner]
 ) -> None:
-    """Only the end of the first batch is in the checkpoint. Nothing is missed, though the log has grown in between."""
+    """Only the end of the first batch is in the checkpoint. Nothing is missed, though the log has
+    grown in between.
+    """
     first = planner()
     end = first.latest(first.initial())
     broker.logs["t", 0].end_offset = 150
@@ -102,7 +119,9 @@ def test_a_first_batch_is_planned_again_after_a_restart_without_its_start(
     assert second.latest(end) == {T0: 150, T1: 10}
 
 
-def test_a_log_that_grows_while_its_end_is_asked_for(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+def test_a_log_that_grows_while_its_end_is_asked_for(
+    broker: FakeBroker, planner: Callable[..., StreamPlanner]
+) -> None:
     def grow(request: Any) -> None:
         if isinstance(request, ListOffsetsRequest):
             broker.logs["t", 0].end_offset = (broker.logs["t", 0].end_offset or 0) + 1
@@ -113,13 +132,17 @@ def test_a_log_that_grows_while_its_end_is_asked_for(broker: FakeBroker, planner
     assert stream.latest(start)[T0] == start[T0]
 
 
-def test_a_query_that_begins_at_the_beginning_reads_in_its_first_batch(planner: Callable[..., StreamPlanner]) -> None:
+def test_a_query_that_begins_at_the_beginning_reads_in_its_first_batch(
+    planner: Callable[..., StreamPlanner],
+) -> None:
     stream = planner(startingOffsets="earliest")
     assert stream.initial() == {T0: 0, T1: 0}
     assert stream.latest(stream.initial()) == {T0: 100, T1: 10}
 
 
-def test_only_partitions_that_begin_at_the_end_are_held(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+def test_only_partitions_that_begin_at_the_end_are_held(
+    broker: FakeBroker, planner: Callable[..., StreamPlanner]
+) -> None:
     stream = planner(startingOffsets=json.dumps({"t": {"0": 7, "1": -1}}))
     assert stream.initial() == {T0: 7, T1: 10}
     broker.logs["t", 1].end_offset = 20
@@ -127,8 +150,13 @@ def test_only_partitions_that_begin_at_the_end_are_held(broker: FakeBroker, plan
     assert stream.latest({T0: 100, T1: 10}) == {T0: 100, T1: 20}
 
 
-def test_a_query_begins_at_a_timestamp(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
-    batches = [bytes(encode_batch([NewRecord(None, b"v", at)], base_offset=place)) for place, at in enumerate((100, 200, 300))]
+def test_a_query_begins_at_a_timestamp(
+    broker: FakeBroker, planner: Callable[..., StreamPlanner]
+) -> None:
+    batches = [
+        bytes(encode_batch([NewRecord(None, b"v", at)], base_offset=place))
+        for place, at in enumerate((100, 200, 300))
+    ]
     broker.logs = {("t", 0): FakeLog(batches), ("t", 1): FakeLog(batches[:1])}
     with pytest.raises(OptionError, match="startingTimestamp: no record is that late in t-1"):
         planner(startingTimestamp="150").initial()
@@ -151,7 +179,9 @@ def test_offsets_of_a_batch_are_shared_out(planner: Callable[..., StreamPlanner]
     assert len(seen) == 6
 
 
-def test_a_batch_waits_for_enough_offsets_but_not_for_ever(broker: FakeBroker, clock: Clock, planner: Callable[..., StreamPlanner]) -> None:
+def test_a_batch_waits_for_enough_offsets_but_not_for_ever(
+    broker: FakeBroker, clock: Clock, planner: Callable[..., StreamPlanner]
+) -> None:
     stream = planner(startingOffsets="earliest", maxTriggerDelay="15m")
     start = stream.latest(stream.initial(), min_offsets=1000)
     assert start == {T0: 100, T1: 10}, "the first batch does not wait"
@@ -167,17 +197,23 @@ def test_a_batch_waits_for_enough_offsets_but_not_for_ever(broker: FakeBroker, c
     assert stream.latest(start, min_offsets=10) == {T0: 111, T1: 10}
 
 
-def test_available_now_reads_what_was_there_and_all_of_it(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+def test_available_now_reads_what_was_there_and_all_of_it(
+    broker: FakeBroker, planner: Callable[..., StreamPlanner]
+) -> None:
     stream = planner(startingOffsets="earliest")
     stream.freeze()
     broker.logs["t", 0].end_offset = 500
     broker.logs["t", 2] = FakeLog(end_offset=5)
     assert stream.latest(stream.initial(), max_offsets=55) == {T0: 50, T1: 5}
-    assert stream.latest({T0: 99, T1: 10}, min_offsets=1000) == {T0: 100, T1: 10}, "it would wait for ever"
+    assert stream.latest({T0: 99, T1: 10}, min_offsets=1000) == {T0: 100, T1: 10}, (
+        "it would wait for ever"
+    )
     assert stream.latest({T0: 100, T1: 10}) == {T0: 100, T1: 10}
 
 
-def test_available_now_from_the_end(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+def test_available_now_from_the_end(
+    broker: FakeBroker, planner: Callable[..., StreamPlanner]
+) -> None:
     """What comes between Spark's first two questions is neither read nor taken for lost."""
     stream = planner()
     stream.freeze()
@@ -186,7 +222,9 @@ def test_available_now_from_the_end(broker: FakeBroker, planner: Callable[..., S
     assert stream.latest(stream.initial()) == stream.latest(stream.initial()) == {T0: 100, T1: 10}
 
 
-def test_available_now_beside_a_broker_that_does_not_know_a_topic_yet(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+def test_available_now_beside_a_broker_that_does_not_know_a_topic_yet(
+    broker: FakeBroker, planner: Callable[..., StreamPlanner]
+) -> None:
     broker.logs["u", 0] = hidden = FakeLog(end_offset=7)
     stream = planner(subscribe="t,u")
     del broker.logs["u", 0]
@@ -198,7 +236,9 @@ def test_available_now_beside_a_broker_that_does_not_know_a_topic_yet(broker: Fa
 # --- what an idle trigger costs
 
 
-def test_an_idle_trigger_is_one_request(broker: FakeBroker, clock: Clock, planner: Callable[..., StreamPlanner]) -> None:
+def test_an_idle_trigger_is_one_request(
+    broker: FakeBroker, clock: Clock, planner: Callable[..., StreamPlanner]
+) -> None:
     stream = planner(startingOffsets="earliest", kafka__metadata__max__age__ms="5000")
     start = stream.latest(stream.initial())
     broker.requests.clear()
@@ -211,16 +251,22 @@ def test_an_idle_trigger_is_one_request(broker: FakeBroker, clock: Clock, planne
     assert asked(broker, MetadataRequest) == 1
 
 
-def test_a_broker_that_comes_back_is_asked_again(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+def test_a_broker_that_comes_back_is_asked_again(
+    broker: FakeBroker, planner: Callable[..., StreamPlanner]
+) -> None:
     stream = planner(startingOffsets="earliest")
     start = stream.latest(stream.initial())
     failures = [FakeBroker.HANG_UP, Code.NOT_LEADER_OR_FOLLOWER, FakeBroker.HANG_UP]
-    broker.disturb = lambda request: failures.pop() if failures and isinstance(request, ListOffsetsRequest) else None
+    broker.disturb = lambda request: (
+        failures.pop() if failures and isinstance(request, ListOffsetsRequest) else None
+    )
     assert stream.latest(start) == start
     assert not failures
 
 
-def test_a_broker_that_stays_away_is_told(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+def test_a_broker_that_stays_away_is_told(
+    broker: FakeBroker, planner: Callable[..., StreamPlanner]
+) -> None:
     stream = planner(startingOffsets="earliest", kafka__default__api__timeout__ms="30")
     start = stream.latest(stream.initial())
     broker.disturb = lambda request: FakeBroker.HANG_UP
@@ -251,18 +297,30 @@ def test_a_new_partition_that_lost_its_beginning(
 ) -> None:
     start = {T0: 100}
     broker.logs["t", 1].start_offset = 4
-    with pytest.raises(DataLossError, match=r"t-1 is new and begins at offset 4, not at 0: records were deleted .*failOnDataLoss"):
+    with pytest.raises(
+        DataLossError,
+        match=r"t-1 is new and begins at offset 4, not at 0: records were deleted .*failOnDataLoss",
+    ):
         planner().latest(start)
     assert planner(failOnDataLoss="false").latest(start, max_offsets=3) == {T0: 100, T1: 7}
     assert "t-1 [0, 4) is not read" in caplog.text
 
 
-@pytest.mark.parametrize("subscription", [{"subscribe": "t,u"}, {"subscribePattern": "[tu]"}, {"assign": '{"t": [0, 1], "u": [0]}'}])
+@pytest.mark.parametrize(
+    "subscription",
+    [{"subscribe": "t,u"}, {"subscribePattern": "[tu]"}, {"assign": '{"t": [0, 1], "u": [0]}'}],
+)
 def test_partitions_that_are_gone(
-    broker: FakeBroker, caplog: pytest.LogCaptureFixture, planner: Callable[..., StreamPlanner], subscription: dict[str, str]
+    broker: FakeBroker,
+    caplog: pytest.LogCaptureFixture,
+    planner: Callable[..., StreamPlanner],
+    subscription: dict[str, str],
 ) -> None:
     start = {T0: 100, T1: 10, U0: 7}
-    with pytest.raises(DataLossError, match=r"u-0 is gone, and was read up to offset 7: records were deleted .*failOnDataLoss"):
+    with pytest.raises(
+        DataLossError,
+        match=r"u-0 is gone, and was read up to offset 7: records were deleted .*failOnDataLoss",
+    ):
         planner(**subscription).latest(start)
     stream = planner(**subscription, failOnDataLoss="false")
     assert stream.latest(start) == {T0: 100, T1: 10}
@@ -271,15 +329,23 @@ def test_partitions_that_are_gone(
     assert stream.ranges(start, {T0: 100, T1: 10}) == []
 
 
-@pytest.mark.parametrize("subscription", [{}, {"subscribePattern": "t"}, {"assign": '{"t": [0, 1]}'}])
+@pytest.mark.parametrize(
+    "subscription", [{}, {"subscribePattern": "t"}, {"assign": '{"t": [0, 1]}'}]
+)
 def test_topics_that_are_not_asked_for_any_more(
-    broker: FakeBroker, caplog: pytest.LogCaptureFixture, planner: Callable[..., StreamPlanner], subscription: dict[str, str]
+    broker: FakeBroker,
+    caplog: pytest.LogCaptureFixture,
+    planner: Callable[..., StreamPlanner],
+    subscription: dict[str, str],
 ) -> None:
     """They are not lost, but a query that leaves them out by mistake would skip their records."""
     broker.logs["u", 0] = FakeLog(end_offset=9)
     start = {T0: 100, T1: 10, U0: 7}
     option = next(iter(subscription), "subscribe")
-    with pytest.raises(DataLossError, match=rf"u-0 was read up to offset 7, and the option {option} leaves it out.*failOnDataLoss"):
+    with pytest.raises(
+        DataLossError,
+        match=rf"u-0 was read up to offset 7, and the option {option} leaves it out.*failOnDataLoss",
+    ):
         planner(**subscription).latest(start)
     assert planner(**subscription, failOnDataLoss="false").latest(start) == {T0: 100, T1: 10}
     assert f"the option {option} leaves it out" in caplog.text
@@ -288,18 +354,27 @@ def test_topics_that_are_not_asked_for_any_more(
 def test_a_batch_is_planned_again_after_its_topic_was_deleted(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture, planner: Callable[..., StreamPlanner]
 ) -> None:
-    """The offsets of the batch are in the checkpoint for ever: a query that may lose records has to get past it."""
+    """The offsets of the batch are in the checkpoint for ever: a query that may lose records has to
+    get past it.
+    """
     start, end = {T0: 10, T1: 2, U0: 3}, {T0: 20, T1: 10, U0: 7}
-    with pytest.raises(DataLossError, match=r"u-0 is gone, and \[3, 7\) of it is in a batch that is run again: .*failOnDataLoss"):
+    with pytest.raises(
+        DataLossError,
+        match=r"u-0 is gone, and \[3, 7\) of it is in a batch that is run again: .*failOnDataLoss",
+    ):
         planner(subscribe="t,u").ranges(start, end)
     stream = planner(subscribe="t,u", failOnDataLoss="false")
     assert stream.ranges(start, end) == [OffsetRange("t", 0, 10, 20), OffsetRange("t", 1, 2, 10)]
     assert "u-0 is gone" in caplog.text
     del broker.logs["t", 1]
-    assert planner(failOnDataLoss="false").ranges(start, end) == [OffsetRange("t", 0, 10, 20)], "one partition less"
+    assert planner(failOnDataLoss="false").ranges(start, end) == [OffsetRange("t", 0, 10, 20)], (
+        "one partition less"
+    )
 
 
-def test_a_topic_that_vanishes_under_the_query_is_noticed_at_once(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+def test_a_topic_that_vanishes_under_the_query_is_noticed_at_once(
+    broker: FakeBroker, planner: Callable[..., StreamPlanner]
+) -> None:
     broker.logs["u", 0] = FakeLog(end_offset=7)
     stream = planner(subscribe="t,u", startingOffsets="earliest")
     start = stream.latest(stream.initial())
@@ -326,7 +401,10 @@ def test_logs_that_end_before_the_query_stands(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture, planner: Callable[..., StreamPlanner]
 ) -> None:
     start = {T0: 120, T1: 10}
-    with pytest.raises(DataLossError, match=r"the log of t-0 ends at 100, before offset 120 where the query stands: .*failOnDataLoss"):
+    with pytest.raises(
+        DataLossError,
+        match=r"the log of t-0 ends at 100, before offset 120 where the query stands: .*failOnDataLoss",
+    ):
         planner().latest(start)
     stream = planner(failOnDataLoss="false")
     assert stream.latest(start) == {T0: 100, T1: 10}
@@ -346,7 +424,9 @@ def test_a_query_beyond_an_open_transaction_stands_still(
     assert stream.latest({T0: 80, T1: 10}) == {T0: 100, T1: 10}
 
 
-def test_read_uncommitted_goes_to_the_high_watermark(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+def test_read_uncommitted_goes_to_the_high_watermark(
+    broker: FakeBroker, planner: Callable[..., StreamPlanner]
+) -> None:
     broker.logs["t", 0].stable_offset = 60
     stream = planner(kafka__isolation__level="read_uncommitted", startingOffsets="earliest")
     assert stream.latest(stream.initial()) == {T0: 100, T1: 10}
@@ -377,7 +457,9 @@ def test_what_was_not_used_travels(planner: Callable[..., StreamPlanner]) -> Non
 # --- open transactions
 
 
-def test_a_replay_waits_for_a_transaction_that_is_open_again(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+def test_a_replay_waits_for_a_transaction_that_is_open_again(
+    broker: FakeBroker, planner: Callable[..., StreamPlanner]
+) -> None:
     log = broker.logs["t", 0]
     log.stable_offset = 60
     looks: list[int] = []
@@ -389,19 +471,29 @@ def test_a_replay_waits_for_a_transaction_that_is_open_again(broker: FakeBroker,
                 log.stable_offset = None
 
     broker.disturb = disturb
-    assert planner().ranges({T0: 0, T1: 0}, {T0: 80, T1: 10}) == [OffsetRange("t", 0, 0, 80), OffsetRange("t", 1, 0, 10)]
+    assert planner().ranges({T0: 0, T1: 0}, {T0: 80, T1: 10}) == [
+        OffsetRange("t", 0, 0, 80),
+        OffsetRange("t", 1, 0, 10),
+    ]
     assert len(looks) == 2
 
 
-def test_or_ends_there(broker: FakeBroker, caplog: pytest.LogCaptureFixture, planner: Callable[..., StreamPlanner]) -> None:
+def test_or_ends_there(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture, planner: Callable[..., StreamPlanner]
+) -> None:
     broker.logs["t", 0].stable_offset = 60
     stream = planner(onOpenTransaction="end")
-    assert stream.ranges({T0: 0, T1: 0}, {T0: 80, T1: 10}) == [OffsetRange("t", 0, 0, 60), OffsetRange("t", 1, 0, 10)]
+    assert stream.ranges({T0: 0, T1: 0}, {T0: 80, T1: 10}) == [
+        OffsetRange("t", 0, 0, 60),
+        OffsetRange("t", 1, 0, 10),
+    ]
     assert "t-0: offsets [60, 80) are not read: a transaction is open from 60 on" in caplog.text
     assert "data loss" not in caplog.text.lower()
 
 
-def test_waiting_is_told_now_and_then_and_has_an_end(caplog: pytest.LogCaptureFixture, clock: Clock) -> None:
+def test_waiting_is_told_now_and_then_and_has_an_end(
+    caplog: pytest.LogCaptureFixture, clock: Clock
+) -> None:
     patience = Patience(OpenTransactions(timeout_ms=25_000), clock=clock, sleep=clock.sleep)
     waiting = {T0: Beyond(80, 60)}
 
@@ -412,27 +504,42 @@ def test_waiting_is_told_now_and_then_and_has_an_end(caplog: pytest.LogCaptureFi
     with pytest.raises(OpenTransactionError) as caught:
         wait()
     said = str(caught.value)
-    assert "after 25 s a transaction is still open: t-0 is to be read up to offset 80, and from 60 on a transaction is open" in said
-    assert "No record was deleted" in said and "onOpenTransaction=end" in said and "data loss" not in said.lower()
+    assert (
+        "after 25 s a transaction is still open: t-0 is to be read up to offset 80, and from 60 on "
+        "a transaction is open" in said
+    )
+    assert (
+        "No record was deleted" in said
+        and "onOpenTransaction=end" in said
+        and "data loss" not in said.lower()
+    )
     messages = [record.getMessage() for record in caplog.records]
-    assert [message.split(":")[1].split(",")[1] for message in messages] == [f" for {spent} s of at most 25 s" for spent in (0, 10, 20)]
+    assert [message.split(":")[1].split(",")[1] for message in messages] == [
+        f" for {spent} s of at most 25 s" for spent in (0, 10, 20)
+    ]
     assert all(record.levelno == logging.WARNING for record in caplog.records)
 
 
 def batch_plan(broker: FakeBroker, **given: str) -> list[OffsetRange]:
-    parsed = parse_source_options({"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "t", **given})
+    parsed = parse_source_options(
+        {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "t", **given}
+    )
     with Client(parsed.client) as client:
         return plan(client, parsed)
 
 
-def test_a_batch_read_up_to_given_offsets_beyond_an_open_transaction(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_batch_read_up_to_given_offsets_beyond_an_open_transaction(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     broker.logs["t", 0].stable_offset = 60
     beyond = {"endingOffsets": json.dumps({"t": {"0": 80, "1": 10}})}
     assert batch_plan(broker, **beyond, onOpenTransaction="end")[0] == OffsetRange("t", 0, 0, 60)
     with pytest.raises(OpenTransactionError, match="t-0 is to be read up to offset 80"):
         batch_plan(broker, **beyond, openTransactionTimeout="0")
     assert batch_plan(broker)[0] == OffsetRange("t", 0, 0, 60), "latest is what is committed"
-    assert batch_plan(broker, **beyond, **{"kafka.isolation.level": "read_uncommitted"})[0] == OffsetRange("t", 0, 0, 80)
+    assert batch_plan(broker, **beyond, **{"kafka.isolation.level": "read_uncommitted"})[
+        0
+    ] == OffsetRange("t", 0, 0, 80)
     before = {"endingOffsets": json.dumps({"t": {"0": 60, "1": -1}})}
     assert batch_plan(broker, **before)[0] == OffsetRange("t", 0, 0, 60)
     caplog.clear()
@@ -441,38 +548,69 @@ def test_a_batch_read_up_to_given_offsets_beyond_an_open_transaction(broker: Fak
     assert not caplog.text, "an end beyond the log is no matter of transactions"
 
 
-def test_a_log_that_grows_between_two_questions_has_no_open_transaction(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+def test_a_log_that_grows_between_two_questions_has_no_open_transaction(
+    broker: FakeBroker, planner: Callable[..., StreamPlanner]
+) -> None:
     def grow(request: Any) -> None:
         if isinstance(request, ListOffsetsRequest) and not request.isolation_level:
             broker.logs["t", 0].end_offset = 105
 
     broker.disturb = grow
-    options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "t", "onOpenTransaction": "end"}
+    options = {
+        "kafka.bootstrap.servers": broker.bootstrap_servers,
+        "subscribe": "t",
+        "onOpenTransaction": "end",
+    }
     parsed = parse_source_options(options | {"endingOffsets": '{"t": {"0": 110, "1": 10}}'})
     with Client(parsed.client) as client:
-        assert [each.end_offset for each in plan(client, parsed)] == [110, 10], "what is beyond the log is for the task to tell"
+        assert [each.end_offset for each in plan(client, parsed)] == [110, 10], (
+            "what is beyond the log is for the task to tell"
+        )
 
 
 def test_a_batch_read_up_to_a_timestamp_beyond_an_open_transaction(broker: FakeBroker) -> None:
-    batches = [bytes(encode_batch([NewRecord(None, b"v", at)], base_offset=place)) for place, at in enumerate((100, 200, 300))]
+    batches = [
+        bytes(encode_batch([NewRecord(None, b"v", at)], base_offset=place))
+        for place, at in enumerate((100, 200, 300))
+    ]
     broker.logs = {("t", 0): FakeLog(batches, stable_offset=1)}
-    with pytest.raises(OpenTransactionError, match="t-0 is to be read up to offset 2, and from 1 on"):
+    with pytest.raises(
+        OpenTransactionError, match="t-0 is to be read up to offset 2, and from 1 on"
+    ):
         batch_plan(broker, endingTimestamp="300", openTransactionTimeout="0")
     assert batch_plan(broker, endingTimestamp="200") == [OffsetRange("t", 0, 0, 1)]
-    assert batch_plan(broker, endingTimestamp="400") == [OffsetRange("t", 0, 0, 1)], "no record so late: as latest"
-    assert batch_plan(broker, endingTimestamp="300", onOpenTransaction="end") == [OffsetRange("t", 0, 0, 1)]
+    assert batch_plan(broker, endingTimestamp="400") == [OffsetRange("t", 0, 0, 1)], (
+        "no record so late: as latest"
+    )
+    assert batch_plan(broker, endingTimestamp="300", onOpenTransaction="end") == [
+        OffsetRange("t", 0, 0, 1)
+    ]
 
 
-def test_a_task_that_meets_an_open_transaction_waits_or_ends(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
-    batches = [bytes(encode_batch([NewRecord(None, b"%d" % place, 1)], base_offset=place)) for place in range(4)]
+def test_a_task_that_meets_an_open_transaction_waits_or_ends(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    batches = [
+        bytes(encode_batch([NewRecord(None, b"%d" % place, 1)], base_offset=place))
+        for place in range(4)
+    ]
     log = FakeLog(batches, stable_offset=2)
     broker.logs = {("t", 0): log}
 
     def read(end: int, policy: OpenTransactions) -> list[bytes]:
-        options = parse_source_options({"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "t"}).client
+        options = parse_source_options(
+            {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "t"}
+        ).client
         with Client(options) as client:
             wanted = OffsetRange("t", 0, 0, end)
-            parts = read_range(client, wanted, ["value"], read_committed=True, fail_on_data_loss=True, open_transactions=policy)
+            parts = read_range(
+                client,
+                wanted,
+                ["value"],
+                read_committed=True,
+                fail_on_data_loss=True,
+                open_transactions=policy,
+            )
             return [value for part in parts for value in part.column("value").to_pylist()]
 
     assert read(4, OpenTransactions(wait=False)) == [b"0", b"1"]
@@ -514,11 +652,17 @@ def test_ids_stand_beside_offsets_where_spark_s_own_source_sees_nothing() -> Non
     assert text == {"t": {"0": 23, "1": 7}, "u": {"0": 1}, f"t#{FIRST_ID}": {}}
     assert offsets_of_json(text) == offsets and topic_ids_of_json(text) == {"t": FIRST_ID}
     # What Spark's source makes of it: Map[String, Map[Int, Long]], flattened.
-    assert {(topic, int(part)): offset for topic, parts in text.items() for part, offset in parts.items()} == offsets
+    assert {
+        (topic, int(part)): offset
+        for topic, parts in text.items()
+        for part, offset in parts.items()
+    } == offsets
     assert topic_ids_of_json({"t": {"0": 23}}) == {}
 
 
-def test_the_id_comes_with_the_offsets(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+def test_the_id_comes_with_the_offsets(
+    broker: FakeBroker, planner: Callable[..., StreamPlanner]
+) -> None:
     broker.topic_ids["t"] = FIRST
     plans = planner(startingOffsets="earliest")
     plans.initial()
@@ -526,7 +670,9 @@ def test_the_id_comes_with_the_offsets(broker: FakeBroker, planner: Callable[...
     assert plans.latest({T0: 0, T1: 0}, topic_ids={"t": FIRST_ID}) == {T0: 100, T1: 10}
 
 
-def test_a_topic_that_was_made_again_is_a_loss(renewed: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+def test_a_topic_that_was_made_again_is_a_loss(
+    renewed: FakeBroker, planner: Callable[..., StreamPlanner]
+) -> None:
     says = r"topic 't' was deleted and made again, since it has another id: the query stands in the former \(t-0 at 40, t-1 at 0\)"
     with pytest.raises(DataLossError, match=says):
         planner().latest({T0: 40, T1: 0}, topic_ids={"t": FIRST_ID})
@@ -556,28 +702,49 @@ def test_a_topic_that_is_made_again_under_a_query_whose_checkpoint_has_no_ids(
         plans.latest({T0: 100, T1: 10})
 
 
-def test_a_topic_that_is_made_again_between_two_triggers(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
-    """No request fails, the log is longer than it was, and topics are not looked for at every trigger."""
+def test_a_topic_that_is_made_again_between_two_triggers(
+    broker: FakeBroker, planner: Callable[..., StreamPlanner]
+) -> None:
+    """No request fails, the log is longer than it was, and topics are not looked for at every
+    trigger.
+    """
     broker.topic_ids["t"] = FIRST
     stream = planner(startingOffsets="earliest")
     end = stream.latest(stream.initial(), topic_ids={"t": FIRST_ID})
     broker.logs["t", 0] = FakeLog(end_offset=130)
     broker.topic_ids["t"] = SECOND
-    with pytest.raises(DataLossError, match=r"made again.*the query stands in the former \(t-0 at 100, t-1 at 10\)"):
+    with pytest.raises(
+        DataLossError, match=r"made again.*the query stands in the former \(t-0 at 100, t-1 at 10\)"
+    ):
         stream.latest(end, topic_ids={"t": FIRST_ID})
 
 
-def test_a_topic_that_is_made_again_before_its_range_is_read(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
-    broker.logs["t", 0] = FakeLog([bytes(encode_batch([NewRecord(None, b"new", 1)], base_offset=0))])
+def test_a_topic_that_is_made_again_before_its_range_is_read(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.logs["t", 0] = FakeLog(
+        [bytes(encode_batch([NewRecord(None, b"new", 1)], base_offset=0))]
+    )
     broker.topic_ids["t"] = SECOND
-    options = parse_source_options({"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "t"}, streaming=True)
+    options = parse_source_options(
+        {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "t"}, streaming=True
+    )
 
     def read(topic_id: str, *, fail: bool = True) -> int:
         with Client(options.client) as client:
-            parts = read_range(client, OffsetRange("t", 0, 0, 1), ["value"], read_committed=True, fail_on_data_loss=fail, topic_id=topic_id)
+            parts = read_range(
+                client,
+                OffsetRange("t", 0, 0, 1),
+                ["value"],
+                read_committed=True,
+                fail_on_data_loss=fail,
+                topic_id=topic_id,
+            )
             return sum(part.num_rows for part in parts)
 
-    with pytest.raises(DataLossError, match=r"topic 't' was deleted and made again.*in the range \[0, 1\)"):
+    with pytest.raises(
+        DataLossError, match=r"topic 't' was deleted and made again.*in the range \[0, 1\)"
+    ):
         read(FIRST_ID)
     assert read(FIRST_ID, fail=False) == 0 and "offsets [0, 1) of t-0 are not read" in caplog.text
     assert read(SECOND_ID) == read("") == 1
@@ -590,15 +757,21 @@ def test_offsets_without_an_id_and_of_the_same_mean_what_they_say(
     assert planner().latest({T0: 40, T1: 10}, topic_ids=topic_ids) == {T0: 100, T1: 10}
 
 
-def test_a_broker_that_tells_no_ids_changes_nothing(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+def test_a_broker_that_tells_no_ids_changes_nothing(
+    broker: FakeBroker, planner: Callable[..., StreamPlanner]
+) -> None:
     assert planner().latest({T0: 40, T1: 10}, topic_ids={"t": FIRST_ID}) == {T0: 100, T1: 10}
 
 
-def test_a_topic_of_which_nothing_was_read_may_be_made_again(renewed: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+def test_a_topic_of_which_nothing_was_read_may_be_made_again(
+    renewed: FakeBroker, planner: Callable[..., StreamPlanner]
+) -> None:
     assert planner().latest({T0: 0, T1: 0}, topic_ids={"t": FIRST_ID}) == {T0: 100, T1: 10}
 
 
-def test_a_broker_that_lags_behind_is_asked_again(broker: FakeBroker, planner: Callable[..., StreamPlanner]) -> None:
+def test_a_broker_that_lags_behind_is_asked_again(
+    broker: FakeBroker, planner: Callable[..., StreamPlanner]
+) -> None:
     broker.topic_ids["t"] = FIRST
     looks = 0
 
@@ -617,8 +790,15 @@ def test_a_batch_that_is_run_again_after_its_topic_was_made_again(
     renewed: FakeBroker, planner: Callable[..., StreamPlanner], caplog: pytest.LogCaptureFixture
 ) -> None:
     start, end = {T0: 40, T1: 10}, {T0: 60, T1: 10}
-    with pytest.raises(DataLossError, match=r"made again.*and offsets of the former are in a batch that is run again"):
+    with pytest.raises(
+        DataLossError,
+        match=r"made again.*and offsets of the former are in a batch that is run again",
+    ):
         planner().ranges(start, end, topic_ids={"t": FIRST_ID})
     assert planner(failOnDataLoss="false").ranges(start, end, topic_ids={"t": FIRST_ID}) == []
     assert "t-0 [40, 60) is not read" in caplog.text
-    assert planner().ranges(start, end, topic_ids={"t": SECOND_ID}) == planner().ranges(start, end) == [OffsetRange("t", 0, 40, 60)]
+    assert (
+        planner().ranges(start, end, topic_ids={"t": SECOND_ID})
+        == planner().ranges(start, end)
+        == [OffsetRange("t", 0, 40, 60)]
+    )

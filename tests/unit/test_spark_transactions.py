@@ -1,4 +1,6 @@
-"""Producing encoded batches: what is stamped into them, and the bytes of the requests, against kafka-python's encoder."""
+"""Producing encoded batches: what is stamped into them, and the bytes of the requests, against
+kafka-python's encoder.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,24 @@ from kafka.protocol.producer import ProduceRequest
 from barnabas.protocol.records import NewRecord, computed_crc, encode_batch, read_header, records_of
 from barnabas.spark_connector.offsets import PartitionName
 from barnabas.spark_connector.spool import EncodedBatch
-from barnabas.spark_connector.transactions import HEADER_SIZE, SMALL_BYTES, Producer, PublishError, Stamped, encode_produce, stamped
+from barnabas.spark_connector.transactions import (
+    HEADER_SIZE,
+    SMALL_BYTES,
+    Producer,
+    PublishError,
+    Stamped,
+    encode_produce,
+    stamped,
+)
 
 WRITER = Producer(2**40 + 7, 321)
 
 
 def batch_of(*values: bytes, transactional: bool = True, control: bool = False) -> EncodedBatch:
     records = [NewRecord(b"key", value, 1_700_000_000_000, (("h", b"v"),)) for value in values]
-    return EncodedBatch("t", 3, len(values), encode_batch(records, transactional=transactional, control=control))
+    return EncodedBatch(
+        "t", 3, len(values), encode_batch(records, transactional=transactional, control=control)
+    )
 
 
 def put_together(header: bytes, batch: EncodedBatch) -> bytes:
@@ -32,10 +44,17 @@ def test_a_stamped_batch_is_the_same_but_for_its_producer(kind: type, base_seque
     batch = batch._replace(data=kind(batch.data))
     before = bytes(batch.data)
     whole = put_together(stamped(batch, WRITER, base_sequence), batch)
-    expected = read_header(before)._replace(producer_id=2**40 + 7, producer_epoch=321, base_sequence=base_sequence, crc=computed_crc(whole))
+    expected = read_header(before)._replace(
+        producer_id=2**40 + 7,
+        producer_epoch=321,
+        base_sequence=base_sequence,
+        crc=computed_crc(whole),
+    )
     assert read_header(whole) == expected
     assert records_of(whole) == records_of(before)
-    assert bytes(batch.data) == before, "an attempt that fails leaves the batch as it was for the next one"
+    assert bytes(batch.data) == before, (
+        "an attempt that fails leaves the batch as it was for the next one"
+    )
 
 
 @pytest.mark.parametrize("position", [16, 17, 21, 23, 57, 61, -1])
@@ -64,8 +83,15 @@ def test_only_batches_for_transactions_are_taken() -> None:
 
 @pytest.mark.parametrize("version", range(3, 12))
 def test_produce_requests_of_all_versions(version: int) -> None:
-    """Against kafka-python's encoder; sizes of several uvarint lengths, and records on both sides of what is copied."""
-    names = [PartitionName("t", 0), PartitionName("u" * 200, 5), PartitionName("t", 7), PartitionName("t", 8)]
+    """Against kafka-python's encoder; sizes of several uvarint lengths, and records on both sides
+    of what is copied.
+    """
+    names = [
+        PartitionName("t", 0),
+        PartitionName("u" * 200, 5),
+        PartitionName("t", 7),
+        PartitionName("t", 8),
+    ]
     sizes = [10, SMALL_BYTES, SMALL_BYTES + 1, 2**21]
     batches = [
         Stamped(name, bytes([size % 251]) * HEADER_SIZE, memoryview(bytes([size % 241]) * size))
@@ -76,14 +102,18 @@ def test_produce_requests_of_all_versions(version: int) -> None:
         topic_kind(
             name=topic,
             partition_data=[
-                topic_kind.PartitionProduceData(index=each.partition.partition, records=each.header + bytes(each.records))
+                topic_kind.PartitionProduceData(
+                    index=each.partition.partition, records=each.header + bytes(each.records)
+                )
                 for each in batches
                 if each.partition.topic == topic
             ],
         )
         for topic in ("t", "u" * 200)
     ]
-    expected = ProduceRequest(transactional_id="query", acks=-1, timeout_ms=30_000, topic_data=topics).encode(version=version)
+    expected = ProduceRequest(
+        transactional_id="query", acks=-1, timeout_ms=30_000, topic_data=topics
+    ).encode(version=version)
     pieces = encode_produce(version, "query", 30_000, batches)
     assert b"".join(pieces) == expected
     assert sum(isinstance(piece, memoryview) for piece in pieces) == 2

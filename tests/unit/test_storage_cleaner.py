@@ -1,4 +1,6 @@
-"""Compaction of one log: what Apache Kafka 3.9's cleaner leaves (the oracle's retention family, KIP-98, KIP-534)."""
+"""Compaction of one log: what Apache Kafka 3.9's cleaner leaves (the oracle's retention family,
+KIP-98, KIP-534).
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.storage_cleaning import COMPACTED, batches_of, compact, empty_batches, entries, job_of, markers, put, put_many
-from helpers.storage_logs import NOW_MS, SECOND_MS, TOPIC_ID, batch, committed_values, kill, offsets_in, open_manager, reopened, values_of
+from helpers.storage_cleaning import (
+    COMPACTED,
+    batches_of,
+    compact,
+    empty_batches,
+    entries,
+    job_of,
+    markers,
+    put,
+    put_many,
+)
+from helpers.storage_logs import (
+    NOW_MS,
+    SECOND_MS,
+    TOPIC_ID,
+    batch,
+    committed_values,
+    kill,
+    offsets_in,
+    open_manager,
+    reopened,
+    values_of,
+)
 
 from barnabas.protocol.compression import Levels
 from barnabas.protocol.errors import Code, KafkaError
@@ -51,17 +74,26 @@ class Producer:
         self.log, self.pid, self.epoch, self.sequence = log, pid, epoch, 0
 
     def put(self, *, transactional: bool = True, **values: bytes | None) -> int:
-        sent = {"pid": self.pid, "epoch": self.epoch, "seq": self.sequence, "transactional": transactional}
+        sent = {
+            "pid": self.pid,
+            "epoch": self.epoch,
+            "seq": self.sequence,
+            "transactional": transactional,
+        }
         self.sequence += len(values)
         return put_many(self.log, sent=sent, **values)
 
     def end(self, commit: bool, now_ms: int = NOW_MS) -> int:
         return self.log.append_marker(
-            producer_id=self.pid, producer_epoch=self.epoch, coordinator_epoch=0, commit=commit, now_ms=now_ms
+            producer_id=self.pid,
+            producer_epoch=self.epoch,
+            coordinator_epoch=0,
+            commit=commit,
+            now_ms=now_ms,
         ).first_offset
 
 
-# --- keys ------------------------------------------------------------------------------------------------------------------------
+# --- keys ---------------------------------------------------------------------------------------
 
 
 def test_the_latest_of_each_key_stays_at_its_offset(tmp_path: Path) -> None:
@@ -72,7 +104,9 @@ def test_the_latest_of_each_key_stays_at_its_offset(tmp_path: Path) -> None:
     cleaned_to = compact(manager, log)
     assert data(log) == [(2, b"k1", b"c"), (3, b"k3", b"d"), (4, b"k2", b"e")]
     assert (log.log_start_offset, cleaned_to) == (0, 5)
-    assert offsets_in(log.read(0, max_bytes=1000, min_one_batch=True))[:1] == [2]  # from an offset that is gone: the next
+    assert offsets_in(log.read(0, max_bytes=1000, min_one_batch=True))[:1] == [
+        2
+    ]  # from an offset that is gone: the next
     put(log, b"k3", b"f")
     fill(log)
     compact(manager, log, cleaned_to)
@@ -80,10 +114,18 @@ def test_the_latest_of_each_key_stays_at_its_offset(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
-def test_within_a_batch_the_codec_and_all_else_of_a_record_are_kept(tmp_path: Path, codec: int) -> None:
+def test_within_a_batch_the_codec_and_all_else_of_a_record_are_kept(
+    tmp_path: Path, codec: int
+) -> None:
     manager, log = compacted_log(tmp_path, segment_bytes=400)
     times = [SECOND_MS + 5, SECOND_MS, SECOND_MS + 9, SECOND_MS - 7]
-    sent = batch([b"1", b"2", b"3", b""], keys=[b"a", b"b", b"a", b"c"], times=times, codec=codec, headers=(("h", b"x" * 50), ("n", None)))
+    sent = batch(
+        [b"1", b"2", b"3", b""],
+        keys=[b"a", b"b", b"a", b"c"],
+        times=times,
+        codec=codec,
+        headers=(("h", b"x" * 50), ("n", None)),
+    )
     log.append(sent, now_ms=NOW_MS)
     log.append(batch([b"4" * 300], keys=[b"c"]), now_ms=NOW_MS)
     log.append(batch([b"." * 300], keys=[b"filler"]), now_ms=NOW_MS)
@@ -93,23 +135,40 @@ def test_within_a_batch_the_codec_and_all_else_of_a_record_are_kept(tmp_path: Pa
         Record(1, times[1], b"b", b"2", (("h", b"x" * 50), ("n", None))),
         Record(2, times[2], b"a", b"3", (("h", b"x" * 50), ("n", None))),
     ]
-    assert (header.base_offset, header.last_offset, header.codec, header.max_timestamp) == (0, 3, codec, times[2])
+    assert (header.base_offset, header.last_offset, header.codec, header.max_timestamp) == (
+        0,
+        3,
+        codec,
+        times[2],
+    )
 
 
-@pytest.mark.parametrize(("codec", "thorough"), [(1, Levels(gzip=9)), (3, Levels(lz4=12)), (4, Levels(zstd=19))])
-def test_what_is_written_anew_is_compressed_at_the_topics_level(tmp_path: Path, codec: int, thorough: Levels) -> None:
-    values = [b"%d of the same words in another order %d" % (number, number * 7919 % 500) for number in range(500)]
+@pytest.mark.parametrize(
+    ("codec", "thorough"), [(1, Levels(gzip=9)), (3, Levels(lz4=12)), (4, Levels(zstd=19))]
+)
+def test_what_is_written_anew_is_compressed_at_the_topics_level(
+    tmp_path: Path, codec: int, thorough: Levels
+) -> None:
+    values = [
+        b"%d of the same words in another order %d" % (number, number * 7919 % 500)
+        for number in range(500)
+    ]
     keys = [b"%d" % number for number in range(500)]
     quick = Levels(gzip=1, lz4=9, zstd=-7)
     sizes = []
     for levels in (quick, thorough):
-        manager, log = compacted_log(tmp_path / str(len(sizes)), segment_bytes=20_000, compression_levels=levels)
+        manager, log = compacted_log(
+            tmp_path / str(len(sizes)), segment_bytes=20_000, compression_levels=levels
+        )
         log.append(batch(values, keys=keys, codec=codec), now_ms=NOW_MS)
         put(log, b"7", b"later")
         put(log, b"filler", b"." * 19_000)
         compact(manager, log)
         header, kept = batches_of(log)[0]
-        assert header.codec == codec and [record.value for record in records_of(kept)] == values[:7] + values[8:]
+        assert (
+            header.codec == codec
+            and [record.value for record in records_of(kept)] == values[:7] + values[8:]
+        )
         sizes.append(len(kept))
     assert sizes[1] < sizes[0]
 
@@ -141,25 +200,39 @@ def test_the_time_of_a_log_that_appends_with_its_own_clock_is_kept(tmp_path: Pat
     fill(log, NOW_MS + 10)
     fill(log, NOW_MS + 10)
     compact(manager, log)
-    found = [(record.offset, record.timestamp) for _, kept in batches_of(log) for record in records_of(kept)]
+    found = [
+        (record.offset, record.timestamp)
+        for _, kept in batches_of(log)
+        for record in records_of(kept)
+    ]
     assert found[:3] == [(1, NOW_MS), (2, NOW_MS + 9), (3, NOW_MS + 9)]
 
 
-def test_small_segments_become_one_and_one_that_stays_as_it_is_is_left_alone(tmp_path: Path) -> None:
+def test_small_segments_become_one_and_one_that_stays_as_it_is_is_left_alone(
+    tmp_path: Path,
+) -> None:
     manager, log = compacted_log(tmp_path, segment_bytes=300)
     for number in range(12):
         put(log, b"k", b"%0100d" % number)
     put(log, b"j", b"v" * 200)
     fill(log)
     cleaned_to = compact(manager, log)
-    assert [segment.base_offset for segment in log.segments] == [*range(14)]  # each fitted no other one
+    assert [segment.base_offset for segment in log.segments] == [
+        *range(14)
+    ]  # each fitted no other one
     assert (cleaned_to, offsets(log)) == (13, [11, 12])
     fill(log)
     put(log, b"i", b"v" * 200)
     fill(log)
     kept = log.segments[12].file
     cleaned_to = compact(manager, log, cleaned_to)
-    assert [segment.base_offset for segment in log.segments] == [0, 12, 13, 15, 16]  # now that they are empty they do
+    assert [segment.base_offset for segment in log.segments] == [
+        0,
+        12,
+        13,
+        15,
+        16,
+    ]  # now that they are empty they do
     assert offsets(log) == [11, 12, 15]
     assert log.segments[1].file is kept
     assert log.size_bytes == sum(path.stat().st_size for path in tmp_path.glob("t-0/*.log"))
@@ -181,7 +254,7 @@ def test_what_does_not_fit_the_map_of_keys_is_cleaned_in_rounds(tmp_path: Path) 
     assert offsets(log) == list(range(30, 40))
 
 
-# --- tombstones (F3) -----------------------------------------------------------------------------------------------------------
+# --- tombstones (F3) ----------------------------------------------------------------------------
 
 
 def test_a_tombstone_gets_a_delete_horizon_and_goes_only_after_it(tmp_path: Path) -> None:
@@ -193,19 +266,29 @@ def test_a_tombstone_gets_a_delete_horizon_and_goes_only_after_it(tmp_path: Path
     assert [header.attributes & DELETE_HORIZON for header, _ in batches_of(log)] == [0, 0, 0, 0]
     cleaned_to = compact(manager, log, None, NOW_MS)
     assert data(log) == [(1, b"j", b"b"), (2, b"k", None)]
-    header, kept = next((header, kept) for header, kept in batches_of(log) if header.base_offset == 2)
-    assert (header.attributes & DELETE_HORIZON, header.base_timestamp) == (DELETE_HORIZON, NOW_MS + 1000)
+    header, kept = next(
+        (header, kept) for header, kept in batches_of(log) if header.base_offset == 2
+    )
+    assert (header.attributes & DELETE_HORIZON, header.base_timestamp) == (
+        DELETE_HORIZON,
+        NOW_MS + 1000,
+    )
     assert (records_of(kept)[0].timestamp, header.max_timestamp) == (SECOND_MS, SECOND_MS)
     fill(log)
     cleaned_to = compact(manager, log, cleaned_to, NOW_MS + 999)
     assert offsets(log) == [1, 2]
-    assert next(header for header, _ in batches_of(log) if header.base_offset == 2).base_timestamp == NOW_MS + 1000  # set once
+    assert (
+        next(header for header, _ in batches_of(log) if header.base_offset == 2).base_timestamp
+        == NOW_MS + 1000
+    )  # set once
     fill(log)
     compact(manager, log, cleaned_to, NOW_MS + 1000)
     assert offsets(log) == [1]
 
 
-def test_a_tombstone_never_goes_in_the_round_that_removes_what_it_stands_for(tmp_path: Path) -> None:
+def test_a_tombstone_never_goes_in_the_round_that_removes_what_it_stands_for(
+    tmp_path: Path,
+) -> None:
     manager, log = compacted_log(tmp_path)
     put(log, b"k", b"a")
     put(log, b"k", None)
@@ -214,7 +297,7 @@ def test_a_tombstone_never_goes_in_the_round_that_removes_what_it_stands_for(tmp
     assert data(log) == [(1, b"k", None)]
 
 
-# --- transactions ------------------------------------------------------------------------------------------------------------------
+# --- transactions -------------------------------------------------------------------------------
 
 
 def test_an_aborted_value_does_not_replace_a_committed_one_and_is_removed(tmp_path: Path) -> None:
@@ -229,7 +312,10 @@ def test_an_aborted_value_does_not_replace_a_committed_one_and_is_removed(tmp_pa
     fill(log)
     compact(manager, log)
     assert data(log) == [(0, b"k1", b"a"), (5, b"k2", b"c")]
-    assert {offset: value for offset, value in committed_values(log).items() if value != b"."} == {0: b"a", 5: b"c"}
+    assert {offset: value for offset, value in committed_values(log).items() if value != b"."} == {
+        0: b"a",
+        5: b"c",
+    }
 
 
 def test_f1_markers_are_never_compared_by_key(tmp_path: Path) -> None:
@@ -246,7 +332,9 @@ def test_f1_markers_are_never_compared_by_key(tmp_path: Path) -> None:
     assert markers(log) == [1, 3, 5, 7, 9, 11]
 
 
-def test_f2_a_marker_stays_while_data_of_its_transaction_are_in_another_segment(tmp_path: Path) -> None:
+def test_f2_a_marker_stays_while_data_of_its_transaction_are_in_another_segment(
+    tmp_path: Path,
+) -> None:
     manager, log = compacted_log(tmp_path, delete_retention_ms=0)
     producer, other = Producer(log, 1), Producer(log, 2)
     producer.put(k=b"v")
@@ -261,7 +349,9 @@ def test_f2_a_marker_stays_while_data_of_its_transaction_are_in_another_segment(
         cleaned_to = compact(manager, log, cleaned_to, NOW_MS + turn)
     assert commit in markers(log)
     assert 0 in offsets(log) and 1 not in offsets(log)
-    assert abort in markers(log)  # the empty batch of its producer is there as long as the producer is known
+    assert abort in markers(
+        log
+    )  # the empty batch of its producer is there as long as the producer is known
     assert committed_values(log)[0] == b"v"
 
 
@@ -283,7 +373,9 @@ def test_f3_a_marker_goes_after_its_data_and_its_horizon(tmp_path: Path) -> None
     cleaned_to = compact(manager, log, cleaned_to, NOW_MS + 1)
     horizons = {header.base_offset: header.delete_horizon_ms for header, _ in batches_of(log)}
     assert (horizons[1], horizons[3], horizons[5]) == (NOW_MS + 101, NOW_MS + 101, None)
-    assert log.txn_index(next(s for s in log.segments if s.base_offset == 3)).entries == [AbortedEntry(1, 2, 3, 4)]
+    assert log.txn_index(next(s for s in log.segments if s.base_offset == 3)).entries == [
+        AbortedEntry(1, 2, 3, 4)
+    ]
     fill(log)
     cleaned_to = compact(manager, log, cleaned_to, NOW_MS + 100)
     assert markers(log) == [1, 3, 5]
@@ -312,7 +404,9 @@ def test_f4_nothing_beyond_the_last_stable_offset_is_cleaned(tmp_path: Path) -> 
 
 
 def test_f5_the_aborted_index_is_right_after_cleaning_for_every_fetch(tmp_path: Path) -> None:
-    """The marker is in a segment that stays: data of the transaction are in cleaned ones and beyond."""
+    """The marker is in a segment that stays: data of the transaction are in cleaned ones and
+    beyond.
+    """
     manager, log = compacted_log(tmp_path, segment_bytes=200)
     producer, other = Producer(log, 1), Producer(log, 2)
     for turn in range(10):
@@ -328,13 +422,17 @@ def test_f5_the_aborted_index_is_right_after_cleaning_for_every_fetch(tmp_path: 
     cleaned_to: int | None = None
     for turn in range(3):
         cleaned_to = compact(manager, log, cleaned_to, NOW_MS + turn)
-        assert {offset: value for offset, value in committed_values(log).items() if value != b"."} == wanted
+        assert {
+            offset: value for offset, value in committed_values(log).items() if value != b"."
+        } == wanted
         fill(log)
     assert not any(value == b"aborted" for _, _, value in entries(log))
 
 
 @pytest.mark.parametrize("clean_stop", [True, False])
-def test_f8_the_aborted_index_of_a_cleaned_log_is_built_anew_where_it_is_lost(tmp_path: Path, clean_stop: bool) -> None:
+def test_f8_the_aborted_index_of_a_cleaned_log_is_built_anew_where_it_is_lost(
+    tmp_path: Path, clean_stop: bool
+) -> None:
     manager, log = compacted_log(tmp_path, segment_bytes=200, delete_retention_ms=DAY_MS)
     producer = Producer(log, 1)
     for turn in range(6):
@@ -353,7 +451,7 @@ def test_f8_the_aborted_index_of_a_cleaned_log_is_built_anew_where_it_is_lost(tm
     assert committed_values(again.logs["t", 0]) == wanted
 
 
-# --- producers (B8) --------------------------------------------------------------------------------------------------------------
+# --- producers (B8) -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stop", ["none", "clean", "killed"])
@@ -366,7 +464,13 @@ def test_b8_the_last_batch_of_a_producer_stays_empty(tmp_path: Path, stop: str) 
     compact(manager, log)
     assert offsets(log) == [2]
     header, _ = batches_of(log)[0]
-    assert (header.base_offset, header.last_offset, header.base_sequence, header.producer_id, header.record_count) == (1, 1, 1, 1, 0)
+    assert (
+        header.base_offset,
+        header.last_offset,
+        header.base_sequence,
+        header.producer_id,
+        header.record_count,
+    ) == (1, 1, 1, 1, 0)
     if stop != "none":
         manager, log = reopened(manager, log.config, clean=stop == "clean")
     again = log.append(batch([b"b"], keys=[b"k"], pid=1, epoch=0, seq=1), now_ms=NOW_MS)
@@ -393,7 +497,9 @@ def test_b8_after_its_expiration_the_empty_batch_goes(tmp_path: Path) -> None:
 def test_a_marker_that_is_all_a_producer_is_known_by_stays_whole(tmp_path: Path) -> None:
     """It fences the epochs below its own."""
     manager, log = compacted_log(tmp_path)
-    log.append_marker(producer_id=1, producer_epoch=7, coordinator_epoch=3, commit=False, now_ms=NOW_MS)
+    log.append_marker(
+        producer_id=1, producer_epoch=7, coordinator_epoch=3, commit=False, now_ms=NOW_MS
+    )
     cleaned_to: int | None = None
     for turn in range(4):
         fill(log)
@@ -407,12 +513,16 @@ def test_a_marker_that_is_all_a_producer_is_known_by_stays_whole(tmp_path: Path)
     assert (again.producer_epoch_of(1), again.coordinator_epoch_of(1)) == (7, 3)
 
 
-def test_a_snapshot_from_before_a_marker_that_is_gone_does_not_open_its_transaction_again(tmp_path: Path) -> None:
+def test_a_snapshot_from_before_a_marker_that_is_gone_does_not_open_its_transaction_again(
+    tmp_path: Path,
+) -> None:
     manager, log = compacted_log(tmp_path, segment_bytes=300)
     producer = Producer(log, 1)
     producer.put(k=b"a")
     put(log, b"stays", b"x" * 150)
-    put(log, b"stays too", b"x" * 200)  # a roll: the snapshot of this place has the transaction open
+    put(
+        log, b"stays too", b"x" * 200
+    )  # a roll: the snapshot of this place has the transaction open
     assert [segment.base_offset for segment in log.segments] == [0, 2]
     producer.end(False)
     producer.put(transactional=False, k=b"b")
@@ -431,11 +541,13 @@ def test_a_snapshot_from_before_a_marker_that_is_gone_does_not_open_its_transact
     assert again.last_stable_offset == again.log_end_offset
 
 
-# --- gaps ------------------------------------------------------------------------------------------------------------------------
+# --- gaps ---------------------------------------------------------------------------------------
 
 
 def test_d6_a_position_passes_the_gap_at_the_end_of_what_was_cleaned(tmp_path: Path) -> None:
-    """Nothing follows but an empty segment: without the last batch a reader would wait at a gap for ever."""
+    """Nothing follows but an empty segment: without the last batch a reader would wait at a gap for
+    ever.
+    """
     manager, log = compacted_log(tmp_path)
     producer = Producer(log, 1)
     put(log, b"k", b"a")
@@ -495,7 +607,7 @@ def test_an_empty_control_batch_of_another_cleaner_is_no_marker(tmp_path: Path) 
     assert empty_batches(log) == []
 
 
-# --- what is cleaned, and when -----------------------------------------------------------------------------------------------
+# --- what is cleaned, and when ------------------------------------------------------------------
 
 
 def test_a_log_is_due_when_enough_of_it_is_dirty(tmp_path: Path) -> None:
@@ -504,7 +616,12 @@ def test_a_log_is_due_when_enough_of_it_is_dirty(tmp_path: Path) -> None:
         put(log, b"k", b"v")
     dirt = assess(log, 2, NOW_MS)
     assert dirt is not None
-    assert (dirt.first_dirty_offset, dirt.end_offset, dirt.clean_bytes, dirt.dirty_bytes) == (2, 4, dirt.dirty_bytes, dirt.clean_bytes)
+    assert (dirt.first_dirty_offset, dirt.end_offset, dirt.clean_bytes, dirt.dirty_bytes) == (
+        2,
+        4,
+        dirt.dirty_bytes,
+        dirt.clean_bytes,
+    )
     assert (dirt.ratio, is_due(log, dirt)) == (0.5, False)  # more than the setting, not as much
     put(log, b"k", b"v")
     dirt = assess(log, 2, NOW_MS)
@@ -526,7 +643,9 @@ def test_a_checkpoint_that_is_not_of_this_log_counts_for_nothing(tmp_path: Path)
     assert dirt is not None and dirt.first_dirty_offset == 3
 
 
-def test_young_records_wait_for_the_least_lag_and_old_ones_only_for_the_most(tmp_path: Path) -> None:
+def test_young_records_wait_for_the_least_lag_and_old_ones_only_for_the_most(
+    tmp_path: Path,
+) -> None:
     _, log = compacted_log(tmp_path, min_compaction_lag_ms=1000, min_cleanable_dirty_ratio=1.0)
     for time in (0, 10, 600, 20, 30):
         put(log, b"k", b"v", timestamp=SECOND_MS + time)
@@ -541,7 +660,9 @@ def test_young_records_wait_for_the_least_lag_and_old_ones_only_for_the_most(tmp
     assert dirt is not None and is_due(log, dirt)
 
 
-def test_a_segment_of_a_compacted_log_does_not_stay_active_longer_than_the_most_lag(tmp_path: Path) -> None:
+def test_a_segment_of_a_compacted_log_does_not_stay_active_longer_than_the_most_lag(
+    tmp_path: Path,
+) -> None:
     _, log = compacted_log(tmp_path, segment_bytes=10_000, max_compaction_lag_ms=1000)
     put(log, b"k", b"v")
     log.append(batch(keys=[b"k"], timestamp=SECOND_MS + 1000), now_ms=NOW_MS)
@@ -551,7 +672,9 @@ def test_a_segment_of_a_compacted_log_does_not_stay_active_longer_than_the_most_
 
 
 def test_deletion_and_compaction_go_together(tmp_path: Path) -> None:
-    manager, log = compacted_log(tmp_path, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=DAY_MS)
+    manager, log = compacted_log(
+        tmp_path, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=DAY_MS
+    )
     put(log, b"old", b"a")
     for value in (b"b", b"c"):
         put(log, b"k", value, timestamp=NOW_MS)
@@ -562,10 +685,13 @@ def test_deletion_and_compaction_go_together(tmp_path: Path) -> None:
     log.delete_old_segments(NOW_MS)
     assert (log.log_start_offset, offsets(log)) == (1, [2])
     log.delete_old_segments(NOW_MS + 50_001)
-    assert (log.log_start_offset, cleaned_to) == (4, 3)  # the emptied one did not hold up the others
+    assert (log.log_start_offset, cleaned_to) == (
+        4,
+        3,
+    )  # the emptied one did not hold up the others
 
 
-# --- what happens meanwhile, and what fails --------------------------------------------------------------------------------------
+# --- what happens meanwhile, and what fails -----------------------------------------------------
 
 
 def test_segments_may_be_rolled_while_others_are_cleaned(tmp_path: Path) -> None:
@@ -584,7 +710,9 @@ def test_segments_may_be_rolled_while_others_are_cleaned(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("start", [3, 4, 7])
 def test_segments_that_were_let_go_meanwhile_do_not_come_back(tmp_path: Path, start: int) -> None:
-    """Groups of three segments: one that is gone is not missed, one that lost some is left as it is, with all after it."""
+    """Groups of three segments: one that is gone is not missed, one that lost some is left as it
+    is, with all after it.
+    """
     manager, log = compacted_log(tmp_path, segment_bytes=230)
     for number in range(30):
         put(log, b"%d" % (number % 3), b"v")
@@ -601,7 +729,9 @@ def test_segments_that_were_let_go_meanwhile_do_not_come_back(tmp_path: Path, st
     assert log.log_start_offset == start
     assert not list(tmp_path.glob("t-0/*.cleaned")) + list(tmp_path.glob("t-0/*.swap"))
     if complete:
-        assert sorted(offset for offset in left if offset < job.end_offset) == list(range(job.end_offset - 3, job.end_offset))
+        assert sorted(offset for offset in left if offset < job.end_offset) == list(
+            range(job.end_offset - 3, job.end_offset)
+        )
     manager, again = reopened(manager, log.config, clean=False)
     assert values_of(again) == left
 
@@ -619,7 +749,9 @@ def test_a_reader_goes_on_with_a_slice_of_a_segment_that_was_replaced(tmp_path: 
 
 
 @pytest.mark.parametrize("at", [0, 8, 17, 30, 61, 65])
-def test_a_damaged_batch_stops_the_cleaning_and_leaves_the_log_as_it_is(tmp_path: Path, at: int) -> None:
+def test_a_damaged_batch_stops_the_cleaning_and_leaves_the_log_as_it_is(
+    tmp_path: Path, at: int
+) -> None:
     manager, log = compacted_log(tmp_path, segment_bytes=500)
     for number in range(20):
         put(log, b"k%d" % number, b"v")
@@ -683,7 +815,9 @@ def test_what_a_stop_left_of_a_cleaning_is_removed_at_the_start(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("clean_stop", [True, False])
-def test_a_cleaned_log_opens_again_without_being_read_anew(tmp_path: Path, clean_stop: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_cleaned_log_opens_again_without_being_read_anew(
+    tmp_path: Path, clean_stop: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     manager, log = compacted_log(tmp_path, segment_bytes=300)
     producer = Producer(log, 1)
     for turn in range(20):
@@ -697,7 +831,9 @@ def test_a_cleaned_log_opens_again_without_being_read_anew(tmp_path: Path, clean
     assert (values_of(log), committed_values(log)) == (wanted, committed)
     for segment in log.segments:
         segment.load_times()
-    assert [(segment.base_offset, segment.size, segment.max_timestamp) for segment in log.segments] == sizes
+    assert [
+        (segment.base_offset, segment.size, segment.max_timestamp) for segment in log.segments
+    ] == sizes
     assert [record.message for record in caplog.records if "anew" in record.message] == []
 
 
@@ -707,7 +843,9 @@ def test_a_batch_of_a_coordinator_is_compacted_like_any(tmp_path: Path) -> None:
     for turn in range(3):
         sent = batch([b"%d" % turn], keys=[b"group"], pid=5, epoch=0, transactional=True)
         log.append(sent, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
-        log.append_marker(producer_id=5, producer_epoch=0, coordinator_epoch=0, commit=turn != 1, now_ms=NOW_MS)
+        log.append_marker(
+            producer_id=5, producer_epoch=0, coordinator_epoch=0, commit=turn != 1, now_ms=NOW_MS
+        )
     log.append(batch([None], keys=[b"other"]), now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
     fill(log)
     compact(manager, log)
@@ -715,7 +853,9 @@ def test_a_batch_of_a_coordinator_is_compacted_like_any(tmp_path: Path) -> None:
 
 
 def test_settings_that_make_small_indexes_bound_what_is_merged(tmp_path: Path) -> None:
-    manager, log = compacted_log(tmp_path, segment_bytes=100, segment_index_bytes=60, index_interval_bytes=0)
+    manager, log = compacted_log(
+        tmp_path, segment_bytes=100, segment_index_bytes=60, index_interval_bytes=0
+    )
     for number in range(20):
         put(log, b"%d" % number, b"v")
     log.config = replace(log.config, segment_bytes=100_000)
@@ -726,8 +866,12 @@ def test_settings_that_make_small_indexes_bound_what_is_merged(tmp_path: Path) -
 
 
 def test_directories_that_kafka_wrote_are_compacted(tmp_path: Path) -> None:
-    """Its batches, markers, aborted indexes and snapshots; of each key the last committed value stays, and what is open stays open."""
-    shutil.copytree(Path(__file__).parent.parent / "fixtures" / "kafka-logdir" / "logdir", tmp_path / "data")
+    """Its batches, markers, aborted indexes and snapshots; of each key the last committed value
+    stays, and what is open stays open.
+    """
+    shutil.copytree(
+        Path(__file__).parent.parent / "fixtures" / "kafka-logdir" / "logdir", tmp_path / "data"
+    )
     for path in (tmp_path / "data").rglob("*"):
         path.chmod(0o755)
     config = replace(COMPACTED, segment_bytes=1 << 20, delete_retention_ms=DAY_MS)
@@ -737,7 +881,11 @@ def test_directories_that_kafka_wrote_are_compacted(tmp_path: Path) -> None:
         if log.active.size:
             log._roll(NOW_MS)
         log.append(batch(keys=[b"one more"]), now_ms=NOW_MS)
-        before, latest, ends = len(entries(log)), last_committed(log), (log.log_start_offset, log.last_stable_offset, log.log_end_offset)
+        before, latest, ends = (
+            len(entries(log)),
+            last_committed(log),
+            (log.log_start_offset, log.last_stable_offset, log.log_end_offset),
+        )
         compact(manager, log)
         assert last_committed(log) == latest, log
         assert (log.log_start_offset, log.last_stable_offset, log.log_end_offset) == ends
@@ -747,5 +895,9 @@ def test_directories_that_kafka_wrote_are_compacted(tmp_path: Path) -> None:
 
 def last_committed(log: Log) -> dict[bytes | None, tuple[int, bytes | None]]:
     committed = committed_values(log)
-    found = {key: (offset, value) for offset, key, value in entries(log) if offset in committed and key is not None}
+    found = {
+        key: (offset, value)
+        for offset, key, value in entries(log)
+        if offset in committed and key is not None
+    }
     return {key: held for key, held in found.items() if held[1] is not None}

@@ -1,4 +1,6 @@
-"""Ends of logs that are durable in a flush journal: what a power loss takes from the logs is there again."""
+"""Ends of logs that are durable in a flush journal: what a power loss takes from the logs is there
+again.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,25 @@ from pathlib import Path
 import msgpack
 import pytest
 from crc32c import crc32c
-from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, committed_values, kill, new_log, open_manager, values_of
+from helpers.storage_logs import (
+    NOW_MS,
+    TOPIC_ID,
+    batch,
+    committed_values,
+    kill,
+    new_log,
+    open_manager,
+    values_of,
+)
 
 from barnabas.storage.disk import OsDisk, Syncable
-from barnabas.storage.flush_journal import FlushJournal, JournalDecision, JournalEntry, PartitionEnd, Redo
+from barnabas.storage.flush_journal import (
+    FlushJournal,
+    JournalDecision,
+    JournalEntry,
+    PartitionEnd,
+    Redo,
+)
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_manager import LogDirectoryError, LogManager
@@ -28,7 +45,9 @@ def append(log: Log, count: int, *, transactional: bool = False) -> None:
     first = 0 if entry is None else entry.last_sequence + 1
     for sequence in range(first, first + count):
         value = b"%d" % sequence
-        log.append(batch([value], pid=1, epoch=0, seq=sequence, transactional=transactional), now_ms=NOW_MS)
+        log.append(
+            batch([value], pid=1, epoch=0, seq=sequence, transactional=transactional), now_ms=NOW_MS
+        )
 
 
 def sync(files: list[Syncable]) -> None:
@@ -61,14 +80,21 @@ def journals(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("keep", ["all before", "half a batch", "a hole"])
-def test_what_a_power_loss_took_is_written_again(tmp_path: Path, keep: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_a_power_loss_took_is_written_again(
+    tmp_path: Path, keep: str, caplog: pytest.LogCaptureFixture
+) -> None:
     manager, log = flushed_log(tmp_path)
     size = log.size_bytes
     append(log, 3)
     flush_to_journal(manager, log)
     append(log, 2)
     flush_to_journal(manager, log)
-    assert (log.recovery_point, log.durable_offset, log.is_flushed(7), log.is_flushed_in_place(3)) == (2, 7, True, False)
+    assert (
+        log.recovery_point,
+        log.durable_offset,
+        log.is_flushed(7),
+        log.is_flushed_in_place(3),
+    ) == (2, 7, True, False)
     path = Path(log.active.path(".log"))
     whole = path.read_bytes()
     if keep == "a hole":
@@ -104,7 +130,9 @@ def test_transactions_are_known_again(tmp_path: Path) -> None:
     manager, log = flushed_log(tmp_path)
     size = log.size_bytes
     append(log, 2, transactional=True)
-    log.append_marker(producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=False, now_ms=NOW_MS)
+    log.append_marker(
+        producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=False, now_ms=NOW_MS
+    )
     append(log, 1, transactional=True)
     flush_to_journal(manager, log)
     cut(log, size)
@@ -122,11 +150,16 @@ def test_a_kill_leaves_the_journal_until_the_logs_are_flushed(tmp_path: Path) ->
     again = open_manager(tmp_path)
     assert journals(tmp_path) == ["barnabas-flush-0000000001.journal"] and again.journal.has_older
     append(again.logs["t", 0], 1)
-    assert again.logs["t", 0].try_begin_journal(1 << 20) is None, "the first flush after a start that was not clean is in place"
+    assert again.logs["t", 0].try_begin_journal(1 << 20) is None, (
+        "the first flush after a start that was not clean is in place"
+    )
     again.logs["t", 0].flush()
     append(again.logs["t", 0], 1)
     flush_to_journal(again, again.logs["t", 0])
-    assert journals(tmp_path) == ["barnabas-flush-0000000001.journal", "barnabas-flush-0000000002.journal"]
+    assert journals(tmp_path) == [
+        "barnabas-flush-0000000001.journal",
+        "barnabas-flush-0000000002.journal",
+    ]
     again.journal.forget_older()
     assert journals(tmp_path) == ["barnabas-flush-0000000002.journal"]
 
@@ -151,8 +184,12 @@ def test_a_topic_of_the_same_name_is_another_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn_bytes", [0, 10])
-def test_what_is_below_the_recovery_point_is_not_written_again(tmp_path: Path, torn_bytes: int) -> None:
-    """A segment is cleaned only below a recovery point that is written down, and must not be given old bytes."""
+def test_what_is_below_the_recovery_point_is_not_written_again(
+    tmp_path: Path, torn_bytes: int
+) -> None:
+    """A segment is cleaned only below a recovery point that is written down, and must not be given
+    old bytes.
+    """
     manager, log = flushed_log(tmp_path)
     size = log.size_bytes
     append(log, 2)
@@ -194,7 +231,9 @@ def test_much_is_flushed_in_place(tmp_path: Path) -> None:
 
 def entries(count: int, seed: int = 1) -> list[JournalEntry]:
     rng = random.Random(seed)
-    return [JournalEntry("t", number, TOPIC_ID, 100, 1000, rng.randbytes(50)) for number in range(count)]
+    return [
+        JournalEntry("t", number, TOPIC_ID, 100, 1000, rng.randbytes(50)) for number in range(count)
+    ]
 
 
 def test_a_journal_that_ends_in_a_torn_frame_counts_up_to_there(tmp_path: Path) -> None:
@@ -208,7 +247,9 @@ def test_a_journal_that_ends_in_a_torn_frame_counts_up_to_there(tmp_path: Path) 
     for end in range(kept, len(whole)):
         path.write_bytes(whole[:end])
         found = FlushJournal(OsDisk(), str(tmp_path)).read()
-        assert [found.tail("t", entry.partition, TOPIC_ID, 100, 1000) for entry in first] == [entry.data for entry in first]
+        assert [found.tail("t", entry.partition, TOPIC_ID, 100, 1000) for entry in first] == [
+            entry.data for entry in first
+        ]
     path.write_bytes(whole)
     found = FlushJournal(OsDisk(), str(tmp_path)).read()
     assert found.tail("t", 0, TOPIC_ID, 100, 1000) == first[0].data + second[0].data
@@ -222,7 +263,10 @@ def test_a_journal_that_ends_in_a_torn_frame_counts_up_to_there(tmp_path: Path) 
 
 def test_a_decision_is_there_with_its_data_or_not_at_all(tmp_path: Path) -> None:
     journal = FlushJournal(OsDisk(), str(tmp_path))
-    ends = (PartitionEnd("t", 0, TOPIC_ID.bytes, 1 << 40), PartitionEnd("\u00fc", 7, OTHER_ID.bytes, 0))
+    ends = (
+        PartitionEnd("t", 0, TOPIC_ID.bytes, 1 << 40),
+        PartitionEnd("\u00fc", 7, OTHER_ID.bytes, 0),
+    )
     first, second = JournalDecision(b"key", b"\x00value", ends), JournalDecision(b"", b"", ())
     sync(journal.append(entries(1), [first]))
     kept = journal.size_bytes
@@ -241,18 +285,35 @@ def test_the_latest_bytes_of_a_position_are_right() -> None:
     for position, data in ((0, b"abc"), (3, b"def"), (10, b"later"), (4, b"XYZ"), (7, b"!")):
         redo.add(JournalEntry("t", 0, TOPIC_ID, 0, position, data))
     tails = {at: redo.tail("t", 0, TOPIC_ID, 0, at) for at in (0, 3, 4, 6, 7, 8, 10, 14, 15)}
-    assert tails == {0: b"abcdef", 3: b"def", 4: b"XYZ!", 6: b"Z!", 7: b"!", 8: b"", 10: b"later", 14: b"r", 15: b""}
-    assert redo.tail("t", 1, TOPIC_ID, 0, 0) == redo.tail("t", 0, OTHER_ID, 0, 0) == redo.tail("t", 0, TOPIC_ID, 5, 0) == b""
+    assert tails == {
+        0: b"abcdef",
+        3: b"def",
+        4: b"XYZ!",
+        6: b"Z!",
+        7: b"!",
+        8: b"",
+        10: b"later",
+        14: b"r",
+        15: b"",
+    }
+    assert (
+        redo.tail("t", 1, TOPIC_ID, 0, 0)
+        == redo.tail("t", 0, OTHER_ID, 0, 0)
+        == redo.tail("t", 0, TOPIC_ID, 5, 0)
+        == b""
+    )
 
 
-# --- damage, and flushes that were never finished -----------------------------------------------------------------------------------------
+# --- damage, and flushes that were never finished -----------------------------------------------
 
 
 def decisions(count: int) -> list[JournalDecision]:
     return [JournalDecision(b"key %d" % number, b"\x00value", ()) for number in range(count)]
 
 
-def journal_with(path: Path, frames: list[JournalDecision], *, flushed: bool = True) -> FlushJournal:
+def journal_with(
+    path: Path, frames: list[JournalDecision], *, flushed: bool = True
+) -> FlushJournal:
     journal = FlushJournal(OsDisk(), str(path))
     for decision in frames:
         sync(journal.append([], [decision]))
@@ -291,7 +352,9 @@ def test_a_damaged_frame_with_a_later_one_behind_it_is_damage(tmp_path: Path) ->
 
 
 def test_a_frame_that_nobody_knew_to_be_durable_is_not_missed(tmp_path: Path) -> None:
-    """Two frames under one fsync that never ended: a sector of the first is gone, the second is whole."""
+    """Two frames under one fsync that never ended: a sector of the first is gone, the second is
+    whole.
+    """
     journal = journal_with(tmp_path, decisions(1))
     start = journal.size_bytes
     for decision in decisions(2):
@@ -314,7 +377,9 @@ def test_what_was_under_way_is_cut_off_and_the_next_journal_follows(tmp_path: Pa
     assert found_in(tmp_path) == decisions(1) * 2
     kept = path.read_bytes()
     path.write_bytes(kept[:-1])
-    with pytest.raises(CorruptLog, match=r"0000000001.journal, byte 0: .*0000000002.journal was begun"):
+    with pytest.raises(
+        CorruptLog, match=r"0000000001.journal, byte 0: .*0000000002.journal was begun"
+    ):
         found_in(tmp_path)
     assert journal.has_older is False
 
@@ -332,7 +397,9 @@ def test_frames_of_earlier_versions_are_read(tmp_path: Path) -> None:
     path.write_bytes(b"".join(frames)[:-1])
     assert found_in(tmp_path) == decisions(2)
     journal_with(tmp_path, decisions(1))
-    assert found_in(tmp_path) == decisions(2) + decisions(1), "the end of an old one that was torn is not damage"
+    assert found_in(tmp_path) == decisions(2) + decisions(1), (
+        "the end of an old one that was torn is not damage"
+    )
     damaged = bytearray(b"".join(frames))
     damaged[len(frames[0]) + 12] ^= 1
     path.write_bytes(damaged)
@@ -351,5 +418,7 @@ def test_a_start_ends_with_a_word_where_the_journal_is_damaged(tmp_path: Path) -
     damaged[40] ^= 1
     path.write_bytes(damaged)
     kill(manager)
-    with pytest.raises(LogDirectoryError, match=r"0000000001.journal, byte 0: .*Restore the file from a copy; or"):
+    with pytest.raises(
+        LogDirectoryError, match=r"0000000001.journal, byte 0: .*Restore the file from a copy; or"
+    ):
         open_manager(tmp_path)

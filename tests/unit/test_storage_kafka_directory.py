@@ -1,4 +1,6 @@
-"""A log directory that Apache Kafka 3.9 wrote: our readers read it, and what we write anew of it is the same to the byte."""
+"""A log directory that Apache Kafka 3.9 wrote: our readers read it, and what we write anew of it is
+the same to the byte.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,13 @@ import pytest
 from helpers.storage_logs import NOW_MS, fetched, open_manager
 
 from barnabas.protocol.records import batches_in, records_of
-from barnabas.storage.checkpoints import decode_epochs, decode_offsets, decode_partition_metadata, decode_properties, encode_offsets
+from barnabas.storage.checkpoints import (
+    decode_epochs,
+    decode_offsets,
+    decode_partition_metadata,
+    decode_properties,
+    encode_offsets,
+)
 from barnabas.storage.log import Isolation, Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_manager import LogManager
@@ -45,7 +53,11 @@ def consumed(log: Log, isolation: Isolation) -> list[list[object]]:
         raw = fetched(data)
         assert raw
         for position, header in batches_in(raw):
-            aborting |= {aborted.producer_id for aborted in waiting if aborted.first_offset <= header.last_offset}
+            aborting |= {
+                aborted.producer_id
+                for aborted in waiting
+                if aborted.first_offset <= header.last_offset
+            }
             waiting = [aborted for aborted in waiting if aborted.first_offset > header.last_offset]
             at = header.next_offset
             if header.is_control:
@@ -58,7 +70,10 @@ def consumed(log: Log, isolation: Isolation) -> list[list[object]]:
                             record.timestamp,
                             None if record.key is None else record.key.decode(),
                             None if record.value is None else record.value.decode(),
-                            [[name, None if value is None else value.decode()] for name, value in record.headers],
+                            [
+                                [name, None if value is None else value.decode()]
+                                for name, value in record.headers
+                            ],
                         ]
                     )
     return found
@@ -73,7 +88,9 @@ def consumed(log: Log, isolation: Isolation) -> list[list[object]]:
         ("txn", "txn read_committed", Isolation.READ_COMMITTED),
     ],
 )
-def test_consumers_read_what_they_read_from_kafka(manager: LogManager, topic: str, section: str, isolation: Isolation) -> None:
+def test_consumers_read_what_they_read_from_kafka(
+    manager: LogManager, topic: str, section: str, isolation: Isolation
+) -> None:
     for partition, expected in EXPECTED[section].items():
         log = manager.logs[topic, int(partition)]
         assert consumed(log, isolation) == expected["records"]
@@ -86,15 +103,24 @@ def test_no_partition_is_missing_or_off_line(manager: LogManager) -> None:
     assert manager.cluster_id == "S77YdvnpTm-HVUzxuSPgvQ"
 
 
-@pytest.mark.parametrize("snapshot", sorted(KAFKA.rglob("*.snapshot")), ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_snapshots_are_read_as_kafkas_tool_prints_them_and_written_as_they_were(snapshot: Path) -> None:
+@pytest.mark.parametrize(
+    "snapshot",
+    sorted(KAFKA.rglob("*.snapshot")),
+    ids=lambda path: f"{path.parent.name}/{path.name}",
+)
+def test_snapshots_are_read_as_kafkas_tool_prints_them_and_written_as_they_were(
+    snapshot: Path,
+) -> None:
     state = ProducerStateManager.decode_snapshot(snapshot.read_bytes(), int(snapshot.stem), NOW_MS)
     lines = [
-        f"producerId: {entry.producer_id} producerEpoch: {entry.producer_epoch} coordinatorEpoch: {entry.coordinator_epoch} "
-        f"currentTxnFirstOffset: {'OptionalLong.empty' if entry.txn_first_offset < 0 else f'OptionalLong[{entry.txn_first_offset}]'} "
+        f"producerId: {entry.producer_id} producerEpoch: {entry.producer_epoch} coordinatorEpoch: "
+        f"{entry.coordinator_epoch} "
+        "currentTxnFirstOffset: "
+        f"{'OptionalLong.empty' if entry.txn_first_offset < 0 else f'OptionalLong[{entry.txn_first_offset}]'} "
         f"lastTimestamp: {entry.last_timestamp} firstSequence: {entry.batches[-1].first_sequence} "
         f"lastSequence: {entry.last_sequence} lastOffset: {entry.last_offset} "
-        f"offsetDelta: {entry.batches[-1].last_offset - entry.batches[-1].first_offset} timestamp: {entry.batches[-1].timestamp}"
+        f"offsetDelta: {entry.batches[-1].last_offset - entry.batches[-1].first_offset} timestamp: "
+        f"{entry.batches[-1].timestamp}"
         for entry in state.producers.values()
     ]
     dumped = dump_of(snapshot)
@@ -104,15 +130,22 @@ def test_snapshots_are_read_as_kafkas_tool_prints_them_and_written_as_they_were(
 
 
 def dump_of(path: Path) -> list[str] | None:
-    match = re.search(rf"^Dumping data/{path.parent.name}/{path.name}\n((?:(?!Dumping).*\n?)*)", DUMPS, re.MULTILINE)
+    match = re.search(
+        rf"^Dumping data/{path.parent.name}/{path.name}\n((?:(?!Dumping).*\n?)*)",
+        DUMPS,
+        re.MULTILINE,
+    )
     return match[1].splitlines() if match else None
 
 
-@pytest.mark.parametrize("index", sorted(KAFKA.rglob("*.txnindex")), ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.mark.parametrize(
+    "index", sorted(KAFKA.rglob("*.txnindex")), ids=lambda path: f"{path.parent.name}/{path.name}"
+)
 def test_aborted_indexes_are_read_as_kafkas_tool_prints_them(index: Path) -> None:
     found = TxnIndex.decode(index.read_bytes())
     lines = [
-        f"version: 0 producerId: {entry.producer_id} firstOffset: {entry.first_offset} lastOffset: {entry.last_offset} "
+        f"version: 0 producerId: {entry.producer_id} firstOffset: {entry.first_offset} lastOffset: "
+        f"{entry.last_offset} "
         f"lastStableOffset: {entry.last_stable_offset}"
         for entry in found.entries
     ]
@@ -142,7 +175,9 @@ def test_all_indexes_built_anew_are_kafkas_to_the_byte(tmp_path: Path) -> None:
     compared = 0
     for original in KAFKA.rglob("*-*/*"):
         if original.suffix in suffixes:
-            assert (tmp_path / original.relative_to(KAFKA)).read_bytes() == original.read_bytes(), original
+            assert (tmp_path / original.relative_to(KAFKA)).read_bytes() == original.read_bytes(), (
+                original
+            )
             compared += 1
     assert compared > 30
 
@@ -158,11 +193,20 @@ def test_snapshots_built_anew_hold_what_kafkas_hold(tmp_path: Path) -> None:
         name = f"{topic}-{partition}/{log.log_end_offset:020d}.snapshot"
         if (KAFKA / name).exists():
             ours, kafkas = [
-                ProducerStateManager.decode_snapshot((root / name).read_bytes(), log.log_end_offset, 0) for root in (tmp_path, KAFKA)
+                ProducerStateManager.decode_snapshot(
+                    (root / name).read_bytes(), log.log_end_offset, 0
+                )
+                for root in (tmp_path, KAFKA)
             ]
             rows = [
                 {
-                    pid: (e.producer_epoch, e.batches, e.coordinator_epoch, e.txn_first_offset, e.last_timestamp)
+                    pid: (
+                        e.producer_epoch,
+                        e.batches,
+                        e.coordinator_epoch,
+                        e.txn_first_offset,
+                        e.last_timestamp,
+                    )
                     for pid, e in state.producers.items()
                 }
                 for state in (ours, kafkas)
@@ -176,20 +220,29 @@ def test_the_open_transaction_of_delta_is_still_open(manager: LogManager) -> Non
     log = manager.logs["txn", 0]
     assert (log.last_stable_offset, log.log_end_offset) == (48, 49)
     assert log.has_ongoing_transaction(8, 0)
-    log.append_marker(producer_id=8, producer_epoch=0, coordinator_epoch=0, commit=False, now_ms=NOW_MS)
+    log.append_marker(
+        producer_id=8, producer_epoch=0, coordinator_epoch=0, commit=False, now_ms=NOW_MS
+    )
     assert log.last_stable_offset == 50
     data = log.read(48, max_bytes=1 << 20, isolation=Isolation.READ_COMMITTED, min_one_batch=True)
     assert data.aborted == [(8, 48)]
 
 
 def test_text_files_are_read_and_written_as_they_were() -> None:
-    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint"):
+    for name in (
+        "recovery-point-offset-checkpoint",
+        "replication-offset-checkpoint",
+        "log-start-offset-checkpoint",
+    ):
         data = (KAFKA / name).read_bytes()
         assert encode_offsets(decode_offsets(data)) == data
     assert decode_offsets((KAFKA / "recovery-point-offset-checkpoint").read_bytes())["txn", 0] == 49
     assert decode_epochs((KAFKA / "txn-0" / "leader-epoch-checkpoint").read_bytes()) == [(0, 0)]
     assert decode_properties((KAFKA / "meta.properties").read_bytes())["node.id"] == "1"
-    assert decode_partition_metadata((KAFKA / "txn-0" / "partition.metadata").read_bytes()).version is not None
+    assert (
+        decode_partition_metadata((KAFKA / "txn-0" / "partition.metadata").read_bytes()).version
+        is not None
+    )
 
 
 def test_a_stop_leaves_kafkas_files_as_they_were(tmp_path: Path) -> None:
@@ -197,9 +250,13 @@ def test_a_stop_leaves_kafkas_files_as_they_were(tmp_path: Path) -> None:
     shutil.copytree(KAFKA, tmp_path, dirs_exist_ok=True)
     open_manager(tmp_path, LogConfig(segment_bytes=2048)).close(NOW_MS)
     for original in KAFKA.rglob("*-*/*"):
-        assert (tmp_path / original.relative_to(KAFKA)).read_bytes() == original.read_bytes(), original
+        assert (tmp_path / original.relative_to(KAFKA)).read_bytes() == original.read_bytes(), (
+            original
+        )
     again = (tmp_path / "recovery-point-offset-checkpoint").read_bytes()
-    assert decode_offsets(again) == decode_offsets((KAFKA / "recovery-point-offset-checkpoint").read_bytes())
+    assert decode_offsets(again) == decode_offsets(
+        (KAFKA / "recovery-point-offset-checkpoint").read_bytes()
+    )
 
 
 def test_an_index_that_kafka_preallocated_ends_where_its_zeros_begin() -> None:

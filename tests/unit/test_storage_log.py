@@ -1,4 +1,6 @@
-"""Idempotence, transactions, reading and deleting on one log: what Apache Kafka 3.9 answered to the same (the oracle's scenarios)."""
+"""Idempotence, transactions, reading and deleting on one log: what Apache Kafka 3.9 answered to the
+same (the oracle's scenarios).
+"""
 
 from __future__ import annotations
 
@@ -36,16 +38,30 @@ def send(log: Log, values: list[bytes] | None = None, **sent: object) -> AppendI
     return log.append(batch(values or [b"v"], **sent), now_ms=NOW_MS)  # type: ignore[arg-type]
 
 
-def end(log: Log, pid: int, commit: bool, *, epoch: int = 0, coordinator_epoch: int = 0, now_ms: int = NOW_MS) -> int:
+def end(
+    log: Log,
+    pid: int,
+    commit: bool,
+    *,
+    epoch: int = 0,
+    coordinator_epoch: int = 0,
+    now_ms: int = NOW_MS,
+) -> int:
     return log.append_marker(
-        producer_id=pid, producer_epoch=epoch, coordinator_epoch=coordinator_epoch, commit=commit, now_ms=now_ms
+        producer_id=pid,
+        producer_epoch=epoch,
+        coordinator_epoch=coordinator_epoch,
+        commit=commit,
+        now_ms=now_ms,
     ).first_offset
 
 
-# --- idempotence -----------------------------------------------------------------------------------------------------------------
+# --- idempotence --------------------------------------------------------------------------------
 
 
-def test_the_last_five_batches_are_remembered_and_older_ones_are_out_of_order(tmp_path: Path) -> None:
+def test_the_last_five_batches_are_remembered_and_older_ones_are_out_of_order(
+    tmp_path: Path,
+) -> None:
     _, log = new_log(tmp_path)
     for number in range(8):
         send(log, [b"%d" % number] * 2, pid=1, epoch=0, seq=2 * number)
@@ -53,13 +69,18 @@ def test_the_last_five_batches_are_remembered_and_older_ones_are_out_of_order(tm
         info = send(log, [b"%d" % number] * 2, pid=1, epoch=0, seq=2 * number)
         assert info == AppendInfo(2 * number, 2 * number + 1, SECOND_MS, True)
     for number in (2, 1, 0):
-        assert refused(log, values=[b"x"] * 2, pid=1, epoch=0, seq=2 * number) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert (
+            refused(log, values=[b"x"] * 2, pid=1, epoch=0, seq=2 * number)
+            == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+        )
     assert log.log_end_offset == 16
 
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("segment_bytes", [1 << 30, 150])
-def test_the_last_five_batches_are_remembered_after_a_restart(tmp_path: Path, clean: bool, segment_bytes: int) -> None:
+def test_the_last_five_batches_are_remembered_after_a_restart(
+    tmp_path: Path, clean: bool, segment_bytes: int
+) -> None:
     """B1, B2: a repeated batch gets its first offset again, also from before a stop or a kill."""
     config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=0)
     manager, log = new_log(tmp_path, segment_bytes=segment_bytes, index_interval_bytes=0)
@@ -70,15 +91,21 @@ def test_the_last_five_batches_are_remembered_after_a_restart(tmp_path: Path, cl
     for number in (3, 7, 5, 4, 6):
         info = send(log, [b"%d" % number] * 2, pid=1, epoch=0, seq=2 * number)
         assert (info.first_offset, info.duplicate) == (3 * number, True)
-    assert refused(log, values=[b"x"] * 2, pid=1, epoch=0, seq=4) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert (
+        refused(log, values=[b"x"] * 2, pid=1, epoch=0, seq=4) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    )
     assert not send(log, pid=1, epoch=0, seq=16).duplicate
 
 
 def test_part_of_a_batch_is_no_duplicate(tmp_path: Path) -> None:
     _, log = new_log(tmp_path)
     send(log, [b"a"] * 4, pid=1, epoch=0, seq=0)
-    assert refused(log, values=[b"a"] * 2, pid=1, epoch=0, seq=0) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert refused(log, values=[b"a"] * 4, pid=1, epoch=0, seq=2) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert (
+        refused(log, values=[b"a"] * 2, pid=1, epoch=0, seq=0) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    )
+    assert (
+        refused(log, values=[b"a"] * 4, pid=1, epoch=0, seq=2) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    )
 
 
 def test_a_gap_is_refused_and_what_comes_next_is_taken(tmp_path: Path) -> None:
@@ -124,7 +151,9 @@ def test_a_plain_batch_inside_the_producers_transaction_is_refused(tmp_path: Pat
 
 
 def test_producers_expire_by_the_brokers_clock_and_not_within_a_transaction(tmp_path: Path) -> None:
-    """B4, B5: the records' times are of long ago; what counts is when something was written, markers too."""
+    """B4, B5: the records' times are of long ago; what counts is when something was written,
+    markers too.
+    """
     _, log = new_log(tmp_path, producer_id_expiration_ms=1000)
     send(log, pid=1, epoch=0, seq=0)
     send(log, pid=2, epoch=0, seq=0, transactional=True)
@@ -135,7 +164,7 @@ def test_producers_expire_by_the_brokers_clock_and_not_within_a_transaction(tmp_
     assert send(log, pid=1, epoch=0, seq=9).first_offset == 4
 
 
-# --- transactions ---------------------------------------------------------------------------------------------------------------
+# --- transactions -------------------------------------------------------------------------------
 
 
 def test_markers_are_fenced_by_producer_and_coordinator_epoch(tmp_path: Path) -> None:
@@ -154,7 +183,9 @@ def test_markers_are_fenced_by_producer_and_coordinator_epoch(tmp_path: Path) ->
 
 
 def test_a_marker_with_a_newer_epoch_fences_the_producer(tmp_path: Path) -> None:
-    """A4: what the fenced session still had under way is refused, and the last stable offset does not wait for it."""
+    """A4: what the fenced session still had under way is refused, and the last stable offset does
+    not wait for it.
+    """
     _, log = new_log(tmp_path)
     send(log, pid=1, epoch=0, seq=0, transactional=True)
     end(log, 1, False, epoch=1)
@@ -188,7 +219,10 @@ def test_interleaved_transactions_list_what_touches_the_fetch(tmp_path: Path) ->
     assert data.aborted == [(2, 1)]
     end(log, 3, False)
     for offset, listed in ((0, [(2, 1), (3, 2)]), (4, [(2, 1), (3, 2)]), (6, [(3, 2)])):
-        assert log.read(offset, max_bytes=1000, isolation=COMMITTED, min_one_batch=True).aborted == listed
+        assert (
+            log.read(offset, max_bytes=1000, isolation=COMMITTED, min_one_batch=True).aborted
+            == listed
+        )
     assert committed_values(log) == {0: b"1a", 3: b"1b"}
     uncommitted = log.read(0, max_bytes=1000, min_one_batch=True)
     assert uncommitted.aborted is None
@@ -196,12 +230,20 @@ def test_interleaved_transactions_list_what_touches_the_fetch(tmp_path: Path) ->
 
 
 def test_the_aborted_list_reaches_as_far_as_the_index_can_tell(tmp_path: Path) -> None:
-    """The oracle's many_transactions_one_after_another: a segment without index entries is bounded by the end of the log."""
+    """The oracle's many_transactions_one_after_another: a segment without index entries is bounded
+    by the end of the log.
+    """
     _, log = new_log(tmp_path)
     for number in range(12):
         send(log, [b"%d" % number], pid=1, epoch=0, seq=number, transactional=True)
         end(log, 1, number % 3 != 0)
-    for offset, firsts in ((0, [0, 6, 12, 18]), (3, [6, 12, 18]), (7, [6, 12, 18]), (12, [12, 18]), (23, [])):
+    for offset, firsts in (
+        (0, [0, 6, 12, 18]),
+        (3, [6, 12, 18]),
+        (7, [6, 12, 18]),
+        (12, [12, 18]),
+        (23, []),
+    ):
         data = log.read(offset, max_bytes=1, isolation=COMMITTED, min_one_batch=True)
         assert data.aborted == [(1, first) for first in firsts]
 
@@ -217,7 +259,9 @@ def test_with_index_entries_the_aborted_list_ends_at_the_data(tmp_path: Path) ->
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_open_transactions_survive_also_without_their_data(tmp_path: Path, clean: bool) -> None:
-    """F6: a transaction whose batches were all deleted is still open after a restart, and holds the last stable offset."""
+    """F6: a transaction whose batches were all deleted is still open after a restart, and holds the
+    last stable offset.
+    """
     manager, log = new_log(tmp_path)
     send(log, [b"a", b"b"], pid=1, epoch=0, seq=0, transactional=True)
     log.delete_records_before(-1)
@@ -236,7 +280,12 @@ def test_a_producer_with_markers_alone_survives(tmp_path: Path) -> None:
     end(log, 1, False, epoch=3, coordinator_epoch=7)
     _, log = reopened(manager, LogConfig(), clean=True)
     entry = log.producer_state.producers[1]
-    assert (entry.producer_epoch, entry.coordinator_epoch, entry.last_offset, entry.batches) == (3, 7, -1, [])
+    assert (entry.producer_epoch, entry.coordinator_epoch, entry.last_offset, entry.batches) == (
+        3,
+        7,
+        -1,
+        [],
+    )
     assert refused(log, pid=1, epoch=3, seq=5) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert send(log, pid=1, epoch=3, seq=0).first_offset == 1
 
@@ -244,7 +293,9 @@ def test_a_producer_with_markers_alone_survives(tmp_path: Path) -> None:
 def test_a_coordinators_batches_have_no_sequence_and_can_be_transactional(tmp_path: Path) -> None:
     _, log = new_log(tmp_path)
     for _ in range(2):
-        own = encode_batch(new_records([(b"k", b"v")], NOW_MS), producer_id=5, producer_epoch=0, transactional=True)
+        own = encode_batch(
+            new_records([(b"k", b"v")], NOW_MS), producer_id=5, producer_epoch=0, transactional=True
+        )
         log.append(own, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
     assert (log.log_end_offset, log.last_stable_offset) == (2, 0)
     end(log, 5, True)
@@ -253,7 +304,7 @@ def test_a_coordinators_batches_have_no_sequence_and_can_be_transactional(tmp_pa
     assert [header.base_offset for header, _ in log.read_batches(1)] == [1, 2]
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------------------
+# --- reading ------------------------------------------------------------------------------------
 
 
 def test_where_a_fetch_may_begin(tmp_path: Path) -> None:
@@ -302,7 +353,13 @@ def test_committed_readers_stop_at_the_last_stable_offset(tmp_path: Path) -> Non
     send(log, [b"c", b"d"], pid=1, epoch=0, seq=2, transactional=True)
     send(log, [b"e"])
     assert (log.last_stable_offset, log.log_end_offset) == (4, 7)
-    for offset, given, listed in ((1, [1, 2, 3], [(1, 2)]), (3, [3], [(1, 2)]), (4, [], []), (6, [], []), (7, [], [])):
+    for offset, given, listed in (
+        (1, [1, 2, 3], [(1, 2)]),
+        (3, [3], [(1, 2)]),
+        (4, [], []),
+        (6, [], []),
+        (7, [], []),
+    ):
         data = log.read(offset, max_bytes=1000, isolation=COMMITTED, min_one_batch=True)
         assert (offsets_in(data), data.aborted) == (given, listed)
     assert log.offset_of_max_timestamp() == (NOW_MS + 10, 3, 0)
@@ -311,13 +368,24 @@ def test_committed_readers_stop_at_the_last_stable_offset(tmp_path: Path) -> Non
 
 
 def test_offsets_by_time(tmp_path: Path) -> None:
-    """D12, the oracle's offsets_by_time: the first record that is not older, in the order of the log."""
+    """D12, the oracle's offsets_by_time: the first record that is not older, in the order of the
+    log.
+    """
     _, log = new_log(tmp_path)
     assert log.offset_of_max_timestamp() is None
     assert log.offset_for_timestamp(SECOND_MS) is None
     for times in ([10, 20, 30], [60, 40, 50], [25]):
         send(log, [b"x"] * len(times), times=[SECOND_MS + plus for plus in times])
-    wanted = {0: (10, 0), 10: (10, 0), 11: (20, 1), 25: (30, 2), 30: (30, 2), 31: (60, 3), 45: (60, 3), 60: (60, 3)}
+    wanted = {
+        0: (10, 0),
+        10: (10, 0),
+        11: (20, 1),
+        25: (30, 2),
+        30: (30, 2),
+        31: (60, 3),
+        45: (60, 3),
+        60: (60, 3),
+    }
     for plus, (time, offset) in wanted.items():
         assert log.offset_for_timestamp(SECOND_MS + plus) == (SECOND_MS + time, offset, 0)
     assert log.offset_for_timestamp(SECOND_MS + 61) is None
@@ -334,7 +402,7 @@ def test_ends_of_leader_epochs(tmp_path: Path) -> None:
     assert read_header(fetched(log.read(0, max_bytes=100, min_one_batch=True))).leader_epoch == 0
 
 
-# --- deleting --------------------------------------------------------------------------------------------------------------------
+# --- deleting -----------------------------------------------------------------------------------
 
 
 def test_deleting_records(tmp_path: Path) -> None:
@@ -381,7 +449,10 @@ def test_an_aborted_transaction_goes_with_its_segment(tmp_path: Path) -> None:
     for start, listed in ((1, [(1, 0)]), (2, [])):
         log.delete_records_before(start)
         log.delete_old_segments(NOW_MS)
-        assert log.read(start, max_bytes=1000, isolation=COMMITTED, min_one_batch=True).aborted == listed
+        assert (
+            log.read(start, max_bytes=1000, isolation=COMMITTED, min_one_batch=True).aborted
+            == listed
+        )
     assert send(log, [b"b"], pid=1, epoch=0, seq=1, transactional=True).first_offset == 3
     end(log, 1, True)
     assert committed_values(log) == {2: b"plain", 3: b"b"}
@@ -400,7 +471,7 @@ def test_a_producer_whose_batches_are_gone_is_still_known(tmp_path: Path) -> Non
     assert send(log, pid=2, epoch=0, seq=9).first_offset == 4
 
 
-# --- flushing --------------------------------------------------------------------------------------------------------------------
+# --- flushing -----------------------------------------------------------------------------------
 
 
 def test_a_flush_covers_all_segments_and_new_names(tmp_path: Path) -> None:
@@ -428,7 +499,9 @@ def test_a_flush_covers_all_segments_and_new_names(tmp_path: Path) -> None:
 
 
 def test_an_earlier_transaction_that_aborts_later_is_listed_too(tmp_path: Path) -> None:
-    """The first entry's last stable offset is below the bound of the fetch, so the index is read on."""
+    """The first entry's last stable offset is below the bound of the fetch, so the index is read
+    on.
+    """
     _, log = new_log(tmp_path, index_interval_bytes=0)
     send(log, [b"a"], pid=1, epoch=0, seq=0, transactional=True)
     send(log, [b"b"], pid=2, epoch=0, seq=0, transactional=True)

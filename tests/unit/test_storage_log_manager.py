@@ -7,7 +7,17 @@ import uuid
 from pathlib import Path
 
 import pytest
-from helpers.storage_logs import NOW_MS, SECOND_MS, TOPIC_ID, batch, kill, new_log, open_manager, reopened, values_of
+from helpers.storage_logs import (
+    NOW_MS,
+    SECOND_MS,
+    TOPIC_ID,
+    batch,
+    kill,
+    new_log,
+    open_manager,
+    reopened,
+    values_of,
+)
 from sim.disk import SimDisk
 
 from barnabas.storage import log_manager
@@ -35,7 +45,9 @@ def test_a_new_directory_has_kafkas_files(tmp_path: Path) -> None:
         "replication-offset-checkpoint",
         "some.topic_x-7",
     }
-    assert (tmp_path / "meta.properties").read_text() == "#\nnode.id=3\ndirectory.id=a-directory\nversion=1\ncluster.id=a-cluster\n"
+    assert (
+        tmp_path / "meta.properties"
+    ).read_text() == "#\nnode.id=3\ndirectory.id=a-directory\nversion=1\ncluster.id=a-cluster\n"
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nsome.topic_x 7 1\n"
     assert {path.name for path in (tmp_path / "some.topic_x-7").iterdir()} == {
         "00000000000000000000.index",
@@ -89,7 +101,9 @@ def test_a_deleted_log_is_gone_at_once_and_its_files_later(tmp_path: Path) -> No
     assert manager.next_deadline_ms() <= NOW_MS + 1000
     manager.on_tick(NOW_MS + 1000)
     assert not going[0].exists()
-    assert given is not None and len(given.file.pread(given.size, given.position)) == given.size  # a reader may finish
+    assert (
+        given is not None and len(given.file.pread(given.size, given.position)) == given.size
+    )  # a reader may finish
     assert again.log_end_offset == 0
 
 
@@ -110,7 +124,9 @@ def test_the_longest_topic_name_can_be_deleted(tmp_path: Path) -> None:
     assert manager.logs == {}
 
 
-def test_a_told_log_start_survives_a_power_loss_that_brings_an_older_manifest_back(tmp_path: Path) -> None:
+def test_a_told_log_start_survives_a_power_loss_that_brings_an_older_manifest_back(
+    tmp_path: Path,
+) -> None:
     manager, log = new_log(tmp_path)
     for number in range(5):
         log.append(batch([b"%d" % number]), now_ms=NOW_MS)
@@ -127,12 +143,16 @@ def test_a_told_log_start_survives_a_power_loss_that_brings_an_older_manifest_ba
     manager.note_boot()
     kill(manager, machine=False)
     log = open_manager(tmp_path).logs["t", 0]
-    assert log.log_start_offset == 3, "a kill after that believes the manifest, so it was written anew"
+    assert log.log_start_offset == 3, (
+        "a kill after that believes the manifest, so it was written anew"
+    )
 
 
 @pytest.mark.parametrize("by_retention", [True, False])
 @pytest.mark.parametrize("seed", range(20))
-def test_a_told_log_start_survives_a_power_loss_after_its_segments_went(seed: int, by_retention: bool) -> None:
+def test_a_told_log_start_survives_a_power_loss_after_its_segments_went(
+    seed: int, by_retention: bool
+) -> None:
     """They may come back as long as their directory is not flushed: the checkpoint has the start."""
     disk = SimDisk(random.Random(seed), lambda: NOW_MS)
     disk.mkdir("/data")
@@ -153,7 +173,10 @@ def test_a_told_log_start_survives_a_power_loss_after_its_segments_went(seed: in
         manager.on_tick(NOW_MS + 10**6)
     assert log.log_start_offset == log.segments[0].base_offset == start
     disk.lose_power()
-    assert open_manager("/data", LogConfig(segment_bytes=150), disk=disk).logs["t", 0].log_start_offset == start
+    assert (
+        open_manager("/data", LogConfig(segment_bytes=150), disk=disk).logs["t", 0].log_start_offset
+        == start
+    )
 
 
 def test_a_told_log_start_survives_a_kill(tmp_path: Path) -> None:
@@ -200,7 +223,9 @@ def test_without_times_a_segment_is_as_old_as_its_file(tmp_path: Path) -> None:
 
 
 def test_compacted_logs_lose_only_what_is_below_their_start(tmp_path: Path) -> None:
-    _, log = new_log(tmp_path, cleanup_policy=frozenset({"compact"}), segment_bytes=100, retention_ms=1)
+    _, log = new_log(
+        tmp_path, cleanup_policy=frozenset({"compact"}), segment_bytes=100, retention_ms=1
+    )
     for _ in range(3):
         log.append(batch(keys=[b"k"]), now_ms=NOW_MS)
     assert log.delete_old_segments(NOW_MS) == 0
@@ -208,14 +233,18 @@ def test_compacted_logs_lose_only_what_is_below_their_start(tmp_path: Path) -> N
     assert log.delete_old_segments(NOW_MS) == 1
 
 
-def test_the_last_stable_offset_moves_with_the_start_past_an_open_transaction(tmp_path: Path) -> None:
+def test_the_last_stable_offset_moves_with_the_start_past_an_open_transaction(
+    tmp_path: Path,
+) -> None:
     _, log = new_log(tmp_path, retention_ms=60_000, segment_bytes=100)
     log.append(batch([b"a"], pid=1, epoch=0, seq=0, transactional=True), now_ms=NOW_MS)
     assert log.delete_old_segments(NOW_MS) == 1
     assert (log.log_start_offset, log.last_stable_offset, log.log_end_offset) == (1, 1, 1)
     log.append(batch([b"plain"], timestamp=NOW_MS), now_ms=NOW_MS)
     assert log.last_stable_offset == 1
-    log.append_marker(producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=True, now_ms=NOW_MS)
+    log.append_marker(
+        producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=True, now_ms=NOW_MS
+    )
     assert log.last_stable_offset == 3
 
 
@@ -247,7 +276,9 @@ def test_files_of_deleted_segments_go_after_their_delay(tmp_path: Path) -> None:
 
 
 def test_many_indexes_do_not_stay_in_memory(tmp_path: Path) -> None:
-    manager = LogManager(OsDisk(), str(tmp_path), config=LogManagerConfig(index_cache_bytes=3000), now_ms=NOW_MS)
+    manager = LogManager(
+        OsDisk(), str(tmp_path), config=LogManagerConfig(index_cache_bytes=3000), now_ms=NOW_MS
+    )
     settings = LogConfig(segment_bytes=100, index_interval_bytes=0, retention_ms=-1)
     manager.load(lambda topic: settings, NOW_MS)
     log = manager.create("t", 0, TOPIC_ID, settings, NOW_MS)
@@ -275,7 +306,7 @@ def test_one_bad_log_does_not_keep_the_others_from_being_served(tmp_path: Path) 
     assert again.offline == {}
 
 
-# --- checkpoints of logs that changed -----------------------------------------------------------------------------------------
+# --- checkpoints of logs that changed -----------------------------------------------------------
 
 
 def ticked(manager: LogManager, now_ms: int) -> int:
@@ -289,7 +320,9 @@ def ticked(manager: LogManager, now_ms: int) -> int:
 
 def many_logs(path: Path, count: int, **settings: object) -> tuple[LogManager, list[Log]]:
     manager = open_manager(path, initial_task_delay_ms=10**9, **settings)
-    return manager, [manager.create("t", index, TOPIC_ID, LogConfig(), NOW_MS) for index in range(count)]
+    return manager, [
+        manager.create("t", index, TOPIC_ID, LogConfig(), NOW_MS) for index in range(count)
+    ]
 
 
 def test_a_log_that_changed_has_a_snapshot_within_the_interval(tmp_path: Path) -> None:
@@ -311,7 +344,9 @@ def test_a_log_that_changed_has_a_snapshot_within_the_interval(tmp_path: Path) -
 
 def test_a_marker_alone_changes_a_log(tmp_path: Path) -> None:
     manager, (log,) = many_logs(tmp_path, 1)
-    log.append_marker(producer_id=7, producer_epoch=3, coordinator_epoch=2, commit=False, now_ms=NOW_MS)
+    log.append_marker(
+        producer_id=7, producer_epoch=3, coordinator_epoch=2, commit=False, now_ms=NOW_MS
+    )
     ticked(manager, NOW_MS + 30_000)
     assert log.snapshots == [1]
     assert log.state_at(1).producers[7].producer_epoch == 3
@@ -335,7 +370,9 @@ def test_a_tick_takes_a_few_logs_and_fewer_with_many_producers(tmp_path: Path) -
     assert [log.snapshots for log in logs[:2]] == [[1, 2], [1, 2]]
 
 
-def test_logs_together_do_not_hold_more_than_the_bound_that_no_checkpoint_knows(tmp_path: Path) -> None:
+def test_logs_together_do_not_hold_more_than_the_bound_that_no_checkpoint_knows(
+    tmp_path: Path,
+) -> None:
     """Those that hold the most come first, long before their snapshots are due."""
     bound = 20 * UNREAD_BATCH_BYTES
     manager, logs = many_logs(tmp_path, 4, most_unread_bytes=bound)
@@ -348,8 +385,15 @@ def test_logs_together_do_not_hold_more_than_the_bound_that_no_checkpoint_knows(
     assert sum(log.unread_bytes for log in logs) <= bound
     kill(manager, machine=False)
     again = open_manager(tmp_path, most_unread_bytes=bound)
-    assert [again.logs["t", index].unread_bytes > 0 for index in range(4)] == [True, False, True, True]
-    assert sum(log.unread_bytes for log in again.logs.values()) == sum(log.unread_bytes for log in logs)
+    assert [again.logs["t", index].unread_bytes > 0 for index in range(4)] == [
+        True,
+        False,
+        True,
+        True,
+    ]
+    assert sum(log.unread_bytes for log in again.logs.values()) == sum(
+        log.unread_bytes for log in logs
+    )
 
 
 def test_what_was_read_at_a_start_is_known_after_the_next_interval(tmp_path: Path) -> None:
@@ -421,8 +465,12 @@ def test_a_start_says_how_far_it_is(tmp_path: Path) -> None:
     assert len([told for told in said if told[0] == 0]) > 1  # within one log too
 
 
-def test_retention_looks_at_a_few_logs_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each time a segment goes it costs as much as a look at many logs; a log that was deleted meanwhile is left alone."""
+def test_retention_looks_at_a_few_logs_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time a segment goes it costs as much as a look at many logs; a log that was deleted
+    meanwhile is left alone.
+    """
     monkeypatch.setattr(log_manager, "_LOGS_LOOKED_AT_AT_ONCE", 60)
     manager = open_manager(tmp_path)
     logs = [manager.create("t", index, TOPIC_ID, LogConfig(), NOW_MS) for index in range(10)]
@@ -444,7 +492,9 @@ def test_retention_looks_at_a_few_logs_at_a_time(tmp_path: Path, monkeypatch: py
     assert manager.next_deadline_ms() > now_ms
 
 
-def test_producers_expire_in_a_few_logs_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_producers_expire_in_a_few_logs_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(log_manager, "_LOGS_LOOKED_AT_AT_ONCE", 4)
     manager = open_manager(tmp_path)
     logs = [manager.create("t", index, TOPIC_ID, LogConfig(), NOW_MS) for index in range(10)]

@@ -1,7 +1,7 @@
 """Producers as a partition knows them: what is remembered of an epoch ends with it.
 
-Source: KIP-98 (a new epoch begins with sequence 0), KIP-360, Apache Kafka's ProducerStateManager: a repeated batch is one of the last five of
-the same epoch.
+Source: KIP-98 (a new epoch begins with sequence 0), KIP-360, Apache Kafka's ProducerStateManager: a
+repeated batch is one of the last five of the same epoch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def is_repeated(state: ProducerStateManager, epoch: int, sequence: int) -> bool:
     return state.check_batch(PID, epoch, sequence, sequence, True, lambda _: None) is not None
 
 
-def marked(state: ProducerStateManager, epoch: int, *, commit: bool = False, coordinator_epoch: int = 0) -> None:
+def marked(
+    state: ProducerStateManager, epoch: int, *, commit: bool = False, coordinator_epoch: int = 0
+) -> None:
     state.on_marker(PID, epoch, coordinator_epoch, commit, state.end_offset, NOW_MS, NOW_MS)
 
 
@@ -37,7 +39,9 @@ def is_out_of_order(state: ProducerStateManager, epoch: int, sequence: int) -> b
 
 
 def test_a_new_epoch_does_not_take_its_batches_for_those_of_the_former() -> None:
-    """Batch 3 that comes without 1 and 2 is out of order. If it passed for batch 3 of the former epoch, it would be acknowledged and lost."""
+    """Batch 3 that comes without 1 and 2 is out of order. If it passed for batch 3 of the former
+    epoch, it would be acknowledged and lost.
+    """
     state = ProducerStateManager()
     for sequence in range(4):
         wrote(state, 0, sequence)
@@ -52,7 +56,9 @@ def test_a_new_epoch_does_not_take_its_batches_for_those_of_the_former() -> None
 
 
 def test_a_marker_with_a_new_epoch_ends_what_is_remembered() -> None:
-    """The coordinator fences with a marker of the next epoch, which may be the first that a log hears of it."""
+    """The coordinator fences with a marker of the next epoch, which may be the first that a log
+    hears of it.
+    """
     state = ProducerStateManager()
     for sequence in range(3):
         wrote(state, 0, sequence)

@@ -1,4 +1,6 @@
-"""Stops, kills and torn writes: what is read again, what is cut, and what is refused with a word on what to do."""
+"""Stops, kills and torn writes: what is read again, what is cut, and what is refused with a word on
+what to do.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,17 @@ from pathlib import Path
 
 import pytest
 from crc32c import crc32c
-from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, committed_values, kill, new_log, open_manager, reopened, values_of
+from helpers.storage_logs import (
+    NOW_MS,
+    TOPIC_ID,
+    batch,
+    committed_values,
+    kill,
+    new_log,
+    open_manager,
+    reopened,
+    values_of,
+)
 
 from barnabas.storage.checkpoints import Manifest
 from barnabas.storage.log import Log
@@ -83,7 +95,9 @@ def test_zeros_after_a_power_failure_are_cut(tmp_path: Path) -> None:
 def test_a_lost_sector_may_hold_no_more_than_the_offset_of_a_batch(
     tmp_path: Path, left_bytes: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where a batch begins a few bytes before the end of a sector that a power failure lost, its checksum is right, and its offset is 0."""
+    """Where a batch begins a few bytes before the end of a sector that a power failure lost, its
+    checksum is right, and its offset is 0.
+    """
     manager, log = new_log(tmp_path)
     path = Path(log.active.path(".log"))
     log.append(batch([bytes(200)], pid=1, epoch=0, seq=0), now_ms=NOW_MS)
@@ -103,7 +117,9 @@ def test_a_lost_sector_may_hold_no_more_than_the_offset_of_a_batch(
 
 
 def test_a_segment_begun_behind_a_torn_one_goes(tmp_path: Path) -> None:
-    """A power failure may keep the new file and lose the end of the one before; a snapshot of the lost batches must not be believed."""
+    """A power failure may keep the new file and lose the end of the one before; a snapshot of the
+    lost batches must not be believed.
+    """
     manager, log = new_log(tmp_path, segment_bytes=200)
     fill(log, 2)
     torn = Path(log.active.path(".log"))
@@ -111,12 +127,18 @@ def test_a_segment_begun_behind_a_torn_one_goes(tmp_path: Path) -> None:
     assert [segment.base_offset for segment in log.segments] == [0, 2]
     torn.write_bytes(torn.read_bytes()[:-1])
     manager, log = reopened(manager, SMALL, clean=False)
-    assert ([segment.base_offset for segment in log.segments], log.log_end_offset, log.snapshots) == ([0], 1, [])
+    assert (
+        [segment.base_offset for segment in log.segments],
+        log.log_end_offset,
+        log.snapshots,
+    ) == ([0], 1, [])
     fill(log, 1, start=1)
     assert values_of(log) == {0: b"0", 1: b"1"}
 
 
-def test_a_snapshot_that_is_corrupt_falls_back_to_the_older_one_then_to_a_scan(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_snapshot_that_is_corrupt_falls_back_to_the_older_one_then_to_a_scan(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     manager, log = new_log(tmp_path, segment_bytes=200)
     fill(log, 7)
     manager.close(NOW_MS)
@@ -148,7 +170,9 @@ def test_the_two_latest_snapshots_are_kept_and_those_of_segments(tmp_path: Path)
     assert log.snapshots == [4, 7, 8]
 
 
-def test_after_a_clean_stop_no_batch_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_clean_stop_no_batch_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     manager, log = new_log(tmp_path, segment_bytes=200)
     fill(log, 9)
     manager.close(NOW_MS)
@@ -162,7 +186,9 @@ def test_after_a_clean_stop_no_batch_is_read(tmp_path: Path, monkeypatch: pytest
     log.delete_old_segments(NOW_MS)  # retention by time asks for no batch either
 
 
-def test_after_a_checkpoint_only_what_came_later_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_checkpoint_only_what_came_later_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     manager, log = new_log(tmp_path)
     fill(log, 9)
     log.flush()
@@ -172,13 +198,19 @@ def test_after_a_checkpoint_only_what_came_later_is_read(tmp_path: Path, monkeyp
     kill(manager)
     taken: list[int] = []
     real = Segment.index_batch
-    monkeypatch.setattr(Segment, "index_batch", lambda self, position, *rest: (taken.append(position), real(self, position, *rest)))
+    monkeypatch.setattr(
+        Segment,
+        "index_batch",
+        lambda self, position, *rest: (taken.append(position), real(self, position, *rest)),
+    )
     log = open_manager(tmp_path).logs["t", 0]
     assert log.log_end_offset == 11
     assert len(taken) == 2
 
 
-def test_what_is_missing_from_a_file_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_missing_from_a_file_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     manager, log = new_log(tmp_path)
     fill(log, 4)
     manager.close(NOW_MS)
@@ -212,16 +244,28 @@ def test_left_overs_go(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path)
     fill(log, 1)
     kill(manager)
-    for name in ("00000000000000000000.log.deleted", "00000000000000000009.index", "segments.manifest.tmp"):
+    for name in (
+        "00000000000000000000.log.deleted",
+        "00000000000000000009.index",
+        "segments.manifest.tmp",
+    ):
         (tmp_path / "t-0" / name).write_bytes(b"x")
     assert open_manager(tmp_path).logs["t", 0].log_end_offset == 1
     names = {path.name for path in (tmp_path / "t-0").iterdir()}
-    assert not names & {"00000000000000000000.log.deleted", "00000000000000000009.index", "segments.manifest.tmp"}
+    assert not names & {
+        "00000000000000000000.log.deleted",
+        "00000000000000000009.index",
+        "segments.manifest.tmp",
+    }
 
 
 @pytest.mark.parametrize("ours", [True, False])
-def test_a_hole_in_a_compacted_log_is_the_work_of_a_power_loss_or_of_another_brokers_cleaner(tmp_path: Path, ours: bool) -> None:
-    """Ours cleans below a recovery point that is written down; nothing tells where Apache Kafka's has been."""
+def test_a_hole_in_a_compacted_log_is_the_work_of_a_power_loss_or_of_another_brokers_cleaner(
+    tmp_path: Path, ours: bool
+) -> None:
+    """Ours cleans below a recovery point that is written down; nothing tells where Apache Kafka's
+    has been.
+    """
     config = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=100)
     manager = open_manager(tmp_path, config)
     log = manager.create("t", 0, TOPIC_ID, config, NOW_MS)
@@ -241,13 +285,17 @@ def test_a_hole_in_a_compacted_log_is_the_work_of_a_power_loss_or_of_another_bro
 
 
 def test_an_index_that_a_power_loss_took_back_is_built_anew(tmp_path: Path) -> None:
-    """The manifest of a time when the segment was shorter fits the aborted index of that time, which lacks what was aborted since."""
+    """The manifest of a time when the segment was shorter fits the aborted index of that time,
+    which lacks what was aborted since.
+    """
     manager, log = new_log(tmp_path)
     log.append(batch([b"aborted"], pid=1, epoch=0, seq=0, transactional=True), now_ms=NOW_MS)
     log.checkpoint()
     manifest = tmp_path / "t-0/segments.manifest"
     then = manifest.read_bytes()
-    log.append_marker(producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=False, now_ms=NOW_MS)
+    log.append_marker(
+        producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=False, now_ms=NOW_MS
+    )
     for number in (1, 2):
         log._roll(NOW_MS)
         fill(log, 1, start=number)
@@ -275,7 +323,9 @@ def test_segments_whose_names_a_power_loss_took_are_not_missed(tmp_path: Path) -
     manager.note_boot()
     kill(manager, machine=False)
     manager = open_manager(tmp_path)
-    assert (manager.logs["t", 0].log_end_offset, manager.offline) == (3, {}), "nor are they by the next start"
+    assert (manager.logs["t", 0].log_end_offset, manager.offline) == (3, {}), (
+        "nor are they by the next start"
+    )
 
 
 def test_all_segments_of_a_log_that_was_never_durable_may_go(tmp_path: Path) -> None:
@@ -285,7 +335,12 @@ def test_all_segments_of_a_log_that_was_never_durable_may_go(tmp_path: Path) -> 
     for path in (tmp_path / "t-0").glob("00000000000000000000.*"):
         path.unlink()
     manager, log = reopened(manager, LogConfig(), clean=False)
-    assert (log.log_start_offset, log.log_end_offset, log.topic_id, manager.offline) == (0, 0, TOPIC_ID, {})
+    assert (log.log_start_offset, log.log_end_offset, log.topic_id, manager.offline) == (
+        0,
+        0,
+        TOPIC_ID,
+        {},
+    )
     assert not log.append(batch([b"again"], pid=1, epoch=0, seq=0), now_ms=NOW_MS).duplicate
 
 
@@ -302,7 +357,10 @@ def test_a_manifest_of_more_than_is_left_does_not_fit_what_grows_again(tmp_path:
     log.append(batch([b"y"], pid=2, epoch=0, seq=1), now_ms=NOW_MS)
     kill(manager, machine=False)
     log = open_manager(tmp_path).logs["t", 0]
-    assert (log.producer_state.producers[1].last_sequence, log.producer_state.producers[2].last_sequence) == (1, 1)
+    assert (
+        log.producer_state.producers[1].last_sequence,
+        log.producer_state.producers[2].last_sequence,
+    ) == (1, 1)
 
 
 def test_a_segment_that_grew_after_a_start_is_noted_as_it_is(tmp_path: Path) -> None:
@@ -314,7 +372,9 @@ def test_a_segment_that_grew_after_a_start_is_noted_as_it_is(tmp_path: Path) -> 
     fill(log, 1, start=5)
     log.checkpoint()
     manifest = Manifest.decode((tmp_path / "t-0/segments.manifest").read_bytes())
-    assert {base: note.size for base, note in manifest.segments.items()} == {segment.base_offset: segment.size for segment in log.segments}
+    assert {base: note.size for base, note in manifest.segments.items()} == {
+        segment.base_offset: segment.size for segment in log.segments
+    }
     for name, (size, crc) in manifest.files.items():
         data = (tmp_path / "t-0" / name).read_bytes() if size >= 0 else b""
         assert (max(size, 0), crc) == (len(data), crc32c(data)), name

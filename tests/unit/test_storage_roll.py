@@ -1,4 +1,6 @@
-"""A roll that fails, at whichever of its changes to the disk, leaves the log as it was, and comes about when there is room again."""
+"""A roll that fails, at whichever of its changes to the disk, leaves the log as it was, and comes
+about when there is room again.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,16 @@ from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_manager import LogManager
 from barnabas.storage.segment import LOG_SUFFIX
 
-CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=0, retention_bytes=100_000, retention_ms=-1)
+CONFIG = LogConfig(
+    segment_bytes=300, index_interval_bytes=0, retention_bytes=100_000, retention_ms=-1
+)
 BIG, SMALL = b"x" * 150, b"s"
 
 
 class RefusingDisk(OsDisk):
-    """Makes no new file and no whole one any more, from the so-manieth on that is asked for; -1: it does."""
+    """Makes no new file and no whole one any more, from the so-manieth on that is asked for; -1: it
+    does.
+    """
 
     left, code = -1, errno.ENOSPC
 
@@ -66,7 +72,10 @@ def test_a_roll_that_fails_changes_nothing(tmp_path: Path, left: int, code: int)
     manager, log = log_on(tmp_path, disk)
     for _ in range(3):
         log.append(batch([BIG]), now_ms=NOW_MS)
-    before, names = state_of(log), {name for name in os.listdir(log.directory) if name.endswith(LOG_SUFFIX)}
+    before, names = (
+        state_of(log),
+        {name for name in os.listdir(log.directory) if name.endswith(LOG_SUFFIX)},
+    )
     for _ in range(30):
         disk.left, disk.code = left, code
         with pytest.raises(OSError, match=os.strerror(code)):
@@ -74,7 +83,9 @@ def test_a_roll_that_fails_changes_nothing(tmp_path: Path, left: int, code: int)
         assert (*state_of(log)[:2], *state_of(log)[3:]) == (*before[:2], *before[3:])
         assert {name for name in os.listdir(log.directory) if name.endswith(LOG_SUFFIX)} == names
     disk.left = -1
-    assert log.append(batch([SMALL]), now_ms=NOW_MS).first_offset == 3, "there is room for it in the old segment"
+    assert log.append(batch([SMALL]), now_ms=NOW_MS).first_offset == 3, (
+        "there is room for it in the old segment"
+    )
     assert log.append(batch([BIG]), now_ms=NOW_MS).first_offset == 4
     assert log.delete_old_segments(NOW_MS) == 0
     log.check_sizes()
@@ -126,7 +137,9 @@ def test_what_a_failed_append_left_is_not_in_the_way(tmp_path: Path) -> None:
 
 
 def test_an_empty_segment_that_came_not_to_be_is_removed_by_a_start(tmp_path: Path) -> None:
-    """A power loss may keep its name and lose that it was removed; the segment before it has grown past it."""
+    """A power loss may keep its name and lose that it was removed; the segment before it has grown
+    past it.
+    """
     manager, log = log_on(tmp_path, RefusingDisk())
     log.append(batch([SMALL]), now_ms=NOW_MS)
     left_over = Path(log.directory, f"{1:020d}{LOG_SUFFIX}")
@@ -138,7 +151,9 @@ def test_an_empty_segment_that_came_not_to_be_is_removed_by_a_start(tmp_path: Pa
     assert values_of(reopened(manager, CONFIG, clean=False)[1]) == {0: SMALL, 1: SMALL, 2: SMALL}
 
 
-def test_retention_lets_go_of_what_it_can_where_there_is_no_room_for_a_new_segment(tmp_path: Path) -> None:
+def test_retention_lets_go_of_what_it_can_where_there_is_no_room_for_a_new_segment(
+    tmp_path: Path,
+) -> None:
     disk = RefusingDisk()
     _, log = log_on(tmp_path, disk)
     for _ in range(3):

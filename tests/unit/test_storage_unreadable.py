@@ -1,4 +1,6 @@
-"""Batches whose checksum is right and whose records nobody can read: earlier versions took them from clients."""
+"""Batches whose checksum is right and whose records nobody can read: earlier versions took them
+from clients.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ from barnabas.storage.segment_swap import swap_in
 UNREADABLE = [
     pytest.param(broken([b"x"], body=bytes.fromhex("0c000000780200")), id="no record"),
     pytest.param(broken([b"x"], codec=4, body=b"nonsense"), id="no zstd"),
-    pytest.param(broken([b"x"], body=bytes.fromhex("14000080897a026b02780000")[:11]), id="an offset of another batch"),
+    pytest.param(
+        broken([b"x"], body=bytes.fromhex("14000080897a026b02780000")[:11]),
+        id="an offset of another batch",
+    ),
 ]
 
 
@@ -36,7 +41,11 @@ def test_compaction_does_not_decompress_more_than_a_batch_may_become(tmp_path: P
     small = replace(COMPACTED, max_decompressed_bytes=1 << 20)
     manager = open_manager(tmp_path, small)
     log = manager.create("t", 0, TOPIC_ID, small, NOW_MS)
-    log.append(batch([bytes(2 << 20)], keys=[b"k"], codec=4), now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
+    log.append(
+        batch([bytes(2 << 20)], keys=[b"k"], codec=4),
+        now_ms=NOW_MS,
+        origin=AppendOrigin.COORDINATOR,
+    )
     log.append(batch([b"new"], keys=[b"k"], timestamp=SECOND_MS), now_ms=NOW_MS)
     log.append(batch([b"last"], keys=[b"other"], timestamp=SECOND_MS), now_ms=NOW_MS)
     log.flush()
@@ -46,7 +55,9 @@ def test_compaction_does_not_decompress_more_than_a_batch_may_become(tmp_path: P
 
 
 @pytest.mark.parametrize("unreadable", UNREADABLE)
-def test_compaction_keeps_what_it_cannot_read_and_says_so(tmp_path: Path, unreadable: bytearray) -> None:
+def test_compaction_keeps_what_it_cannot_read_and_says_so(
+    tmp_path: Path, unreadable: bytearray
+) -> None:
     manager, log = log_with(tmp_path, unreadable)
     log.flush()
     job = job_of(log)
@@ -69,7 +80,15 @@ def test_a_time_is_looked_for_behind_it(tmp_path: Path, unreadable: bytearray) -
 def test_a_time_is_found_at_either_end_of_a_large_batch(tmp_path: Path, codec: int) -> None:
     _, log = new_log(tmp_path)
     times = [SECOND_MS + number // 3 * 50 for number in range(5000)]
-    log.append(batch([b"v" * (number % 100) for number in range(5000)], keys=[b"k"] * 5000, times=times, codec=codec), now_ms=NOW_MS)
+    log.append(
+        batch(
+            [b"v" * (number % 100) for number in range(5000)],
+            keys=[b"k"] * 5000,
+            times=times,
+            codec=codec,
+        ),
+        now_ms=NOW_MS,
+    )
     for number in (0, 3, 300, 4998):
         assert log.offset_for_timestamp(times[number] - 49) == (times[number], number, 0)
     assert log.offset_of_max_timestamp() == (times[-1], 4998, 0)

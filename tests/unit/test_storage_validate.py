@@ -1,4 +1,6 @@
-"""What is answered to a broken batch: the codes and log start offsets of Apache Kafka 3.9 (the oracle's broken_batches and its kin)."""
+"""What is answered to a broken batch: the codes and log start offsets of Apache Kafka 3.9 (the
+oracle's broken_batches and its kin).
+"""
 
 from __future__ import annotations
 
@@ -26,28 +28,78 @@ GOOD = batch([b"a", b"b"])
         pytest.param(bytearray(), Code.INVALID_RECORD, False, id="empty"),
         pytest.param(GOOD[:10], Code.INVALID_RECORD, False, id="ten bytes"),
         pytest.param(GOOD + GOOD, Code.INVALID_RECORD, False, id="two batches in one"),
-        pytest.param(broken([b"a"], count=5), Code.INVALID_RECORD, True, id="says 5 records, has 1"),
-        pytest.param(broken([b"a"] * 3, count=1), Code.INVALID_RECORD, True, id="says 1 record, has 3"),
+        pytest.param(
+            broken([b"a"], count=5), Code.INVALID_RECORD, True, id="says 5 records, has 1"
+        ),
+        pytest.param(
+            broken([b"a"] * 3, count=1), Code.INVALID_RECORD, True, id="says 1 record, has 3"
+        ),
         pytest.param(broken([], count=0), Code.INVALID_RECORD, True, id="no records"),
         pytest.param(broken(magic=3), Code.CORRUPT_MESSAGE, False, id="magic 3"),
         pytest.param(broken(magic=1), Code.INVALID_RECORD, False, id="magic 1 header"),
-        pytest.param(broken(attributes=0x20, pid=1, seq=0), Code.INVALID_RECORD, True, id="a control batch from a client"),
-        pytest.param(broken(attributes=7), Code.UNKNOWN_SERVER_ERROR, True, id="unknown compression codec 7"),
-        pytest.param(broken(base_offset=1234), Code.INVALID_RECORD, True, id="a base offset other than 0"),
-        pytest.param(broken(pid=1, seq=-1), Code.INVALID_RECORD, True, id="a producer id without a sequence"),
-        pytest.param(broken(codec=1, body=b"nonsense"), Code.UNKNOWN_SERVER_ERROR, True, id="gzip that is none"),
-        pytest.param(broken(codec=2, body=b"nonsense"), Code.UNKNOWN_SERVER_ERROR, True, id="snappy that is none"),
-        pytest.param(broken(codec=3, body=b"nonsense"), Code.UNKNOWN_SERVER_ERROR, True, id="lz4 that is none"),
-        pytest.param(broken(codec=4, body=b"nonsense"), Code.UNKNOWN_SERVER_ERROR, True, id="zstd that is none"),
+        pytest.param(
+            broken(attributes=0x20, pid=1, seq=0),
+            Code.INVALID_RECORD,
+            True,
+            id="a control batch from a client",
+        ),
+        pytest.param(
+            broken(attributes=7), Code.UNKNOWN_SERVER_ERROR, True, id="unknown compression codec 7"
+        ),
+        pytest.param(
+            broken(base_offset=1234), Code.INVALID_RECORD, True, id="a base offset other than 0"
+        ),
+        pytest.param(
+            broken(pid=1, seq=-1), Code.INVALID_RECORD, True, id="a producer id without a sequence"
+        ),
+        pytest.param(
+            broken(codec=1, body=b"nonsense"),
+            Code.UNKNOWN_SERVER_ERROR,
+            True,
+            id="gzip that is none",
+        ),
+        pytest.param(
+            broken(codec=2, body=b"nonsense"),
+            Code.UNKNOWN_SERVER_ERROR,
+            True,
+            id="snappy that is none",
+        ),
+        pytest.param(
+            broken(codec=3, body=b"nonsense"),
+            Code.UNKNOWN_SERVER_ERROR,
+            True,
+            id="lz4 that is none",
+        ),
+        pytest.param(
+            broken(codec=4, body=b"nonsense"),
+            Code.UNKNOWN_SERVER_ERROR,
+            True,
+            id="zstd that is none",
+        ),
         pytest.param(
             broken(codec=3, body=bytes(cramjam.lz4.compress(b"x" * 50))),
             Code.UNKNOWN_SERVER_ERROR,
             True,
             id="lz4 of dependent blocks",
         ),
-        pytest.param(broken(codec=1, body=gzip.compress(b"\x7f\x7f")), Code.INVALID_RECORD, True, id="gzip of nonsense"),
-        pytest.param(broken([b"one"], codec=1, count=5), Code.INVALID_RECORD, True, id="compressed, says 5 records, has 1"),
-        pytest.param(broken([b"one"] * 3, codec=1, count=1), Code.INVALID_RECORD, True, id="compressed, says 1, has 3"),
+        pytest.param(
+            broken(codec=1, body=gzip.compress(b"\x7f\x7f")),
+            Code.INVALID_RECORD,
+            True,
+            id="gzip of nonsense",
+        ),
+        pytest.param(
+            broken([b"one"], codec=1, count=5),
+            Code.INVALID_RECORD,
+            True,
+            id="compressed, says 5 records, has 1",
+        ),
+        pytest.param(
+            broken([b"one"] * 3, codec=1, count=1),
+            Code.INVALID_RECORD,
+            True,
+            id="compressed, says 1, has 3",
+        ),
         pytest.param(
             # one record whose header has the name length -1
             broken(count=1, body=bytes.fromhex("1400000001027602010231")),
@@ -57,7 +109,9 @@ GOOD = batch([b"a", b"b"])
         ),
     ],
 )
-def test_broken_batches_get_kafkas_answer(tmp_path: Path, sent: bytearray, code: Code, knows_log_start: bool) -> None:
+def test_broken_batches_get_kafkas_answer(
+    tmp_path: Path, sent: bytearray, code: Code, knows_log_start: bool
+) -> None:
     _, log = new_log(tmp_path)
     with pytest.raises(AppendRefused) as refused:
         log.append(bytearray(sent), now_ms=NOW_MS)
@@ -124,10 +178,22 @@ def test_a_claim_to_the_brokers_clock_is_taken_back(tmp_path: Path) -> None:
     assert computed_crc(raw) == header.crc
 
 
-@pytest.mark.parametrize(("name", "number"), [("uncompressed", 0), ("gzip", 1), ("snappy", 2), ("lz4", 3), ("zstd", 4)])
+@pytest.mark.parametrize(
+    ("name", "number"), [("uncompressed", 0), ("gzip", 1), ("snappy", 2), ("lz4", 3), ("zstd", 4)]
+)
 def test_the_topics_codec_is_the_batchs(tmp_path: Path, name: str, number: int) -> None:
     _, log = new_log(tmp_path, compression_type=name)
-    log.append(batch([b"one", b"two"], keys=[b"k", None], times=[SECOND_MS, SECOND_MS + 5], pid=3, epoch=1, seq=0), now_ms=NOW_MS)
+    log.append(
+        batch(
+            [b"one", b"two"],
+            keys=[b"k", None],
+            times=[SECOND_MS, SECOND_MS + 5],
+            pid=3,
+            epoch=1,
+            seq=0,
+        ),
+        now_ms=NOW_MS,
+    )
     log.append(batch([b"one", b"two"], codec=1), now_ms=NOW_MS)
     for offset in (0, 2):
         raw = fetched(log.read(offset, max_bytes=1, min_one_batch=True))
@@ -136,16 +202,28 @@ def test_the_topics_codec_is_the_batchs(tmp_path: Path, name: str, number: int) 
         assert [record.value for record in records_of(raw)] == [b"one", b"two"]
         assert computed_crc(raw) == header.crc
     first = records_of(fetched(log.read(0, max_bytes=1, min_one_batch=True)))
-    assert [(record.key, record.timestamp) for record in first] == [(b"k", SECOND_MS), (None, SECOND_MS + 5)]
+    assert [(record.key, record.timestamp) for record in first] == [
+        (b"k", SECOND_MS),
+        (None, SECOND_MS + 5),
+    ]
 
 
 @pytest.mark.parametrize(
     ("name", "quick", "thorough"),
-    [("gzip", Levels(gzip=1), Levels(gzip=9)), ("lz4", Levels(lz4=9), Levels(lz4=12)), ("zstd", Levels(zstd=-7), Levels(zstd=19))],
+    [
+        ("gzip", Levels(gzip=1), Levels(gzip=9)),
+        ("lz4", Levels(lz4=9), Levels(lz4=12)),
+        ("zstd", Levels(zstd=-7), Levels(zstd=19)),
+    ],
 )
-def test_the_topics_level_is_heeded_where_its_codec_is_not_the_batchs(tmp_path: Path, name: str, quick: Levels, thorough: Levels) -> None:
+def test_the_topics_level_is_heeded_where_its_codec_is_not_the_batchs(
+    tmp_path: Path, name: str, quick: Levels, thorough: Levels
+) -> None:
     _, log = new_log(tmp_path, compression_type=name, compression_levels=quick)
-    values = [b"%d of the same words in another order %d" % (number, number * 7919 % 500) for number in range(500)]
+    values = [
+        b"%d of the same words in another order %d" % (number, number * 7919 % 500)
+        for number in range(500)
+    ]
     sizes = []
     for levels in (quick, thorough):
         log.config = replace(log.config, compression_levels=levels)
@@ -157,7 +235,9 @@ def test_the_topics_level_is_heeded_where_its_codec_is_not_the_batchs(tmp_path: 
     assert sizes[1] < 0.95 * sizes[0]
     sent = batch(values, codec=CODECS[name])
     offset = log.append(bytearray(sent), now_ms=NOW_MS).first_offset
-    assert fetched(log.read(offset, max_bytes=1, min_one_batch=True))[16:] == sent[16:], "in the topic's codec already: it stays as it is"
+    assert fetched(log.read(offset, max_bytes=1, min_one_batch=True))[16:] == sent[16:], (
+        "in the topic's codec already: it stays as it is"
+    )
 
 
 def test_what_is_received_is_what_is_written(tmp_path: Path) -> None:
@@ -187,21 +267,69 @@ FIRST, SECOND = "00000001026100", "00000201026100"
 @pytest.mark.parametrize(
     ("body", "why", "index"),
     [
-        pytest.param(records(FIRST, "000080897a01026100"), "record 1 has the offset delta 1000000", (1,), id="a million is left out"),
-        pytest.param(records(SECOND, FIRST), "record 0 has the offset delta 1", (0,), id="not in order"),
-        pytest.param(records(FIRST, FIRST), "record 1 has the offset delta 0", (1,), id="the same twice"),
-        pytest.param(records("00000001006100", SECOND), "record 0 has -49 headers", (), id="a value that is too short"),
-        pytest.param(records("0000000102610000", SECOND), "record 0 is not as long", (), id="a byte more in a record"),
-        pytest.param(records("00000003026100", SECOND), "record 0 has a field of the size -2", (), id="a key of -2 bytes"),
-        pytest.param(records(FIRST, "0000020102610a"), "the batch does not hold", (), id="headers that are not there"),
-        pytest.param(records(FIRST, "000002017e6100"), "the batch does not hold", (), id="a value that goes on after the end"),
-        pytest.param(records("40" + FIRST[2:], SECOND), "record 0 has the attributes 0x40", (), id="attributes"),
-        pytest.param(records(FIRST, SECOND) + b"\0", "bytes are left over", (), id="a byte too many"),
-        pytest.param(records("00ffffffffffffffffffff01000102610000", SECOND), "longer than ten bytes", (), id="a long varint"),
+        pytest.param(
+            records(FIRST, "000080897a01026100"),
+            "record 1 has the offset delta 1000000",
+            (1,),
+            id="a million is left out",
+        ),
+        pytest.param(
+            records(SECOND, FIRST), "record 0 has the offset delta 1", (0,), id="not in order"
+        ),
+        pytest.param(
+            records(FIRST, FIRST), "record 1 has the offset delta 0", (1,), id="the same twice"
+        ),
+        pytest.param(
+            records("00000001006100", SECOND),
+            "record 0 has -49 headers",
+            (),
+            id="a value that is too short",
+        ),
+        pytest.param(
+            records("0000000102610000", SECOND),
+            "record 0 is not as long",
+            (),
+            id="a byte more in a record",
+        ),
+        pytest.param(
+            records("00000003026100", SECOND),
+            "record 0 has a field of the size -2",
+            (),
+            id="a key of -2 bytes",
+        ),
+        pytest.param(
+            records(FIRST, "0000020102610a"),
+            "the batch does not hold",
+            (),
+            id="headers that are not there",
+        ),
+        pytest.param(
+            records(FIRST, "000002017e6100"),
+            "the batch does not hold",
+            (),
+            id="a value that goes on after the end",
+        ),
+        pytest.param(
+            records("40" + FIRST[2:], SECOND),
+            "record 0 has the attributes 0x40",
+            (),
+            id="attributes",
+        ),
+        pytest.param(
+            records(FIRST, SECOND) + b"\0", "bytes are left over", (), id="a byte too many"
+        ),
+        pytest.param(
+            records("00ffffffffffffffffffff01000102610000", SECOND),
+            "longer than ten bytes",
+            (),
+            id="a long varint",
+        ),
     ],
 )
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
-def test_bodies_that_are_no_records_are_refused(tmp_path: Path, body: bytes, why: str, index: tuple[int, ...], codec: int) -> None:
+def test_bodies_that_are_no_records_are_refused(
+    tmp_path: Path, body: bytes, why: str, index: tuple[int, ...], codec: int
+) -> None:
     _, log = new_log(tmp_path)
     with pytest.raises(AppendRefused, match=why) as refused:
         log.append(broken([b"", b""], codec=codec, body=compress(codec, body)), now_ms=NOW_MS)
@@ -243,7 +371,9 @@ def test_a_time_that_no_field_holds_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("claimed", [0x40, 0x80, 0x4000, -0x8000])
-def test_attributes_that_are_not_a_clients_to_set_are_taken_back(tmp_path: Path, claimed: int) -> None:
+def test_attributes_that_are_not_a_clients_to_set_are_taken_back(
+    tmp_path: Path, claimed: int
+) -> None:
     """With a delete horizon of its own a tombstone would go at once."""
     _, log = new_log(tmp_path)
     log.append(broken([b"a"], attributes=claimed), now_ms=NOW_MS)
@@ -283,5 +413,8 @@ def test_what_takes_long_is_left_as_it_is_where_others_wait(tmp_path: Path, code
     info = log.append(sent, now_ms=NOW_MS + 700, checked=checked)
     assert (info.first_offset, info.log_append_time_ms) == (0, NOW_MS + 700)
     raw = fetched(log.read(0, max_bytes=1 << 20, min_one_batch=True))
-    assert (read_header(raw).max_timestamp, computed_crc(raw)) == (NOW_MS + 700, read_header(raw).crc)
+    assert (read_header(raw).max_timestamp, computed_crc(raw)) == (
+        NOW_MS + 700,
+        read_header(raw).crc,
+    )
     log.append(bomb(codec, 200_000), now_ms=NOW_MS, at_once=True)

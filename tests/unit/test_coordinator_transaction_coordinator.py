@@ -1,8 +1,10 @@
-"""TxnShard against what Apache Kafka 3.9 answered to the same requests, against KIPs, and against known bugs of others.
+"""TransactionCoordinator against what Apache Kafka 3.9 answered to the same requests, against KIPs,
+and against known bugs of others.
 
-Codes by number, as Kafka sent them: 3 UNKNOWN_TOPIC_OR_PARTITION, 19 NOT_ENOUGH_REPLICAS, 42 INVALID_REQUEST,
-47 INVALID_PRODUCER_EPOCH, 48 INVALID_TXN_STATE, 49 INVALID_PRODUCER_ID_MAPPING, 50 INVALID_TRANSACTION_TIMEOUT, 51 CONCURRENT_TRANSACTIONS,
-55 OPERATION_NOT_ATTEMPTED, 90 PRODUCER_FENCED, 105 TRANSACTIONAL_ID_NOT_FOUND, 120 TRANSACTION_ABORTABLE.
+Codes by number, as Kafka sent them: 3 UNKNOWN_TOPIC_OR_PARTITION, 19 NOT_ENOUGH_REPLICAS, 42
+INVALID_REQUEST, 47 INVALID_PRODUCER_EPOCH, 48 INVALID_TXN_STATE, 49 INVALID_PRODUCER_ID_MAPPING, 50
+INVALID_TRANSACTION_TIMEOUT, 51 CONCURRENT_TRANSACTIONS, 55 OPERATION_NOT_ATTEMPTED, 90
+PRODUCER_FENCED, 105 TRANSACTIONAL_ID_NOT_FOUND, 120 TRANSACTION_ABORTABLE.
 """
 
 from __future__ import annotations
@@ -12,10 +14,14 @@ from typing import Any
 import pytest
 from helpers.txn_host import TxnHost
 
-from barnabas.coordinator.shard import partition_for
-from barnabas.coordinator.txn_records import encode_key, encode_value
-from barnabas.coordinator.txn_shard import TxnSettings
-from barnabas.coordinator.txn_state import LEGAL_PREDECESSORS, TransactionMetadata, TransactionState
+from barnabas.coordinator.result import partition_for
+from barnabas.coordinator.transaction_coordinator import TxnSettings
+from barnabas.coordinator.transaction_records import encode_key, encode_value
+from barnabas.coordinator.transaction_state import (
+    LEGAL_PREDECESSORS,
+    TransactionMetadata,
+    TransactionState,
+)
 
 MAX_EPOCH = 32767
 T0 = {"t": [0]}
@@ -40,11 +46,17 @@ def begun(host: TxnHost, txn: str = "txn", timeout_ms: int = 60_000) -> tuple[in
     return answer.producer_id, answer.producer_epoch
 
 
-def at_epoch(host: TxnHost, epoch: int, state: TransactionState = TransactionState.EMPTY, txn: str = "txn") -> int:
+def at_epoch(
+    host: TxnHost, epoch: int, state: TransactionState = TransactionState.EMPTY, txn: str = "txn"
+) -> int:
     """A session that has got as far as `epoch`, in `state`; its producer id."""
     pid = host._ids.allocate()
-    partitions: dict[tuple[str, int], None] = {} if state is TransactionState.EMPTY else {("t", 0): None}
-    metadata = TransactionMetadata(txn, pid, epoch, 60_000, state, partitions, host.now_ms, host.now_ms if partitions else -1)
+    partitions: dict[tuple[str, int], None] = (
+        {} if state is TransactionState.EMPTY else {("t", 0): None}
+    )
+    metadata = TransactionMetadata(
+        txn, pid, epoch, 60_000, state, partitions, host.now_ms, host.now_ms if partitions else -1
+    )
     host._append(partition_for(txn, host.partition_count), encode_key(txn), encode_value(metadata))
     return pid
 
@@ -133,7 +145,7 @@ def test_a_new_session_fences_the_old(host: TxnHost) -> None:
     pid, epoch = begun(host)
     assert init_of(host.init("txn")) == (0, pid, 2)
     assert [(effect.producer_epoch, effect.commit) for effect in host.written] == [(1, False)]
-    assert host.shard.verify("txn", pid, epoch, "t", 0) == 47
+    assert host.coordinator.verify("txn", pid, epoch, "t", 0) == 47
     assert host.add("txn", pid, epoch, T0) == {("t", 0): 90}
     assert host.end("txn", pid, epoch, True) == 90
     assert host.end("txn", pid, epoch, True, version=1) == 47
@@ -144,18 +156,28 @@ def test_a_new_session_fences_the_old(host: TxnHost) -> None:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_a_fenced_producer_is_told_so_in_words_that_its_version_knows(host: TxnHost, version: int) -> None:
+def test_a_fenced_producer_is_told_so_in_words_that_its_version_knows(
+    host: TxnHost, version: int
+) -> None:
     pid, epoch = begun(host)
     host.init("txn")
     if version <= 3:
-        assert host.add("txn", pid, epoch, T0, version=version) == {("t", 0): 47 if version < 2 else 90}
+        assert host.add("txn", pid, epoch, T0, version=version) == {
+            ("t", 0): 47 if version < 2 else 90
+        }
     else:
-        assert host.add_batch([("txn", pid, epoch, False, T0)], version=version) == [("txn", {("t", 0): 90})]
+        assert host.add_batch([("txn", pid, epoch, False, T0)], version=version) == [
+            ("txn", {("t", 0): 90})
+        ]
     if version <= 4:
-        assert host.add_offsets("txn", pid, epoch, "group", version=version) == (47 if version < 2 else 90)
+        assert host.add_offsets("txn", pid, epoch, "group", version=version) == (
+            47 if version < 2 else 90
+        )
     assert host.end("txn", pid, epoch, True, version=version) == (47 if version < 2 else 90)
     if version >= 3:
-        assert host.init("txn", pid=pid, epoch=epoch, version=version).error_code == (47 if version < 4 else 90)
+        assert host.init("txn", pid=pid, epoch=epoch, version=version).error_code == (
+            47 if version < 4 else 90
+        )
 
 
 def test_expired_transaction(host: TxnHost) -> None:
@@ -163,9 +185,11 @@ def test_expired_transaction(host: TxnHost) -> None:
     host.tick(999)
     assert host.written == []
     host.tick(1)
-    assert [(effect.producer_id, effect.producer_epoch, effect.commit) for effect in host.written] == [(pid, epoch + 1, False)]
+    assert [
+        (effect.producer_id, effect.producer_epoch, effect.commit) for effect in host.written
+    ] == [(pid, epoch + 1, False)]
     assert host.end("txn", pid, epoch, True) == 90
-    assert host.shard.verify("txn", pid, epoch, "t", 0) == 47
+    assert host.coordinator.verify("txn", pid, epoch, "t", 0) == 47
     assert host.add("txn", pid, epoch, T0) == {("t", 0): 90}
     assert init_of(host.init("txn")) == (0, pid, epoch + 2)
 
@@ -184,8 +208,18 @@ def test_looking_into_transactions(host: TxnHost) -> None:
     def described() -> tuple[Any, ...]:
         (found,) = host.describe("txn")
         topics = [(topic.topic, topic.partitions) for topic in found.topics]
-        assert (found.error_code, found.transactional_id, found.producer_id, found.producer_epoch) == (0, "txn", pid, 0)
-        return found.transaction_state, found.transaction_start_time_ms, found.transaction_timeout_ms, topics
+        assert (
+            found.error_code,
+            found.transactional_id,
+            found.producer_id,
+            found.producer_epoch,
+        ) == (0, "txn", pid, 0)
+        return (
+            found.transaction_state,
+            found.transaction_start_time_ms,
+            found.transaction_timeout_ms,
+            topics,
+        )
 
     assert described() == ("Empty", -1, 60_000, [])
     host.add("txn", pid, 0, {"t": [0, 2]})
@@ -196,14 +230,20 @@ def test_looking_into_transactions(host: TxnHost) -> None:
 
     def listed(**by: Any) -> list[tuple[str, int, str]]:
         states = host.list(**by).transaction_states
-        return [(state.transactional_id, state.producer_id, state.transaction_state) for state in states]
+        return [
+            (state.transactional_id, state.producer_id, state.transaction_state) for state in states
+        ]
 
     assert listed(states=("Ongoing",)) == [("txn", pid, "Ongoing")]
     assert listed(states=("Empty",)) == []
     assert listed(pids=(pid + 1,)) == []
     assert listed(pids=(pid,), states=("Empty", "Ongoing")) == [("txn", pid, "Ongoing")]
     nonsense = host.list(states=("Nonsense",), pids=(pid,), version=0)
-    assert (nonsense.error_code, nonsense.unknown_state_filters, nonsense.transaction_states) == (0, ["Nonsense"], [])
+    assert (nonsense.error_code, nonsense.unknown_state_filters, nonsense.transaction_states) == (
+        0,
+        ["Nonsense"],
+        [],
+    )
     assert listed(open_ms=499) == [("txn", pid, "Ongoing")]
     assert listed(open_ms=500) == []
     assert listed(open_ms=500, version=0) == [("txn", pid, "Ongoing")]
@@ -224,30 +264,30 @@ def test_looking_into_transactions(host: TxnHost) -> None:
 
 def test_writing_without_adding(host: TxnHost) -> None:
     _, pid, epoch = init_of(host.init("txn"))
-    assert host.shard.verify("txn", pid, epoch, "t", 0) == 48
+    assert host.coordinator.verify("txn", pid, epoch, "t", 0) == 48
     host.add("txn", pid, epoch, {"t": [1]})
-    assert host.shard.verify("txn", pid, epoch, "t", 0) == 48
-    assert host.shard.verify("txn", pid, epoch, "t", 1) == 0
-    assert host.shard.verify("txn", pid + 1, epoch, "t", 1) == 49
-    assert host.shard.verify("nobody", pid, epoch, "t", 1) == 49
+    assert host.coordinator.verify("txn", pid, epoch, "t", 0) == 48
+    assert host.coordinator.verify("txn", pid, epoch, "t", 1) == 0
+    assert host.coordinator.verify("txn", pid + 1, epoch, "t", 1) == 49
+    assert host.coordinator.verify("nobody", pid, epoch, "t", 1) == 49
 
 
 def test_offsets_without_adding_the_group(host: TxnHost) -> None:
     _, pid, epoch = init_of(host.init("txn"))
-    assert host.shard.verify_offsets("txn", pid, epoch, "group") == 48
+    assert host.coordinator.verify_offsets("txn", pid, epoch, "group") == 48
     assert host.add_offsets("txn", pid, epoch, "group") == 0
-    assert host.shard.verify_offsets("txn", pid, epoch, "group") == 0
-    assert host.shard.verify_offsets("txn", pid, epoch + 1, "group") == 47
+    assert host.coordinator.verify_offsets("txn", pid, epoch, "group") == 0
+    assert host.coordinator.verify_offsets("txn", pid, epoch + 1, "group") == 47
 
 
 def test_offsets_are_part_of_the_transaction(host: TxnHost) -> None:
     pid, epoch = begun(host)
     pair = ("__consumer_offsets", partition_for("group", 2))
     assert host.add_offsets("txn", pid, epoch, "group") == 0
-    assert host.shard.data_partitions("txn", pid, epoch) == (("t", 0), pair)
+    assert host.coordinator.data_partitions("txn", pid, epoch) == (("t", 0), pair)
     assert host.end("txn", pid, epoch, True) == 0
     assert host.written[0].partitions == (("t", 0), pair)
-    assert host.shard.data_partitions("txn", pid, epoch) == ()
+    assert host.coordinator.data_partitions("txn", pid, epoch) == ()
 
 
 # the path of a transaction
@@ -262,7 +302,9 @@ def test_the_records_of_a_commit_and_when_it_is_answered(slow: TxnHost) -> None:
     slow.write_markers()
     assert slow.state("txn") == "CompleteCommit"
     assert slow.answers.pop(ticket).error_code == 0
-    assert slow.add("txn", pid, epoch, T0) == {("t", 0): 0}, "the next transaction must not meet CONCURRENT_TRANSACTIONS"
+    assert slow.add("txn", pid, epoch, T0) == {("t", 0): 0}, (
+        "the next transaction must not meet CONCURRENT_TRANSACTIONS"
+    )
     assert [value[16] for *_, value in slow.log if value is not None] == [0, 1, 2, 4, 1]
     assert len({partition for partition, *_ in slow.log}) == 1
     assert slow.log[0][0] == partition_for("txn", 4)
@@ -276,20 +318,22 @@ def test_while_markers_are_written_everything_is_to_be_tried_again(slow: TxnHost
     assert slow.add("txn", pid, epoch, T0) == {("t", 0): 51}
     assert slow.add_offsets("txn", pid, epoch, "group") == 51
     assert slow.init("txn").error_code == 51
-    assert slow.shard.verify("txn", pid, epoch, "t", 0) == 19
-    assert slow.shard.verify_offsets("txn", pid, epoch, "group") == 51
+    assert slow.coordinator.verify("txn", pid, epoch, "t", 0) == 19
+    assert slow.coordinator.verify_offsets("txn", pid, epoch, "group") == 51
     assert slow.add_batch([("txn", pid, epoch, True, T0)], version=5) == [("txn", {("t", 0): 51})]
     assert len(slow.markers) == 1, "nothing of that wrote markers again"
     slow.write_markers()
     assert slow.answers.pop(ticket).error_code == 0
 
 
-def test_adding_what_is_there_writes_no_record_but_names_the_partition_to_wait_for(host: TxnHost) -> None:
+def test_adding_what_is_there_writes_no_record_but_names_the_partition_to_wait_for(
+    host: TxnHost,
+) -> None:
     pid, epoch = begun(host)
     before = len(host.log)
     assert host.add("txn", pid, epoch, T0) == {("t", 0): 0}
     assert len(host.log) == before
-    assert host.shard._result_for("txn", [], []).partition == partition_for("txn", 4)
+    assert host.coordinator._result_for("txn", [], []).partition == partition_for("txn", 4)
 
 
 def test_a_transaction_does_not_begin_without_a_partition(host: TxnHost) -> None:
@@ -302,16 +346,20 @@ def test_markers_reported_twice_or_for_another_transaction_change_nothing(slow: 
     """KAFKA-19999: a repeated report is harmless."""
     pid, epoch = begun(slow)
     slow.end("txn", pid, epoch, True, call=False)
-    assert slow.shard.on_markers_written("txn", pid, epoch + 1, 0).records == []
-    assert slow.shard.on_markers_written("txn", pid + 1, epoch, 0).records == []
-    assert slow.shard.on_markers_written("unknown", pid, epoch, 0).records == []
+    assert slow.coordinator.on_markers_written("txn", pid, epoch + 1, 0).records == []
+    assert slow.coordinator.on_markers_written("txn", pid + 1, epoch, 0).records == []
+    assert slow.coordinator.on_markers_written("unknown", pid, epoch, 0).records == []
     slow.write_markers()
-    again = slow.shard.on_markers_written("txn", pid, epoch, 0)
+    again = slow.coordinator.on_markers_written("txn", pid, epoch, 0)
     assert (again.records, again.replies, again.effects) == ([], [], [])
 
 
-def test_a_later_answer_to_end_txn_cannot_end_the_next_transaction_if_its_epoch_is_older(host: TxnHost) -> None:
-    """The late EndTxn of a session before this one (with the same epoch, version 1 of the protocol cannot tell: README)."""
+def test_a_later_answer_to_end_txn_cannot_end_the_next_transaction_if_its_epoch_is_older(
+    host: TxnHost,
+) -> None:
+    """The late EndTxn of a session before this one (with the same epoch, version 1 of the protocol
+    cannot tell: README).
+    """
     pid, epoch = begun(host)
     assert init_of(host.init("txn")) == (0, pid, 2)
     assert host.add("txn", pid, 2, T0) == {("t", 0): 0}
@@ -323,7 +371,9 @@ def test_a_later_answer_to_end_txn_cannot_end_the_next_transaction_if_its_epoch_
 # sessions
 
 
-def test_init_waits_for_the_transaction_that_it_aborts_and_is_answered_itself(slow: TxnHost) -> None:
+def test_init_waits_for_the_transaction_that_it_aborts_and_is_answered_itself(
+    slow: TxnHost,
+) -> None:
     """Not with CONCURRENT_TRANSACTIONS; a second one meanwhile is told to try again."""
     pid, epoch = begun(slow)
     ticket = slow.init("txn", call=False, timeout_ms=5_000)
@@ -338,16 +388,22 @@ def test_init_waits_for_the_transaction_that_it_aborts_and_is_answered_itself(sl
     assert [value[16] for *_, value in slow.log if value is not None] == [0, 1, 3, 5, 0]
 
 
-def test_a_producer_that_asks_for_its_next_epoch_amid_its_transaction_gets_it(slow: TxnHost) -> None:
+def test_a_producer_that_asks_for_its_next_epoch_amid_its_transaction_gets_it(
+    slow: TxnHost,
+) -> None:
     pid, epoch = begun(slow)
     ticket = slow.init("txn", pid=pid, epoch=epoch, call=False)
     slow.write_markers()
     assert init_of(slow.answers.pop(ticket)) == (0, pid, epoch + 2)
-    assert init_of(slow.init("txn", pid=pid, epoch=epoch)) == (0, pid, epoch + 2), "the same request again is a retry"
+    assert init_of(slow.init("txn", pid=pid, epoch=epoch)) == (0, pid, epoch + 2), (
+        "the same request again is a retry"
+    )
 
 
 @pytest.mark.parametrize("epoch", [0, 32766])
-def test_a_producer_whose_wish_was_cut_off_by_a_crash_is_known_again(slow: TxnHost, epoch: int) -> None:
+def test_a_producer_whose_wish_was_cut_off_by_a_crash_is_known_again(
+    slow: TxnHost, epoch: int
+) -> None:
     pid = at_epoch(slow, epoch, TransactionState.ONGOING)
     slow.init("txn", pid=pid, epoch=epoch, call=False)
     slow.crash()
@@ -359,7 +415,9 @@ def test_a_producer_whose_wish_was_cut_off_by_a_crash_is_known_again(slow: TxnHo
 
 
 def test_a_fenced_producer_cannot_abort_the_transaction_of_the_living_one(host: TxnHost) -> None:
-    """Kafka 3.9 lets any epoch of the current producer id do that; nothing is gained by following it."""
+    """Kafka 3.9 lets any epoch of the current producer id do that; nothing is gained by following
+    it.
+    """
     pid, epoch = begun(host)
     _, _, living = init_of(host.init("txn"))
     host.add("txn", pid, living, T0)
@@ -414,7 +472,9 @@ def test_fencing_at_the_last_epoch_uses_the_one_kept_for_it(host: TxnHost) -> No
     """KAFKA-20090: the marker bears 32767, a late EndTxn is refused, and the next session rotates."""
     pid = at_epoch(host, 32766, TransactionState.ONGOING)
     host.tick(60_000)
-    assert [(effect.producer_id, effect.producer_epoch) for effect in host.written] == [(pid, MAX_EPOCH)]
+    assert [(effect.producer_id, effect.producer_epoch) for effect in host.written] == [
+        (pid, MAX_EPOCH)
+    ]
     assert host.end("txn", pid, 32766, False) == 90
     assert host.state("txn") == "CompleteAbort"
     code, other, epoch = init_of(host.init("txn"))
@@ -453,16 +513,20 @@ def test_many_transactions_in_one_request(host: TxnHost) -> None:
             ("two", {("u", 0): 0, ("t", 2): 48 if version == 4 else 120}),
             ("one", {("gone", 0): 3, ("t", 2): 55}),
         ]
-    assert host.shard.data_partitions("two", *two) == (("t", 1), ("u", 0))
+    assert host.coordinator.data_partitions("two", *two) == (("t", 1), ("u", 0))
 
 
-def test_a_batch_over_several_partitions_is_answered_with_the_last_of_its_records(slow: TxnHost) -> None:
+def test_a_batch_over_several_partitions_is_answered_with_the_last_of_its_records(
+    slow: TxnHost,
+) -> None:
     names = ["a", "b", "c", "d"]
     sessions = {name: init_of(slow.init(name))[1:] for name in names}
     before = len(slow.log)
     asked = [(name, *sessions[name], False, T0) for name in names]
     assert slow.add_batch(asked, version=4) == [(name, {("t", 0): 0}) for name in names]
-    assert sorted(partition for partition, *_ in slow.log[before:]) == sorted(partition_for(name, 4) for name in names)
+    assert sorted(partition for partition, *_ in slow.log[before:]) == sorted(
+        partition_for(name, 4) for name in names
+    )
     assert all(slow.state(name) == "Ongoing" for name in names)
 
 
@@ -470,8 +534,13 @@ def test_a_batch_over_several_partitions_is_answered_with_the_last_of_its_record
 
 
 def test_ids_at_rest_expire_with_a_tombstone_and_open_ones_do_not() -> None:
-    host = TxnHost(settings=TxnSettings(transactional_id_expiration_ms=100_000), writes_markers=False)
-    producers = {name: begun(host, name, timeout_ms=900_000) for name in ("empty", "committed", "aborted", "open", "ending")}
+    host = TxnHost(
+        settings=TxnSettings(transactional_id_expiration_ms=100_000), writes_markers=False
+    )
+    producers = {
+        name: begun(host, name, timeout_ms=900_000)
+        for name in ("empty", "committed", "aborted", "open", "ending")
+    }
     host.now_ms += 1  # a decision is later than what it decides on
     for name, (pid, epoch) in producers.items():
         if name == "empty":
@@ -481,17 +550,19 @@ def test_ids_at_rest_expire_with_a_tombstone_and_open_ones_do_not() -> None:
         elif name in ("committed", "aborted"):
             host.end(name, pid, epoch, name == "committed", call=False)
             host.write_markers()
-    host.end("ending", host.shard.metadata("ending").producer_id, 0, True, call=False)  # type: ignore[union-attr]
+    host.end("ending", host.coordinator.metadata("ending").producer_id, 0, True, call=False)  # type: ignore[union-attr]
     before = len(host.log)
     host.tick(99_999)
     assert len(host.log) == before
-    assert host.shard.next_deadline_ms() == host.now_ms + 1
+    assert host.coordinator.next_deadline_ms() == host.now_ms + 1
     host.tick(1)
     buried = host.log[before:]
-    assert sorted((key, value) for _, _, key, value in buried) == [(encode_key(n), None) for n in ("empty", "aborted", "committed")]
+    assert sorted((key, value) for _, _, key, value in buried) == [
+        (encode_key(n), None) for n in ("empty", "aborted", "committed")
+    ]
     states = [host.state(name) for name in ("empty", "committed", "aborted", "open", "ending")]
     assert states == [None, None, None, "Ongoing", "PrepareCommit"]
-    assert host.replayed().snapshot() == host.shard.snapshot()
+    assert host.replayed().snapshot() == host.coordinator.snapshot()
 
 
 def test_after_its_id_expired_a_producer_is_not_taken_back_silently() -> None:
@@ -503,7 +574,7 @@ def test_after_its_id_expired_a_producer_is_not_taken_back_silently() -> None:
     host.tick(100_000)
     assert host.add("txn", pid, epoch, T0) == {("t", 0): 49}
     assert host.end("txn", pid, epoch, True) == 49
-    assert host.shard.verify("txn", pid, epoch, "t", 0) == 49
+    assert host.coordinator.verify("txn", pid, epoch, "t", 0) == 49
     code, other, new_epoch = init_of(host.init("txn"))
     assert (code, new_epoch) == (0, 0) and other != pid
     assert init_of(host.init("txn", pid=pid, epoch=epoch)) == (90, -1, -1)
@@ -520,12 +591,18 @@ def test_use_keeps_an_id_alive() -> None:
 
 
 def test_a_tick_moves_all_that_is_due_and_only_that(slow: TxnHost) -> None:
-    producers = {name: begun(slow, name, timeout_ms) for name, timeout_ms in (("c", 500), ("a", 300), ("b", 300), ("d", 501))}
-    assert slow.shard.next_deadline_ms() == slow.now_ms + 300
+    producers = {
+        name: begun(slow, name, timeout_ms)
+        for name, timeout_ms in (("c", 500), ("a", 300), ("b", 300), ("d", 501))
+    }
+    assert slow.coordinator.next_deadline_ms() == slow.now_ms + 300
     slow.tick(500)
     assert sorted(effect.transactional_id for effect in slow.markers) == ["a", "b", "c"]
-    assert all(effect.producer_epoch == producers[effect.transactional_id][1] + 1 for effect in slow.markers)
-    assert slow.shard.next_deadline_ms() == slow.now_ms + 1
+    assert all(
+        effect.producer_epoch == producers[effect.transactional_id][1] + 1
+        for effect in slow.markers
+    )
+    assert slow.coordinator.next_deadline_ms() == slow.now_ms + 1
     before = len(slow.log)
     slow.tick(0)
     assert len(slow.log) == before, "what is being aborted is not aborted again"
@@ -535,7 +612,7 @@ def test_what_is_decided_has_no_deadline(slow: TxnHost) -> None:
     """However long its markers take: neither the timeout nor the expiry of ids may touch it."""
     pid, epoch = begun(slow, timeout_ms=1_000)
     slow.end("txn", pid, epoch, True, call=False)
-    assert slow.shard.next_deadline_ms() is None
+    assert slow.coordinator.next_deadline_ms() is None
     slow.tick(30 * 24 * 3600 * 1000)
     assert slow.state("txn") == "PrepareCommit"
     assert slow.write_markers().commit
@@ -543,9 +620,9 @@ def test_what_is_decided_has_no_deadline(slow: TxnHost) -> None:
 
 def test_a_tick_with_nothing_due_gives_nothing(host: TxnHost) -> None:
     begun(host)
-    result = host.shard.on_tick(host.now_ms)
+    result = host.coordinator.on_tick(host.now_ms)
     assert (result.records, result.replies, result.effects, result.more) == ([], [], [], [])
-    assert TxnHost().shard.next_deadline_ms() is None
+    assert TxnHost().coordinator.next_deadline_ms() is None
 
 
 # crashes
@@ -558,13 +635,19 @@ def test_what_was_decided_is_driven_to_its_end_after_a_crash(slow: TxnHost) -> N
     slow.end("one", *one, True, call=False)
     slow.end("two", *two, False, call=False)
     slow.crash()
-    assert [(e.transactional_id, e.commit, e.producer_epoch, e.partitions) for e in slow.markers] == [
+    assert [
+        (e.transactional_id, e.commit, e.producer_epoch, e.partitions) for e in slow.markers
+    ] == [
         ("one", True, 0, (("t", 0), ("u", 0))),
         ("two", False, 0, (("t", 0),)),
     ]
     slow.write_markers(1)
     slow.write_markers(0)
-    assert [slow.state(name) for name in ("one", "two", "three")] == ["CompleteCommit", "CompleteAbort", "Ongoing"]
+    assert [slow.state(name) for name in ("one", "two", "three")] == [
+        "CompleteCommit",
+        "CompleteAbort",
+        "Ongoing",
+    ]
     assert slow.end("one", *one, True) == 0, "its retry is told so"
     assert slow.end("three", *three, True, call=False) and slow.write_markers().commit
 
@@ -574,15 +657,17 @@ def test_what_was_open_stays_open_after_a_crash_and_times_out_as_before(host: Tx
     pid, epoch = begun(host, timeout_ms=10_000)
     host.add_offsets("txn", pid, epoch, "group")
     host.now_ms += 4_000
-    partitions = host.shard.data_partitions("txn", pid, epoch)
+    partitions = host.coordinator.data_partitions("txn", pid, epoch)
     host.crash()
-    assert host.shard.data_partitions("txn", pid, epoch) == partitions
-    assert host.shard.next_deadline_ms() == host.now_ms + 6_000
+    assert host.coordinator.data_partitions("txn", pid, epoch) == partitions
+    assert host.coordinator.next_deadline_ms() == host.now_ms + 6_000
     host.tick(6_000)
     assert host.written[0].partitions == partitions and not host.written[0].commit
 
 
-def test_a_crash_before_the_answer_of_a_fencing_session_leaves_no_one_waiting(slow: TxnHost) -> None:
+def test_a_crash_before_the_answer_of_a_fencing_session_leaves_no_one_waiting(
+    slow: TxnHost,
+) -> None:
     pid, epoch = begun(slow)
     slow.init("txn", call=False)
     slow.crash()
@@ -599,10 +684,10 @@ def test_compaction_takes_nothing_away(host: TxnHost) -> None:
         host.end(name, *producer, name == "one")
     begun(host, "two")
     latest = {key: (partition, offset, key, value) for partition, offset, key, value in host.log}
-    shard = host.new_shard()
+    coordinator = host.new_coordinator()
     for row in latest.values():
-        shard.replay(*row)
-    assert shard.snapshot() == host.shard.snapshot()
+        coordinator.replay(*row)
+    assert coordinator.snapshot() == host.coordinator.snapshot()
 
 
 # the table of states
@@ -625,7 +710,9 @@ def test_numbers_and_names_are_kafkas() -> None:
 def test_no_transition_leaves_the_table(state: TransactionState) -> None:
     metadata = TransactionMetadata("txn", 1, 1, 60_000, state)
     steps = {
-        TransactionState.EMPTY: lambda: metadata.in_new_session(metadata.producer, metadata.producer, 1, 1),
+        TransactionState.EMPTY: lambda: metadata.in_new_session(
+            metadata.producer, metadata.producer, 1, 1
+        ),
         TransactionState.ONGOING: lambda: metadata.with_partitions([("t", 0)], 1),
         TransactionState.PREPARE_COMMIT: lambda: metadata.prepared(True, 1),
         TransactionState.PREPARE_EPOCH_FENCE: lambda: metadata.fenced(metadata.producer, 1),
@@ -653,7 +740,9 @@ def test_every_request_is_answered_at_every_version(host: TxnHost) -> None:
         if version <= 3:
             assert host.add(f"txn{version}", pid, epoch, T0, version=version) == {("t", 0): 0}
         else:
-            assert host.add_batch([(f"txn{version}", pid, epoch, False, T0)], version=version) == [(f"txn{version}", {("t", 0): 0})]
+            assert host.add_batch([(f"txn{version}", pid, epoch, False, T0)], version=version) == [
+                (f"txn{version}", {("t", 0): 0})
+            ]
         assert host.add_offsets(f"txn{version}", pid, epoch, "group", version=min(version, 4)) == 0
         assert host.end(f"txn{version}", pid, epoch, True, version=min(version, 4)) == 0
 
@@ -664,7 +753,9 @@ def test_every_request_is_answered_at_every_version(host: TxnHost) -> None:
 @pytest.mark.parametrize("epoch", [5, 32766])
 @pytest.mark.parametrize("restarts", [False, True])
 def test_an_epoch_that_only_fences_is_nobodys(host: TxnHost, epoch: int, restarts: bool) -> None:
-    """The timeout raised it over the producer's head. Whoever guesses it is told what a former producer is told."""
+    """The timeout raised it over the producer's head. Whoever guesses it is told what a former
+    producer is told.
+    """
     pid = at_epoch(host, epoch, TransactionState.ONGOING)
     host.tick(60_000)
     if restarts:
@@ -675,8 +766,8 @@ def test_an_epoch_that_only_fences_is_nobodys(host: TxnHost, epoch: int, restart
     assert host.add_offsets("txn", *guess, "g") == 90
     assert host.end("txn", *guess, False) == 90
     assert init_of(host.init("txn", pid=guess[0], epoch=guess[1])) == (90, -1, -1)
-    assert host.shard.verify("txn", *guess, "t", 0) == 47
-    assert host.shard.verify_offsets("txn", *guess, "g") == 47
+    assert host.coordinator.verify("txn", *guess, "t", 0) == 47
+    assert host.coordinator.verify_offsets("txn", *guess, "g") == 47
     assert host.add_batch([("txn", *guess, True, T0)], version=4) == [("txn", {("t", 0): 90})]
     assert host.state("txn") == "CompleteAbort", "nothing has begun"
 
@@ -688,7 +779,9 @@ def test_a_transaction_that_a_log_has_with_the_highest_epoch_is_aborted(host: Tx
     host.crash()
     assert host.end("txn", pid, MAX_EPOCH, True) == 90
     host.tick(60_000)
-    assert [(effect.producer_epoch, effect.commit) for effect in host.written] == [(MAX_EPOCH, False)]
+    assert [(effect.producer_epoch, effect.commit) for effect in host.written] == [
+        (MAX_EPOCH, False)
+    ]
     host.crash()
     assert host.state("txn") == "CompleteAbort"
     code, other, epoch = init_of(host.init("txn"))
@@ -699,7 +792,7 @@ def test_a_timeout_does_not_abort_what_was_to_end_in_time(host: TxnHost) -> None
     """The EndTxn is heard, and waits for the disk; when nothing comes of it, the timeout does."""
     begun(host, timeout_ms=60_000)
     host.tick(59_999)
-    host.shard.put_off_timeout("txn", host.now_ms)
+    host.coordinator.put_off_timeout("txn", host.now_ms)
     host.tick(59_999)
     assert host.state("txn") == "Ongoing"
     host.tick(1)

@@ -2,26 +2,32 @@
 
 Key, version 0, big-endian:     int16 version, string transactional_id
 Value, version 0:               int16 version, int64 producer_id, int16 producer_epoch, int32 timeout_ms, int8 state,
-                                nullable array of (string topic, array of int32 partition), int64 last_update_ms, int64 start_ms
+                                nullable array of (string topic, array of int32 partition), int64
+                                last_update_ms, int64 start_ms
 Value, version 1:               the same with compact strings and arrays, and tagged fields after each structure; at the end of the value
-                                0 int64 previous_producer_id, 1 int64 next_producer_id, 2 int16 client_transaction_version,
-                                10000 int16 last_producer_epoch, 10001 int8 epoch_is_a_fence (1)
+                                0 int64 previous_producer_id, 1 int64 next_producer_id, 2 int16
+                                client_transaction_version, 10000 int16 last_producer_epoch, 10001
+                                int8 epoch_is_a_fence (1)
 
-string: int16 length, UTF-8. array: int32 count, -1 is null. Compact: unsigned varint of length + 1, 0 is null. The partitions of an Empty
-transaction are null, those of a completed one an empty array. A tombstone (no value) says that the transactional id has expired.
+string: int16 length, UTF-8. array: int32 count, -1 is null. Compact: unsigned varint of length + 1,
+0 is null. The partitions of an Empty transaction are null, those of a completed one an empty array.
+A tombstone (no value) says that the transactional id has expired.
 
-Apache Kafka 3.9 writes version 0 as long as transaction.version is 0, and reads both. So do we write version 0, byte for byte, except where
-a field has something to say that version 0 has no place for; that is the case after a producer asked for its next epoch, and is what lets
-the same request be recognised after a restart (KAFKA-20357); and after a transaction was aborted over its producer's head, so that whoever
-guesses the epoch is refused. Kafka 3.9 has no tag for last_producer_epoch nor for epoch_is_a_fence: ours are far from those that it assigns,
-and readers skip the tags that they do not know. Source: TransactionLogKey and TransactionLogValue of Apache Kafka 3.9.
+Apache Kafka 3.9 writes version 0 as long as transaction.version is 0, and reads both. So do we
+write version 0, byte for byte, except where a field has something to say that version 0 has no
+place for; that is the case after a producer asked for its next epoch, and is what lets the same
+request be recognised after a restart (KAFKA-20357); and after a transaction was aborted over its
+producer's head, so that whoever guesses the epoch is refused. Kafka 3.9 has no tag for
+last_producer_epoch nor for epoch_is_a_fence: ours are far from those that it assigns, and readers
+skip the tags that they do not know. Source: TransactionLogKey and TransactionLogValue of Apache
+Kafka 3.9.
 """
 
 from __future__ import annotations
 
 import struct
 
-from barnabas.coordinator.txn_state import (
+from barnabas.coordinator.transaction_state import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     STATE_BY_NUMBER,
@@ -38,7 +44,12 @@ _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 
-PREVIOUS_PRODUCER_ID, NEXT_PRODUCER_ID, CLIENT_TRANSACTION_VERSION, LAST_PRODUCER_EPOCH = 0, 1, 2, 10_000
+PREVIOUS_PRODUCER_ID, NEXT_PRODUCER_ID, CLIENT_TRANSACTION_VERSION, LAST_PRODUCER_EPOCH = (
+    0,
+    1,
+    2,
+    10_000,
+)
 EPOCH_IS_A_FENCE = 10_001
 
 
@@ -63,7 +74,13 @@ def encode_value(metadata: TransactionMetadata) -> bytes:
     tags = _tags_of(metadata)
     compact = bool(tags)
     out = bytearray(
-        _FIXED.pack(1 if compact else 0, metadata.producer_id, metadata.producer_epoch, metadata.timeout_ms, metadata.state.number)
+        _FIXED.pack(
+            1 if compact else 0,
+            metadata.producer_id,
+            metadata.producer_epoch,
+            metadata.timeout_ms,
+            metadata.state.number,
+        )
     )
     if metadata.state is TransactionState.EMPTY:
         assert not metadata.partitions, "an Empty transaction has partitions"
@@ -89,22 +106,32 @@ def producer_id_of(value: bytes) -> int:
 def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
     """What the last record of `transactional_id` says.
 
-    Raises: ValueError where the version is not known, or bytes are missing or left over: without the record producers would be unfenced.
+    Raises: ValueError where the version is not known, or bytes are missing or left over: without
+            the record producers would be unfenced.
     """
     try:
         version, producer_id, producer_epoch, timeout_ms, state = _FIXED.unpack_from(value)
         if version not in (0, 1):
-            raise ValueError(f"__transaction_state: the value of {transactional_id!r} has the unknown version {version}")
+            raise ValueError(
+                f"__transaction_state: the value of {transactional_id!r} has the unknown version "
+                f"{version}"
+            )
         reader = _Reader(value, _FIXED.size, compact=version == 1)
         partitions = reader.partitions()
         last_update_ms, start_ms = reader.take(_TIMES)
         tags = reader.tags()
     except (struct.error, IndexError) as error:
-        raise ValueError(f"__transaction_state: the value of {transactional_id!r} is cut off") from error
+        raise ValueError(
+            f"__transaction_state: the value of {transactional_id!r} is cut off"
+        ) from error
     if reader.position != len(value):
-        raise ValueError(f"__transaction_state: bytes are left over in the value of {transactional_id!r}")
+        raise ValueError(
+            f"__transaction_state: bytes are left over in the value of {transactional_id!r}"
+        )
     if state not in STATE_BY_NUMBER:
-        raise ValueError(f"__transaction_state: the value of {transactional_id!r} has the unknown state {state}")
+        raise ValueError(
+            f"__transaction_state: the value of {transactional_id!r} has the unknown state {state}"
+        )
     return TransactionMetadata(
         transactional_id=transactional_id,
         producer_id=producer_id,
@@ -143,7 +170,9 @@ def _tag(tags: dict[int, bytes], tag: int, form: struct.Struct, default: int) ->
     if data is None:
         return default
     if len(data) != form.size:
-        raise ValueError(f"__transaction_state: tag {tag} has {len(data)} bytes instead of {form.size}")
+        raise ValueError(
+            f"__transaction_state: tag {tag} has {len(data)} bytes instead of {form.size}"
+        )
     value: int = form.unpack(data)[0]
     return value
 

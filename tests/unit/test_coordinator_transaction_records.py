@@ -1,4 +1,6 @@
-"""__transaction_state: what Apache Kafka 3.9 wrote is read as its dump tool reads it, and written back byte for byte."""
+"""__transaction_state: what Apache Kafka 3.9 wrote is read as its dump tool reads it, and written
+back byte for byte.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.coordinator.shard import partition_for
-from barnabas.coordinator.txn_records import decode_key, decode_value, encode_key, encode_value
-from barnabas.coordinator.txn_state import STATE_BY_NAME, TransactionMetadata, TransactionState
+from barnabas.coordinator.result import partition_for
+from barnabas.coordinator.transaction_records import (
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+)
+from barnabas.coordinator.transaction_state import (
+    STATE_BY_NAME,
+    TransactionMetadata,
+    TransactionState,
+)
 from barnabas.protocol.records import Record, batches_in, records_of
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "transaction_state"
@@ -21,7 +32,11 @@ DUMPED = re.compile(
 
 def records_of_kafka(partition: int) -> list[Record]:
     log = (FIXTURES / f"kafka-3.9-partition-{partition}.log").read_bytes()
-    return [record for at, header in batches_in(log) for record in records_of(log[at : at + header.size_bytes])]
+    return [
+        record
+        for at, header in batches_in(log)
+        for record in records_of(log[at : at + header.size_bytes])
+    ]
 
 
 def dump_of_kafka(partition: int) -> list[tuple[str, ...]]:
@@ -33,12 +48,25 @@ def dump_of_kafka(partition: int) -> list[tuple[str, ...]]:
 def test_kafkas_records_are_read_as_its_dump_tool_reads_them(partition: int, count: int) -> None:
     records, dump = records_of_kafka(partition), dump_of_kafka(partition)
     assert len(records) == len(dump) == count
-    for record, (offset, transactional_id, pid, epoch, state, partitions, updated_ms, timeout_ms) in zip(records, dump, strict=True):
+    for record, (
+        offset,
+        transactional_id,
+        pid,
+        epoch,
+        state,
+        partitions,
+        updated_ms,
+        timeout_ms,
+    ) in zip(records, dump, strict=True):
         assert record.key is not None and record.value is not None
         assert decode_key(record.key) == transactional_id
         found = decode_value(transactional_id, record.value)
         assert record.offset == int(offset)
-        assert (found.producer_id, found.producer_epoch, found.timeout_ms) == (int(pid), int(epoch), int(timeout_ms))
+        assert (found.producer_id, found.producer_epoch, found.timeout_ms) == (
+            int(pid),
+            int(epoch),
+            int(timeout_ms),
+        )
         assert found.state is STATE_BY_NAME[state]
         assert ",".join(f"{topic}-{index}" for topic, index in found.partitions) == partitions
         assert found.last_update_ms == int(updated_ms)
@@ -100,7 +128,9 @@ def test_a_value_of_version_1_has_compact_fields_and_tags() -> None:
 
 
 def test_tags_of_others_are_skipped() -> None:
-    metadata = TransactionMetadata("id", 5, 3, 60_000, previous_producer_id=4, last_producer_epoch=32766)
+    metadata = TransactionMetadata(
+        "id", 5, 3, 60_000, previous_producer_id=4, last_producer_epoch=32766
+    )
     value = bytearray(encode_value(metadata))
     tags_at = len(value) - 1 - 10 - 5
     assert value[tags_at] == 2
@@ -127,7 +157,15 @@ def test_keys_of_later_versions_are_skipped_and_values_of_them_are_not() -> None
 def test_a_value_cut_anywhere_or_with_more_behind_it_is_refused() -> None:
     for metadata in (
         TransactionMetadata("id", 5, 3, 60_000, TransactionState.ONGOING, {("topic", 1): None}),
-        TransactionMetadata("id", 5, 3, 60_000, TransactionState.ONGOING, {("topic", 1): None}, last_producer_epoch=1),
+        TransactionMetadata(
+            "id",
+            5,
+            3,
+            60_000,
+            TransactionState.ONGOING,
+            {("topic", 1): None},
+            last_producer_epoch=1,
+        ),
     ):
         value = encode_value(metadata)
         assert decode_value("id", value) == metadata

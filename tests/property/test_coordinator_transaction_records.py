@@ -5,8 +5,13 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.coordinator.txn_records import decode_key, decode_value, encode_key, encode_value
-from barnabas.coordinator.txn_state import TransactionMetadata, TransactionState
+from barnabas.coordinator.transaction_records import (
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+)
+from barnabas.coordinator.transaction_state import TransactionMetadata, TransactionState
 
 int16, int32, int64 = (st.integers(-(1 << bits), (1 << bits) - 1) for bits in (15, 31, 63))
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
@@ -14,7 +19,20 @@ topics = st.dictionaries(names, st.lists(int32, min_size=1, max_size=5, unique=T
 
 
 @settings(deadline=None)
-@given(names, int64, int16, int32, st.sampled_from(TransactionState), topics, int64, int64, int64, int16, int64, int16)
+@given(
+    names,
+    int64,
+    int16,
+    int32,
+    st.sampled_from(TransactionState),
+    topics,
+    int64,
+    int64,
+    int64,
+    int16,
+    int64,
+    int16,
+)
 def test_what_is_written_is_read(
     name: str,
     pid: int,
@@ -29,9 +47,24 @@ def test_what_is_written_is_read(
     following: int,
     version: int,
 ) -> None:
-    pairs = {} if state is TransactionState.EMPTY else {(topic, index): None for topic, indexes in partitions.items() for index in indexes}
+    pairs = (
+        {}
+        if state is TransactionState.EMPTY
+        else {(topic, index): None for topic, indexes in partitions.items() for index in indexes}
+    )
     metadata = TransactionMetadata(
-        name, pid, epoch, timeout_ms, state, pairs, updated_ms, started_ms, previous, last_epoch, following, version
+        name,
+        pid,
+        epoch,
+        timeout_ms,
+        state,
+        pairs,
+        updated_ms,
+        started_ms,
+        previous,
+        last_epoch,
+        following,
+        version,
     )
     read = decode_value(name, encode_value(metadata))
     assert read == metadata

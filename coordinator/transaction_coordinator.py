@@ -1,16 +1,21 @@
-"""The transaction coordinator as a value: requests, ticks and written markers in; records, answers and markers to write out.
+"""The transaction coordinator as a value: requests, ticks and written markers in; records, answers
+and markers to write out.
 
-`on_*` decides from the hard state and leaves it alone; `replay` is its only writer, live and at start alike. What a transaction waits for
-(the answer to EndTxn, or to the InitProducerId that aborts it) is soft state: lost in a crash like the connection that it belongs to.
+`on_*` decides from the hard state and leaves it alone; `replay` is its only writer, live and at
+start alike. What a transaction waits for (the answer to EndTxn, or to the InitProducerId that
+aborts it) is soft state: lost in a crash like the connection that it belongs to.
 
-The path of a transaction: AddPartitionsToTxn -> Ongoing record -> answer. EndTxn -> Prepare record -> markers in all its partitions ->
-`on_markers_written` -> Complete record -> answer. Since EndTxn is answered that late, a producer that waits for it never meets
-CONCURRENT_TRANSACTIONS. Fencing (a new session, or the timeout) takes the same path from PrepareAbort on, with a raised epoch.
+The path of a transaction: AddPartitionsToTxn -> Ongoing record -> answer. EndTxn -> Prepare record
+-> markers in all its partitions -> `on_markers_written` -> Complete record -> answer. Since EndTxn
+is answered that late, a producer that waits for it never meets CONCURRENT_TRANSACTIONS. Fencing (a
+new session, or the timeout) takes the same path from PrepareAbort on, with a raised epoch.
 
-The host may take its time with the Prepare record of an EndTxn, and it may be on the disk before it is replayed here. Until then the state is
-Ongoing, and nothing else is decided: whoever asks meets what he would meet after it, and no timeout comes to anything.
+The host may take its time with the Prepare record of an EndTxn, and it may be on the disk before it
+is replayed here. Until then the state is Ongoing, and nothing else is decided: whoever asks meets
+what he would meet after it, and no timeout comes to anything.
 
-Source: KIP-98, KIP-360, KIP-588, KIP-664, KIP-890 (its first part), as Apache Kafka 3.9 has them; README.md names what we do otherwise.
+Source: KIP-98, KIP-360, KIP-588, KIP-664, KIP-890 (its first part), as Apache Kafka 3.9 has them;
+        README.md names what we do otherwise.
 """
 
 from __future__ import annotations
@@ -19,10 +24,22 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.coordinator.shard import CoordinatorRecord, PartitionExists, Reply, RequestContext, Result, WriteMarkers, partition_for
+from barnabas.coordinator.result import (
+    CoordinatorRecord,
+    PartitionExists,
+    Reply,
+    Result,
+    WriteMarkers,
+    partition_for,
+)
 from barnabas.coordinator.timers import Timers
-from barnabas.coordinator.txn_records import decode_key, decode_value, encode_key, encode_value
-from barnabas.coordinator.txn_state import (
+from barnabas.coordinator.transaction_records import (
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+)
+from barnabas.coordinator.transaction_state import (
     AT_REST,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -44,17 +61,23 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
 )
 from barnabas.protocol.messages.describe_transactions import DescribeTransactionsResponse, TopicData
-from barnabas.protocol.messages.describe_transactions import TransactionState as DescribedTransaction
+from barnabas.protocol.messages.describe_transactions import (
+    TransactionState as DescribedTransaction,
+)
 from barnabas.protocol.messages.end_txn import EndTxnResponse
 from barnabas.protocol.messages.init_producer_id import InitProducerIdResponse
 from barnabas.protocol.messages.list_transactions import ListTransactionsResponse
 from barnabas.protocol.messages.list_transactions import TransactionState as ListedTransaction
 from barnabas.protocol.messages.message import Message
+from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.wall_clock import WallClock
 
 if TYPE_CHECKING:
     from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-    from barnabas.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+    from barnabas.protocol.messages.add_partitions_to_txn import (
+        AddPartitionsToTxnRequest,
+        AddPartitionsToTxnTopic,
+    )
     from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
     from barnabas.protocol.messages.end_txn import EndTxnRequest
     from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -62,7 +85,8 @@ if TYPE_CHECKING:
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
-# the version from which a request knows PRODUCER_FENCED; before it, the answer is INVALID_PRODUCER_EPOCH
+# the version from which a request knows PRODUCER_FENCED; before it, the answer is
+# INVALID_PRODUCER_EPOCH
 _INIT_KNOWS_FENCED, _ADD_KNOWS_FENCED, _END_KNOWS_FENCED = 4, 2, 2
 _ADD_KNOWS_BATCHES = 4
 _ADD_KNOWS_ABORTABLE = 5
@@ -94,11 +118,12 @@ class _WaitingInit(NamedTuple):
     takes_new_id: bool = False
 
 
-class TxnShard:
+class TransactionCoordinator:
     """All transactional ids of this broker.
 
-    Tracks one TransactionMetadata a transactional id, and one deadline: of the transaction while it is open, of the id while it is at rest,
-    none while markers are written. Deadlines follow from the hard state, so replay sets them too.
+    Tracks one TransactionMetadata a transactional id, and one deadline: of the transaction while it
+    is open, of the id while it is at rest, none while markers are written. Deadlines follow from
+    the hard state, so replay sets them too.
     """
 
     def __init__(
@@ -112,9 +137,11 @@ class TxnShard:
         wall: WallClock | None = None,
         coordinator_epoch: Callable[[int], int] = lambda _: 0,
     ) -> None:
-        """partition_count: of __transaction_state. group_partition: the partition of __consumer_offsets that keeps a group.
+        """partition_count: of __transaction_state. group_partition: the partition of
+        __consumer_offsets that keeps a group.
 
-        coordinator_epoch: the leader epoch of a partition of __transaction_state. The markers of its transactions bear it, as Kafka's do.
+        coordinator_epoch: the leader epoch of a partition of __transaction_state. The markers of
+        its transactions bear it, as Kafka's do.
         """
         assert partition_count > 0
         self.settings = settings
@@ -155,18 +182,29 @@ class TxnShard:
             self._timers.schedule(transactional_id, deadline_ms)
 
     def on_loaded(self, now_ms: int) -> Result:
-        """After the log was replayed: the markers of transactions that were decided and not completed, to be written (again)."""
-        return Result(effects=[self._markers(found) for found in self._transactions.values() if found.state in PREPARED])
+        """After the log was replayed: the markers of transactions that were decided and not
+        completed, to be written (again).
+        """
+        return Result(
+            effects=[
+                self._markers(found)
+                for found in self._transactions.values()
+                if found.state in PREPARED
+            ]
+        )
 
     def on_power_loss(self, now_ms: int, *, forgets_epochs: bool = False) -> Result:
-        """After the log was replayed, where the machine and not only the broker went down: a new epoch for every transactional id.
+        """After the log was replayed, where the machine and not only the broker went down: a new
+        epoch for every transactional id.
 
-        A producer on another machine goes on with its session, of which the broker may have lost what was not yet on the disk: a batch that
-        was acknowledged, the record that a partition is in the transaction, an abort. So nobody goes on: open transactions are aborted,
-        and every producer is fenced once. One that asks for its next epoch (KIP-360) gets it.
+        A producer on another machine goes on with its session, of which the broker may have lost
+        what was not yet on the disk: a batch that was acknowledged, the record that a partition is
+        in the transaction, an abort. So nobody goes on: open transactions are aborted, and every
+        producer is fenced once. One that asks for its next epoch (KIP-360) gets it.
 
-        Takes:  forgets_epochs, whether epochs may have been given out of which the log tells nothing: then every transactional id gets
-                another producer id, since its next epoch may be somebody's already.
+        Takes:  forgets_epochs, whether epochs may have been given out of which the log tells
+                nothing: then every transactional id gets another producer id, since its next epoch
+                may be somebody's already.
         """
         moved, effects = [], []
         for found in self._transactions.values():
@@ -179,19 +217,25 @@ class TxnShard:
                     continue
             fencing = _WaitingInit(NO_TICKET, goes_on, found.timeout_ms, forgets_epochs)
             if found.state in PREPARED or found.state is TransactionState.ONGOING:
-                self._waiting[found.transactional_id] = fencing  # carried out when the transaction is complete
+                self._waiting[found.transactional_id] = (
+                    fencing  # carried out when the transaction is complete
+                )
             else:
                 moved.append(self._next_session(found, fencing, now_ms)[0])
         return self._results(moved, effects, [])
 
     def on_decision_found(self, key: bytes, value: bytes) -> Result:
-        """At a start: a decision that was on the disk, as its record says, and may not have come to its log. Gives the record if so."""
+        """At a start: a decision that was on the disk, as its record says, and may not have come to
+        its log. Gives the record if so.
+        """
         decided = _decoded(key, value)
         if decided is None:
             return Result()
         found = self._transactions.get(decided.transactional_id)
         if found is None or found.producer != decided.producer:
-            return Result()  # the id has expired, or a later session has begun: sessions are durable from their beginning
+            # the id has expired, or a later session has begun: sessions are durable from their
+            # beginning
+            return Result()
         if found.last_update_ms >= decided.last_update_ms:
             return Result()  # a decision is later than all before it
         return self._result_for(decided.transactional_id, [decided], [])
@@ -206,58 +250,86 @@ class TxnShard:
         return self._transactions.get(transactional_id)
 
     def snapshot(self) -> dict[str, TransactionMetadata]:
-        """The whole hard state, for comparing two shards."""
+        """The whole hard state, for comparing two coordinators."""
         return dict(self._transactions)
 
     def _deadline_ms(self, metadata: TransactionMetadata) -> int | None:
-        """By the steady time, whereas its record tells the wall clock's. Of a record of this very moment that is now;
-        at a start it is as long ago as the wall clock says."""
+        """By the steady time, whereas its record tells the wall clock's. Of a record of this very
+        moment that is now; at a start it is as long ago as the wall clock says.
+        """
         if metadata.state is TransactionState.ONGOING:
             return self._wall.since_ms(metadata.start_ms) + metadata.timeout_ms
         if metadata.state in AT_REST:
-            return self._wall.since_ms(metadata.last_update_ms) + self.settings.transactional_id_expiration_ms
+            return (
+                self._wall.since_ms(metadata.last_update_ms)
+                + self.settings.transactional_id_expiration_ms
+            )
         return None
 
     # InitProducerId
 
-    def on_init_producer_id(self, request: InitProducerIdRequest, context: RequestContext, now_ms: int) -> Result:
+    def on_init_producer_id(
+        self, request: InitProducerIdRequest, context: RequestContext, now_ms: int
+    ) -> Result:
         """A producer's first request, or its wish for the next epoch (KIP-360).
 
-        Gives:  an Empty record and its answer; where a transaction is open, its abort, and the answer when that is complete.
-        Errors: INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (markers are being written).
+        Gives:  an Empty record and its answer; where a transaction is open, its abort, and the
+        answer when that is complete. Errors: INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT,
+        PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (markers are being written).
         """
         transactional_id = request.transactional_id
         try:
             asked_by = _asked_by(request)
             if transactional_id is None:
-                return _answered(context, _initialised(ProducerIdAndEpoch(self._allocate_producer_id(), 0)))
+                return _answered(
+                    context, _initialised(ProducerIdAndEpoch(self._allocate_producer_id(), 0))
+                )
             if not transactional_id:
                 raise KafkaError(Code.INVALID_REQUEST)
             if not 0 < request.transaction_timeout_ms <= self.settings.transaction_max_timeout_ms:
                 raise KafkaError(Code.INVALID_TRANSACTION_TIMEOUT)
             found = self._transactions.get(transactional_id)
             if found is None:
-                return self._first_session(transactional_id, request.transaction_timeout_ms, context, now_ms)
+                return self._first_session(
+                    transactional_id, request.transaction_timeout_ms, context, now_ms
+                )
             self._check_may_init(found, asked_by)
         except KafkaError as error:
             code = _for_version(error.code, context, _INIT_KNOWS_FENCED)
-            return _answered(context, InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1))
+            return _answered(
+                context, InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+            )
         waiting = _WaitingInit(context.ticket, asked_by, request.transaction_timeout_ms)
         if found.state is TransactionState.ONGOING:
             return self._end(found.fenced(asked_by, self._wall.at(now_ms)), waiting)
         session, response = self._next_session(found, waiting, now_ms)
         return _durable(self._result(session, [session], [Reply(context.ticket, response)]))
 
-    def _first_session(self, transactional_id: str, timeout_ms: int, context: RequestContext, now_ms: int) -> Result:
-        """Also for a producer that names an id of before: what was known of it has expired, and nobody else has come since."""
-        created = TransactionMetadata(transactional_id, self._allocate_producer_id(), 0, timeout_ms, last_update_ms=self._wall.at(now_ms))
-        return _durable(self._result(created, [created], [Reply(context.ticket, _initialised(created.producer))]))
+    def _first_session(
+        self, transactional_id: str, timeout_ms: int, context: RequestContext, now_ms: int
+    ) -> Result:
+        """Also for a producer that names an id of before: what was known of it has expired, and
+        nobody else has come since.
+        """
+        created = TransactionMetadata(
+            transactional_id,
+            self._allocate_producer_id(),
+            0,
+            timeout_ms,
+            last_update_ms=self._wall.at(now_ms),
+        )
+        return _durable(
+            self._result(
+                created, [created], [Reply(context.ticket, _initialised(created.producer))]
+            )
+        )
 
     def _check_may_init(self, found: TransactionMetadata, asked_by: ProducerIdAndEpoch) -> None:
         """Raises: KafkaError.
 
-        Whoever names an id and epoch must be the current producer, or the one whose wish led to it (a retry). Kafka lets any epoch of the
-        current producer id abort an open transaction; here a fenced producer cannot.
+        Whoever names an id and epoch must be the current producer, or the one whose wish led to it
+        (a retry). Kafka lets any epoch of the current producer id abort an open transaction; here a
+        fenced producer cannot.
         """
         if asked_by not in (NOBODY, found.producer, found.last_producer):
             raise KafkaError(Code.PRODUCER_FENCED)
@@ -267,7 +339,9 @@ class TxnShard:
             raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
 
     def _is_ending(self, found: TransactionMetadata) -> bool:
-        """Whether it is decided, and not completed; also where the record of the decision is under way."""
+        """Whether it is decided, and not completed; also where the record of the decision is under
+        way.
+        """
         return found.state in PREPARED or found.transactional_id in self._waiting
 
     def _next_session(
@@ -275,43 +349,62 @@ class TxnShard:
     ) -> tuple[TransactionMetadata, InitProducerIdResponse]:
         """Who the producer is from now on, and the answer that says so. `found` is at rest.
 
-        A retry is answered as before. Not so where the last wish led to an abort (and a crash kept it from its answer): the epoch that
-        fenced is not given to anyone, for it may be the last.
+        A retry is answered as before. Not so where the last wish led to an abort (and a crash kept
+        it from its answer): the epoch that fenced is not given to anyone, for it may be the last.
         """
-        is_retry = init.asked_by != NOBODY and init.asked_by == found.last_producer and found.state is TransactionState.EMPTY
+        is_retry = (
+            init.asked_by != NOBODY
+            and init.asked_by == found.last_producer
+            and found.state is TransactionState.EMPTY
+        )
         if is_retry and not init.takes_new_id:
             producer = found.producer
         elif init.takes_new_id or is_epoch_exhausted(found.producer_epoch):
             producer = ProducerIdAndEpoch(self._allocate_producer_id(), 0)
         else:
             producer = ProducerIdAndEpoch(found.producer_id, found.producer_epoch + 1)
-        session = found.in_new_session(producer, init.asked_by, init.timeout_ms, self._wall.at(now_ms))
+        session = found.in_new_session(
+            producer, init.asked_by, init.timeout_ms, self._wall.at(now_ms)
+        )
         return session, _initialised(producer)
 
     # AddPartitionsToTxn, AddOffsetsToTxn
 
-    def on_add_partitions_to_txn(self, request: AddPartitionsToTxnRequest, context: RequestContext, now_ms: int) -> Result:
-        """Partitions that the producer is about to write to; from version 4 on for many transactions, which it may also only ask about.
+    def on_add_partitions_to_txn(
+        self, request: AddPartitionsToTxnRequest, context: RequestContext, now_ms: int
+    ) -> Result:
+        """Partitions that the producer is about to write to; from version 4 on for many
+        transactions, which it may also only ask about.
 
         Gives:  an Ongoing record and the answer; no record where all of them are there already.
-        Errors: INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION (then OPERATION_NOT_ATTEMPTED for the others of that transaction),
-                INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS; if only asked: TRANSACTION_ABORTABLE
-                (INVALID_TXN_STATE before version 5) where a partition is not in the transaction.
+        Errors: INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION (then OPERATION_NOT_ATTEMPTED for the
+        others of that transaction),
+                INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS; if only
+                asked: TRANSACTION_ABORTABLE (INVALID_TXN_STATE before version 5) where a partition
+                is not in the transaction.
         """
         if context.api_version >= _ADD_KNOWS_BATCHES:
             return self._add_in_batch(request, context, now_ms)
         added, results = self._add(
             self._transactions.get(request.v3_and_below_transactional_id),
             request.v3_and_below_transactional_id,
-            ProducerIdAndEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
+            ProducerIdAndEpoch(
+                request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
+            ),
             request.v3_and_below_topics,
             context,
             now_ms,
         )
-        reply = Reply(context.ticket, AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results))
-        return self._result_for(request.v3_and_below_transactional_id, [] if added is None else [added], [reply])
+        reply = Reply(
+            context.ticket, AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
+        )
+        return self._result_for(
+            request.v3_and_below_transactional_id, [] if added is None else [added], [reply]
+        )
 
-    def _add_in_batch(self, request: AddPartitionsToTxnRequest, context: RequestContext, now_ms: int) -> Result:
+    def _add_in_batch(
+        self, request: AddPartitionsToTxnRequest, context: RequestContext, now_ms: int
+    ) -> Result:
         """The answer leaves with the last result, when the records of all are there."""
         decided: dict[str, TransactionMetadata] = {}
         results = []
@@ -345,11 +438,19 @@ class TxnShard:
         try:
             added = self._with_partitions(found, transactional_id, producer, _pairs(topics), now_ms)
         except KafkaError as error:
-            return None, _results_by_topic(topics, {}, _for_version(error.code, context, _ADD_KNOWS_FENCED))
+            return None, _results_by_topic(
+                topics, {}, _for_version(error.code, context, _ADD_KNOWS_FENCED)
+            )
         return added, _results_by_topic(topics, {}, Code.NONE)
 
-    def _unknown_partitions(self, topics: Iterable[AddPartitionsToTxnTopic]) -> dict[TopicPartition, Code]:
-        return {pair: Code.UNKNOWN_TOPIC_OR_PARTITION for pair in _pairs(topics) if not self._partition_exists(*pair)}
+    def _unknown_partitions(
+        self, topics: Iterable[AddPartitionsToTxnTopic]
+    ) -> dict[TopicPartition, Code]:
+        return {
+            pair: Code.UNKNOWN_TOPIC_OR_PARTITION
+            for pair in _pairs(topics)
+            if not self._partition_exists(*pair)
+        }
 
     def _with_partitions(
         self,
@@ -363,14 +464,20 @@ class TxnShard:
         found = _current(found, transactional_id, producer)
         if self._is_ending(found):
             raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
-        if all(pair in found.partitions for pair in pairs):  # nor does a transaction begin with no partition
+        if all(
+            pair in found.partitions for pair in pairs
+        ):  # nor does a transaction begin with no partition
             return None
         return found.with_partitions(pairs, self._wall.at(now_ms))
 
-    def on_add_offsets_to_txn(self, request: AddOffsetsToTxnRequest, context: RequestContext, now_ms: int) -> Result:
-        """The partition of __consumer_offsets that keeps the group, added like any other (and not looked up: the group is kept there).
+    def on_add_offsets_to_txn(
+        self, request: AddOffsetsToTxnRequest, context: RequestContext, now_ms: int
+    ) -> Result:
+        """The partition of __consumer_offsets that keeps the group, added like any other (and not
+        looked up: the group is kept there).
 
-        Errors: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+        Errors: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
+        CONCURRENT_TRANSACTIONS.
         """
         pair = (OFFSETS_TOPIC, self._group_partition(request.group_id))
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
@@ -385,24 +492,41 @@ class TxnShard:
 
     # verification (KIP-890, first part)
 
-    def verify(self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int) -> Code:
-        """Whether a transactional batch may be appended there: NONE, or the code that Produce answers with.
+    def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        topic: str,
+        partition: int,
+    ) -> Code:
+        """Whether a transactional batch may be appended there: NONE, or the code that Produce
+        answers with.
 
-        Produce never answers with PRODUCER_FENCED, which its clients do not expect there, nor with CONCURRENT_TRANSACTIONS, which older
-        ones do not try again: they are INVALID_PRODUCER_EPOCH and NOT_ENOUGH_REPLICAS.
+        Produce never answers with PRODUCER_FENCED, which its clients do not expect there, nor with
+        CONCURRENT_TRANSACTIONS, which older ones do not try again: they are INVALID_PRODUCER_EPOCH
+        and NOT_ENOUGH_REPLICAS.
         """
-        code = self._verify(transactional_id, ProducerIdAndEpoch(producer_id, producer_epoch), (topic, partition))
+        code = self._verify(
+            transactional_id, ProducerIdAndEpoch(producer_id, producer_epoch), (topic, partition)
+        )
         if code is Code.PRODUCER_FENCED:
             return Code.INVALID_PRODUCER_EPOCH
         return Code.NOT_ENOUGH_REPLICAS if code is Code.CONCURRENT_TRANSACTIONS else code
 
-    def verify_offsets(self, transactional_id: str, producer_id: int, producer_epoch: int, group_id: str) -> Code:
-        """Whether the group was added to the transaction: NONE, or the code that TxnOffsetCommit answers with."""
+    def verify_offsets(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, group_id: str
+    ) -> Code:
+        """Whether the group was added to the transaction: NONE, or the code that TxnOffsetCommit
+        answers with.
+        """
         pair = (OFFSETS_TOPIC, self._group_partition(group_id))
         code = self._verify(transactional_id, ProducerIdAndEpoch(producer_id, producer_epoch), pair)
         return Code.INVALID_PRODUCER_EPOCH if code is Code.PRODUCER_FENCED else code
 
-    def _verify(self, transactional_id: str, producer: ProducerIdAndEpoch, pair: TopicPartition) -> Code:
+    def _verify(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, pair: TopicPartition
+    ) -> Code:
         try:
             found = _current(self._transactions.get(transactional_id), transactional_id, producer)
         except KafkaError as error:
@@ -430,10 +554,18 @@ class TxnShard:
         missing = Code.TRANSACTION_ABORTABLE if knows_abortable else Code.INVALID_TXN_STATE
         return _results_by_topic(topics, dict.fromkeys(found.partitions, Code.NONE), missing)
 
-    def data_partitions(self, transactional_id: str, producer_id: int, producer_epoch: int) -> tuple[TopicPartition, ...]:
-        """The partitions of this producer's open transaction, those of its offsets among them; none where it has no such transaction."""
+    def data_partitions(
+        self, transactional_id: str, producer_id: int, producer_epoch: int
+    ) -> tuple[TopicPartition, ...]:
+        """The partitions of this producer's open transaction, those of its offsets among them; none
+        where it has no such transaction.
+        """
         found = self._transactions.get(transactional_id)
-        if found is None or found.state is not TransactionState.ONGOING or found.producer != (producer_id, producer_epoch):
+        if (
+            found is None
+            or found.state is not TransactionState.ONGOING
+            or found.producer != (producer_id, producer_epoch)
+        ):
             return ()
         return tuple(found.partitions)
 
@@ -442,17 +574,22 @@ class TxnShard:
     def on_end_txn(self, request: EndTxnRequest, context: RequestContext, now_ms: int) -> Result:
         """Commit or abort.
 
-        Gives:  a Prepare record, then the markers; the answer when they are written and the Complete record is.
-        Errors: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
+        Gives:  a Prepare record, then the markers; the answer when they are written and the
+        Complete record is. Errors: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
+        CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
         """
         commit = request.committed
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         try:
-            found = _current(self._transactions.get(request.transactional_id), request.transactional_id, producer)
+            found = _current(
+                self._transactions.get(request.transactional_id), request.transactional_id, producer
+            )
             if self._is_ending(found) and found.state is TransactionState.ONGOING:
                 code = Code.CONCURRENT_TRANSACTIONS
             elif found.state is TransactionState.ONGOING:
-                return self._end(found.prepared(commit, self._wall.at(now_ms)), _WaitingEnd(context.ticket))
+                return self._end(
+                    found.prepared(commit, self._wall.at(now_ms)), _WaitingEnd(context.ticket)
+                )
             else:
                 code = _code_for_ending_again(found.state, commit)
         except KafkaError as error:
@@ -461,7 +598,9 @@ class TxnShard:
 
     def _end(self, prepared: TransactionMetadata, waiting: _WaitingEnd | _WaitingInit) -> Result:
         assert prepared.state in PREPARED
-        assert prepared.transactional_id not in self._waiting, "somebody waits for a transaction that was not ending"
+        assert prepared.transactional_id not in self._waiting, (
+            "somebody waits for a transaction that was not ending"
+        )
         self._waiting[prepared.transactional_id] = waiting
         return self._result(prepared, [prepared], [], [self._markers(prepared)])
 
@@ -470,20 +609,30 @@ class TxnShard:
             transactional_id=prepared.transactional_id,
             producer_id=prepared.producer_id,
             producer_epoch=prepared.producer_epoch,
-            coordinator_epoch=self._coordinator_epoch(partition_for(prepared.transactional_id, self._partition_count)),
+            coordinator_epoch=self._coordinator_epoch(
+                partition_for(prepared.transactional_id, self._partition_count)
+            ),
             commit=prepared.state is TransactionState.PREPARE_COMMIT,
             partitions=tuple(prepared.partitions),
             decided_ms=prepared.last_update_ms,
         )
 
-    def on_decision_durable(self, transactional_id: str, producer_id: int, producer_epoch: int) -> Result:
-        """The decision on a transaction is on the disk, and its markers are appended before any other request is heard.
+    def on_decision_durable(
+        self, transactional_id: str, producer_id: int, producer_epoch: int
+    ) -> Result:
+        """The decision on a transaction is on the disk, and its markers are appended before any
+        other request is heard.
 
-        Gives:  the answer to the EndTxn that waits: what it asked for is true, and every reader who asks sees it. The state stays Prepare*
-                until `on_markers_written`; the host holds back this transactional id's next request until then.
+        Gives:  the answer to the EndTxn that waits: what it asked for is true, and every reader who
+                asks sees it. The state stays Prepare* until `on_markers_written`; the host holds
+                back this transactional id's next request until then.
         """
         found = self._transactions.get(transactional_id)
-        if found is None or found.state not in PREPARED or found.producer != (producer_id, producer_epoch):
+        if (
+            found is None
+            or found.state not in PREPARED
+            or found.producer != (producer_id, producer_epoch)
+        ):
             return Result()
         waiting = self._waiting.get(transactional_id)
         if not isinstance(waiting, _WaitingEnd):
@@ -491,14 +640,21 @@ class TxnShard:
         del self._waiting[transactional_id]
         return self._result_for(transactional_id, [], [Reply(waiting.ticket, _ended(Code.NONE))])
 
-    def on_markers_written(self, transactional_id: str, producer_id: int, producer_epoch: int, now_ms: int) -> Result:
+    def on_markers_written(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, now_ms: int
+    ) -> Result:
         """The markers of that transaction are durable in all its partitions.
 
-        Gives:  the Complete record, and the answer that waits for it; where that is an InitProducerId, the Empty record of its session too.
-                Nothing where that transaction is not waiting for markers (any more): a second report is harmless.
+        Gives:  the Complete record, and the answer that waits for it; where that is an
+                InitProducerId, the Empty record of its session too. Nothing where that transaction
+                is not waiting for markers (any more): a second report is harmless.
         """
         found = self._transactions.get(transactional_id)
-        if found is None or found.state not in PREPARED or found.producer != (producer_id, producer_epoch):
+        if (
+            found is None
+            or found.state not in PREPARED
+            or found.producer != (producer_id, producer_epoch)
+        ):
             return Result()
         completed = found.completed(self._wall.at(now_ms))
         match self._waiting.pop(transactional_id, None):
@@ -530,10 +686,11 @@ class TxnShard:
         return self._results(moved, effects, [])
 
     def put_off_timeout(self, transactional_id: str, now_ms: int) -> None:
-        """The producer has asked for the end of its open transaction, and the data are on their way to the disk.
+        """The producer has asked for the end of its open transaction, and the data are on their way
+        to the disk.
 
-        The disk's time is not the producer's: the timeout begins anew, so that it does not abort what
-        was to be committed in time, and does when nothing comes of it.
+        The disk's time is not the producer's: the timeout begins anew, so that it does not abort
+        what was to be committed in time, and does when nothing comes of it.
         """
         found = self._transactions[transactional_id]
         assert found.state is TransactionState.ONGOING
@@ -545,9 +702,13 @@ class TxnShard:
 
     # looking in (KIP-664)
 
-    def on_describe_transactions(self, request: DescribeTransactionsRequest, context: RequestContext, now_ms: int) -> Result:
+    def on_describe_transactions(
+        self, request: DescribeTransactionsRequest, context: RequestContext, now_ms: int
+    ) -> Result:
         """Errors: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND, for each id by itself."""
-        states = [self._described(transactional_id) for transactional_id in request.transactional_ids]
+        states = [
+            self._described(transactional_id) for transactional_id in request.transactional_ids
+        ]
         return _answered(context, DescribeTransactionsResponse(transaction_states=states))
 
     def _described(self, transactional_id: str) -> DescribedTransaction:
@@ -575,11 +736,17 @@ class TxnShard:
             transaction_start_time_ms=found.start_ms,
             producer_id=found.producer_id,
             producer_epoch=found.producer_epoch,
-            topics=[TopicData(topic=topic, partitions=indexes) for topic, indexes in topics.items()],
+            topics=[
+                TopicData(topic=topic, partitions=indexes) for topic, indexes in topics.items()
+            ],
         )
 
-    def on_list_transactions(self, request: ListTransactionsRequest, context: RequestContext, now_ms: int) -> Result:
-        """Those that pass all filters: states, producer ids, and from version 1 on how long they have been open (KIP-994)."""
+    def on_list_transactions(
+        self, request: ListTransactionsRequest, context: RequestContext, now_ms: int
+    ) -> Result:
+        """Those that pass all filters: states, producer ids, and from version 1 on how long they
+        have been open (KIP-994).
+        """
         states = [STATE_BY_NAME[name] for name in request.state_filters if name in STATE_BY_NAME]
         longer_than_ms = request.duration_filter if context.api_version >= 1 else -1
 
@@ -592,9 +759,15 @@ class TxnShard:
 
         response = ListTransactionsResponse(
             error_code=Code.NONE,
-            unknown_state_filters=[name for name in request.state_filters if name not in STATE_BY_NAME],
+            unknown_state_filters=[
+                name for name in request.state_filters if name not in STATE_BY_NAME
+            ],
             transaction_states=[
-                ListedTransaction(transactional_id=name, producer_id=found.producer_id, transaction_state=found.state.value)
+                ListedTransaction(
+                    transactional_id=name,
+                    producer_id=found.producer_id,
+                    transaction_state=found.state.value,
+                )
                 for name, found in self._transactions.items()
                 if is_wanted(found)
             ],
@@ -614,23 +787,38 @@ class TxnShard:
         result.effects = effects or []
         return result
 
-    def _result_for(self, transactional_id: str, records: Iterable[TransactionMetadata], replies: list[Reply]) -> Result:
-        """Without records it still names the partition: what the reply says may rest on a record that is not flushed yet."""
+    def _result_for(
+        self, transactional_id: str, records: Iterable[TransactionMetadata], replies: list[Reply]
+    ) -> Result:
+        """Without records it still names the partition: what the reply says may rest on a record
+        that is not flushed yet.
+        """
         return Result(
-            partition=partition_for(transactional_id, self._partition_count) if transactional_id else -1,
+            partition=partition_for(transactional_id, self._partition_count)
+            if transactional_id
+            else -1,
             records=[_record(metadata) for metadata in records],
             replies=replies,
         )
 
-    def _results(self, moved: Iterable[TransactionMetadata], effects: list[WriteMarkers], replies: list[Reply]) -> Result:
-        """One result for each internal partition, in the order in which they first come up; the replies in the last of them."""
+    def _results(
+        self,
+        moved: Iterable[TransactionMetadata],
+        effects: list[WriteMarkers],
+        replies: list[Reply],
+    ) -> Result:
+        """One result for each internal partition, in the order in which they first come up; the
+        replies in the last of them.
+        """
         by_partition: dict[int, Result] = {}
         for metadata in moved:
             partition = partition_for(metadata.transactional_id, self._partition_count)
             result = by_partition.setdefault(partition, Result(partition=partition))
             result.records.append(_record(metadata))
         for effect in effects:
-            by_partition[partition_for(effect.transactional_id, self._partition_count)].effects.append(effect)
+            by_partition[
+                partition_for(effect.transactional_id, self._partition_count)
+            ].effects.append(effect)
         chain = list(by_partition.values()) or [Result()]
         chain[-1].replies.extend(replies)
         chain[0].more.extend(chain[1:])
@@ -638,7 +826,9 @@ class TxnShard:
 
 
 def _asked_by(request: InitProducerIdRequest) -> ProducerIdAndEpoch:
-    """Who the producer says it is; NOBODY from one that is new. Raises: KafkaError INVALID_REQUEST where only one of the two is named."""
+    """Who the producer says it is; NOBODY from one that is new. Raises: KafkaError INVALID_REQUEST
+    where only one of the two is named.
+    """
     asked_by = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     if (asked_by.producer_id == NO_PRODUCER_ID) != (asked_by.producer_epoch == NO_PRODUCER_EPOCH):
         raise KafkaError(Code.INVALID_REQUEST)
@@ -658,7 +848,9 @@ def _decoded(key: bytes, value: bytes) -> TransactionMetadata | None:
     return None if transactional_id is None else decode_value(transactional_id, value)
 
 
-def _current(found: TransactionMetadata | None, transactional_id: str, producer: ProducerIdAndEpoch) -> TransactionMetadata:
+def _current(
+    found: TransactionMetadata | None, transactional_id: str, producer: ProducerIdAndEpoch
+) -> TransactionMetadata:
     """`found`, if `producer` is its current one, and was told so. Raises: KafkaError otherwise."""
     if not transactional_id:
         raise KafkaError(Code.INVALID_REQUEST)
@@ -690,7 +882,9 @@ def _record(metadata: TransactionMetadata) -> CoordinatorRecord:
 
 
 def _durable(result: Result) -> Result:
-    """An epoch is told once it cannot be forgotten: after a power loss it would be given to somebody else."""
+    """An epoch is told once it cannot be forgotten: after a power loss it would be given to
+    somebody else.
+    """
     result.durable = True
     return result
 
@@ -708,7 +902,9 @@ def _initialised(producer: ProducerIdAndEpoch) -> InitProducerIdResponse:
 
 
 def _ended(code: Code) -> EndTxnResponse:
-    return EndTxnResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
+    return EndTxnResponse(
+        error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
+    )
 
 
 def _pairs(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
@@ -724,7 +920,8 @@ def _results_by_topic(
             name=topic.name,
             results_by_partition=[
                 AddPartitionsToTxnPartitionResult(
-                    partition_index=partition, partition_error_code=codes.get((topic.name, partition), otherwise)
+                    partition_index=partition,
+                    partition_error_code=codes.get((topic.name, partition), otherwise),
                 )
                 for partition in topic.partitions
             ],

@@ -1,4 +1,4 @@
-"""A shard fed what Apache Kafka 3.9 wrote goes on where Kafka stopped."""
+"""A coordinator fed what Apache Kafka 3.9 wrote goes on where Kafka stopped."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from pathlib import Path
 
 from helpers.txn_host import TxnHost
 
-from barnabas.coordinator.txn_state import AT_REST
+from barnabas.coordinator.transaction_state import AT_REST
 from barnabas.protocol.records import batches_in, records_of
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "transaction_state"
-DUMPED = re.compile(r"\| offset: .*transactionalId=(\S+) payload: producerId:(\d+),producerEpoch:(\d+),state=(\w+),")
+DUMPED = re.compile(
+    r"\| offset: .*transactionalId=(\S+) payload: producerId:(\d+),producerEpoch:(\d+),state=(\w+),"
+)
 
 
 def host_after_kafka() -> TxnHost:
@@ -42,15 +44,16 @@ def last_lines_of_kafkas_dump() -> dict[str, tuple[int, int, str]]:
 def test_states_are_those_of_kafkas_last_records() -> None:
     host = host_after_kafka()
     assert {
-        name: (found.producer_id, found.producer_epoch, found.state.value) for name, found in host.shard.snapshot().items()
+        name: (found.producer_id, found.producer_epoch, found.state.value)
+        for name, found in host.coordinator.snapshot().items()
     } == last_lines_of_kafkas_dump()
-    host.handle(host.shard.on_loaded(host.now_ms))
+    host.handle(host.coordinator.on_loaded(host.now_ms))
     assert host.markers == [], "Kafka had stopped cleanly, with nothing half done"
 
 
 def test_producers_at_rest_go_on_and_new_sessions_fence_them() -> None:
     host = host_after_kafka()
-    for name, found in host.shard.snapshot().items():
+    for name, found in host.coordinator.snapshot().items():
         if found.state not in AT_REST:
             continue
         pid, epoch = found.producer
@@ -63,10 +66,14 @@ def test_producers_at_rest_go_on_and_new_sessions_fence_them() -> None:
 
 def test_the_transaction_that_kafka_left_open_is_aborted_at_its_timeout() -> None:
     host = host_after_kafka()
-    open_ones = {name: found for name, found in host.shard.snapshot().items() if found.state.value == "Ongoing"}
+    open_ones = {
+        name: found
+        for name, found in host.coordinator.snapshot().items()
+        if found.state.value == "Ongoing"
+    }
     assert len(open_ones) == 1
     ((name, found),) = open_ones.items()
-    assert host.shard.next_deadline_ms() == found.start_ms + 600_000
+    assert host.coordinator.next_deadline_ms() == found.start_ms + 600_000
     host.now_ms = found.start_ms + 600_000
     host.tick()
     assert host.state(name) == "CompleteAbort"

@@ -1,7 +1,8 @@
 """One transactional id: its states, what may follow what, and the values between which it moves.
 
-`TransactionMetadata` is immutable. A transition is a method that gives the next value, or fails an assertion where LEGAL_PREDECESSORS does
-not know the step; it decides nothing and writes nothing. Source: KIP-98 (states), KIP-360 (the last epoch), KIP-588 (fencing by timeout).
+`TransactionMetadata` is immutable. A transition is a method that gives the next value, or fails an
+assertion where LEGAL_PREDECESSORS does not know the step; it decides nothing and writes nothing.
+Source: KIP-98 (states), KIP-360 (the last epoch), KIP-588 (fencing by timeout).
 """
 
 from __future__ import annotations
@@ -33,21 +34,30 @@ NO_PARTITIONS: Mapping[TopicPartition, None] = MappingProxyType({})
 class TransactionState(Enum):
     """`value` is the name that requests and answers use; `number` the byte in __transaction_state.
 
-    What each state answers to a request of the current producer id and epoch; strangers are refused before the state is looked at
-    (INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED). "Again" stands for CONCURRENT_TRANSACTIONS: the client is to try again.
+    What each state answers to a request of the current producer id and epoch; strangers are refused
+    before the state is looked at (INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED). "Again" stands for
+    CONCURRENT_TRANSACTIONS: the client is to try again.
     """
 
     EMPTY = "Empty"
-    """A session, no transaction yet. Init: next epoch. AddPartitions, AddOffsets: Ongoing. EndTxn: INVALID_TXN_STATE."""
+    """A session, no transaction yet. Init: next epoch. AddPartitions, AddOffsets: Ongoing. EndTxn:
+    INVALID_TXN_STATE.
+    """
 
     ONGOING = "Ongoing"
-    """Init: fence, abort, and answer then. AddPartitions, AddOffsets: one more partition. EndTxn: Prepare*, answered in Complete*."""
+    """Init: fence, abort, and answer then. AddPartitions, AddOffsets: one more partition. EndTxn:
+    Prepare*, answered in Complete*.
+    """
 
     PREPARE_COMMIT = "PrepareCommit"
-    """Decided; markers are being written. EndTxn(commit) and all else: again. EndTxn(abort): INVALID_TXN_STATE."""
+    """Decided; markers are being written. EndTxn(commit) and all else: again. EndTxn(abort):
+    INVALID_TXN_STATE.
+    """
 
     PREPARE_ABORT = "PrepareAbort"
-    """Decided; markers are being written. EndTxn(abort) and all else: again. EndTxn(commit): INVALID_TXN_STATE."""
+    """Decided; markers are being written. EndTxn(abort) and all else: again. EndTxn(commit):
+    INVALID_TXN_STATE.
+    """
 
     COMPLETE_COMMIT = "CompleteCommit"
     """As Empty, except that EndTxn(commit), which must be a retry, is NONE."""
@@ -59,7 +69,9 @@ class TransactionState(Enum):
     """Expired: the tombstone follows at once, so that no request ever meets this state."""
 
     PREPARE_EPOCH_FENCE = "PrepareEpochFence"
-    """The epoch is raised in order to abort: PrepareAbort follows in the same step, so that no request ever meets this state."""
+    """The epoch is raised in order to abort: PrepareAbort follows in the same step, so that no
+    request ever meets this state.
+    """
 
     @property
     def number(self) -> int:
@@ -86,20 +98,25 @@ AT_REST = (_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT)
 
 
 def is_epoch_exhausted(producer_epoch: int) -> bool:
-    """Whether a further session needs a new producer id. The highest epoch is left to the coordinator, for fencing."""
+    """Whether a further session needs a new producer id. The highest epoch is left to the
+    coordinator, for fencing.
+    """
     return producer_epoch >= MAX_PRODUCER_EPOCH - 1
 
 
 class TransactionMetadata(NamedTuple):
     """What the last record of one transactional id says.
 
-    partitions: those of the open transaction, topic by topic (a mapping without values: it keeps its order and is asked fast).
-    All times are the wall clock's, as the record has them.
-    start_ms: when the open or last transaction began; NO_TIMESTAMP before the first of a session.
-    previous_producer_id, last_producer_epoch: who asked for the current epoch (KIP-360), so that the same request again is known as a
-        retry. Forgotten when a transaction begins, for who begins it has had the answer; nobody where the epoch was not asked for.
-    epoch_is_a_fence: the epoch was raised to abort over the producer's head, and nobody has been given it.
-    next_producer_id, client_transaction_version: of the second version of the protocol (KIP-890); carried along, not used yet.
+    partitions: those of the open transaction, topic by topic (a mapping without values: it keeps
+    its order and is asked fast). All times are the wall clock's, as the record has them. start_ms:
+    when the open or last transaction began; NO_TIMESTAMP before the first of a session.
+    previous_producer_id, last_producer_epoch: who asked for the current epoch (KIP-360), so that
+    the same request again is known as a
+        retry. Forgotten when a transaction begins, for who begins it has had the answer; nobody
+        where the epoch was not asked for.
+    epoch_is_a_fence: the epoch was raised to abort over the producer's head, and nobody has been
+    given it. next_producer_id, client_transaction_version: of the second version of the protocol
+    (KIP-890); carried along, not used yet.
     """
 
     transactional_id: str
@@ -122,7 +139,9 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def is_epoch_given_out(self) -> bool:
-        """Whether any producer has the current epoch: one that fences is the coordinator's own, and so is always the highest."""
+        """Whether any producer has the current epoch: one that fences is the coordinator's own, and
+        so is always the highest.
+        """
         return not self.epoch_is_a_fence and self.producer_epoch < MAX_PRODUCER_EPOCH
 
     @property
@@ -133,14 +152,27 @@ class TransactionMetadata(NamedTuple):
         return ProducerIdAndEpoch(self.previous_producer_id, self.last_producer_epoch)
 
     def _moved(self, state: TransactionState, wall_ms: int, **changes: Any) -> TransactionMetadata:
-        assert self.state in LEGAL_PREDECESSORS[state], f"{self.transactional_id}: {self.state.value} -> {state.value}"
-        return self._replace(state=state, last_update_ms=max(wall_ms, self.last_update_ms), **changes)
+        assert self.state in LEGAL_PREDECESSORS[state], (
+            f"{self.transactional_id}: {self.state.value} -> {state.value}"
+        )
+        return self._replace(
+            state=state, last_update_ms=max(wall_ms, self.last_update_ms), **changes
+        )
 
     def in_new_session(
-        self, producer: ProducerIdAndEpoch, asked_by: ProducerIdAndEpoch, timeout_ms: int, wall_ms: int
+        self,
+        producer: ProducerIdAndEpoch,
+        asked_by: ProducerIdAndEpoch,
+        timeout_ms: int,
+        wall_ms: int,
     ) -> TransactionMetadata:
-        """Empty, for `producer` (who may be the current one, if the request is a retry); asked for by `asked_by`, NOBODY if unnamed."""
-        assert producer.producer_id != self.producer_id or producer.producer_epoch >= self.producer_epoch, "an epoch went backwards"
+        """Empty, for `producer` (who may be the current one, if the request is a retry); asked for
+        by `asked_by`, NOBODY if unnamed.
+        """
+        assert (
+            producer.producer_id != self.producer_id
+            or producer.producer_epoch >= self.producer_epoch
+        ), "an epoch went backwards"
         return self._moved(
             TransactionState.EMPTY,
             wall_ms,
@@ -164,23 +196,29 @@ class TransactionMetadata(NamedTuple):
             TransactionState.ONGOING,
             wall_ms,
             partitions={**self.partitions, **dict.fromkeys(added)},
-            start_ms=self.start_ms if self.state is TransactionState.ONGOING else max(wall_ms, self.start_ms + 1),
+            start_ms=self.start_ms
+            if self.state is TransactionState.ONGOING
+            else max(wall_ms, self.start_ms + 1),
             previous_producer_id=NO_PRODUCER_ID,
             last_producer_epoch=NO_PRODUCER_EPOCH,
         )
 
     def prepared(self, commit: bool, wall_ms: int) -> TransactionMetadata:
-        """The decision of the producer itself. Its time is the transaction's own: later than that of any decision before."""
+        """The decision of the producer itself. Its time is the transaction's own: later than that
+        of any decision before.
+        """
         state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
         return self._moved(state, max(wall_ms, self.last_update_ms + 1))
 
     def fenced(self, asked_by: ProducerIdAndEpoch, wall_ms: int) -> TransactionMetadata:
-        """The decision to abort over the producer's head: its epoch is raised, so that it is refused from here on.
+        """The decision to abort over the producer's head: its epoch is raised, so that it is
+        refused from here on.
 
-        The highest epoch stays: no producer has it, so there is none to fence. (Logs of before this was
-        seen to may have a transaction that somebody began with it.)
+        The highest epoch stays: no producer has it, so there is none to fence. (Logs of before this
+        was seen to may have a transaction that somebody began with it.)
 
-        asked_by: the producer itself where it asked for a new epoch in the midst of its transaction, else NOBODY.
+        asked_by: the producer itself where it asked for a new epoch in the midst of its
+        transaction, else NOBODY.
         """
         raised = self._moved(
             TransactionState.PREPARE_EPOCH_FENCE,
@@ -193,7 +231,9 @@ class TransactionMetadata(NamedTuple):
         return raised._moved(TransactionState.PREPARE_ABORT, max(wall_ms, self.last_update_ms + 1))
 
     def completed(self, wall_ms: int) -> TransactionMetadata:
-        """All markers are written; start_ms stays, as what an operator sees of the last transaction."""
+        """All markers are written; start_ms stays, as what an operator sees of the last
+        transaction.
+        """
         commit = self.state is TransactionState.PREPARE_COMMIT
         state = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
         return self._moved(state, wall_ms, partitions=NO_PARTITIONS)

@@ -1,6 +1,8 @@
-"""Any order of requests, ticks, flushes, written markers and crashes: what must hold of TxnShard after every step.
+"""Any order of requests, ticks, flushes, written markers and crashes: what must hold of
+TransactionCoordinator after every step.
 
-The host (helpers/txn_host.py) holds answers and markers back until the records before them are flushed, and a crash cuts the log there.
+The host (helpers/txn_host.py) holds answers and markers back until the records before them are
+flushed, and a crash cuts the log there.
 """
 
 from __future__ import annotations
@@ -14,10 +16,15 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from barnabas.coordinator.shard import partition_for
-from barnabas.coordinator.txn_records import decode_key, decode_value, encode_key, encode_value
-from barnabas.coordinator.txn_shard import OFFSETS_TOPIC, TxnSettings
-from barnabas.coordinator.txn_state import TransactionMetadata, TransactionState
+from barnabas.coordinator.result import partition_for
+from barnabas.coordinator.transaction_coordinator import OFFSETS_TOPIC, TxnSettings
+from barnabas.coordinator.transaction_records import (
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+)
+from barnabas.coordinator.transaction_state import TransactionMetadata, TransactionState
 
 TXNS = ("one", "two", "three")
 PARTITIONS = (("t", 0), ("t", 1), ("t", 2), ("u", 0))
@@ -33,28 +40,42 @@ FOLLOWS = {
 Producer = tuple[int, int]
 
 txns = st.sampled_from(TXNS)
-which = st.integers(0, 4)  # of the producers that a transactional id has had, counted from the newest
+which = st.integers(
+    0, 4
+)  # of the producers that a transactional id has had, counted from the newest
 some_partitions = st.lists(st.sampled_from(PARTITIONS), min_size=1, max_size=3, unique=True)
 
 
-class TxnShardMachine(RuleBasedStateMachine):
-    """granted: (producer id, epoch) of each session that was answered, by transactional id, oldest first."""
+class TransactionCoordinatorMachine(RuleBasedStateMachine):
+    """granted: (producer id, epoch) of each session that was answered, by transactional id, oldest
+    first.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.host = TxnHost(settings=TxnSettings(transactional_id_expiration_ms=5_000), writes_markers=False, flushes=False)
+        self.host = TxnHost(
+            settings=TxnSettings(transactional_id_expiration_ms=5_000),
+            writes_markers=False,
+            flushes=False,
+        )
         self.granted: dict[str, list[Producer]] = {txn: [] for txn in TXNS}
         self.checks: dict[int, Callable[[Any], None]] = {}
         self.partitions_of: dict[int, int] = {}
 
-    @initialize(epochs=st.lists(st.sampled_from([-1, 0, 32764, 32765, 32766]), min_size=3, max_size=3))
+    @initialize(
+        epochs=st.lists(st.sampled_from([-1, 0, 32764, 32765, 32766]), min_size=3, max_size=3)
+    )
     def some_are_near_their_last_epoch(self, epochs: list[int]) -> None:
         for txn, epoch in zip(TXNS, epochs, strict=True):
             if epoch < 0:
                 continue
             pid = self.host._ids.allocate()
             metadata = TransactionMetadata(txn, pid, epoch, 1_000, last_update_ms=self.host.now_ms)
-            self.host._append(partition_for(txn, self.host.partition_count), encode_key(txn), encode_value(metadata))
+            self.host._append(
+                partition_for(txn, self.host.partition_count),
+                encode_key(txn),
+                encode_value(metadata),
+            )
             self.granted[txn].append((pid, epoch))
         self.host.flush()
 
@@ -67,7 +88,7 @@ class TxnShardMachine(RuleBasedStateMachine):
         return (had[-1][0], had[-1][1] + 1) if had else (777, 0)
 
     def is_current(self, txn: str, producer: Producer) -> bool:
-        found = self.host.shard.metadata(txn)
+        found = self.host.coordinator.metadata(txn)
         return found is not None and found.producer == producer and found.is_epoch_given_out
 
     def sent(self, request: Any, version: int, check: Callable[[Any], None]) -> None:
@@ -82,25 +103,41 @@ class TxnShardMachine(RuleBasedStateMachine):
     def durable(self, txn: str) -> list[TransactionMetadata | None]:
         """What the records that a crash cannot take say of `txn`, one by one."""
         rows = self.host.log[: self.host.flushed_count]
-        return [None if value is None else decode_value(txn, value) for _, _, key, value in rows if decode_key(key) == txn]
+        return [
+            None if value is None else decode_value(txn, value)
+            for _, _, key, value in rows
+            if decode_key(key) == txn
+        ]
 
     @rule(txn=txns, nth=st.none() | which, timeout_ms=st.sampled_from([500, 1_000, 3_000]))
     def init(self, txn: str, nth: int | None, timeout_ms: int) -> None:
         asked_by = None if nth is None else self.producer(txn, nth)
-        known = asked_by is None or self.host.shard.metadata(txn) is None or asked_by in self.known_to(txn)
+        known = (
+            asked_by is None
+            or self.host.coordinator.metadata(txn) is None
+            or asked_by in self.known_to(txn)
+        )
 
         def check(answer: Any) -> None:
             if answer.error_code:
                 assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
                 assert answer.error_code in ((51,) if known else (90,))
                 return
-            assert known, f"{asked_by} is fenced, and began anew as {answer.producer_id, answer.producer_epoch}"
+            assert known, (
+                f"{asked_by} is fenced, and began anew as "
+                f"{answer.producer_id, answer.producer_epoch}"
+            )
             session = answer.producer_id, answer.producer_epoch
-            assert any(found and found.producer == session and found.state.value == "Empty" for found in self.durable(txn))
+            assert any(
+                found and found.producer == session and found.state.value == "Empty"
+                for found in self.durable(txn)
+            )
             assert session[1] < 32767, "the last epoch is the coordinator's"
             had = self.granted[txn]
             if session in had:
-                assert asked_by is not None and had[-1] == session, "an epoch was given twice, and not to one who asks again"
+                assert asked_by is not None and had[-1] == session, (
+                    "an epoch was given twice, and not to one who asks again"
+                )
             else:
                 assert not had or session[0] != had[-1][0] or session[1] > had[-1][1]
                 assert not any(session in others for others in self.granted.values())
@@ -109,14 +146,21 @@ class TxnShardMachine(RuleBasedStateMachine):
         pid, epoch = asked_by or (-1, -1)
         before = len(self.host.log)
         self.sent(
-            messages.InitProducerIdRequest(transactional_id=txn, transaction_timeout_ms=timeout_ms, producer_id=pid, producer_epoch=epoch),
+            messages.InitProducerIdRequest(
+                transactional_id=txn,
+                transaction_timeout_ms=timeout_ms,
+                producer_id=pid,
+                producer_epoch=epoch,
+            ),
             4,
             check,
         )
         self.check_fenced(before)
 
     def check_fenced(self, since: int) -> None:
-        """Aborts over a producer's head, among the records appended since: they bear an epoch that nobody was given."""
+        """Aborts over a producer's head, among the records appended since: they bear an epoch that
+        nobody was given.
+        """
         for _, _, key, value in self.host.log[since:]:
             txn = decode_key(key)
             found = None if txn is None or value is None else decode_value(txn, value)
@@ -124,8 +168,12 @@ class TxnShardMachine(RuleBasedStateMachine):
                 assert found.producer not in self.granted[found.transactional_id]
 
     def known_to(self, txn: str) -> list[Producer]:
-        found = self.host.shard.metadata(txn)
-        return [] if found is None else [*([found.producer] if found.is_epoch_given_out else ()), found.last_producer]
+        found = self.host.coordinator.metadata(txn)
+        return (
+            []
+            if found is None
+            else [*([found.producer] if found.is_epoch_given_out else ()), found.last_producer]
+        )
 
     @rule(txn=txns, nth=which, partitions=some_partitions)
     def add(self, txn: str, nth: int, partitions: list[tuple[str, int]]) -> None:
@@ -134,7 +182,11 @@ class TxnShardMachine(RuleBasedStateMachine):
         request_class = messages.AddPartitionsToTxnRequest
 
         def check(answer: Any) -> None:
-            codes = {result.partition_error_code for topic in answer.results_by_topic_v3_and_below for result in topic.results_by_partition}
+            codes = {
+                result.partition_error_code
+                for topic in answer.results_by_topic_v3_and_below
+                for result in topic.results_by_partition
+            }
             (code,) = codes
             assert code in ((0, 51) if is_current else (49, 90))
             if code == 0:
@@ -146,7 +198,8 @@ class TxnShardMachine(RuleBasedStateMachine):
                 v3_and_below_producer_id=producer[0],
                 v3_and_below_producer_epoch=producer[1],
                 v3_and_below_topics=[
-                    request_class.AddPartitionsToTxnTopic(name=topic, partitions=[partition]) for topic, partition in partitions
+                    request_class.AddPartitionsToTxnTopic(name=topic, partitions=[partition])
+                    for topic, partition in partitions
                 ],
             ),
             3,
@@ -164,14 +217,22 @@ class TxnShardMachine(RuleBasedStateMachine):
                 self.check_added(txn, producer, [(OFFSETS_TOPIC, partition_for("group", 2))])
 
         self.sent(
-            messages.AddOffsetsToTxnRequest(transactional_id=txn, producer_id=producer[0], producer_epoch=producer[1], group_id="group"),
+            messages.AddOffsetsToTxnRequest(
+                transactional_id=txn,
+                producer_id=producer[0],
+                producer_epoch=producer[1],
+                group_id="group",
+            ),
             3,
             check,
         )
 
     def check_added(self, txn: str, producer: Producer, partitions: list[tuple[str, int]]) -> None:
         assert any(
-            found and found.state.value == "Ongoing" and found.producer == producer and all(p in found.partitions for p in partitions)
+            found
+            and found.state.value == "Ongoing"
+            and found.producer == producer
+            and all(p in found.partitions for p in partitions)
             for found in self.durable(txn)
         ), "answered before its record was durable"
 
@@ -180,7 +241,9 @@ class TxnShardMachine(RuleBasedStateMachine):
         producer = self.producer(txn, nth)
         is_current = self.is_current(txn, producer)
         state = self.host.state(txn)
-        done, doing = ("CompleteCommit", "PrepareCommit") if commit else ("CompleteAbort", "PrepareAbort")
+        done, doing = (
+            ("CompleteCommit", "PrepareCommit") if commit else ("CompleteAbort", "PrepareAbort")
+        )
         expected = 0 if state in ("Ongoing", done) else 51 if state == doing else 48
 
         def check(answer: Any) -> None:
@@ -189,20 +252,30 @@ class TxnShardMachine(RuleBasedStateMachine):
                 return
             assert answer.error_code == expected
             if expected == 0:
-                assert any(found and found.state.value == done and found.producer == producer for found in self.durable(txn))
+                assert any(
+                    found and found.state.value == done and found.producer == producer
+                    for found in self.durable(txn)
+                )
 
         self.sent(
-            messages.EndTxnRequest(transactional_id=txn, producer_id=producer[0], producer_epoch=producer[1], committed=commit), 3, check
+            messages.EndTxnRequest(
+                transactional_id=txn,
+                producer_id=producer[0],
+                producer_epoch=producer[1],
+                committed=commit,
+            ),
+            3,
+            check,
         )
 
     @rule(txn=txns, nth=which, pair=st.sampled_from(PARTITIONS))
     def verify(self, txn: str, nth: int, pair: tuple[str, int]) -> None:
         producer = self.producer(txn, nth)
-        code = self.host.shard.verify(txn, *producer, *pair)
+        code = self.host.coordinator.verify(txn, *producer, *pair)
         if not self.is_current(txn, producer):
             assert code in (47, 49)
         elif code == 0:
-            assert pair in self.host.shard.data_partitions(txn, *producer)
+            assert pair in self.host.coordinator.data_partitions(txn, *producer)
         else:
             assert code == (19 if str(self.host.state(txn)).startswith("Prepare") else 48)
 
@@ -228,12 +301,12 @@ class TxnShardMachine(RuleBasedStateMachine):
     @rule(elapsed_ms=st.sampled_from([0, 1, 400, 1_000, 5_000]))
     def tick(self, elapsed_ms: int) -> None:
         self.host.now_ms += elapsed_ms
-        due = self.host.shard.next_deadline_ms()
+        due = self.host.coordinator.next_deadline_ms()
         before = len(self.host.log)
         self.host.tick()
         self.check_fenced(before)
         assert (len(self.host.log) > before) == (due is not None and due <= self.host.now_ms)
-        assert (self.host.shard.next_deadline_ms() or self.host.now_ms + 1) > self.host.now_ms
+        assert (self.host.coordinator.next_deadline_ms() or self.host.now_ms + 1) > self.host.now_ms
         self.take_answers()
 
     @rule()
@@ -244,10 +317,10 @@ class TxnShardMachine(RuleBasedStateMachine):
     # what always holds
 
     @invariant()
-    def a_fresh_shard_fed_the_log_equals_the_live_one(self) -> None:
+    def a_fresh_coordinator_fed_the_log_equals_the_live_one(self) -> None:
         fresh = self.host.replayed()
-        assert fresh.snapshot() == self.host.shard.snapshot()
-        assert fresh.next_deadline_ms() == self.host.shard.next_deadline_ms()
+        assert fresh.snapshot() == self.host.coordinator.snapshot()
+        assert fresh.next_deadline_ms() == self.host.coordinator.next_deadline_ms()
 
     @invariant()
     def each_step_is_legal_and_no_epoch_goes_backwards(self) -> None:
@@ -259,7 +332,11 @@ class TxnShardMachine(RuleBasedStateMachine):
             before = last.get(txn)
             found = last[txn] = None if value is None else decode_value(txn, value)
             if found is None:
-                assert before is not None and before.state.value in ("Empty", "CompleteCommit", "CompleteAbort")
+                assert before is not None and before.state.value in (
+                    "Empty",
+                    "CompleteCommit",
+                    "CompleteAbort",
+                )
                 continue
             assert found.state.value in FOLLOWS[None if before is None else before.state.value]
             if before is not None and before.producer_id == found.producer_id:
@@ -267,13 +344,20 @@ class TxnShardMachine(RuleBasedStateMachine):
             else:
                 assert found.producer_id not in seen, "a producer id came back"
                 seen.add(found.producer_id)
-            if found.state is TransactionState.ONGOING and before is not None and before.state is TransactionState.ONGOING:
-                assert set(before.partitions) < set(found.partitions) and found.producer == before.producer
+            if (
+                found.state is TransactionState.ONGOING
+                and before is not None
+                and before.state is TransactionState.ONGOING
+            ):
+                assert (
+                    set(before.partitions) < set(found.partitions)
+                    and found.producer == before.producer
+                )
 
     @invariant()
     def what_was_granted_is_never_granted_again_after_a_crash(self) -> None:
         for txn, had in self.granted.items():
-            found = self.host.shard.metadata(txn)
+            found = self.host.coordinator.metadata(txn)
             if had and found is not None and found.producer_id == had[-1][0]:
                 assert found.producer_epoch >= had[-1][1]
 
@@ -287,10 +371,14 @@ class TxnShardMachine(RuleBasedStateMachine):
         assert not any(str(self.host.state(txn)).startswith("Prepare") for txn in TXNS)
 
 
-TestTxnShard = TxnShardMachine.TestCase
-TestTxnShard.settings = settings(
+TestTransactionCoordinator = TransactionCoordinatorMachine.TestCase
+TestTransactionCoordinator.settings = settings(
     max_examples=60,
     stateful_step_count=40,
     deadline=None,
-    phases=(Phase.explicit, Phase.reuse, Phase.generate),  # shrinking a failure takes minutes: add Phase.shrink when there is one
+    phases=(
+        Phase.explicit,
+        Phase.reuse,
+        Phase.generate,
+    ),  # shrinking a failure takes minutes: add Phase.shrink when there is one
 )

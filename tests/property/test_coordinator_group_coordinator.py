@@ -1,8 +1,10 @@
-"""Random members, producers and operators at two groups, with restarts: what must hold whatever they do.
+"""Random members, producers and operators at two groups, with restarts: what must hold whatever
+they do.
 
-Checked after every step: a fresh shard fed the log has the same hard state (by the host); offsets are those of a naive reading of the log;
-generations do not go back; a member gets one assignment in one generation; no request is answered twice. In the end, when only time passes,
-every request that waits is answered.
+Checked after every step: a fresh coordinator fed the log has the same hard state (by the host);
+offsets are those of a naive reading of the log; generations do not go back; a member gets one
+assignment in one generation; no request is answered twice. In the end, when only time passes, every
+request that waits is answered.
 """
 
 from __future__ import annotations
@@ -14,12 +16,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.coordinator.classic_group import GroupSettings
-from barnabas.coordinator.group_records import GroupKey, OffsetKey, decode_group, decode_key, decode_offset
+from barnabas.coordinator.group_records import (
+    GroupKey,
+    OffsetKey,
+    decode_group,
+    decode_key,
+    decode_offset,
+)
 from barnabas.protocol.errors import Code
 
 GROUPS = ("a", "b")
 INSTANCES = (None, None, None, "i", "j")
-PROTOCOLS = ({"range": b"r"}, {"range": b"R", "sticky": b"s"}, {"sticky": b"S", "range": b"r"}, {"range": b"r", "sticky": b"s"})
+PROTOCOLS = (
+    {"range": b"r"},
+    {"range": b"R", "sticky": b"s"},
+    {"sticky": b"S", "range": b"r"},
+    {"range": b"r", "sticky": b"s"},
+)
 UNSHARED = {"roundrobin": b"x"}
 JOIN_VERSIONS = (3, 5, 7, 9)
 PAUSES_MS = (1, 200, 400, 900, 1_500, 3_000, 6_000, 11_000)
@@ -80,7 +93,11 @@ class World:
 
     def __init__(self, group_settings: GroupSettings) -> None:
         self.host = GroupHost(settings=group_settings, partition_count=2)
-        self.actors = {(group, who): Actor(group, instance) for group in GROUPS for who, instance in enumerate(INSTANCES)}
+        self.actors = {
+            (group, who): Actor(group, instance)
+            for group in GROUPS
+            for who, instance in enumerate(INSTANCES)
+        }
         self.asked_by: dict[int, tuple[Actor, str, int]] = {}
         self.seen: set[int] = set()
         self.lives = dict.fromkeys(GROUPS, 0)
@@ -109,12 +126,24 @@ class World:
             case "evict":
                 host.leave(group, ("", INSTANCES[-1 - what % 2]))
             case "commit":
-                host.commit(group, offsets, generation=actor.generation, member=actor.member_id, instance=actor.instance)
+                host.commit(
+                    group,
+                    offsets,
+                    generation=actor.generation,
+                    member=actor.member_id,
+                    instance=actor.instance,
+                )
             case "simple commit":
                 host.commit(group, offsets, version=4, retention_ms=(-1, 5_000)[what % 2])
             case "stage":
                 generation, member = (-1, "") if what % 2 else (actor.generation, actor.member_id)
-                host.stage(group, offsets, producer_id=step.who % PRODUCERS, generation=generation, member=member)
+                host.stage(
+                    group,
+                    offsets,
+                    producer_id=step.who % PRODUCERS,
+                    generation=generation,
+                    member=member,
+                )
             case "end":
                 host.end_transaction(step.who % PRODUCERS, commit=bool(what % 3))
             case "delete offsets":
@@ -134,10 +163,14 @@ class World:
                 host.restart()
                 stored = self.stored_generations()
                 self.generations = {group: stored.get(group, 0) for group in GROUPS}
-                self.asked_by = {ticket: asked for ticket, asked in self.asked_by.items() if ticket in host.asked}
+                self.asked_by = {
+                    ticket: asked for ticket, asked in self.asked_by.items() if ticket in host.asked
+                }
 
     def lose_power(self, end_offset: int) -> None:
-        """All logs end there by then. Nobody is a member any more, and no offset without metadata lies beyond the logs."""
+        """All logs end there by then. Nobody is a member any more, and no offset without metadata
+        lies beyond the logs.
+        """
         host = self.host
         before = {group: host.fetch(group) for group in GROUPS}
         host.lose_power({("t", 0): end_offset, ("t", 1): end_offset, ("t", 2): end_offset})
@@ -145,16 +178,22 @@ class World:
             assert not host.describe(group).members
             for (topic, partition), (offset, metadata) in before[group].items():
                 found = min(offset, end_offset) if topic == "t" else offset
-                assert host.fetch(group, {topic: [partition]}) == {(topic, partition): (found, metadata)}
+                assert host.fetch(group, {topic: [partition]}) == {
+                    (topic, partition): (found, metadata)
+                }
         stored = self.stored_generations()
         self.generations = {group: stored.get(group, 0) for group in GROUPS}
-        self.asked_by = {ticket: asked for ticket, asked in self.asked_by.items() if ticket in host.asked}
+        self.asked_by = {
+            ticket: asked for ticket, asked in self.asked_by.items() if ticket in host.asked
+        }
 
     def follow_the_protocol(self, actor: Actor) -> None:
         if any(self.asked_by[ticket][0] is actor for ticket in self.host.waiting()):
             return
         if actor.next == "heartbeat":
-            code = self.host.heartbeat(actor.group, actor.generation, actor.member_id, actor.instance)
+            code = self.host.heartbeat(
+                actor.group, actor.generation, actor.member_id, actor.instance
+            )
             if code in (Code.REBALANCE_IN_PROGRESS, Code.ILLEGAL_GENERATION):
                 actor.next = "join"
             elif code != Code.NONE:
@@ -179,12 +218,19 @@ class World:
         self.asked_by[ticket] = actor, "join", -1
 
     def sync(self, actor: Actor, count: int) -> None:
-        """With a plan for the first few members, in which every assignment is one that was never given before."""
+        """With a plan for the first few members, in which every assignment is one that was never
+        given before.
+        """
         self.assigned += 1
         everyone = [one.member_id for one in self.host.describe(actor.group).members]
         plan = dict.fromkeys(everyone[:count], b"%d" % self.assigned)
         ticket = self.host.sync_later(
-            actor.group, actor.generation, actor.member_id, plan, instance=actor.instance, protocol=actor.protocol
+            actor.group,
+            actor.generation,
+            actor.member_id,
+            plan,
+            instance=actor.instance,
+            protocol=actor.protocol,
         )
         self.asked_by[ticket] = actor, actor.member_id, actor.generation
 
@@ -211,13 +257,23 @@ class World:
         elif answer.error_code == Code.NONE:
             assert answer.generation_id >= self.generations[actor.group]
             self.generations[actor.group] = answer.generation_id
-            actor.member_id, actor.generation, actor.protocol = answer.member_id, answer.generation_id, answer.protocol_name
+            actor.member_id, actor.generation, actor.protocol = (
+                answer.member_id,
+                answer.generation_id,
+                answer.protocol_name,
+            )
             actor.next = "sync"
-        elif answer.error_code in (Code.UNKNOWN_MEMBER_ID, Code.FENCED_INSTANCE_ID, Code.GROUP_MAX_SIZE_REACHED):
+        elif answer.error_code in (
+            Code.UNKNOWN_MEMBER_ID,
+            Code.FENCED_INSTANCE_ID,
+            Code.GROUP_MAX_SIZE_REACHED,
+        ):
             actor.forget()
 
     def stored_generations(self) -> dict[str, int]:
-        """The generation of each group's last record; on the way, that they only grow while the group lives."""
+        """The generation of each group's last record; on the way, that they only grow while the
+        group lives.
+        """
         generations: dict[str, int] = {}
         for _, key, value, _ in self.host.log:
             about = None if key is None else decode_key(key)
@@ -231,7 +287,9 @@ class World:
         return generations
 
     def check_offsets(self) -> None:
-        """Of each partition the record furthest down the log counts that is committed and that no tombstone follows."""
+        """Of each partition the record furthest down the log counts that is committed and that no
+        tombstone follows.
+        """
         rows = list(enumerate(self.host.log))
         committed: dict[tuple[str, str, int], int] = {}
         pending: set[tuple[str, str, int]] = set()
@@ -243,22 +301,40 @@ class World:
                 committed.pop(about, None)
                 pending.discard(about)
                 continue
-            if any(later_key == key and later_value is None for _, (_, later_key, later_value, _) in rows[at + 1 :]):
+            if any(
+                later_key == key and later_value is None
+                for _, (_, later_key, later_value, _) in rows[at + 1 :]
+            ):
                 continue
             ends = [
                 marker[2]
                 for _, (where, later_key, marker, _) in rows[at + 1 :]
-                if later_key is None and where == partition and producer is not None and marker[0] == producer[0]
+                if later_key is None
+                and where == partition
+                and producer is not None
+                and marker[0] == producer[0]
             ]
             if producer is None or (ends and ends[0]):
                 committed[about] = decode_offset(value, 0).offset
             elif not ends:
                 pending.add(about)
         for group in GROUPS:
-            expected = {(topic, partition): (offset, "") for (owner, topic, partition), offset in committed.items() if owner == group}
+            expected = {
+                (topic, partition): (offset, "")
+                for (owner, topic, partition), offset in committed.items()
+                if owner == group
+            }
             assert self.host.fetch(group) == expected
-            unstable = {tp for tp, told in self.host.fetch(group, {"t": [0, 1, 2], "u": [0]}, stable=True).items() if isinstance(told, int)}
-            assert unstable == {(topic, partition) for owner, topic, partition in pending if owner == group}
+            unstable = {
+                tp
+                for tp, told in self.host.fetch(
+                    group, {"t": [0, 1, 2], "u": [0]}, stable=True
+                ).items()
+                if isinstance(told, int)
+            }
+            assert unstable == {
+                (topic, partition) for owner, topic, partition in pending if owner == group
+            }
 
     def check_groups(self) -> None:
         living = self.host.list_groups()
@@ -272,11 +348,19 @@ class World:
     def check_group(self, group: str) -> None:
         answer = self.host.describe(group)
         ids = [member.member_id for member in answer.members]
-        instances = [member.group_instance_id for member in answer.members if member.group_instance_id is not None]
+        instances = [
+            member.group_instance_id
+            for member in answer.members
+            if member.group_instance_id is not None
+        ]
         assert len(set(ids)) == len(ids) and len(set(instances)) == len(instances)
-        assert (answer.group_state == "Empty") == (not ids) or answer.group_state == "PreparingRebalance"
+        assert (answer.group_state == "Empty") == (
+            not ids
+        ) or answer.group_state == "PreparingRebalance"
         if answer.group_state == "Stable":
-            assert not [ticket for ticket in self.waiting_at(group) if self.asked_by[ticket][1] != "join"]
+            assert not [
+                ticket for ticket in self.waiting_at(group) if self.asked_by[ticket][1] != "join"
+            ]
         if answer.group_state == "Empty":
             assert not self.waiting_at(group)
 
@@ -310,12 +394,20 @@ def test_small_groups_with_an_initial_delay(steps: list[Step], max_size: int) ->
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 9), st.integers(0, 5)), min_size=1, max_size=5), st.data())
-def test_a_group_goes_on_where_what_it_read_ends(runs: list[tuple[int, int, int]], data: st.DataObject) -> None:
-    """Some runs of a broker, each with records, a power loss that takes some from the end, and a start.
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 5), st.integers(0, 9), st.integers(0, 5)), min_size=1, max_size=5
+    ),
+    st.data(),
+)
+def test_a_group_goes_on_where_what_it_read_ends(
+    runs: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
+    """Some runs of a broker, each with records, a power loss that takes some from the end, and a
+    start.
 
-    A naive group remembers the very records that it was given: all that lies below the offset that it gets must be of them, and none
-    that lies above.
+    A naive group remembers the very records that it was given: all that lies below the offset that
+    it gets must be of them, and none that lies above.
     """
     host = GroupHost(partition_count=1)
     log: list[tuple[int, int]] = []  # (leader epoch, a number of its own)
@@ -324,7 +416,11 @@ def test_a_group_goes_on_where_what_it_read_ends(runs: list[tuple[int, int, int]
         log += [(epoch, len(log) + number + 100 * epoch) for number in range(count)]
         if read_count:
             given = log[: min(len(given) + read_count, len(log))]
-            host.commit("g", {"t": {0: len(given)}}, leader_epoch=data.draw(st.sampled_from([given[-1][0], given[-1][0], -1])))
+            host.commit(
+                "g",
+                {"t": {0: len(given)}},
+                leader_epoch=data.draw(st.sampled_from([given[-1][0], given[-1][0], -1])),
+            )
         log = log[: max(0, len(log) - lost)]
         ends = {("t", 0, asked): _end_of_epoch(log, asked) for asked in range(epoch + 1)}
         host.lose_power({("t", 0): len(log)}, ends)

@@ -1,0 +1,93 @@
+"""What every coordinator gives back, and how it sees the rest of the broker.
+
+A coordinator decides and never writes. `on_<event>` returns a Result; its host
+(broker/coordinator_runtime.py) appends the records to the internal topic, hands each to `replay_*`,
+and, once the records are as durable as the configuration asks, releases the replies and carries out
+the effects. If the append fails on I/O the broker stops, so nothing is ever rolled back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from barnabas.protocol.messages.message import Message
+
+PartitionExists = Callable[[str, int], bool]
+LogEnd = Callable[
+    [str, int], int | None
+]  # (topic, partition): the offset after its last record; None where that cannot be said
+EpochEnd = Callable[
+    [str, int, int], tuple[int, int]
+]  # (topic, partition, leader epoch): its end as OffsetForLeaderEpoch tells it
+
+
+class CoordinatorRecord(NamedTuple):
+    """One record for the internal topic; a value of None is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+class Reply(NamedTuple):
+    """The answer to the request with that ticket: which is not encoded yet."""
+
+    ticket: int
+    response: Message
+
+
+class WriteMarkers(NamedTuple):
+    """Effect: append the marker to each partition, then call the coordinator's
+    `on_markers_written`.
+
+    partitions: (topic, partition) pairs, in the order in which they were added. decided_ms: the
+    time of the decision, which no other decision of this transactional id has: the markers'
+    timestamp.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
+    partitions: tuple[tuple[str, int], ...]
+    decided_ms: int
+
+
+@dataclass(slots=True)
+class Result:
+    """What follows from one event.
+
+    records: for the internal-topic partition `partition`, appended as one batch; empty where
+    nothing is to be kept. producer: (producer_id, producer_epoch) where the batch is transactional
+    (a TxnOffsetCommit), else None. replies: released once the records are committed (at once where
+    there are none). effects: carried out after that, in order. more: further results, for other
+    partitions, handled in order after this one (a tick touches many). durable: the replies and
+    effects wait until the records are on the disk, if decisions are to be durable at all.
+    """
+
+    partition: int = -1
+    records: list[CoordinatorRecord] = field(default_factory=list)
+    producer: tuple[int, int] | None = None
+    replies: list[Reply] = field(default_factory=list)
+    effects: list[WriteMarkers] = field(default_factory=list)
+    more: list[Result] = field(default_factory=list)
+    durable: bool = False
+
+
+def java_string_hash(text: str) -> int:
+    """Java's String.hashCode, as a signed 32-bit number (over UTF-16 units)."""
+    value = 0
+    units = text.encode("utf-16-be")
+    for position in range(0, len(units), 2):
+        value = (value * 31 + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def partition_for(key: str, partition_count: int) -> int:
+    """The internal-topic partition that keeps `key`: Kafka's Utils.abs of the hash, modulo the
+    count.
+    """
+    hashed = java_string_hash(key)
+    return (0 if hashed == -(1 << 31) else abs(hashed)) % partition_count
