@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from barnabas.broker.outbox import Outbox
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.checkpoints import (
     CLEANER_NAME,
     CorruptCheckpoint,
@@ -38,8 +39,6 @@ logger = logging.getLogger("barnabas.compaction")
 FIRST_RETRY_MS, LAST_RETRY_MS = 15_000, 3_600_000
 SWAPPED_AT_ONCE = 16  # segments; a dozen names change for each, and nobody is served meanwhile
 
-Key = tuple[str, int]
-
 
 class Compaction:
     """The cleaning of one broker's logs. Each log has at most one job, and there is at most one
@@ -62,8 +61,8 @@ class Compaction:
         self._rest: tuple[CleanedSegment, ...] = ()
         self._next_job_id = 1
         self._next_ms = now_ms + config["log.cleaner.backoff.ms"]
-        self._failures: dict[Key, tuple[int, int]] = {}
-        self._told_unreadable: set[Key] = set()
+        self._failures: dict[TopicPartition, tuple[int, int]] = {}
+        self._told_unreadable: set[TopicPartition] = set()
 
     def next_deadline_ms(self) -> int | None:
         """When to look again; None: while a job is under way, or for ever."""
@@ -96,7 +95,7 @@ class Compaction:
         """A job ended. Takes: result, None where it failed: then the error says why."""
         log = self._under_way
         assert log is not None and job is self._job, "a cleaning ended that was not under way"
-        key = log.topic, log.partition
+        key = TopicPartition(log.topic, log.partition)
         if result is None:
             self._end(now_ms)
             if self._is_wanted(log):
@@ -127,7 +126,7 @@ class Compaction:
             if not is_want_of_room(error):
                 raise
             discard_result(log, self._rest)  # what was cleaned takes the room that is wanted
-            self._note_failure((log.topic, log.partition), str(error), now_ms)
+            self._note_failure(TopicPartition(log.topic, log.partition), str(error), now_ms)
             self._end(now_ms)
             return
         first, self._rest = self._rest[:SWAPPED_AT_ONCE], self._rest[SWAPPED_AT_ONCE:]
@@ -153,7 +152,7 @@ class Compaction:
         self._rest = ()
         self._next_ms = now_ms  # another may wait
 
-    def forget(self, keys: Iterable[Key]) -> None:
+    def forget(self, keys: Iterable[TopicPartition]) -> None:
         """The logs are deleted."""
         was_cleaned = False
         for key in keys:
@@ -166,7 +165,8 @@ class Compaction:
 
     def _dirtiest(self, now_ms: int) -> tuple[Log, Dirt] | None:
         best: tuple[Log, Dirt] | None = None
-        for key, log in self._logs.logs.items():
+        for log in self._logs.logs.values():
+            key = TopicPartition(log.topic, log.partition)
             if not log.config.is_compacted or self._failures.get(key, (0, 0))[1] > now_ms:
                 continue
             dirt = self._assess(log, now_ms)
@@ -179,7 +179,7 @@ class Compaction:
         return best
 
     def _assess(self, log: Log, now_ms: int) -> Dirt | None:
-        key = log.topic, log.partition
+        key = TopicPartition(log.topic, log.partition)
         try:
             return assess(log, self._cleaned_to.get(key), self._logs.wall.at(now_ms))
         except CorruptLog as error:
@@ -190,7 +190,7 @@ class Compaction:
         """The log is on the disk: send the job out, if there is still one."""
         log = self._under_way
         assert log is not None and self._job is None
-        key = log.topic, log.partition
+        key = TopicPartition(log.topic, log.partition)
         dirt = self._assess(log, now_ms) if self._logs.logs.get(key) is log else None
         if dirt is not None and not log.is_flushed_in_place(dirt.end_offset):
             dirt = None  # it has grown by a segment meanwhile: its turn comes again
@@ -211,7 +211,7 @@ class Compaction:
         self._next_job_id += 1
         self._outbox.cleanings.append(self._job)
 
-    def _note_failure(self, key: Key, error: str, now_ms: int) -> None:
+    def _note_failure(self, key: TopicPartition, error: str, now_ms: int) -> None:
         count = self._failures.get(key, (0, 0))[0] + 1
         wait_ms = min(FIRST_RETRY_MS << min(count - 1, 16), LAST_RETRY_MS)
         self._failures[key] = count, now_ms + wait_ms

@@ -62,6 +62,7 @@ from barnabas.protocol.hot_responses import Piece
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.records import Record, decode_marker, records_of
 from barnabas.protocol.request_context import RequestContext
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.checkpoints import NO_TOPIC_ID
 from barnabas.storage.cleaner import CleanJob, CleanResult
 from barnabas.storage.disk import Syncable, is_want_of_room, may_have_lost_pages
@@ -806,7 +807,7 @@ class Broker:
                 self.purgatory.on_progress(log, now_ms)
                 self._flush_due.pop(log, None)
                 self.flushes.forget(log, now_ms)
-        self.compaction.forget([(name, index) for name, index, _ in gone])
+        self.compaction.forget([TopicPartition(name, index) for name, index, _ in gone])
 
     def _end_deletions(self, names: Mapping[uuid.UUID, str], now_ms: int) -> Slices:
         """The topics' logs are gone: so go the offsets that groups committed on them, or they would

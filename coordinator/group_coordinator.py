@@ -52,7 +52,6 @@ from barnabas.coordinator.offsets import (
     GroupOffsets,
     OpenTransaction,
     SetBack,
-    TopicPartition,
 )
 from barnabas.coordinator.result import (
     CoordinatorRecord,
@@ -95,6 +94,7 @@ from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from barnabas.protocol.request_context import RequestContext
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.wall_clock import WallClock
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ class GroupCoordinator:
         value: bytes | None,
         producer: tuple[int, int] | None,
     ) -> None:
-        topic_partition = (about.topic, about.partition)
+        topic_partition = TopicPartition(about.topic, about.partition)
         if value is None:
             if about.group_id in self._groups:
                 self._groups[about.group_id].offsets.replay_tombstone(topic_partition)
@@ -781,7 +781,7 @@ class GroupCoordinator:
             yield (
                 topic,
                 [
-                    _fetched_offset(offsets, (topic, partition), require_stable)
+                    _fetched_offset(offsets, TopicPartition(topic, partition), require_stable)
                     for partition in partitions
                 ],
             )
@@ -806,7 +806,7 @@ class GroupCoordinator:
                     Code.NONE if exists else Code.UNKNOWN_TOPIC_OR_PARTITION
                 )
                 if exists:
-                    known.append((topic.name, asked.partition_index))
+                    known.append(TopicPartition(topic.name, asked.partition_index))
         code = (
             self._check_offset_delete(request.group_id)
             if known or not request.group_id
@@ -837,11 +837,11 @@ class GroupCoordinator:
         """Append the records that delete them; the code of those that a member reads is set."""
         classic, offsets = group.classic, group.offsets
         deleted: dict[TopicPartition, None] = {}
-        for topic, partition in partitions:
-            if classic.is_subscribed_to(topic):
-                codes[topic][partition] = Code.GROUP_SUBSCRIBED_TO_TOPIC
-            elif (topic, partition) in offsets.committed or offsets.is_staged((topic, partition)):
-                deleted[topic, partition] = None
+        for partition in partitions:
+            if classic.is_subscribed_to(partition.topic):
+                codes[partition.topic][partition.partition] = Code.GROUP_SUBSCRIBED_TO_TOPIC
+            elif partition in offsets.committed or offsets.is_staged(partition):
+                deleted[partition] = None
         result.records += [offset_tombstone(group.group_id, *partition) for partition in deleted]
         nothing_left = not offsets.staged and all(
             partition in deleted for partition in offsets.committed

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-TopicPartition = tuple[str, int]
+from barnabas.protocol.topic_partition import TopicPartition
 
 NO_TIMESTAMP = -1
 LAST_TIMESTAMP = 2**63 - 1

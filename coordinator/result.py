@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from barnabas.protocol.messages.message import Message
+from barnabas.protocol.topic_partition import TopicPartition
 
 PartitionExists = Callable[[str, int], bool]
 LogEnd = Callable[
@@ -51,7 +52,7 @@ class WriteMarkers(NamedTuple):
     producer_epoch: int
     coordinator_epoch: int
     commit: bool
-    partitions: tuple[tuple[str, int], ...]
+    partitions: tuple[TopicPartition, ...]
     decided_ms: int
 
 

@@ -47,7 +47,6 @@ from barnabas.coordinator.transaction_state import (
     PREPARED,
     STATE_BY_NAME,
     ProducerIdAndEpoch,
-    TopicPartition,
     TransactionMetadata,
     TransactionState,
     is_epoch_exhausted,
@@ -70,6 +69,7 @@ from barnabas.protocol.messages.list_transactions import ListTransactionsRespons
 from barnabas.protocol.messages.list_transactions import TransactionState as ListedTransaction
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.request_context import RequestContext
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.wall_clock import WallClock
 
 if TYPE_CHECKING:
@@ -479,7 +479,7 @@ class TransactionCoordinator:
         Errors: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
         CONCURRENT_TRANSACTIONS.
         """
-        pair = (OFFSETS_TOPIC, self._group_partition(request.group_id))
+        pair = TopicPartition(OFFSETS_TOPIC, self._group_partition(request.group_id))
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         added, code = None, Code.NONE
         try:
@@ -508,7 +508,9 @@ class TransactionCoordinator:
         and NOT_ENOUGH_REPLICAS.
         """
         code = self._verify(
-            transactional_id, ProducerIdAndEpoch(producer_id, producer_epoch), (topic, partition)
+            transactional_id,
+            ProducerIdAndEpoch(producer_id, producer_epoch),
+            TopicPartition(topic, partition),
         )
         if code is Code.PRODUCER_FENCED:
             return Code.INVALID_PRODUCER_EPOCH
@@ -520,7 +522,7 @@ class TransactionCoordinator:
         """Whether the group was added to the transaction: NONE, or the code that TxnOffsetCommit
         answers with.
         """
-        pair = (OFFSETS_TOPIC, self._group_partition(group_id))
+        pair = TopicPartition(OFFSETS_TOPIC, self._group_partition(group_id))
         code = self._verify(transactional_id, ProducerIdAndEpoch(producer_id, producer_epoch), pair)
         return Code.INVALID_PRODUCER_EPOCH if code is Code.PRODUCER_FENCED else code
 
@@ -908,7 +910,9 @@ def _ended(code: Code) -> EndTxnResponse:
 
 
 def _pairs(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
-    return [(topic.name, partition) for topic in topics for partition in topic.partitions]
+    return [
+        TopicPartition(topic.name, partition) for topic in topics for partition in topic.partitions
+    ]
 
 
 def _results_by_topic(
@@ -921,7 +925,9 @@ def _results_by_topic(
             results_by_partition=[
                 AddPartitionsToTxnPartitionResult(
                     partition_index=partition,
-                    partition_error_code=codes.get((topic.name, partition), otherwise),
+                    partition_error_code=codes.get(
+                        TopicPartition(topic.name, partition), otherwise
+                    ),
                 )
                 for partition in topic.partitions
             ],

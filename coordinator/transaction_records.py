@@ -31,10 +31,10 @@ from barnabas.coordinator.transaction_state import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     STATE_BY_NUMBER,
-    TopicPartition,
     TransactionMetadata,
     TransactionState,
 )
+from barnabas.protocol.topic_partition import TopicPartition
 
 KEY_VERSION = 0
 _FIXED = struct.Struct(">hqhib")
@@ -245,7 +245,7 @@ class _Reader:
             topic = self.blob(self.size(_INT16)).decode()
             count = self.size(_INT32)
             for index in struct.unpack(f">{max(count, 0)}i", self.blob(4 * count)):
-                partitions[topic, index] = None
+                partitions[TopicPartition(topic, index)] = None
             self.tags()
         return partitions
 

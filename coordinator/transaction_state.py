@@ -12,12 +12,12 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from barnabas.protocol.topic_partition import TopicPartition
+
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_TIMESTAMP = -1
 MAX_PRODUCER_EPOCH = 2**15 - 1
-
-TopicPartition = tuple[str, int]
 
 
 class ProducerIdAndEpoch(NamedTuple):

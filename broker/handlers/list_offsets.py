@@ -13,6 +13,7 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from barnabas.protocol.request_context import RequestContext
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.log import NO_LEADER_EPOCH, Isolation
 from barnabas.storage.time_search import Searched, SearchResult, SearchTakesLong
 
@@ -87,10 +88,10 @@ def _answer(
     """The answer as the logs are now; it is none where searches are put off."""
     put_off: list[tuple[Log, SearchTakesLong]] = []
     left_bytes = MOST_BYTES_IN_MEMORY
-    counts: dict[tuple[str, int], int] = {}
+    counts: dict[TopicPartition, int] = {}
     for topic in request.topics:
         for partition in topic.partitions:
-            key = (topic.name, partition.partition_index)
+            key = TopicPartition(topic.name, partition.partition_index)
             counts[key] = counts.get(key, 0) + 1
     topics = []
     for topic in request.topics:
@@ -98,7 +99,7 @@ def _answer(
         for asked in topic.partitions:
             code, found = Code.NONE, NOT_FOUND
             try:
-                if counts[topic.name, asked.partition_index] > 1:
+                if counts[TopicPartition(topic.name, asked.partition_index)] > 1:
                     raise KafkaError(Code.INVALID_REQUEST)
                 if asked.timestamp < 0 and context.api_version < KNOWN_SINCE.get(
                     asked.timestamp, 1 << 15

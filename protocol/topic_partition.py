@@ -1,0 +1,19 @@
+"""The name of one partition of one topic, as every package of the broker uses it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class TopicPartition(NamedTuple):
+    """A topic and the index of one of its partitions.
+
+    It equals the plain tuple of the two and has its hash, so a table by topic partitions can be
+    read with either.
+    """
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
