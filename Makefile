@@ -51,7 +51,7 @@ protocol: install
 	$(BIN)/python -m barnabas.protocol.generator
 
 oracle: install
-	@$(BIN)/python bench/oracle.py $(ORACLE)
+	@PYTHONPATH=tests:. $(BIN)/python -m oracle $(ORACLE)
 
 bench: install
 	$(BIN)/python -m bench
@@ -72,10 +72,10 @@ mutants-sim: install
 	PYTHONPATH=tests:. $(BIN)/python -m mutants --sim 500 --sample $(SAMPLE) --processes $(PROCESSES)
 
 torture: install
-	$(BIN)/python -m bench.torture --minutes $(MINUTES)
+	PYTHONPATH=tests:. $(BIN)/python -m torture.clients --minutes $(MINUTES)
 
 torture-spark: install
-	$(BIN)/python -m bench.spark_torture --minutes $(MINUTES)
+	PYTHONPATH=tests:. $(BIN)/python -m torture.spark_pipeline --minutes $(MINUTES)
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

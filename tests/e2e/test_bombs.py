@@ -8,11 +8,11 @@ import socket
 import struct
 
 from helpers import kafka_messages as messages
+from helpers.e2e_clients import create_named_topic
 
 from barnabas import BrokerProcess
 from barnabas.protocol.errors import Code
 from barnabas.protocol.records import NewRecord, encode_batch
-from bench.common import create_topic
 
 TIME_MS = 1_700_000_000_000
 
@@ -67,7 +67,7 @@ def test_others_are_served_before_a_bomb_is_answered() -> None:
             return socket.create_connection((host, int(port)), timeout=60)
 
         with connect() as one, connect() as two, connect() as other:
-            create_topic(broker, "t", 1)
+            create_named_topic(broker.bootstrap_servers, "t")
             other.sendall(produce(1, small))
             assert answer(other) == 0
             one.sendall(produce(2, many))

@@ -1,4 +1,4 @@
-"""One short round of bench/torture.py: `make torture` runs it for as long as one likes."""
+"""One short round of tests/torture/clients.py: `make torture` runs it for as long as one likes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from checkers import check, kinds_of
+from torture.clients import BROKER_SETTINGS, Round
 
 from barnabas import BrokerProcess
-from bench.torture import BROKER_SETTINGS, Round
 
 pytestmark = pytest.mark.e2e
 
@@ -30,7 +30,7 @@ def is_enough(harm: Round) -> bool:
 def test_a_round_of_kills_and_pauses_loses_nothing_and_doubles_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bench.torture.HEAL_S", 600.0)
+    monkeypatch.setattr("torture.clients.HEAL_S", 600.0)
     (tmp_path / "diaries").mkdir()
     with BrokerProcess(tmp_path / "data", settings=BROKER_SETTINGS) as broker:
         for number, seconds in enumerate(ROUNDS_S, 1):

@@ -62,11 +62,16 @@ def admin(servers: str) -> AdminClient:
 def create_topic(servers: str, prefix: str, partitions: int = 1, **configs: str) -> str:
     """A topic with a new name; settings with underscores for dots."""
     name = unique(prefix)
+    create_named_topic(servers, name, partitions, **configs)
+    return name
+
+
+def create_named_topic(servers: str, name: str, partitions: int = 1, **configs: str) -> None:
+    """Make a topic of this name, and wait until it is there."""
     settings = {key.replace("_", "."): value for key, value in configs.items()}
     client = admin(servers)  # its futures fail when it is let go of
     for future in client.create_topics([NewTopic(name, partitions, 1, config=settings)]).values():
         future.result(PATIENCE_S)
-    return name
 
 
 def producer(servers: str, **settings: Any) -> confluent_kafka.Producer:

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from helpers.spark_queries import environment, kill_session
+from helpers.spark_queries import kill_session, spark_environment
 
 MASTER, WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
 
@@ -84,7 +84,7 @@ class Cluster:
         with (self.directory / f"{name}.log").open("wb") as log:
             return subprocess.Popen(
                 command,
-                env={**environment(), **more},
+                env={**spark_environment(), **more},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

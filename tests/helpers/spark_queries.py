@@ -26,19 +26,16 @@ import checkers
 import confluent_kafka
 
 from helpers.e2e_clients import PATIENCE_S, QUIET, consumer, create_topic, read_all
+from helpers.processes import environment
 from helpers.spark_driver import MARK, Query
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 PARTITIONS = 3
 
 
-def environment() -> dict[str, str]:
-    """For processes that import this checkout."""
-    inherited = os.environ.get("PYTHONPATH")
-    paths = [str(ROOT), str(ROOT / "tests"), *([inherited] if inherited else [])]
+def spark_environment() -> dict[str, str]:
+    """The variables of a process that imports this checkout and runs Spark."""
     return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
+        **environment(),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
@@ -92,7 +89,7 @@ class Driver:
         command = [sys.executable, "-m", "helpers.spark_driver", self.query.to_json()]
         self._process = subprocess.Popen(
             command,
-            env=environment(),
+            env=spark_environment(),
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=self._output,

@@ -1,4 +1,4 @@
-"""The judge of bench/spark_torture.py finds what it is there for: each fault is planted in a story
+"""The judge of tests/torture/spark_pipeline.py finds what it is there for: each fault is planted in a story
 that is right but for it.
 """
 
@@ -9,8 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from bench.spark_torture_judging import (
+from torture.spark_judging import (
     COPIED,
     COUNTED,
     DISTINCT,

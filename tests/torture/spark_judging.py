@@ -1,7 +1,7 @@
-"""What `bench.spark_torture` compares at the end of a round: committed input, the query's offset
+"""What `torture.spark_pipeline` compares at the end of a round: committed input, the query's offset
 log, and all that the output topics hold.
 
-Nothing here knows of Spark, brokers or processes; tests/unit/test_bench_spark_torture.py plants a
+Nothing here knows of Spark, brokers or processes; tests/unit/test_torture_spark_judging.py plants a
 loss, a double, an aborted record and others.
 
 Values. Input: `<name>=<id>@<ms>`, each name once, ids repeatedly, ms the time of the event. Output

@@ -1,5 +1,6 @@
-"""`python -m bench.torture --minutes N`: the real daemon under real clients, with kills and pauses
-at random, then a check of all that they saw.
+"""The real daemon under real clients, killed and paused at random; then all they saw is checked.
+
+    PYTHONPATH=tests:. python -m torture.clients --minutes N
 
 Roles, each a process of its own: feeders write into a source topic, plainly (idempotent) or in
 transactions of which some are aborted on purpose; transformers consume it as one group, and write
@@ -34,12 +35,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-for _path in (str(ROOT), str(ROOT / "tests")):
-    if _path not in sys.path:
-        sys.path.insert(0, _path)
+from helpers.processes import ROOT, environment
 
-from barnabas import BrokerProcess  # noqa: E402  (found by the path above)
+from barnabas import BrokerProcess
 
 PARTITIONS = 4
 ROUND_S = 60.0
@@ -470,10 +468,10 @@ class Round:
         return self.broker.bootstrap_servers
 
     def run(self, seconds: float) -> Report:
-        from bench.common import create_topic
+        from helpers.e2e_clients import create_named_topic
 
         for topic in (self.topic, f"{self.topic}-out"):
-            create_topic(self.broker, topic, PARTITIONS)
+            create_named_topic(self.servers, topic, PARTITIONS)
         followers = [
             Follower(self.servers, topic, committed=kind)
             for topic in (self.topic, f"{self.topic}-out")
@@ -506,7 +504,7 @@ class Round:
         command = [
             sys.executable,
             "-m",
-            "bench.torture",
+            "torture.clients",
             "--worker",
             slot.rpartition("-")[0],
             self.servers,
@@ -515,7 +513,7 @@ class Round:
             session,
             path,
         ]
-        self.workers[slot] = session, subprocess.Popen(command, cwd=ROOT)
+        self.workers[slot] = session, subprocess.Popen(command, cwd=ROOT, env=environment())
 
     # --- chaos ---
 
@@ -866,7 +864,7 @@ def torture(
 def main() -> int:
     """0: nothing was found."""
     parser = argparse.ArgumentParser(
-        prog="python -m bench.torture",
+        prog="python -m torture.clients",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

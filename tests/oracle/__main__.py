@@ -1,7 +1,8 @@
-"""Runs a folder of golden transcripts (requests with the answers that Apache Kafka gave) against a
-broker started for it.
+"""Compare a broker started for it with golden transcripts: requests, and what Apache Kafka answered.
 
-python bench/oracle.py FOLDER [FAMILY_OR_SCENARIO …]
+    PYTHONPATH=tests:. python -m oracle FOLDER [FAMILY_OR_SCENARIO …]
+
+FOLDER has the transcripts and their runner, `oracle.py`, which takes a broker's address.
 """
 
 from __future__ import annotations
@@ -9,8 +10,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from barnabas import BrokerProcess
 

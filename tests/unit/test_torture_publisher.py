@@ -1,4 +1,4 @@
-"""The judge of bench/publish_torture.py finds a loss, a double, a torn batch, rows of two attempts
+"""The judge of tests/torture/publisher.py finds a loss, a double, a torn batch, rows of two attempts
 and a wrong order, each planted.
 """
 
@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from bench.publish_torture import Row, judge, row_count
+from torture.publisher import Row, judge, row_count
 
 LOG = list(range(6))
 

@@ -1,5 +1,6 @@
-"""`python -m bench.publish_torture --minutes N --seed S`: what the Spark sink's promise rests on,
-without Spark, under random harm.
+"""The publisher that the Spark sink's promise rests on, without Spark, under random harm.
+
+    PYTHONPATH=tests:. python -m torture.publisher --minutes N --seed S
 
 Drivers of one query publish batch after batch through the sink's own publisher and spool files, and
 keep a commit log as Spark does: a file for each batch, made by one of them only. Their plans are
@@ -7,7 +8,7 @@ not deterministic: each attempt at a batch has rows of its own, in an order of i
 partitions and topics by chance, and now and then none. Drivers are killed, and stopped, replaced
 and woken as zombies; the broker is killed and stopped; connections end, answers are lost or late at
 any request; timeouts are so short that they are met. Some hundred batches a minute, where Spark
-gets through a dozen (`bench.spark_torture`).
+gets through a dozen (`torture.spark_pipeline`).
 
 At the end each batch of the log is in the topics with all rows of exactly one attempt, or with none
 where a driver was told that it had none.
@@ -33,24 +34,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
-for _path in (str(ROOT), str(ROOT / "tests")):
-    if _path not in sys.path:
-        sys.path.insert(0, _path)
+from helpers.processes import ROOT, environment
 
-from barnabas import BrokerProcess  # noqa: E402  (found by the path above)
-from barnabas.protocol.records import NewRecord, encode_batch  # noqa: E402
-from barnabas.spark_connector.connection import ClientError  # noqa: E402
-from barnabas.spark_connector.options import ClientOptions  # noqa: E402
-from barnabas.spark_connector.publishing import Publisher, PublishSettings  # noqa: E402
-from barnabas.spark_connector.spool import (  # noqa: E402
+from barnabas import BrokerProcess
+from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.spark_connector.connection import ClientError
+from barnabas.spark_connector.options import ClientOptions
+from barnabas.spark_connector.publishing import Publisher, PublishSettings
+from barnabas.spark_connector.spool import (
     EncodedBatch,
     SpoolError,
     SpoolWriter,
     delete_batches,
     read_spool,
 )
-from bench.torture import Diary  # noqa: E402
+from torture.clients import Diary
 
 PARTITIONS, TOPICS = 3, 2
 ROUND_S = 60.0
@@ -271,11 +269,11 @@ class Round:
             (directory / name).mkdir(parents=True)
 
     def run(self, seconds: float) -> Report:
-        from bench.common import create_topic
+        from helpers.e2e_clients import create_named_topic
 
         self.topics = [f"published-{self.report.seed}-{index}" for index in range(TOPICS)]
         for topic in self.topics:
-            create_topic(self.broker, topic, PARTITIONS)
+            create_named_topic(self.broker.bootstrap_servers, topic, PARTITIONS)
         self._began = time.monotonic()
         self.driver = self._start()
         try:
@@ -307,13 +305,15 @@ class Round:
         command = [
             sys.executable,
             "-m",
-            "bench.publish_torture",
+            "torture.publisher",
             "--driver",
             self.proxy.bootstrap_servers,
             ",".join(self.topics),
         ]
         return subprocess.Popen(
-            [*command, str(self.directory), f"driver-{self.report.sessions}"], cwd=ROOT
+            [*command, str(self.directory), f"driver-{self.report.sessions}"],
+            cwd=ROOT,
+            env=environment(),
         )
 
     def _see_to_zombies(self) -> None:
@@ -494,7 +494,7 @@ def torture(
 def main() -> int:
     """0: nothing was found."""
     parser = argparse.ArgumentParser(
-        prog="python -m bench.publish_torture",
+        prog="python -m torture.publisher",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,4 +1,4 @@
-"""The processes of `bench.spark_torture` that are killed: feeders of the input, and drivers of the
+"""The processes of `torture.spark_pipeline` that are killed: feeders of the input, and drivers of the
 query.
 """
 
@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bench.spark_torture_judging import COPIED, COUNTED, DISTINCT, SCATTERED, SHUFFLED, WINDOW_MS
-from bench.torture import PATIENT, Diary, Worker
+from torture.clients import PATIENT, Diary, Worker
+from torture.spark_judging import COPIED, COUNTED, DISTINCT, SCATTERED, SHUFFLED, WINDOW_MS
 
 # longer than most records wait: those of young partitions come sooner than those of old ones
 WATERMARK_S = 90

@@ -1,5 +1,6 @@
-"""`python -m bench.spark_torture --minutes N --seed S`: an exactly-once Spark pipeline whose parts
-are killed at random, then a check of all rows.
+"""An exactly-once Spark pipeline whose parts are killed at random; then all rows are checked.
+
+    PYTHONPATH=tests:. python -m torture.spark_pipeline --minutes N --seed S
 
 Feeders write into topics, plainly and in transactions, of which some are aborted and some left
 open; partitions and a second topic come later. A driver reads all that by a pattern with
@@ -10,7 +11,7 @@ answers lost, at random times and at random frames of the sink's and the source'
 drivers are replaced, and wake up as zombies.
 
 Each round ends with a query that reads to the end of the input (Trigger.AvailableNow). Then each
-committed record has to be in the output exactly once (bench/spark_torture_judging.py), no
+committed record has to be in the output exactly once (tests/torture/spark_judging.py), no
 transaction may be open, no spool file and no process be left. What was found is printed with the
 seed and all that was done; directories are kept then. How processes meet a schedule is not
 repeatable; a seed draws plans, options and deeds.
@@ -36,15 +37,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-for _path in (str(ROOT), str(ROOT / "tests")):
-    if _path not in sys.path:
-        sys.path.insert(0, _path)
+from helpers.processes import ROOT, environment
 
-from barnabas import BrokerProcess  # noqa: E402  (found by the path above)
-from bench import spark_torture_judging as judging  # noqa: E402
-from bench.spark_torture_judging import PLANS, SCATTERED, Finding  # noqa: E402
-from bench.torture import PARTITIONS, Follower, now_ms  # noqa: E402
+from barnabas import BrokerProcess
+from torture import spark_judging as judging
+from torture.clients import PARTITIONS, Follower, now_ms
+from torture.spark_judging import PLANS, SCATTERED, Finding
 
 ROUND_S = 180.0
 HEAL_S = 300.0
@@ -99,7 +97,7 @@ class DriverProcess:
     """
 
     def __init__(self, name: str, text: str, directory: Path) -> None:
-        from helpers.spark_queries import environment
+        from helpers.spark_queries import spark_environment
 
         self.name = name
         self.diary = directory / f"{name}.diary"
@@ -114,8 +112,8 @@ class DriverProcess:
         }
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "bench.spark_torture", "--driver", text],
-                env={**environment(), **more},
+                [sys.executable, "-m", "torture.spark_pipeline", "--driver", text],
+                env={**spark_environment(), **more},
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -175,7 +173,7 @@ class DriverProcess:
         signal_all(self.process.pid, number)
 
     def measure(self) -> None:
-        from bench.common import rss_mb
+        from helpers.processes import rss_mb
 
         for pid, role in self.members().items():
             if role != "jvm":
@@ -300,11 +298,11 @@ class Round:
             self.report.findings.append(Finding(kind, text))
 
     def run(self, seconds: float) -> Report:
-        from bench.common import create_topic
+        from helpers.e2e_clients import create_named_topic
 
         self._spread(f"{self.prefix}-in-a", 3)
         for sink in self.sinks:
-            create_topic(self.broker, sink, PARTITIONS)
+            create_named_topic(self.servers, sink, PARTITIONS)
         followers = [Follower(self.servers, sink, committed=True) for sink in self.sinks]
         self._began = time.monotonic()
         self.calm()
@@ -370,7 +368,7 @@ class Round:
         command = [
             sys.executable,
             "-m",
-            "bench.spark_torture",
+            "torture.spark_pipeline",
             "--feeder",
             slot.partition("-")[0],
             self.servers,
@@ -378,12 +376,12 @@ class Round:
             slot,
             session,
         ]
-        self._feeders[slot] = subprocess.Popen([*command, str(path)], cwd=ROOT)
+        self._feeders[slot] = subprocess.Popen([*command, str(path)], cwd=ROOT, env=environment())
 
     # --- drivers ---
 
     def _text(self, *, finish: bool = False) -> tuple[str, dict[str, Any], str]:
-        from bench.spark_torture_programs import Drive, drawn
+        from torture.spark_programs import Drive, drawn
 
         name = f"driver-{self.report.drivers + 1}"
         told = Drive(
@@ -644,7 +642,7 @@ class Round:
         """Something happens at a frame that is drawn, of the sink or of the source."""
         from helpers import kafka_proxy as wire
 
-        from bench.spark_torture_programs import SINK_ID, SOURCE_ID
+        from torture.spark_programs import SINK_ID, SOURCE_ID
 
         of_sink = (
             wire.INIT_PRODUCER_ID,
@@ -955,7 +953,7 @@ def torture(
 def main() -> int:
     """0: nothing was found."""
     parser = argparse.ArgumentParser(
-        prog="python -m bench.spark_torture",
+        prog="python -m torture.spark_pipeline",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -990,11 +988,11 @@ def main() -> int:
     parser.add_argument("--feeder", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.driver:
-        from bench.spark_torture_programs import drive
+        from torture.spark_programs import drive
 
         return drive(options.driver)
     if options.feeder:
-        from bench.spark_torture_programs import feed
+        from torture.spark_programs import feed
 
         feed(*options.feeder)
         return 0

@@ -1,0 +1,1 @@
+"""Golden transcripts of Apache Kafka against this broker: `make oracle`."""
