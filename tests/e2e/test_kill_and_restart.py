@@ -35,6 +35,8 @@ from helpers.e2e_wire import Wire
 from sim import wire
 
 from barnabas import BrokerProcess
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from barnabas.protocol.records import NewRecord, encode_batch
 
 pytestmark = pytest.mark.e2e
@@ -196,7 +198,12 @@ def test_offsets_in_an_open_transaction_stay_out_of_sight_and_come_with_its_comm
     # the offset of the open transaction is pending: who does not ask for stable ones sees the last
     # committed one
     with Wire(own.port) as connection:
-        fetch = wire.request("OffsetFetch", 6, group_id=group, topics=[_offset_fetch_topic(source)])
+        fetch = wire.request(
+            OffsetFetchRequest(
+                group_id=group, topics=[OffsetFetchRequestTopic(name=source, partition_indexes=[0])]
+            ),
+            6,
+        )
         answer = connection.call(fetch)
         assert answer.topics[0].partitions[0].committed_offset == 4
     assert values_of(servers, target) == [b"to 4"]
@@ -206,14 +213,6 @@ def test_offsets_in_an_open_transaction_stay_out_of_sight_and_come_with_its_comm
     killed(own)
     assert committed_offset(servers, group, source) == 7
     reader.close()
-
-
-def _offset_fetch_topic(name: str) -> object:
-    from helpers import kafka_messages as messages
-
-    return messages.message_class("OffsetFetchRequest").OffsetFetchRequestTopic(
-        name=name, partition_indexes=[0]
-    )
 
 
 @both_ways
@@ -284,7 +283,9 @@ def test_the_last_five_batches_of_a_producer_are_remembered(
     topic = create_topic(own.bootstrap_servers, "window")
     with Wire(own.port) as connection:
         session = connection.call(
-            wire.request("InitProducerId", 1, transactional_id=None, transaction_timeout_ms=60_000)
+            wire.request(
+                InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), 1
+            )
         )
         offsets = []
         for sequence in range(0, 14, 2):
@@ -348,7 +349,8 @@ def test_producer_ids_are_not_given_twice(own: BrokerProcess) -> None:
             for _ in range(3):
                 answer = connection.call(
                     wire.request(
-                        "InitProducerId", 1, transactional_id=None, transaction_timeout_ms=60_000
+                        InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
+                        1,
                     )
                 )
                 given.append(answer.producer_id)

@@ -15,7 +15,6 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from helpers import kafka_messages as messages
 from helpers.e2e_clients import (
     PATIENCE_S,
     committed_offset,
@@ -30,6 +29,12 @@ from sim import wire
 
 from barnabas import BrokerProcess
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -99,12 +104,12 @@ def test_a_consumer_that_knows_kafkas_last_epoch_goes_on(broker: BrokerProcess) 
 
 
 def leader_epoch_in_metadata(connection: Wire, topic: str) -> int:
-    request = messages.MetadataRequest
     call = wire.request(
-        "Metadata",
+        MetadataRequest(
+            topics=[MetadataRequestTopic(name=topic)],
+            allow_auto_topic_creation=False,
+        ),
         7,
-        topics=[request.MetadataRequestTopic(name=topic)],
-        allow_auto_topic_creation=False,
     )
     epoch: int = connection.call(call).topics[0].partitions[0].leader_epoch
     return epoch
@@ -114,18 +119,17 @@ def test_every_answer_has_the_epoch_after_kafkas(broker: BrokerProcess) -> None:
     with Wire(broker.port) as connection:
         epoch = leader_epoch_in_metadata(connection, "plain")
         assert epoch == KAFKAS_LATEST_EPOCH + 1
-        request = messages.message_class("OffsetForLeaderEpochRequest")
-        topic = request.OffsetForLeaderTopic
 
         def end_of(asked: int, current: int = epoch) -> tuple[int, int, int]:
-            partition = topic.OffsetForLeaderPartition(
+            partition = OffsetForLeaderPartition(
                 partition=0, current_leader_epoch=current, leader_epoch=asked
             )
             call = wire.request(
-                "OffsetForLeaderEpoch",
+                OffsetForLeaderEpochRequest(
+                    replica_id=-1,
+                    topics=[OffsetForLeaderTopic(topic="plain", partitions=[partition])],
+                ),
                 4,
-                replica_id=-1,
-                topics=[topic(topic="plain", partitions=[partition])],
             )
             found = connection.call(call).topics[0].partitions[0]
             return found.error_code, found.leader_epoch, found.end_offset

@@ -15,10 +15,11 @@ from helpers.e2e_wire import Wire
 from sim import wire
 
 from barnabas import BrokerProcess
+from barnabas.protocol.messages.metadata import MetadataRequest
 
 pytestmark = pytest.mark.e2e
 
-METADATA = wire.request("Metadata", 1, topics=[])
+METADATA = wire.request(MetadataRequest(topics=[]), 1)
 
 
 def _connect(broker: BrokerProcess) -> socket.socket:

@@ -18,6 +18,15 @@ from helpers.e2e_wire import Wire
 from sim import wire
 
 from barnabas import BrokerProcess
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from barnabas.protocol.records import NewRecord, encode_batch
 
 pytestmark = pytest.mark.e2e
@@ -41,27 +50,27 @@ def stopped(broker: BrokerProcess) -> Iterator[None]:
 
 def joined(connection: Wire, group: str) -> dict[str, Any]:
     """The only member of a group, in its generation."""
-    protocols = [
-        wire.messages.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
-    ]
+    protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
     names = {
         "session_timeout_ms": TIMEOUT_MS,
         "rebalance_timeout_ms": 60_000,
         "protocol_type": "consumer",
         "protocols": protocols,
     }
-    answer = connection.call(wire.request("JoinGroup", 3, group_id=group, member_id="", **names))
+    answer = connection.call(
+        wire.request(JoinGroupRequest(group_id=group, member_id="", **names), 3)
+    )
     assert answer.error_code == 0
     member = {
         "group_id": group,
         "generation_id": answer.generation_id,
         "member_id": answer.member_id,
     }
-    assignment = wire.messages.SyncGroupRequest.SyncGroupRequestAssignment(
-        member_id=answer.member_id, assignment=b"all"
-    )
+    assignment = SyncGroupRequestAssignment(member_id=answer.member_id, assignment=b"all")
     assert (
-        connection.call(wire.request("SyncGroup", 2, **member, assignments=[assignment])).error_code
+        connection.call(
+            wire.request(SyncGroupRequest(**member, assignments=[assignment]), 2)
+        ).error_code
         == 0
     )
     return member
@@ -70,20 +79,20 @@ def joined(connection: Wire, group: str) -> dict[str, Any]:
 def begun(connection: Wire, topic: str) -> dict[str, Any]:
     """A transaction with one record, which would time out while the broker stands."""
     answer = connection.call(
-        wire.request("InitProducerId", 1, transactional_id="txn", transaction_timeout_ms=TIMEOUT_MS)
+        wire.request(
+            InitProducerIdRequest(transactional_id="txn", transaction_timeout_ms=TIMEOUT_MS), 1
+        )
     )
     assert answer.error_code == 0
     pid, epoch = answer.producer_id, answer.producer_epoch
-    topics = [
-        wire.messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=[0])
-    ]
+    topics = [AddPartitionsToTxnTopic(name=topic, partitions=[0])]
     names = {
         "v3_and_below_transactional_id": "txn",
         "v3_and_below_producer_id": pid,
         "v3_and_below_producer_epoch": epoch,
     }
     added = connection.call(
-        wire.request("AddPartitionsToTxn", 2, **names, v3_and_below_topics=topics)
+        wire.request(AddPartitionsToTxnRequest(**names, v3_and_below_topics=topics), 2)
     )
     assert added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
     batch = encode_batch(
@@ -119,10 +128,10 @@ def test_heartbeats_and_a_commit_that_lie_in_the_sockets_are_heard_before_timeou
             asked = []
             for number, (connection, member) in enumerate(zip(connections, members, strict=True)):
                 used = connected() if number % 2 else connection
-                call = wire.request("Heartbeat", 3, **member)
+                call = wire.request(HeartbeatRequest(**member), 3)
                 used.send(call)
                 asked.append((used, call))
-            end = wire.request("EndTxn", 1, **session, committed=True)
+            end = wire.request(EndTxnRequest(**session, committed=True), 1)
             last = connected()
             last.send(end)
         assert [used.receive(call).error_code for used, call in asked] == [0] * MEMBERS
@@ -131,7 +140,7 @@ def test_heartbeats_and_a_commit_that_lie_in_the_sockets_are_heard_before_timeou
         (found,) = producer.call(fetch).partitions
         assert found.last_stable_offset == 2 and not found.aborted
         heard = time.monotonic()
-        silent = wire.request("Heartbeat", 3, **members[0])
+        silent = wire.request(HeartbeatRequest(**members[0]), 3)
         eventually(lambda: time.monotonic() - heard > 2 * TIMEOUT_MS / 1000, what="silence goes on")
         assert connections[0].call(silent).error_code == 25, (
             "UNKNOWN_MEMBER_ID: who is silent while the broker listens is put out"

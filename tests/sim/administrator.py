@@ -9,6 +9,22 @@ from typing import Any
 from checkers import NEVER_MS, Deletion, Life, Partition
 
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from barnabas.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from barnabas.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from sim import wire
 from sim.clients import Asking, Client, name_of
 from sim.network import LOST
@@ -27,18 +43,17 @@ class Administrator(Client):
 
     def delete_records(self, partition: Partition, offset: int) -> Asking:
         """Move the start of a log, once."""
-        topic = wire.messages.DeleteRecordsRequest.DeleteRecordsTopic
         rows = [
-            topic(
+            DeleteRecordsTopic(
                 name=partition[0],
-                partitions=[
-                    topic.DeleteRecordsPartition(partition_index=partition[1], offset=offset)
-                ],
+                partitions=[DeleteRecordsPartition(partition_index=partition[1], offset=offset)],
             )
         ]
         asked = self.world.history.deletions_asked
         asked[partition] = max(asked.get(partition, 0), offset)
-        answer = yield from self.ask(wire.request("DeleteRecords", 2, topics=rows, timeout_ms=1000))
+        answer = yield from self.ask(
+            wire.request(DeleteRecordsRequest(topics=rows, timeout_ms=1000), 2)
+        )
         self.hang_up()
         if answer is not LOST and answer.topics[0].partitions[0].error_code == 0:
             found = answer.topics[0].partitions[0]
@@ -48,18 +63,18 @@ class Administrator(Client):
 
     def let_grow(self, topic: str) -> Asking:
         """Once or twice, give a topic some more partitions."""
-        row = wire.messages.CreatePartitionsRequest.CreatePartitionsTopic
         for _ in range(self.rng.randint(1, 2)):
             yield self.rng.randint(100, 1200)
             count = self.world.scenario.topics[topic] + self.rng.randint(1, 2)
             if self.world.is_draining or count > MOST_PARTITIONS:
                 break
             call = wire.request(
-                "CreatePartitions",
+                CreatePartitionsRequest(
+                    topics=[CreatePartitionsTopic(name=topic, count=count, assignments=None)],
+                    timeout_ms=1000,
+                    validate_only=False,
+                ),
                 2,
-                topics=[row(name=topic, count=count)],
-                timeout_ms=1000,
-                validate_only=False,
             )
             yield from self._until(call, done_already=Code.INVALID_PARTITIONS)
             self.world.set_partition_count(topic, count)
@@ -80,7 +95,7 @@ class Administrator(Client):
         """False: it did not come about, and the topic lives on as it was."""
         life = self.world.history.lives[topic][-1]
         life.asked_ms = self.world.loop.now_ms
-        call = wire.request("DeleteTopics", 3, topic_names=[topic], timeout_ms=1000)
+        call = wire.request(DeleteTopicsRequest(topic_names=[topic], timeout_ms=1000), 3)
         while True:
             answer = yield from self.ask(call)
             if answer is not LOST:
@@ -96,22 +111,23 @@ class Administrator(Client):
                 return False
 
     def _is_there(self, topic: str) -> Asking:
-        row = wire.messages.MetadataRequest.MetadataRequestTopic
         call = wire.request(
-            "Metadata", 5, topics=[row(name=topic)], allow_auto_topic_creation=False
+            MetadataRequest(
+                topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
+            ),
+            5,
         )
         answer = yield from self.insist(call, lambda _: 0)
         return answer.topics[0].error_code == 0
 
     def _make(self, topic: str, count: int) -> Asking:
         world = self.world
-        row = wire.messages.CreateTopicsRequest.CreatableTopic
         configs = [
-            row.CreatableTopicConfig(name=name, value=value)
+            CreatableTopicConfig(name=name, value=value)
             for name, value in world.scenario.topic_configs[topic].items()
         ]
         rows = [
-            row(
+            CreatableTopic(
                 name=topic,
                 num_partitions=count,
                 replication_factor=1,
@@ -119,7 +135,9 @@ class Administrator(Client):
                 configs=configs,
             )
         ]
-        call = wire.request("CreateTopics", 4, topics=rows, timeout_ms=1000, validate_only=False)
+        call = wire.request(
+            CreateTopicsRequest(topics=rows, timeout_ms=1000, validate_only=False), 4
+        )
         yield from self._until(call, done_already=Code.TOPIC_ALREADY_EXISTS)
         world.history.lives[topic].append(Life(world.loop.now_ms))
         world.set_partition_count(topic, count)

@@ -9,6 +9,9 @@ from typing import Any
 from checkers import Partition, ToldProducer, ToldTransaction
 
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 from sim import wire
 from sim.clients import RETRIABLE, Asking, Client, Refused
 from sim.network import LOST
@@ -34,13 +37,14 @@ class Auditor(Client):
 
     def look_at_producers(self) -> Asking:
         """Gives the answer's rows of producers, None without one."""
-        topic = wire.messages.DescribeProducersRequest.TopicRequest
         topics: dict[str, list[int]] = {}
         for name, index in self.partitions:
             topics.setdefault(name, []).append(index)
-        rows = [topic(name=name, partition_indexes=indexes) for name, indexes in topics.items()]
+        rows = [
+            TopicRequest(name=name, partition_indexes=indexes) for name, indexes in topics.items()
+        ]
         asked_ms = self.world.loop.now_ms
-        answer = yield from self.ask(wire.request("DescribeProducers", 0, topics=rows))
+        answer = yield from self.ask(wire.request(DescribeProducersRequest(topics=rows), 0))
         if answer is LOST:
             return None
         history, now_ms = self.world.history, self.world.loop.now_ms
@@ -68,14 +72,16 @@ class Auditor(Client):
         """Gives what was told of each transactional id, None without an answer."""
         asked_ms = self.world.loop.now_ms
         answer = yield from self.ask(
-            wire.request("ListTransactions", 0, state_filters=[], producer_id_filters=[])
+            wire.request(ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 0)
         )
         if answer is LOST or answer.error_code:
             return None
         ids = sorted(row.transactional_id for row in answer.transaction_states)
         if not ids:
             return []
-        answer = yield from self.ask(wire.request("DescribeTransactions", 0, transactional_ids=ids))
+        answer = yield from self.ask(
+            wire.request(DescribeTransactionsRequest(transactional_ids=ids), 0)
+        )
         if answer is LOST:
             return None
         history, now_ms = self.world.history, self.world.loop.now_ms

@@ -9,6 +9,11 @@ from typing import TYPE_CHECKING, Any
 from checkers import NEVER_MS, Commit, Partition
 
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from sim import wire
 from sim.clients import Asking, Fenced, Refused
 from sim.group import MOVED_ON, Worker
@@ -187,11 +192,10 @@ class Consumer(Worker):
     def commit(self) -> Asking:
         """OffsetCommit of where it stands. False: the answer is lost, or the group has moved on."""
         history = self.world.history
-        topic = wire.messages.OffsetCommitRequest.OffsetCommitRequestTopic
         standing = dict(self.positions)
         epochs = self.read_epochs if self.tells_epochs else {}
         rows = [
-            topic.OffsetCommitRequestPartition(
+            OffsetCommitRequestPartition(
                 partition_index=index,
                 committed_offset=offset,
                 committed_leader_epoch=epochs.get(partition, -1),
@@ -201,13 +205,14 @@ class Consumer(Worker):
             for index in partition[1:]
         ]
         call = wire.request(
-            "OffsetCommit",
+            OffsetCommitRequest(
+                group_id=self.group,
+                generation_id_or_member_epoch=self.generation,
+                member_id=self.member_id,
+                group_instance_id=self.instance_id,
+                topics=[OffsetCommitRequestTopic(name=self.topic, partitions=rows)],
+            ),
             7,
-            group_id=self.group,
-            generation_id_or_member_epoch=self.generation,
-            member_id=self.member_id,
-            group_instance_id=self.instance_id,
-            topics=[topic(name=self.topic, partitions=rows)],
         )
         asked_ms, life = self.world.loop.now_ms, self.life
         if life is not None:

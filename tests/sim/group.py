@@ -10,6 +10,17 @@ from typing import TYPE_CHECKING, Any
 from checkers import Access, Ending, Partition, Source, ToldOffset
 
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from barnabas.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from sim import wire
 from sim.clients import Asking, Fenced, Refused, error_code, name_of
 from sim.network import LOST
@@ -97,17 +108,19 @@ class Worker(TransactionalProducer):
 
     def join(self) -> Asking:
         """JoinGroup and SyncGroup; True with a share of the partitions, False: try again."""
-        protocol = wire.messages.JoinGroupRequest.JoinGroupRequestProtocol
         call = wire.request(
-            "JoinGroup",
+            JoinGroupRequest(
+                group_id=self.group,
+                session_timeout_ms=self.session_timeout_ms,
+                rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
+                member_id=self.member_id,
+                group_instance_id=self.instance_id,
+                protocol_type="consumer",
+                protocols=[
+                    JoinGroupRequestProtocol(name="range", metadata=subscription(self.topics))
+                ],
+            ),
             5 if self.instance_id is None else STATIC_JOIN_VERSION,
-            group_id=self.group,
-            session_timeout_ms=self.session_timeout_ms,
-            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
-            member_id=self.member_id,
-            group_instance_id=self.instance_id,
-            protocol_type="consumer",
-            protocols=[protocol(name="range", metadata=subscription(self.topics))],
         )
         answer = yield from self.ask(call, REBALANCE_TIMEOUT_MS + 2000)
         if answer is LOST:
@@ -127,15 +140,16 @@ class Worker(TransactionalProducer):
         self.leads_for = -1
         assignments = self.lead(answer) if answer.leader == answer.member_id else []
         call = wire.request(
-            "SyncGroup",
+            SyncGroupRequest(
+                group_id=self.group,
+                generation_id=self.generation,
+                member_id=self.member_id,
+                group_instance_id=self.instance_id,
+                protocol_type="consumer",
+                protocol_name="range",
+                assignments=assignments,
+            ),
             3 if self.instance_id is None else STATIC_SYNC_VERSION,
-            group_id=self.group,
-            generation_id=self.generation,
-            member_id=self.member_id,
-            group_instance_id=self.instance_id,
-            protocol_type="consumer",
-            protocol_name="range",
-            assignments=assignments,
         )
         asked_ms = self.world.loop.now_ms
         answer = yield from self.ask(call, REBALANCE_TIMEOUT_MS + 2000)
@@ -232,12 +246,11 @@ class Worker(TransactionalProducer):
         """LeaveGroup, by id or by the instance's name. What comes after a lost answer is not the
         member's any more either way.
         """
-        identity = wire.messages.LeaveGroupRequest.MemberIdentity
         if self.instance_id is None and self.rng.random() < 0.5:
-            call = wire.request("LeaveGroup", 1, group_id=self.group, member_id=self.member_id)
+            call = wire.request(LeaveGroupRequest(group_id=self.group, member_id=self.member_id), 1)
         else:
-            members = [identity(member_id=self.member_id, group_instance_id=self.instance_id)]
-            call = wire.request("LeaveGroup", 3, group_id=self.group, members=members)
+            members = [MemberIdentity(member_id=self.member_id, group_instance_id=self.instance_id)]
+            call = wire.request(LeaveGroupRequest(group_id=self.group, members=members), 3)
         asked_ms = self.world.loop.now_ms
         if self.instance_id is not None:
             self.world.departures[self.group, self.instance_id] = asked_ms
@@ -262,13 +275,12 @@ class Worker(TransactionalProducer):
 
     def assign(self, answer: Any) -> list[Any]:
         """As the leader: partitions in turn to the members, by their names."""
-        assignment = wire.messages.SyncGroupRequest.SyncGroupRequestAssignment
         members = sorted(member.member_id for member in answer.members)
         shares: dict[str, list[str]] = {member: [] for member in members}
         for number in range(len(self.inputs)):
             shares[members[number % len(members)]].append(str(number))
         return [
-            assignment(member_id=member, assignment=",".join(numbers).encode())
+            SyncGroupRequestAssignment(member_id=member, assignment=",".join(numbers).encode())
             for member, numbers in shares.items()
         ]
 
@@ -284,12 +296,13 @@ class Worker(TransactionalProducer):
     def heartbeat(self) -> Asking:
         """Whether the member may go on."""
         call = wire.request(
-            "Heartbeat",
+            HeartbeatRequest(
+                group_id=self.group,
+                generation_id=self.generation,
+                member_id=self.member_id,
+                group_instance_id=self.instance_id,
+            ),
             3,
-            group_id=self.group,
-            generation_id=self.generation,
-            member_id=self.member_id,
-            group_instance_id=self.instance_id,
         )
         asked_ms = self.world.loop.now_ms
         answer = yield from self.ask(call)
@@ -407,21 +420,20 @@ class Worker(TransactionalProducer):
     def send_offsets(self, moved: dict[Partition, int]) -> Asking:
         """AddOffsetsToTxn and TxnOffsetCommit, fenced by the group's generation."""
         call = wire.request(
-            "AddOffsetsToTxn",
+            AddOffsetsToTxnRequest(
+                transactional_id=self.transactional_id,
+                producer_id=self.producer_id,
+                producer_epoch=self.epoch,
+                group_id=self.group,
+            ),
             3,
-            transactional_id=self.transactional_id,
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch,
-            group_id=self.group,
         )
         answer = yield from self.insist(call, error_code)
         self.check(answer.error_code, "AddOffsetsToTxn")
-        request = wire.messages.TxnOffsetCommitRequest
-        topic = request.TxnOffsetCommitRequestTopic
         topics: dict[str, list[Any]] = {}
         for (name, index), offset in moved.items():
             topics.setdefault(name, []).append(
-                topic.TxnOffsetCommitRequestPartition(
+                TxnOffsetCommitRequestPartition(
                     partition_index=index,
                     committed_offset=offset,
                     committed_leader_epoch=-1,
@@ -429,16 +441,20 @@ class Worker(TransactionalProducer):
                 )
             )
         call = wire.request(
-            "TxnOffsetCommit",
+            TxnOffsetCommitRequest(
+                transactional_id=self.transactional_id,
+                group_id=self.group,
+                producer_id=self.producer_id,
+                producer_epoch=self.epoch,
+                generation_id=self.generation,
+                member_id=self.member_id,
+                group_instance_id=self.instance_id,
+                topics=[
+                    TxnOffsetCommitRequestTopic(name=name, partitions=partitions)
+                    for name, partitions in topics.items()
+                ],
+            ),
             3,
-            transactional_id=self.transactional_id,
-            group_id=self.group,
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch,
-            generation_id=self.generation,
-            member_id=self.member_id,
-            group_instance_id=self.instance_id,
-            topics=[topic(name=name, partitions=partitions) for name, partitions in topics.items()],
         )
         asked_ms = self.world.loop.now_ms
         answer = yield from self.insist(
@@ -460,16 +476,19 @@ class Worker(TransactionalProducer):
 
 def committed_offsets(client: Producer, group: str, partitions: list[Partition]) -> Asking:
     """OffsetFetch of stable offsets, asked until there are."""
-    topic = wire.messages.OffsetFetchRequest.OffsetFetchRequestTopic
     topics: dict[str, list[int]] = {}
     for name, index in partitions:
         topics.setdefault(name, []).append(index)
     call = wire.request(
-        "OffsetFetch",
+        OffsetFetchRequest(
+            group_id=group,
+            topics=[
+                OffsetFetchRequestTopic(name=name, partition_indexes=indexes)
+                for name, indexes in topics.items()
+            ],
+            require_stable=True,
+        ),
         7,
-        group_id=group,
-        topics=[topic(name=name, partition_indexes=indexes) for name, indexes in topics.items()],
-        require_stable=True,
     )
 
     def code_of(answer: Any) -> int:

@@ -16,6 +16,37 @@ from checkers import Partition, Write
 from crc32c import crc32c
 
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from barnabas.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from barnabas.protocol.messages.leave_group import LeaveGroupRequest
+from barnabas.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from barnabas.protocol.messages.sync_group import SyncGroupRequest
 from barnabas.protocol.records import CRC_START, HEADER_SIZE, NewRecord, encode_batch
 from sim import wire
 from sim.clients import RETRIABLE, Asking, name_of
@@ -304,12 +335,13 @@ class Meddler(Producer):
             yield (
                 f"InitProducerId of {victim} with a timeout of {timeout_ms} ms",
                 wire.request(
-                    "InitProducerId",
+                    InitProducerIdRequest(
+                        transactional_id=victim,
+                        transaction_timeout_ms=timeout_ms,
+                        producer_id=-1,
+                        producer_epoch=-1,
+                    ),
                     4,
-                    transactional_id=victim,
-                    transaction_timeout_ms=timeout_ms,
-                    producer_id=-1,
-                    producer_epoch=-1,
                 ),
                 _code,
             )
@@ -322,18 +354,17 @@ class Meddler(Producer):
             yield (
                 f"InitProducerId of {victim} with the epoch {strange_epoch}",
                 wire.request(
-                    "InitProducerId",
+                    InitProducerIdRequest(
+                        transactional_id=victim,
+                        transaction_timeout_ms=1000,
+                        producer_id=producer_id,
+                        producer_epoch=strange_epoch,
+                    ),
                     4,
-                    transactional_id=victim,
-                    transaction_timeout_ms=1000,
-                    producer_id=producer_id,
-                    producer_epoch=strange_epoch,
                 ),
                 _code,
             )
-        topic = wire.messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(
-            name="plain", partitions=[0]
-        )
+        topic = AddPartitionsToTxnTopic(name="plain", partitions=[0])
         for strange_id, its_epoch in (
             (producer_id, strange_epoch),
             (producer_id + 1_000_000, epoch),
@@ -343,12 +374,13 @@ class Meddler(Producer):
             yield (
                 f"AddPartitionsToTxn of {victim} as {strange_id} with the epoch {its_epoch}",
                 wire.request(
-                    "AddPartitionsToTxn",
+                    AddPartitionsToTxnRequest(
+                        v3_and_below_transactional_id=victim,
+                        v3_and_below_producer_id=strange_id,
+                        v3_and_below_producer_epoch=its_epoch,
+                        v3_and_below_topics=[topic],
+                    ),
                     3,
-                    v3_and_below_transactional_id=victim,
-                    v3_and_below_producer_id=strange_id,
-                    v3_and_below_producer_epoch=its_epoch,
-                    v3_and_below_topics=[topic],
                 ),
                 lambda answer: [
                     p.partition_error_code
@@ -359,12 +391,13 @@ class Meddler(Producer):
             yield (
                 f"AddOffsetsToTxn of {victim} as {strange_id} with the epoch {its_epoch}",
                 wire.request(
-                    "AddOffsetsToTxn",
+                    AddOffsetsToTxnRequest(
+                        transactional_id=victim,
+                        producer_id=strange_id,
+                        producer_epoch=its_epoch,
+                        group_id=NOT_A_GROUP,
+                    ),
                     3,
-                    transactional_id=victim,
-                    producer_id=strange_id,
-                    producer_epoch=its_epoch,
-                    group_id=NOT_A_GROUP,
                 ),
                 _code,
             )
@@ -372,12 +405,13 @@ class Meddler(Producer):
                 yield (
                     f"EndTxn({committed}) of {victim} as {strange_id} with the epoch {its_epoch}",
                     wire.request(
-                        "EndTxn",
+                        EndTxnRequest(
+                            transactional_id=victim,
+                            producer_id=strange_id,
+                            producer_epoch=its_epoch,
+                            committed=committed,
+                        ),
                         3,
-                        transactional_id=victim,
-                        producer_id=strange_id,
-                        producer_epoch=its_epoch,
-                        committed=committed,
                     ),
                     _code,
                 )
@@ -388,17 +422,17 @@ class Meddler(Producer):
             yield (
                 f"Heartbeat of nobody in generation {generation} of {group}",
                 wire.request(
-                    "Heartbeat",
+                    HeartbeatRequest(
+                        group_id=group,
+                        generation_id=generation,
+                        member_id=NOBODY,
+                        group_instance_id=None,
+                    ),
                     3,
-                    group_id=group,
-                    generation_id=generation,
-                    member_id=NOBODY,
-                    group_instance_id=None,
                 ),
                 _code,
             )
-            topic = wire.messages.OffsetCommitRequest.OffsetCommitRequestTopic
-            row = topic.OffsetCommitRequestPartition(
+            row = OffsetCommitRequestPartition(
                 partition_index=0,
                 committed_offset=1 << 40,
                 committed_leader_epoch=-1,
@@ -407,106 +441,108 @@ class Meddler(Producer):
             yield (
                 f"OffsetCommit of nobody in generation {generation} of {group}",
                 wire.request(
-                    "OffsetCommit",
+                    OffsetCommitRequest(
+                        group_id=group,
+                        generation_id_or_member_epoch=generation,
+                        member_id=NOBODY,
+                        group_instance_id=None,
+                        topics=[OffsetCommitRequestTopic(name="plain", partitions=[row])],
+                    ),
                     7,
-                    group_id=group,
-                    generation_id_or_member_epoch=generation,
-                    member_id=NOBODY,
-                    group_instance_id=None,
-                    topics=[topic(name="plain", partitions=[row])],
                 ),
                 lambda answer: [p.error_code for t in answer.topics for p in t.partitions],
             )
         yield (
             "OffsetCommit with 5,000 bytes of metadata",
             wire.request(
-                "OffsetCommit",
+                OffsetCommitRequest(
+                    group_id=NOT_A_GROUP,
+                    generation_id_or_member_epoch=-1,
+                    member_id="",
+                    group_instance_id=None,
+                    topics=[
+                        OffsetCommitRequestTopic(
+                            name="plain",
+                            partitions=[
+                                OffsetCommitRequestPartition(
+                                    partition_index=0,
+                                    committed_offset=0,
+                                    committed_leader_epoch=-1,
+                                    committed_metadata="m" * 5000,
+                                )
+                            ],
+                        )
+                    ],
+                ),
                 7,
-                group_id=NOT_A_GROUP,
-                generation_id_or_member_epoch=-1,
-                member_id="",
-                group_instance_id=None,
-                topics=[
-                    topic(
-                        name="plain",
-                        partitions=[
-                            topic.OffsetCommitRequestPartition(
-                                partition_index=0,
-                                committed_offset=0,
-                                committed_leader_epoch=-1,
-                                committed_metadata="m" * 5000,
-                            )
-                        ],
-                    )
-                ],
             ),
             lambda answer: [p.error_code for t in answer.topics for p in t.partitions],
         )
-        protocol = wire.messages.JoinGroupRequest.JoinGroupRequestProtocol
         for session_timeout_ms in (-1, 0, (1 << 31) - 1):
             yield (
                 f"JoinGroup of {group} with a session of {session_timeout_ms} ms",
                 wire.request(
-                    "JoinGroup",
+                    JoinGroupRequest(
+                        group_id=group,
+                        session_timeout_ms=session_timeout_ms,
+                        rebalance_timeout_ms=1000,
+                        member_id="",
+                        group_instance_id=None,
+                        protocol_type="consumer",
+                        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+                    ),
                     5,
-                    group_id=group,
-                    session_timeout_ms=session_timeout_ms,
-                    rebalance_timeout_ms=1000,
-                    member_id="",
-                    group_instance_id=None,
-                    protocol_type="consumer",
-                    protocols=[protocol(name="range", metadata=b"")],
                 ),
                 _code,
             )
         yield (
             f"SyncGroup of nobody in {group}",
             wire.request(
-                "SyncGroup",
+                SyncGroupRequest(
+                    group_id=group,
+                    generation_id=1,
+                    member_id=NOBODY,
+                    group_instance_id=None,
+                    assignments=[],
+                ),
                 3,
-                group_id=group,
-                generation_id=1,
-                member_id=NOBODY,
-                group_instance_id=None,
-                assignments=[],
             ),
             _code,
         )
         yield (
             f"LeaveGroup of nobody in {group}",
-            wire.request("LeaveGroup", 1, group_id=group, member_id=NOBODY),
+            wire.request(LeaveGroupRequest(group_id=group, member_id=NOBODY), 1),
             _code,
         )
 
     def _of_logs(self) -> Iterator[tuple[str, wire.Call, Callable[[Any], list[int]]]]:
         topic, index = self.rng.choice(self.partitions)
-        rows = wire.messages.DeleteRecordsRequest.DeleteRecordsTopic
         for offset in (-2, -(1 << 63), 1 << 50):
-            partition = rows.DeleteRecordsPartition(partition_index=index, offset=offset)
+            partition = DeleteRecordsPartition(partition_index=index, offset=offset)
             yield (
                 f"DeleteRecords of {topic} below {offset}",
                 wire.request(
-                    "DeleteRecords",
+                    DeleteRecordsRequest(
+                        topics=[DeleteRecordsTopic(name=topic, partitions=[partition])],
+                        timeout_ms=500,
+                    ),
                     2,
-                    topics=[rows(name=topic, partitions=[partition])],
-                    timeout_ms=500,
                 ),
                 lambda answer: [p.error_code for t in answer.topics for p in t.partitions],
             )
-        growing = wire.messages.CreatePartitionsRequest.CreatePartitionsTopic
         for count in (-1, 0, 1, (1 << 31) - 1):
             yield (
                 f"CreatePartitions of {topic}: {count}",
                 wire.request(
-                    "CreatePartitions",
+                    CreatePartitionsRequest(
+                        topics=[CreatePartitionsTopic(name=topic, count=count, assignments=None)],
+                        timeout_ms=500,
+                        validate_only=False,
+                    ),
                     2,
-                    topics=[growing(name=topic, count=count)],
-                    timeout_ms=500,
-                    validate_only=False,
                 ),
                 lambda answer: [row.error_code for row in answer.results],
             )
-        creatable = wire.messages.CreateTopicsRequest.CreatableTopic
         for name, count in (
             ("../up", 1),
             ("", 1),
@@ -519,19 +555,20 @@ class Meddler(Producer):
             yield (
                 f"CreateTopics of {name[:20]!r} with {count} partitions",
                 wire.request(
-                    "CreateTopics",
+                    CreateTopicsRequest(
+                        topics=[
+                            CreatableTopic(
+                                name=name,
+                                num_partitions=count,
+                                replication_factor=1,
+                                assignments=[],
+                                configs=[],
+                            )
+                        ],
+                        timeout_ms=500,
+                        validate_only=False,
+                    ),
                     4,
-                    topics=[
-                        creatable(
-                            name=name,
-                            num_partitions=count,
-                            replication_factor=1,
-                            assignments=[],
-                            configs=[],
-                        )
-                    ],
-                    timeout_ms=500,
-                    validate_only=False,
                 ),
                 lambda answer: [row.error_code for row in answer.topics],
             )
@@ -549,19 +586,17 @@ class Meddler(Producer):
                     or [answer.error_code]
                 ),
             )
-        listing = wire.messages.ListOffsetsRequest.ListOffsetsTopic
         for isolation in (7, -1):
-            row = listing.ListOffsetsPartition(
-                partition_index=index, current_leader_epoch=-1, timestamp=-1
-            )
+            row = ListOffsetsPartition(partition_index=index, current_leader_epoch=-1, timestamp=-1)
             yield (
                 f"ListOffsets with the isolation level {isolation}",
                 wire.request(
-                    "ListOffsets",
+                    ListOffsetsRequest(
+                        replica_id=-1,
+                        isolation_level=isolation,
+                        topics=[ListOffsetsTopic(name=topic, partitions=[row])],
+                    ),
                     7,
-                    replica_id=-1,
-                    isolation_level=isolation,
-                    topics=[listing(name=topic, partitions=[row])],
                 ),
                 lambda answer: [p.error_code for t in answer.topics for p in t.partitions],
             )

@@ -11,6 +11,13 @@ from typing import TYPE_CHECKING
 from checkers import Ending, Partition, Source, Transaction, Write
 
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.records import NewRecord, encode_batch
 from sim import wire
 from sim.clients import FENCED, RETRIABLE, Asking, Client, Fenced, Refused, error_code, name_of
@@ -75,12 +82,13 @@ class Producer(Client):
     def init(self, *, bump: bool = False, timeout_ms: int = 60_000) -> Asking:
         """InitProducerId: a first session, or a further epoch of this one (KIP-360)."""
         call = wire.request(
-            "InitProducerId",
+            InitProducerIdRequest(
+                transactional_id=self.transactional_id,
+                transaction_timeout_ms=timeout_ms,
+                producer_id=self.producer_id if bump else -1,
+                producer_epoch=self.epoch if bump else -1,
+            ),
             4,
-            transactional_id=self.transactional_id,
-            transaction_timeout_ms=timeout_ms,
-            producer_id=self.producer_id if bump else -1,
-            producer_epoch=self.epoch if bump else -1,
         )
         lost_before = self.lost
         inits = self.world.inits.setdefault(self.transactional_id or "", Inits())
@@ -484,20 +492,20 @@ class TransactionalProducer(Producer):
         new = [partition for partition in partitions if partition not in self.added]
         if not new:
             return
-        request = wire.messages.AddPartitionsToTxnRequest
         topics: dict[str, list[int]] = {}
         for topic, index in new:
             topics.setdefault(topic, []).append(index)
         call = wire.request(
-            "AddPartitionsToTxn",
+            AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=self.transactional_id,
+                v3_and_below_producer_id=self.producer_id,
+                v3_and_below_producer_epoch=self.epoch,
+                v3_and_below_topics=[
+                    AddPartitionsToTxnTopic(name=topic, partitions=indexes)
+                    for topic, indexes in topics.items()
+                ],
+            ),
             3,
-            v3_and_below_transactional_id=self.transactional_id,
-            v3_and_below_producer_id=self.producer_id,
-            v3_and_below_producer_epoch=self.epoch,
-            v3_and_below_topics=[
-                request.AddPartitionsToTxnTopic(name=topic, partitions=indexes)
-                for topic, indexes in topics.items()
-            ],
         )
         asked_ms = self.world.loop.now_ms
         if not self.added:
@@ -520,12 +528,13 @@ class TransactionalProducer(Producer):
         """EndTxn until it is answered. Raises: Fenced."""
         world = self.world
         call = wire.request(
-            "EndTxn",
+            EndTxnRequest(
+                transactional_id=self.transactional_id,
+                producer_id=self.producer_id,
+                producer_epoch=self.epoch,
+                committed=commit,
+            ),
             3,
-            transactional_id=self.transactional_id,
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch,
-            committed=commit,
         )
         if commit:
             transaction.commit_asked_ms = world.loop.now_ms
@@ -546,7 +555,7 @@ class TransactionalProducer(Producer):
         raise Refused(f"{self.name}: EndTxn(commit={commit})", code)
 
 
-def _code_of_added(answer: wire.messages.AddPartitionsToTxnResponse) -> int:
+def _code_of_added(answer: AddPartitionsToTxnResponse) -> int:
     """The worst of an answer's codes: OPERATION_NOT_ATTEMPTED says nothing."""
     codes = [
         partition.partition_error_code

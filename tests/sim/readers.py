@@ -7,6 +7,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from checkers import Partition, Span, Watermarks
 
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from barnabas.protocol.records import (
     DELETE_HORIZON,
     BatchHeader,
@@ -327,14 +338,13 @@ class Reader(Client):
         """
         if all(partition in self.leader_epochs for partition in self.partitions):
             return
-        request = wire.messages.MetadataRequest
         topics = [
-            request.MetadataRequestTopic(name=name)
+            MetadataRequestTopic(name=name)
             for name in dict.fromkeys(topic for topic, _ in self.partitions)
         ]
         asked_ms = self.world.loop.now_ms
         answer = yield from self.ask(
-            wire.request("Metadata", 8, topics=topics, allow_auto_topic_creation=False)
+            wire.request(MetadataRequest(topics=topics, allow_auto_topic_creation=False), 8)
         )
         if answer is LOST:
             return
@@ -356,17 +366,16 @@ class Reader(Client):
         if read_epoch < 0:
             self.leader_epochs[partition] = leader_epoch
             return
-        request = wire.messages.OffsetForLeaderEpochRequest
-        topic = request.OffsetForLeaderTopic
-        row = topic.OffsetForLeaderPartition(
+        row = OffsetForLeaderPartition(
             partition=partition[1], current_leader_epoch=leader_epoch, leader_epoch=read_epoch
         )
         asked_ms = self.world.loop.now_ms
         call = wire.request(
-            "OffsetForLeaderEpoch",
+            OffsetForLeaderEpochRequest(
+                replica_id=-1,
+                topics=[OffsetForLeaderTopic(topic=partition[0], partitions=[row])],
+            ),
             3,
-            replica_id=-1,
-            topics=[topic(topic=partition[0], partitions=[row])],
         )
         answer = yield from self.ask(call)
         if answer is LOST or (self.lives and not self._is_of_this_life(*partition, asked_ms)):
@@ -392,25 +401,24 @@ class Reader(Client):
 
     def offset_at(self, partition: Partition, timestamp: int) -> Asking:
         """ListOffsets; None where there was no answer."""
-        request = wire.messages.ListOffsetsRequest
-        topic = request.ListOffsetsTopic
         call = wire.request(
-            "ListOffsets",
+            ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=0,
+                topics=[
+                    ListOffsetsTopic(
+                        name=partition[0],
+                        partitions=[
+                            ListOffsetsPartition(
+                                partition_index=partition[1],
+                                current_leader_epoch=-1,
+                                timestamp=timestamp,
+                            )
+                        ],
+                    )
+                ],
+            ),
             7,
-            replica_id=-1,
-            isolation_level=0,
-            topics=[
-                topic(
-                    name=partition[0],
-                    partitions=[
-                        topic.ListOffsetsPartition(
-                            partition_index=partition[1],
-                            current_leader_epoch=-1,
-                            timestamp=timestamp,
-                        )
-                    ],
-                )
-            ],
         )
         asked_ms = self.world.loop.now_ms
         answer = yield from self.ask(call)

@@ -1,5 +1,5 @@
 """Requests and answers as bytes. The two hot requests are packed by hand, the others are
-kafka-python's messages.
+messages of our own, which property tests compare with kafka-python's.
 
     Produce v8, Fetch v11: without tagged fields, so each is a few struct packs.
 
@@ -12,10 +12,11 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from helpers import kafka_messages as messages
+from helpers.our_messages import response_class
 
-from barnabas.protocol.api_table import APIS, BY_KEY
+from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.framing import response_has_tagged_header
+from barnabas.protocol.messages.message import Message
 
 PRODUCE, FETCH = 0, 1
 PRODUCE_VERSION, FETCH_VERSION = 8, 11
@@ -27,11 +28,9 @@ __all__ = [
     "Produced",
     "fetch",
     "frame",
-    "messages",
     "produce",
     "request",
 ]
-_KEYS = {api.name: api.key for api in APIS}
 _I, _H, _Q = struct.Struct(">i"), struct.Struct(">h"), struct.Struct(">q")
 _HEAD = struct.Struct(">ihhih")
 _FETCH_HEAD = struct.Struct(">iiiibii")
@@ -62,20 +61,18 @@ def frame(call: Call, correlation_id: int) -> bytes:
     return head + (b"\0" if tagged else b"") + call.body
 
 
-def request(name: str, version: int, **fields: Any) -> Call:
-    """Any request, by its fields."""
-    message = getattr(messages, name + "Request")(**fields)
-    body = bytes(message.encode(version=version))
-    key = _KEYS[name]
-    start = 1 if response_has_tagged_header(BY_KEY[key], version) else 0
-    decoder = messages.decoder(getattr(messages, name + "Response"), version)
+def request(message: Message, version: int) -> Call:
+    """Any request but the hot two, in one of its versions."""
+    api = BY_KEY[message.API_KEY]
+    start = 1 if response_has_tagged_header(api, version) else 0
+    read = response_class(api.name).read
 
-    def decode(data: bytes) -> Any:
-        found, end = decoder(memoryview(data), start)
-        assert end == len(data), f"{name} v{version}: {len(data) - end} bytes are left over"
-        return found
+    def decode(data: bytes) -> Message:
+        answer, end = read(data, start, version)
+        assert end == len(data), f"{api.name} v{version}: {len(data) - end} bytes are left over"
+        return answer
 
-    return Call(name, key, version, body, decode)
+    return Call(api.name, api.key, version, message.encode(version), decode)
 
 
 class Produced(NamedTuple):
