@@ -32,11 +32,11 @@ from barnabas.protocol.compression import compress, decompress
 from barnabas.protocol.errors import Code, KafkaError
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
-HEADER_SIZE = 61
-LENGTH_END = (
-    12  # bytes up to and with batch_length: a batch is LENGTH_END + batch_length bytes long
-)
-CRC_START = 21
+HEADER_SIZE = HEADER.size
+LENGTH_END = 12  # a batch is LENGTH_END + batch_length bytes long
+CRC_START = 21  # the CRC covers what is from here on
+LEADER_EPOCH_AT, MAGIC_AT = 12, 16
+MAGIC_END = MAGIC_AT + 1
 MAGIC = 2
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -48,10 +48,18 @@ MAX_SEQUENCE = 2**31 - 1
 CODEC_MASK, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x07, 0x08, 0x10, 0x20, 0x40
 ABORT, COMMIT = 0, 1
 
-_OFFSET = struct.Struct(">q")
+# Fields that are read or patched without the rest of the header, by the table above.
+_BATCH_LENGTH_AT, _CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT, _PRODUCER_ID_AT = 8, 17, 21, 35, 43
+_BASE_OFFSET = struct.Struct(">q")
+_LENGTH = struct.Struct(">i")
 _EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
-_TAIL = struct.Struct(">hiqqqhii")
+_ATTRIBUTES = struct.Struct(">h")
+_MAX_TIMESTAMP = struct.Struct(">q")
+_PRODUCER = struct.Struct(">qhi")  # producer_id, producer_epoch, base_sequence
+_PLACE = struct.Struct(">qi4xb6xi")  # base_offset, batch_length, magic, last_offset_delta
+_START = struct.Struct(">qiib")  # base_offset, batch_length, leader_epoch, magic
+_TAIL = struct.Struct(">hiqqqhii")  # from attributes on
 _CONTROL_KEY = struct.Struct(">hh")
 _CONTROL_VALUE = struct.Struct(">hi")
 
@@ -168,12 +176,73 @@ def computed_crc(batch: Buffer) -> int:
     return int(crc32c(memoryview(batch)[CRC_START:]))
 
 
+def has_right_crc(batch: Buffer, header: BatchHeader) -> bool:
+    """Whether one whole batch's bytes are those of which its header has the CRC."""
+    return computed_crc(batch) == header.crc
+
+
+def base_offset_of(batch: Buffer, position: int = 0) -> int:
+    """The base offset of the batch at `position`; needs 8 bytes there."""
+    offset: int = _BASE_OFFSET.unpack_from(batch, position)[0]
+    return offset
+
+
+def batch_size_of(batch: Buffer, position: int = 0) -> int:
+    """The size of the batch at `position`, all of its header with it; needs 12 bytes there."""
+    length: int = _LENGTH.unpack_from(batch, position + _BATCH_LENGTH_AT)[0]
+    return LENGTH_END + length
+
+
+def leader_epoch_of(batch: Buffer, position: int = 0) -> int:
+    """The leader epoch of the batch at `position`; needs 16 bytes there."""
+    epoch: int = _EPOCH.unpack_from(batch, position + LEADER_EPOCH_AT)[0]
+    return epoch
+
+
+def place_of(buffer: Buffer, position: int) -> tuple[int, int, int, int]:
+    """(base offset, size, magic, last offset) of the batch at `position`; needs 61 bytes there."""
+    base_offset, length, magic, last_offset_delta = _PLACE.unpack_from(buffer, position)
+    return base_offset, length + LENGTH_END, magic, base_offset + last_offset_delta
+
+
+def attributes_of(batch: Buffer) -> int:
+    """The attributes of the batch; needs its whole header."""
+    attributes: int = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)[0]
+    return attributes
+
+
+def producer_of(batch: Buffer) -> tuple[int, int, int]:
+    """(producer id, producer epoch, base sequence) of the batch; needs its whole header."""
+    return _PRODUCER.unpack_from(batch, _PRODUCER_ID_AT)
+
+
 def set_offset_and_epoch(
     batch: bytearray | memoryview, base_offset: int, leader_epoch: int
 ) -> None:
     """Patch the two fields that the broker assigns and the CRC does not cover."""
-    _OFFSET.pack_into(batch, 0, base_offset)
-    _EPOCH.pack_into(batch, 12, leader_epoch)
+    _BASE_OFFSET.pack_into(batch, 0, base_offset)
+    _EPOCH.pack_into(batch, LEADER_EPOCH_AT, leader_epoch)
+
+
+def set_attributes(batch: bytearray | memoryview, attributes: int) -> None:
+    """Patch the attributes; `set_crc` has to follow."""
+    _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes)
+
+
+def set_max_timestamp(batch: bytearray | memoryview, max_timestamp: int) -> None:
+    """Patch the highest timestamp; `set_crc` has to follow."""
+    _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, max_timestamp)
+
+
+def set_size_and_attributes(batch: bytearray, attributes: int) -> None:
+    """Patch the attributes and a length that is the whole buffer's; `set_crc` has to follow."""
+    _LENGTH.pack_into(batch, _BATCH_LENGTH_AT, len(batch) - LENGTH_END)
+    set_attributes(batch, attributes)
+
+
+def set_crc(batch: bytearray | memoryview) -> None:
+    """Patch the CRC of one whole batch to that of what it holds now."""
+    _CRC.pack_into(batch, _CRC_AT, computed_crc(batch))
 
 
 def encode_varint(value: int, out: bytearray) -> None:
@@ -357,8 +426,9 @@ def assemble_batch(
     base_sequence: int,
     record_count: int,
 ) -> bytearray:
-    """A batch from its header's fields and its encoded (and compressed) records; length and CRC are
-    computed.
+    """A batch of its header's fields and its encoded (and compressed) records.
+
+    Length and CRC are computed.
     """
     batch = bytearray(HEADER_SIZE)
     batch += body
@@ -374,8 +444,8 @@ def assemble_batch(
         base_sequence,
         record_count,
     )
-    struct.pack_into(">qiib", batch, 0, base_offset, len(batch) - LENGTH_END, leader_epoch, MAGIC)
-    _CRC.pack_into(batch, 17, computed_crc(batch))
+    _START.pack_into(batch, 0, base_offset, len(batch) - LENGTH_END, leader_epoch, MAGIC)
+    set_crc(batch)
     return batch
 
 

@@ -13,16 +13,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import (
-    CRC_START,
+    HEADER_SIZE,
     MAGIC,
+    MAGIC_AT,
+    MAGIC_END,
     BatchHeader,
     batches_in,
     decode_marker,
+    has_right_crc,
     read_header,
 )
 
@@ -72,10 +73,10 @@ def select_batches(
     aborted_producers: set[int] = set()
     chosen: list[Batch] = []
     next_offset, whole_batches = start_offset, 0
-    if len(view) > 16 and view[16] != MAGIC:
+    if len(view) >= MAGIC_END and view[MAGIC_AT] != MAGIC:
         raise KafkaError(
             Code.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-            f"the log holds messages of format {view[16]}; only record batches (format 2) are read",
+            f"the log holds messages of format {view[MAGIC_AT]}; only record batches (format 2) are read",
         )
     for position, header in batches_in(view):
         whole_batches += 1
@@ -85,10 +86,7 @@ def select_batches(
         is_before = last_offset < start_offset
         if is_before and not header.is_control:
             continue
-        if (
-            check_crc
-            and crc32c(view[position + CRC_START : position + header.size_bytes]) != header.crc
-        ):
+        if check_crc and not has_right_crc(view[position : position + header.size_bytes], header):
             raise KafkaError(
                 Code.CORRUPT_MESSAGE,
                 f"the checksum of the batch at offset {header.base_offset} is wrong",
@@ -119,4 +117,4 @@ def select_batches(
 
 def first_batch_size(buffer: bytes | bytearray | memoryview) -> int | None:
     """How large the first batch is that a fetch brought, if not whole, enough of it to tell."""
-    return read_header(buffer).size_bytes if len(buffer) >= 61 else None
+    return read_header(buffer).size_bytes if len(buffer) >= HEADER_SIZE else None

@@ -49,6 +49,7 @@ from barnabas.protocol.records import (
     HEADER_SIZE,
     MAGIC,
     add_sequence,
+    has_right_crc,
     read_header,
 )
 from barnabas.spark_connector.connection import (
@@ -180,7 +181,7 @@ def checked_header(batch: EncodedBatch) -> Any:
             f"a batch for {name} is damaged: its header does not fit its {len(batch.data)} bytes "
             f"and {batch.record_count} records"
         )
-    if crc32c(memoryview(batch.data)[CRC_START:]) != header.crc:
+    if not has_right_crc(batch.data, header):
         raise PublishError(f"a batch for {name} is damaged: its checksum is wrong")
     if (
         not header.is_transactional

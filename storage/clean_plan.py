@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
+from barnabas.protocol.records import HEADER_SIZE
 from barnabas.storage.cleaner import CleanJob
 from barnabas.storage.log_config import NEVER_MS
 from barnabas.storage.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from barnabas.storage.log import Log
     from barnabas.storage.segment import Segment
     from barnabas.storage.txn_index import AbortedEntry
-
-_SMALLEST_BATCH = 61
 
 
 class Dirt(NamedTuple):
@@ -123,9 +122,7 @@ def plan(log: Log, dirt: Dirt, *, job_id: int, map_bytes: int, wall_ms: int) -> 
 def _groups(log: Log, sources: list[Segment], end_offset: int) -> list[list[Segment]]:
     """Neighbours that fit one segment: by their bytes, their indexes and their offsets."""
     most_bytes = log.config.segment_bytes
-    entry_bytes = (
-        max(log.config.index_interval_bytes, _SMALLEST_BATCH) * log.config.segment_index_bytes
-    )
+    entry_bytes = max(log.config.index_interval_bytes, HEADER_SIZE) * log.config.segment_index_bytes
     most_bytes = min(
         most_bytes, entry_bytes // max(INDEX_ENTRY_SIZE, TIME_ENTRY_SIZE)
     )  # an entry comes after so many bytes at the earliest

@@ -31,13 +31,10 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from barnabas.protocol.compression import Levels, compress, decompress
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records import (
     CODEC_MASK,
-    CRC_START,
     DELETE_HORIZON,
     HEADER_SIZE,
     MAGIC,
@@ -47,6 +44,7 @@ from barnabas.protocol.records import (
     decode_marker,
     decode_varint,
     encode_varint,
+    has_right_crc,
     read_header,
 )
 from barnabas.storage.disk import Disk, File
@@ -646,7 +644,7 @@ class _Source:
                 if len(chunk) < size:
                     raise self.corrupt(position, "a batch is cut off")
             batch = chunk[at : at + size]
-            if crc32c(batch[CRC_START:]) != header.crc:
+            if not has_right_crc(batch, header):
                 raise self.corrupt(position, "the CRC of a batch is wrong")
             yield position, header, batch
             least_offset = header.last_offset + 1

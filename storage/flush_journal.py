@@ -57,6 +57,7 @@ from typing import NamedTuple
 import msgpack
 from crc32c import crc32c
 
+from barnabas.protocol.records import base_offset_of
 from barnabas.storage.checkpoints import (
     PARTITION_METADATA_NAME,
     CorruptCheckpoint,
@@ -165,7 +166,7 @@ class Redo:
                 for piece in run.pieces:
                     wanted = piece[: max(overwritten_from - position, 0)]
                     is_above = (
-                        int.from_bytes(piece[:8]) >= point
+                        base_offset_of(piece) >= point
                     )  # it begins with a batch, and that with its offset
                     if is_above and (held is None or held.pread(len(wanted), position) != wanted):
                         return path

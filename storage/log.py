@@ -14,7 +14,6 @@ directory is taken off line and nothing is rolled back.
 from __future__ import annotations
 
 import logging
-import struct
 import uuid
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Iterator
@@ -30,15 +29,17 @@ from barnabas.protocol.compression import TooLargeError
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import (
     CONTROL,
-    HEADER,
     HEADER_SIZE,
     LENGTH_END,
     MAX_SEQUENCE,
     TRANSACTIONAL,
     BatchHeader,
-    computed_crc,
+    batch_size_of,
     decode_marker,
     encode_marker,
+    has_right_crc,
+    read_header,
+    set_offset_and_epoch,
 )
 from barnabas.protocol.wall_clock import WallClock
 from barnabas.storage.checkpoints import (
@@ -89,9 +90,6 @@ UNREAD_BATCH_BYTES = 8192  # reading a batch again costs as much as so many byte
 _MOST_HEADERS_REMEMBERED = (
     1 << 18
 )  # how far back a producer's earlier batches are looked for: about half a second
-_OFFSET = struct.Struct(">q")
-_EPOCH = struct.Struct(">i")
-_LENGTH = struct.Struct(">i")
 
 logger = logging.getLogger(__name__)
 
@@ -444,7 +442,7 @@ class Log:
 
     def _append_own(self, view: memoryview, now_ms: int) -> AppendInfo:
         """A batch of ours: believed, but for the epochs of markers."""
-        header = BatchHeader._make(HEADER.unpack_from(view))
+        header = read_header(view)
         assert header.size_bytes == len(view), "a coordinator appends one whole batch"
         if header.is_control:
             marker = decode_marker(view)
@@ -503,8 +501,7 @@ class Log:
         ):
             self._roll(now_ms)
             segment = self.active
-        _OFFSET.pack_into(view, 0, first_offset)
-        _EPOCH.pack_into(view, 12, self.leader_epoch)
+        set_offset_and_epoch(view, first_offset, self.leader_epoch)
         position = segment.append(view, size, last_offset, max_timestamp)
         recent = self._recent
         recent[first_offset] = position
@@ -898,7 +895,7 @@ class Log:
         size = end - position
         if size > max_bytes:
             if not first_size:
-                first_size = _LENGTH.unpack(segment.file.pread(4, position + 8))[0] + LENGTH_END
+                first_size = batch_size_of(segment.file.pread(LENGTH_END, position))
             if first_size > max_bytes:
                 return segment, Slice(segment.file, position, first_size) if min_one_batch else None
             size = max_bytes
@@ -970,7 +967,7 @@ class Log:
         for later in self.segments[self.segments.index(segment) :]:
             for at, header in later.headers(position if later is segment else 0):
                 batch = later.file.pread(header.size_bytes, at)
-                if computed_crc(batch) != header.crc:
+                if not has_right_crc(batch, header):
                     raise later.corrupt(at, "the CRC of a batch is wrong")
                 yield header, batch
 

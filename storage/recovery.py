@@ -21,22 +21,23 @@ the log again.
 from __future__ import annotations
 
 import logging
-import struct
 import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records import (
-    CRC_START,
     HEADER_SIZE,
     LENGTH_END,
     MAGIC,
+    MAGIC_AT,
     BatchHeader,
+    base_offset_of,
+    batch_size_of,
+    has_right_crc,
+    leader_epoch_of,
     read_header,
 )
 from barnabas.storage.checkpoints import (
@@ -75,7 +76,6 @@ _READ_BYTES = 1 << 20
 _SEARCH_BYTES = 64 << 20  # how far behind a bad batch a good one is looked for
 _SECTOR_BYTES = 512
 _END_OF_TIME = 1 << 63
-_LENGTH = struct.Struct(">i")
 SET_ASIDE_SUFFIX = ".log.set-aside"
 _LEFT_OVER = (DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")
 
@@ -479,11 +479,11 @@ def _batch_at(segments: list[Segment], offset: int) -> tuple[Segment, int] | Non
 
 
 def _base_offset_at(segment: Segment, position: int) -> int:
-    return int.from_bytes(segment.file.pread(8, position))
+    return base_offset_of(segment.file.pread(LENGTH_END, position))
 
 
 def _epoch_at(segment: Segment, position: int) -> int:
-    return int.from_bytes(segment.file.pread(4, position + 12), signed=True)
+    return leader_epoch_of(segment.file.pread(HEADER_SIZE, position))
 
 
 # --- what the log holds -------------------------------------------------------------------------
@@ -753,7 +753,7 @@ class _Loader:
                     0,
                 )
             whole = memoryview(chunk)[at : at + size]
-            if crc32c(whole[CRC_START:]) != header.crc:
+            if not has_right_crc(whole, header):
                 why = "the CRC of a batch is wrong"
                 break
             if header.base_offset != state.end_offset and not self._may_have_gaps(segment):
@@ -966,10 +966,7 @@ def _is_whole(header: BatchHeader, segment: Segment, position: int) -> bool:
     """Whether a batch with a right checksum lies there, whatever its offset."""
     if header.magic != MAGIC or not HEADER_SIZE <= header.size_bytes <= segment.size - position:
         return False
-    return bool(
-        crc32c(memoryview(segment.file.pread(header.size_bytes, position))[CRC_START:])
-        == header.crc
-    )
+    return has_right_crc(segment.file.pread(header.size_bytes, position), header)
 
 
 def _is_hole(segment: Segment, position: int, next_offset: int) -> bool:
@@ -978,8 +975,8 @@ def _is_hole(segment: Segment, position: int, next_offset: int) -> bool:
 
     No flush ended after such a batch was written, so nothing behind it was durable.
     """
-    (length,) = _LENGTH.unpack(segment.file.pread(12, position)[8:].ljust(4, b"\0"))
-    end = min(position + max(LENGTH_END + length, HEADER_SIZE), segment.size)
+    size = batch_size_of(segment.file.pread(LENGTH_END, position).ljust(LENGTH_END, b"\0"))
+    end = min(position + max(size, HEADER_SIZE), segment.size)
     if _lacks_start(segment, position, next_offset):
         return True
     boundary = position - position % _SECTOR_BYTES + _SECTOR_BYTES
@@ -1002,16 +999,15 @@ def _good_batch_behind(segment: Segment, position: int) -> int:
     """Where a whole batch with a right checksum begins after `position`; -1 if nowhere."""
     data = segment.file.pread(min(_SEARCH_BYTES, segment.size - position), position)
     view = memoryview(data)
-    at = data.find(MAGIC, 1 + 16)
+    at = data.find(MAGIC, 1 + MAGIC_AT)
     while at >= 0:
-        start = at - 16
+        start = at - MAGIC_AT
         if start + HEADER_SIZE > len(data):
             break
         header = read_header(data, start)
-        if (
-            not _what_is_wrong(header, segment.base_offset, segment.base_offset, len(data) - start)
-            and crc32c(view[start + CRC_START : start + header.size_bytes]) == header.crc
-        ):
+        if not _what_is_wrong(
+            header, segment.base_offset, segment.base_offset, len(data) - start
+        ) and has_right_crc(view[start : start + header.size_bytes], header):
             return position + start
         at = data.find(MAGIC, at + 1)
     return -1

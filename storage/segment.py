@@ -22,14 +22,21 @@ beyond a bound on their bytes.
 from __future__ import annotations
 
 import logging
-import struct
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
 
-from barnabas.protocol.records import HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, read_header
+from barnabas.protocol.records import (
+    HEADER_SIZE,
+    LENGTH_END,
+    MAGIC,
+    BatchHeader,
+    base_offset_of,
+    place_of,
+    read_header,
+)
 from barnabas.storage.disk import Disk, File
 from barnabas.storage.offset_index import NO_ENTRY, OffsetIndex
 from barnabas.storage.time_index import TimeIndex
@@ -51,8 +58,6 @@ SEGMENT_SUFFIXES = (LOG_SUFFIX, *INDEX_SUFFIXES)
 HIGHEST_RELATIVE_OFFSET = 2**31 - 1
 _CHUNK_BYTES = 64 * 1024
 _LOOKUP_BYTES = 4096
-_START = struct.Struct(">qiib")
-_LAST_DELTA = struct.Struct(">i")
 _SPARSE_BATCHES, _SPARSE_BYTES = (
     1024,
     1 << 20,
@@ -486,7 +491,10 @@ class Segment:
 
     def _check_follows(self, position: int, last_offset: int) -> None:
         """Raises CorruptLog where the batch at `position` does not come after that offset."""
-        base_offset = int.from_bytes(self.file.pread(8, position))
+        start = self.file.pread(LENGTH_END, position)
+        if len(start) < LENGTH_END:
+            raise self.corrupt(position, "a batch is cut off")
+        base_offset = base_offset_of(start)
         if base_offset <= last_offset:
             raise self.corrupt(
                 position, f"a batch of offset {base_offset} comes after offset {last_offset}"
@@ -699,8 +707,7 @@ class Segment:
                 )
                 if len(chunk) < HEADER_SIZE:
                     raise self.corrupt(position, "a batch is cut off")
-            base_offset, length, _, magic = _START.unpack_from(chunk, at)
-            size = length + LENGTH_END
+            base_offset, size, magic, last_offset = place_of(chunk, at)
             if (
                 magic != MAGIC
                 or size < HEADER_SIZE
@@ -712,7 +719,6 @@ class Segment:
                 if base_offset - self.base_offset > entry_offset:
                     raise self.corrupt(position, "the index leads to a later batch")
                 entry_offset = -1
-            last_offset = base_offset + _LAST_DELTA.unpack_from(chunk, at + 23)[0]
             if (
                 not least_offset
                 <= base_offset

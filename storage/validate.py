@@ -23,7 +23,6 @@ records have it, as Apache Kafka does, and attributes that are not a client's to
 
 from __future__ import annotations
 
-import struct
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -39,26 +38,28 @@ from barnabas.protocol.records import (
     LENGTH_END,
     LOG_APPEND_TIME,
     MAGIC,
+    MAGIC_AT,
+    MAGIC_END,
     NO_TIMESTAMP,
     TRANSACTIONAL,
+    base_offset_of,
+    batch_size_of,
     decode_varint,
+    set_attributes,
+    set_crc,
+    set_max_timestamp,
+    set_size_and_attributes,
 )
 from barnabas.storage.log_config import NEVER_MS, LogConfig
 from barnabas.storage.record_walk import RecordRefused, highest_time_delta
 
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 HIGHEST_CODEC = 4
-_SIZE_UP_TO_MAGIC = 17
-_SMALLEST_LENGTH = 14  # of the oldest format; what says less is no batch of any
+_SMALLEST_BATCH = LENGTH_END + 14  # of the oldest format; what says less is no batch of any
 _KNOWN_ATTRIBUTES = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
 _MOST_RECORDS_AT_ONCE = 10_000  # the walk over so many takes 5 ms, with headers 30 ms
 _MOST_BYTES_AT_ONCE = 1 << 20  # decompressed
 _MOST_COMPRESSED_AT_ONCE = 1 << 18  # at a high level a second goes by for each MB
-
-_ATTRIBUTES = struct.Struct(">h")
-_CRC = struct.Struct(">I")
-_TIME = struct.Struct(">q")
-_LENGTH = struct.Struct(">i")
 
 
 class AppendRefused(KafkaError):
@@ -218,17 +219,17 @@ def check_client_batch(
         attributes &= ~LOG_APPEND_TIME  # a claim that the topic does not make
     attributes &= _KNOWN_ATTRIBUTES
     if attributes != fields[5] or youngest != max_timestamp:
-        _ATTRIBUTES.pack_into(view, 21, attributes)
-        _TIME.pack_into(view, 35, youngest)
-        _CRC.pack_into(view, 17, crc32c(view[CRC_START:]))
+        set_attributes(view, attributes)
+        set_max_timestamp(view, youngest)
+        set_crc(view)
     return Checked(view, size, attributes, last_delta, youngest, producer_id, epoch, sequence)
 
 
 def with_append_time(checked: Checked, now_ms: int) -> Checked:
     """The same of a topic with the broker's clock, where that has gone on since the check."""
     view = checked.view
-    _TIME.pack_into(view, 35, now_ms)
-    _CRC.pack_into(view, 17, crc32c(memoryview(view)[CRC_START:]))
+    set_max_timestamp(view, now_ms)
+    set_crc(view)
     return checked._replace(max_timestamp=now_ms)
 
 
@@ -256,18 +257,19 @@ def _next_batch_size(view: memoryview) -> int:
     """
     if len(view) < LENGTH_END:
         return 0
-    (length,) = _LENGTH.unpack_from(view, 8)
-    if length < _SMALLEST_LENGTH:
+    size = batch_size_of(view)
+    if size < _SMALLEST_BATCH:
         raise AppendRefused(
-            Code.CORRUPT_MESSAGE, f"a batch of {length} bytes", knows_log_start=False
+            Code.CORRUPT_MESSAGE, f"a batch of {size - LENGTH_END} bytes", knows_log_start=False
         )
-    if len(view) < _SIZE_UP_TO_MAGIC:
+    if len(view) < MAGIC_END:
         return 0
-    if not 0 <= view[16] <= MAGIC:
+    magic = view[MAGIC_AT]
+    if not 0 <= magic <= MAGIC:
         raise AppendRefused(
-            Code.CORRUPT_MESSAGE, f"a batch of the unknown magic {view[16]}", knows_log_start=False
+            Code.CORRUPT_MESSAGE, f"a batch of the unknown magic {magic}", knows_log_start=False
         )
-    return LENGTH_END + length if LENGTH_END + length <= len(view) else 0
+    return size if size <= len(view) else 0
 
 
 def _only_batch(view: memoryview, rules: Rules) -> tuple[memoryview, int]:
@@ -277,14 +279,14 @@ def _only_batch(view: memoryview, rules: Rules) -> tuple[memoryview, int]:
     size = _next_batch_size(view)
     if not size:
         raise AppendRefused(Code.INVALID_RECORD, "no whole batch", knows_log_start=False)
-    if view[16] != MAGIC:
+    if view[MAGIC_AT] != MAGIC:
         raise AppendRefused(
-            Code.INVALID_RECORD, f"a batch of magic {view[16]}", knows_log_start=False
+            Code.INVALID_RECORD, f"a batch of magic {view[MAGIC_AT]}", knows_log_start=False
         )
     if _next_batch_size(view[size:]):
         raise AppendRefused(Code.INVALID_RECORD, "more than one batch", knows_log_start=False)
     batch = view[:size]
-    if size >= 8 and _TIME.unpack_from(batch)[0] != 0:
+    if base_offset_of(batch) != 0:
         raise AppendRefused(Code.INVALID_RECORD, "the base offset of a client's batch must be 0")
     if size > rules.max_bytes:
         raise AppendRefused(
@@ -299,9 +301,8 @@ def _rebuilt(view: memoryview, body: bytes, attributes: int) -> bytearray:
     """The batch with other records bytes and attributes; all else as it was."""
     batch = bytearray(view[:HEADER_SIZE])
     batch += body
-    _LENGTH.pack_into(batch, 8, len(batch) - LENGTH_END)
-    _ATTRIBUTES.pack_into(batch, 21, attributes)
-    _CRC.pack_into(batch, 17, crc32c(memoryview(batch)[CRC_START:]))
+    set_size_and_attributes(batch, attributes)
+    set_crc(batch)
     return batch
 
 

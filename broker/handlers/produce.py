@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.coordinator_runtime import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.broker.outbox import NO_RESPONSE, PARKED, Answer, Encoded, Work
+from barnabas.protocol.compression import Codec
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.hot_responses import ProducedPartition, encode_produce
 from barnabas.protocol.messages.produce import ProduceRequest
-from barnabas.protocol.records import HEADER_SIZE, TRANSACTIONAL
+from barnabas.protocol.records import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    TRANSACTIONAL,
+    attributes_of,
+    producer_of,
+)
 from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.disk import is_want_of_room
 from barnabas.storage.log_config import NEVER_MS
@@ -29,8 +35,6 @@ if TYPE_CHECKING:
 INTERNAL_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 ZSTD_SINCE = 7
 DISK_FULL = "the broker's disk is full: free some space, or let retention do it"
-_ATTRIBUTES = struct.Struct(">h")
-_PRODUCER = struct.Struct(">qh")
 
 Answers = list[tuple[str, list[ProducedPartition]]]
 
@@ -191,7 +195,7 @@ def _refusal_of_all(request: ProduceRequest) -> Code | None:
                 if (
                     records is not None
                     and len(records) >= HEADER_SIZE
-                    and _ATTRIBUTES.unpack_from(records, 21)[0] & TRANSACTIONAL
+                    and attributes_of(records) & TRANSACTIONAL
                 ):
                     return Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return None
@@ -221,7 +225,7 @@ def _append(
     if type(records) is bytes:
         records = bytearray(records)
     if len(records) >= HEADER_SIZE:
-        attributes = _ATTRIBUTES.unpack_from(records, 21)[0]
+        attributes = attributes_of(records)
         if attributes & TRANSACTIONAL:
             transactional_id = produce.request.transactional_id
             assert transactional_id is not None, (
@@ -230,7 +234,7 @@ def _append(
             code = _verify(broker, transactional_id, log, records)
             if code:
                 return ProducedPartition(index, code)
-        if attributes & 7 == 4 and context.api_version < ZSTD_SINCE:
+        if attributes & CODEC_MASK == Codec.ZSTD and context.api_version < ZSTD_SINCE:
             return ProducedPartition(index, Code.UNSUPPORTED_COMPRESSION_TYPE)
     try:
         if pending is None and not broker.room.take(
@@ -284,7 +288,7 @@ def _verify(broker: Broker, transactional_id: str, log: Log, records: Any) -> Co
     The check and the append happen in one call of the single-threaded core: nothing can end the
     transaction in between.
     """
-    producer_id, producer_epoch = _PRODUCER.unpack_from(records, 43)
+    producer_id, producer_epoch, _ = producer_of(records)
     if log.has_ongoing_transaction(producer_id, producer_epoch):
         return Code.NONE
     return broker.transactions.verify(
