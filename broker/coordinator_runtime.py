@@ -25,7 +25,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.broker.flush_queue import Decision
-from barnabas.broker.owed_markers import OwedMarker, OwedMarkers
+from barnabas.broker.unwritten_markers import UnwrittenMarker, UnwrittenMarkers
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import Reply, Result, WriteMarkers
 from barnabas.coordinator.transaction_records import producer_id_of
 from barnabas.protocol.errors import Code, KafkaError, ProtocolViolation
@@ -41,9 +42,6 @@ if TYPE_CHECKING:
     from barnabas.storage.log import Log
 
 logger = logging.getLogger("barnabas.transactions")
-
-OFFSETS_TOPIC = "__consumer_offsets"
-TRANSACTIONS_TOPIC = "__transaction_state"
 
 
 class _Found(NamedTuple):
@@ -78,7 +76,7 @@ class CoordinatorRuntime:
         self.flushes_transactions = broker.config["barnabas.transaction.durability"] == "flush"
         self._completing: dict[str, list[Callable[[int], None]]] = {}
         self._is_recovering = False
-        self._owed_markers = OwedMarkers(broker.logs.disk, broker.logs.data_dir)
+        self._unwritten_markers = UnwrittenMarkers(broker.logs.disk, broker.logs.data_dir)
         self._decisions_found: dict[
             tuple[str, int], _Found
         ] = {}  # by transactional id and time of the decision
@@ -421,14 +419,14 @@ class CoordinatorRuntime:
                     effect.commit,
                     effect.decided_ms,
                 )
-                markers.append(OwedMarker(name, index, topic.topic_id.bytes, *decision))
+                markers.append(UnwrittenMarker(name, index, topic.topic_id.bytes, *decision))
                 logger.warning(
                     "%s-%d is off line: that a transaction of producer %d has ended is kept for it",
                     name,
                     index,
                     decision[0],
                 )
-        self._owed_markers.add(markers)
+        self._unwritten_markers.add(markers)
 
     def _tell_those_back(self, now_ms: int) -> None:
         """At a start: end what is open on partitions that were off line when it was decided, and
@@ -436,7 +434,7 @@ class CoordinatorRuntime:
         """
         broker = self._broker
 
-        def is_over(marker: OwedMarker) -> bool:
+        def is_over(marker: UnwrittenMarker) -> bool:
             topic = broker.metadata.topic(marker.topic)
             if topic is None or topic.topic_id.bytes != marker.topic_id:
                 return True
@@ -457,7 +455,7 @@ class CoordinatorRuntime:
                 log.flush()
             return True
 
-        self._owed_markers.take(is_over)
+        self._unwritten_markers.remove(is_over)
 
     def _end_on_partition(
         self, topic: str, index: int, effect: WriteMarkers, now_ms: int

@@ -19,11 +19,7 @@ from typing import Any
 
 from barnabas.broker.compaction import Compaction
 from barnabas.broker.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, topic_log_config
-from barnabas.broker.coordinator_runtime import (
-    OFFSETS_TOPIC,
-    TRANSACTIONS_TOPIC,
-    CoordinatorRuntime,
-)
+from barnabas.broker.coordinator_runtime import CoordinatorRuntime
 from barnabas.broker.disk_room import DiskRoom
 from barnabas.broker.dispatch import ROUTES, Prepared, Route
 from barnabas.broker.fetch_sessions import FetchSessions
@@ -52,6 +48,7 @@ from barnabas.broker.slices import (
 )
 from barnabas.coordinator.classic_group import GroupSettings
 from barnabas.coordinator.group_coordinator import GroupCoordinator
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.producer_ids import ProducerIdAllocator
 from barnabas.coordinator.result import partition_for
 from barnabas.coordinator.transaction_coordinator import TransactionCoordinator, TxnSettings

@@ -36,6 +36,7 @@ from typing import Any
 import msgpack
 from crc32c import crc32c
 
+from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.storage.disk import Disk, File
 from barnabas.storage.log_manager import LogDirectoryError
 
@@ -45,7 +46,6 @@ VERSION = 1
 RENAMED_CONFIGS = {
     "remote.copy.disable": "remote.log.copy.disable"
 }  # of topics, in earlier journals
-INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 SMALLEST_REWRITE, REWRITE_FACTOR = 1000, 10
 _FRAME = struct.Struct(">II")
 

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.coordinator.result import (
     CoordinatorRecord,
     PartitionExists,
@@ -82,8 +83,6 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.end_txn import EndTxnRequest
     from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
     from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
-
-OFFSETS_TOPIC = "__consumer_offsets"
 
 # the version from which a request knows PRODUCER_FENCED; before it, the answer is
 # INVALID_PRODUCER_EPOCH

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barnabas.broker.coordinator_runtime import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -47,7 +47,7 @@ def on_delete_records(
 
 
 def _delete(broker: Broker, name: str, index: int, offset: int, now_ms: int) -> int:
-    if name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+    if name in INTERNAL_TOPICS:
         raise KafkaError(Code.INVALID_TOPIC_EXCEPTION)
     log = broker.partition(name, index)
     if log is None:

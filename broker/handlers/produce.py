@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barnabas.broker.coordinator_runtime import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.broker.outbox import NO_RESPONSE, PARKED, Answer, Encoded, Work
+from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.hot_responses import ProducedPartition, encode_produce
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from barnabas.broker.core import Broker
     from barnabas.storage.log import Log
 
-INTERNAL_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 ZSTD_SINCE = 7
 DISK_FULL = "the broker's disk is full: free some space, or let retention do it"
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from barnabas.broker.config import ConfigError, validate_topic_configs
 from barnabas.broker.config_entries import topic_entries
-from barnabas.broker.metadata import INTERNAL_TOPICS, Topic
+from barnabas.broker.metadata import Topic
 from barnabas.broker.outbox import Answer, Encoded
 from barnabas.broker.slices import MOST_PARTITIONS_AT_ONCE, Slices
 from barnabas.broker.topic_names import CLUSTER_METADATA, TakenNames, check_topic_name
+from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsRequest,

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barnabas.broker.coordinator_runtime import OFFSETS_TOPIC
 from barnabas.broker.outbox import PARKED, Parked
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.coordinator.result import partition_for
 from barnabas.coordinator.transaction_state import MAX_PRODUCER_EPOCH
 from barnabas.protocol.errors import Code, KafkaError

@@ -23,9 +23,9 @@ from random import Random
 from typing import Any, NamedTuple
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.coordinator_runtime import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.broker.core import Broker
 from barnabas.broker.opening import JOURNAL, open_broker
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import NewRecord, batches_in, encode_batch, records_of
 from barnabas.storage.log import Isolation, Log, Slice

@@ -16,8 +16,9 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.coordinator.result import partition_for
-from barnabas.coordinator.transaction_coordinator import OFFSETS_TOPIC, TxnSettings
+from barnabas.coordinator.transaction_coordinator import TxnSettings
 from barnabas.coordinator.transaction_records import (
     decode_key,
     decode_value,

@@ -13,11 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from barnabas.broker import compaction, coordinator_runtime
-from barnabas.broker.coordinator_runtime import (
-    OFFSETS_TOPIC,
-    TRANSACTIONS_TOPIC,
-    CoordinatorRuntime,
-)
+from barnabas.broker.coordinator_runtime import CoordinatorRuntime
 from barnabas.broker.core import Broker
 from barnabas.broker.flush_queue import FlushQueue
 from barnabas.broker.handlers import fetch as fetch_handler
@@ -26,6 +22,7 @@ from barnabas.broker.metadata import ClusterMetadata
 from barnabas.coordinator import transaction_coordinator
 from barnabas.coordinator.classic_group import ClassicGroup
 from barnabas.coordinator.group_coordinator import GroupCoordinator
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.offsets import GroupOffsets
 from barnabas.coordinator.producer_ids import ProducerIdAllocator
 from barnabas.coordinator.result import Result

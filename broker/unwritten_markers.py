@@ -1,12 +1,11 @@
-"""Decisions that a partition has not heard of, since it was off line: they are kept until it is
-there again.
+"""The markers that could not be written because their partition was off line, kept until it is back.
 
 A transaction may be decided while one of its partitions is off line (its log was damaged at the
-start). What the coordinator knows of it goes with its next transaction, with compaction, or when
-the transactional id expires; so the markers that such partitions lack are noted apart.
+start). The coordinator forgets such a transaction with the next one, by compaction, or when the
+transactional id expires. So the markers that such partitions lack are noted in a file of their own.
 
-    barnabas-owed-markers    in the data directory; written whole, and on the disk before the
-                             transaction counts as complete:
+    barnabas-unwritten-markers    in the data directory; written whole, and on the disk before the
+                                  transaction counts as complete:
 
     | bytes | field                                                                       |
     |-------|-----------------------------------------------------------------------------|
@@ -16,8 +15,8 @@ the transactional id expires; so the markers that such partitions lack are noted
     a marker        [topic, partition, topic id (16 bytes), producer id, producer epoch,
                      coordinator epoch, commit, time of the decision]
 
-Kept are the first of each producer on each partition: what is open there was begun before the
-partition went off line, and is of the transaction that was decided first.
+The first marker of each producer on each partition is kept: the transaction that is open there
+began before the partition went off line, so it is the one that was decided first.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ from crc32c import crc32c
 from barnabas.storage.disk import Disk
 from barnabas.storage.log_manager import LogDirectoryError
 
-OWED_MARKERS_NAME = "barnabas-owed-markers"
+UNWRITTEN_MARKERS_NAME = "barnabas-unwritten-markers"
 
 
-class OwedMarker(NamedTuple):
-    """What one partition is to be told of a transaction."""
+class UnwrittenMarker(NamedTuple):
+    """One marker that a partition lacks."""
 
     topic: str
     partition: int
@@ -47,17 +46,18 @@ class OwedMarker(NamedTuple):
     decided_ms: int
 
     @property
-    def place(self) -> tuple[str, int, bytes, int]:
+    def key(self) -> tuple[str, int, bytes, int]:
+        """What tells it from other markers: a producer on a partition of one topic id."""
         return self.topic, self.partition, self.topic_id, self.producer_id
 
 
-class OwedMarkers:
-    """The file, and what it holds. Raises LogDirectoryError where it is damaged."""
+class UnwrittenMarkers:
+    """The markers of the file, by partition and producer. Raises: LogDirectoryError: it is damaged."""
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
         self._disk = disk
-        self._path = f"{data_dir}/{OWED_MARKERS_NAME}"
-        self._markers: dict[tuple[str, int, bytes, int], OwedMarker] = {}
+        self._path = f"{data_dir}/{UNWRITTEN_MARKERS_NAME}"
+        self._markers: dict[tuple[str, int, bytes, int], UnwrittenMarker] = {}
         if disk.exists(self._path):
             data = disk.read(self._path)
             if len(data) <= 4 or crc32c(data[4:]) != int.from_bytes(
@@ -69,24 +69,24 @@ class OwedMarkers:
                     f"restore it from a copy; or, to have what is open there aborted, remove it"
                 )
             self._markers = {
-                marker.place: marker
-                for marker in (OwedMarker(*row) for row in msgpack.unpackb(data[4:]))
+                marker.key: marker
+                for marker in (UnwrittenMarker(*row) for row in msgpack.unpackb(data[4:]))
             }
 
     def __len__(self) -> int:
         return len(self._markers)
 
-    def add(self, markers: list[OwedMarker]) -> None:
-        """Note them, on the disk. What is known of the same producer and partition stays as it is."""
+    def add(self, markers: list[UnwrittenMarker]) -> None:
+        """Note markers, on the disk. An earlier one of the same producer and partition stays."""
         count = len(self._markers)
         for marker in markers:
-            self._markers.setdefault(marker.place, marker)
+            self._markers.setdefault(marker.key, marker)
         if len(self._markers) != count:
             self._write()
 
-    def take(self, is_over: Callable[[OwedMarker], bool]) -> None:
-        """Forget those that are over: their partition has been told, durably, or is no more."""
-        left = {place: marker for place, marker in self._markers.items() if not is_over(marker)}
+    def remove(self, is_over: Callable[[UnwrittenMarker], bool]) -> None:
+        """Forget markers that are durable in their partition now, or whose partition is no more."""
+        left = {key: marker for key, marker in self._markers.items() if not is_over(marker)}
         if len(left) != len(self._markers):
             self._markers = left
             self._write()

@@ -10,13 +10,13 @@ import pytest
 from helpers.pitfall_broker import DATA_DIR, PitfallBroker, Producer
 from sim.disk import Crash
 
-from barnabas.broker.owed_markers import OWED_MARKERS_NAME
+from barnabas.broker.unwritten_markers import UNWRITTEN_MARKERS_NAME
 from barnabas.protocol.errors import Code
 from barnabas.storage.checkpoints import MANIFEST_NAME
 from barnabas.storage.log_manager import LogDirectoryError
 
 LOG = f"{DATA_DIR}/t-1/{0:020d}.log"
-OWED = f"{DATA_DIR}/{OWED_MARKERS_NAME}"
+UNWRITTEN = f"{DATA_DIR}/{UNWRITTEN_MARKERS_NAME}"
 
 
 def with_partition_off_line(**settings: str) -> tuple[PitfallBroker, Producer]:
@@ -54,7 +54,7 @@ def is_told(b: PitfallBroker, p: Producer, commit: bool) -> bool:
     )
     assert b.end_offset("t", 1, committed=True) == b.end_offset("t", 1)
     assert b.read("t", 1, committed=True) == ([b"a"] if commit else [])
-    return not b.disk.exists(OWED)
+    return not b.disk.exists(UNWRITTEN)
 
 
 @pytest.mark.parametrize("journal", ["0", "2"])
@@ -93,7 +93,7 @@ def test_a_kill_between_the_decision_and_its_keeping_takes_nothing() -> None:
     assert any(getattr(file, "path", "").endswith(".journal") for file in job.files)
     for file in job.files:
         file.fsync()
-    assert p.ended() is None and not b.disk.exists(OWED)
+    assert p.ended() is None and not b.disk.exists(UNWRITTEN)
     restore(b)
     assert (b.read("t", committed=True), b.read("t", 1, committed=True)) == (
         [b"a", b"first"],
@@ -139,9 +139,9 @@ def test_what_was_kept_goes_with_the_topic() -> None:
     assert p.end(True) == 0
     b.broker.delete_topic("t", b.now_ms)
     b.topic("t", 2)
-    assert b.disk.exists(OWED)
+    assert b.disk.exists(UNWRITTEN)
     b.kill()
-    assert not b.disk.exists(OWED) and b.markers("t", 1) == []
+    assert not b.disk.exists(UNWRITTEN) and b.markers("t", 1) == []
 
 
 @pytest.mark.parametrize("left", [None, 0, 3, 4])
@@ -149,12 +149,12 @@ def test_damage_of_what_was_kept_ends_the_start(left: int | None) -> None:
     """A changed byte, or a file of which so many bytes are left: the checksum of none is 0."""
     b, p = with_partition_off_line()
     assert p.end(True) == 0
-    data = b.disk._file(OWED).data
+    data = b.disk._file(UNWRITTEN).data
     if left is None:
         data[9] ^= 1
     else:
         data[:] = bytes(left)
-    with pytest.raises(LogDirectoryError, match="owed-markers is damaged"):
+    with pytest.raises(LogDirectoryError, match="unwritten-markers is damaged"):
         b.kill()
 
 
