@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from barnabas.version import __version__
 
 if TYPE_CHECKING:
+    from barnabas.local_broker import LocalBroker
     from barnabas.process import BrokerProcess
 
-__all__ = ["BrokerProcess", "__version__"]
+__all__ = ["BrokerProcess", "LocalBroker", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
@@ -28,4 +29,8 @@ def __getattr__(name: str) -> Any:
         from barnabas.process import BrokerProcess
 
         return BrokerProcess
+    if name == "LocalBroker":
+        from barnabas.local_broker import LocalBroker
+
+        return LocalBroker
     raise AttributeError(f"module 'barnabas' has no attribute {name!r}")

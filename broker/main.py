@@ -12,9 +12,11 @@ import logging
 import os
 import random
 import resource
+import shutil
 import signal
 import socket
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -89,6 +91,21 @@ def parser() -> argparse.ArgumentParser:
     )
     start.add_argument("--data-dir", metavar="DIR", help="where logs are kept (default ./data)")
     start.add_argument("--quiet", action="store_true", help="print nothing but warnings and errors")
+    start.add_argument(
+        "--ready-file",
+        metavar="FILE",
+        help="a file that is there, with the address in it, while the broker listens",
+    )
+    start.add_argument(
+        "--stop-at-end-of-input",
+        action="store_true",
+        help="stop when standard input ends, as it does when the process that holds it is gone",
+    )
+    start.add_argument(
+        "--remove-data-at-end-of-input",
+        action="store_true",
+        help="the same, and remove the data directory then; for tests",
+    )
     settings = commands.add_parser(
         "settings", help="list every setting with its default and what it does"
     )
@@ -236,7 +253,7 @@ def _start(options: argparse.Namespace) -> int:
         ) from error
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
-    return _serve(broker, sock, began, quiet=options.quiet)
+    return _serve(broker, sock, began, options)
 
 
 @contextlib.contextmanager
@@ -249,7 +266,7 @@ def _no_garbage_collection() -> Iterator[None]:
         gc.enable()
 
 
-def _serve(broker: Any, sock: socket.socket, began: float, *, quiet: bool) -> int:
+def _serve(broker: Any, sock: socket.socket, began: float, options: argparse.Namespace) -> int:
     import anyio
 
     from barnabas.broker.server import Server
@@ -259,9 +276,20 @@ def _serve(broker: Any, sock: socket.socket, began: float, *, quiet: bool) -> in
         loop = asyncio.get_running_loop()
         server = Server(broker, sock, loop)
         asked_to_end = asyncio.Event()
+        input_has_ended = False
+
+        def end_with_input() -> None:
+            nonlocal input_has_ended
+            input_has_ended = True
+            asked_to_end.set()
+
         log_output = _log_in_a_thread()
         _on_signals(lambda: loop.call_soon_threadsafe(asked_to_end.set))
-        _announce(server, broker, began, quiet=quiet)
+        if options.stop_at_end_of_input or options.remove_data_at_end_of_input:
+            _on_end_of_input(lambda: loop.call_soon_threadsafe(end_with_input))
+        _announce(server, broker, began, quiet=options.quiet)
+        if options.ready_file:
+            _write_ready_file(options.ready_file, server.address)
         async with anyio.create_task_group() as group:
 
             async def wait_for_signal() -> None:
@@ -286,6 +314,11 @@ def _serve(broker: Any, sock: socket.socket, began: float, *, quiet: bool) -> in
             )
             if isinstance(error, OSError) and may_have_lost_pages(error):
                 broker.logs.note_failure()
+        if options.ready_file:
+            with contextlib.suppress(OSError):
+                os.unlink(options.ready_file)
+        if input_has_ended and options.remove_data_at_end_of_input:
+            shutil.rmtree(broker.config.data_dir, ignore_errors=True)
         log_output.finish()
         return 1 if server.failed else 0
 
@@ -296,6 +329,29 @@ def _serve(broker: Any, sock: socket.socket, began: float, *, quiet: bool) -> in
             signal.signal(
                 number, signal.SIG_IGN
             )  # the interpreter takes its handlers away before it is gone
+
+
+def _on_end_of_input(do: Callable[[], object]) -> None:
+    """Do it when standard input ends. What comes there before its end is thrown away."""
+
+    def read() -> None:
+        with contextlib.suppress(OSError):
+            while os.read(0, 4096):
+                pass
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            do()
+
+    threading.Thread(target=read, name="end-of-input", daemon=True).start()
+
+
+def _write_ready_file(path: str, address: tuple[str, int]) -> None:
+    """Say in a file where the broker listens: `HOST:PORT`, whole from the first look on."""
+    host, port = address
+    shown = DEFAULT_HOST if host in ("0.0.0.0", "::") else host
+    temporary = f"{path}.{os.getpid()}"
+    with open(temporary, "w", encoding="ascii") as file:
+        file.write(f"{shown}:{port}\n")
+    os.replace(temporary, path)
 
 
 def _log_in_a_thread() -> LogOutput:

@@ -1,0 +1,168 @@
+"""A small blocking client for one's own broker: topics, and the transactions that are open.
+
+It needs nothing but the broker's own package, so tests and scripts have it without a Kafka client.
+Against other brokers, use a Kafka client.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import NamedTuple, TypeVar
+
+from barnabas.protocol.errors import Code
+from barnabas.protocol.framing import decode_response, encode_request
+from barnabas.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from barnabas.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from barnabas.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+from barnabas.protocol.messages.message import Message
+
+Response = TypeVar("Response", bound=Message)
+
+_SIZE = struct.Struct(">i")
+_OPEN_STATES = ["Ongoing", "PrepareCommit", "PrepareAbort"]
+_CREATE_TOPICS, _LIST_TRANSACTIONS, _DESCRIBE_TRANSACTIONS = 5, 1, 0  # versions
+
+
+class AdminError(Exception):
+    """A request that the broker refused; `code` is Kafka's."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class NewTopic(NamedTuple):
+    """A topic to be made. partitions: -1 for the broker's num.partitions."""
+
+    name: str
+    partitions: int = -1
+    configs: Mapping[str, str] = {}
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that is not complete, as DescribeTransactions tells it (KIP-664).
+
+    state: Ongoing, PrepareCommit or PrepareAbort. started_ms: wall clock. partitions: (topic,
+    partition) pairs.
+    """
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    started_ms: int
+    timeout_ms: int
+    partitions: tuple[tuple[str, int], ...]
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"{topic}-{partition}" for topic, partition in self.partitions)
+        return (
+            f"{self.transactional_id}: {self.state}, producer {self.producer_id} epoch "
+            f"{self.producer_epoch}, timeout {self.timeout_ms} ms, partitions: {shown or 'none'}"
+        )
+
+
+class Admin:
+    """A connection for administrative requests, as a context manager.
+
+    Raises: OSError where the broker cannot be reached or does not answer in `timeout_s`.
+    """
+
+    def __init__(self, host: str, port: int, *, timeout_s: float = 10.0) -> None:
+        self._socket = socket.create_connection((host, port), timeout=timeout_s)
+        self._correlation_id = 0
+
+    def __enter__(self) -> Admin:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+    def call(self, request: Message, version: int, response_class: type[Response]) -> Response:
+        """Send one request and wait for its answer. Raises: OSError."""
+        self._correlation_id += 1
+        self._socket.sendall(encode_request(request, version, self._correlation_id, "barnabas"))
+        (size,) = _SIZE.unpack(self._receive(_SIZE.size))
+        _, response = decode_response(response_class, self._receive(size), version)
+        return response
+
+    def _receive(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            part = self._socket.recv(size - len(data))
+            if not part:
+                raise ConnectionResetError("the broker closed the connection")
+            data += part
+        return bytes(data)
+
+    def create_topics(self, topics: Iterable[NewTopic]) -> None:
+        """Make topics; one that exists already stays as it is. Raises: AdminError with the reason."""
+        request = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=topic.name,
+                    num_partitions=topic.partitions,
+                    replication_factor=-1,
+                    configs=[
+                        CreatableTopicConfig(name=name, value=str(value))
+                        for name, value in topic.configs.items()
+                    ],
+                )
+                for topic in topics
+            ]
+        )
+        for row in self.call(request, _CREATE_TOPICS, CreateTopicsResponse).topics:
+            code = Code(row.error_code)
+            if code not in (Code.NONE, Code.TOPIC_ALREADY_EXISTS):
+                raise AdminError(code, f"topic {row.name!r}: {row.error_message or code.name}")
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """The transactions that are not complete, in the order in which the broker lists them."""
+        listed = self.call(
+            ListTransactionsRequest(state_filters=_OPEN_STATES),
+            _LIST_TRANSACTIONS,
+            ListTransactionsResponse,
+        )
+        described = self.call(
+            DescribeTransactionsRequest(
+                transactional_ids=[row.transactional_id for row in listed.transaction_states]
+            ),
+            _DESCRIBE_TRANSACTIONS,
+            DescribeTransactionsResponse,
+        )
+        return [
+            OpenTransaction(
+                row.transactional_id,
+                row.transaction_state,
+                row.producer_id,
+                row.producer_epoch,
+                row.transaction_start_time_ms,
+                row.transaction_timeout_ms,
+                tuple((topic.topic, index) for topic in row.topics for index in topic.partitions),
+            )
+            for row in described.transaction_states
+            if row.error_code == Code.NONE and row.transaction_state in _OPEN_STATES
+        ]

@@ -1,0 +1,302 @@
+"""A broker for a test or a script, in one line.
+
+    with LocalBroker() as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+It is the daemon, in a process of its own, on a free port of 127.0.0.1, with a directory that goes
+with it. It ends with whoever started it, also where that is killed: the daemon reads its standard
+input, which ends then (`--stop-at-end-of-input`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import uuid
+from collections import deque
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from barnabas.admin import Admin, NewTopic, OpenTransaction
+
+_READY = re.compile(r"listens on (\S+):(\d+) ")
+_MEMORY_DIRECTORY = "/dev/shm"
+_ENOUGH_MEMORY_BYTES = 1 << 30  # with less, as containers have it by default, the disk is used
+_KEPT_LINES = 1000
+
+Topics = Iterable[str] | Mapping[str, int | Mapping[str, object]]
+
+
+class BrokerStartError(RuntimeError):
+    """The daemon did not start; the message has what it said."""
+
+
+class LocalBroker:
+    """The daemon on a free port of 127.0.0.1, as a context manager (`with` or `async with`).
+
+    Takes:  data_dir, kept after the end where given; else a temporary one, in memory where the
+            machine has room for that, which goes with the broker. settings: by Kafka's names.
+            topics: to be made at the start: names, or {name: partitions}, or {name: {"partitions":
+            4, "cleanup.policy": "compact"}}. port: 0 for a free one; a restart keeps it.
+    Raises: BrokerStartError with what the daemon said when it does not start; AdminError where a
+            topic is refused.
+    """
+
+    def __init__(
+        self,
+        data_dir: str | os.PathLike[str] | None = None,
+        *,
+        settings: Mapping[str, object] | None = None,
+        topics: Topics = (),
+        port: int = 0,
+    ) -> None:
+        self._is_temporary = data_dir is None
+        self.data_dir = _temporary_directory() if data_dir is None else os.fspath(data_dir)
+        self.settings = {name: _text(value) for name, value in (settings or {}).items()}
+        self.topics = topics
+        self.port = port
+        self.output: deque[str] = deque(maxlen=_KEPT_LINES)
+        self.process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._listens = False
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """For a client's `bootstrap.servers`."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The daemon's process."""
+        assert self.process is not None, "the broker does not run"
+        return self.process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the daemon runs (or is paused)."""
+        return self.process is not None and self.process.poll() is None
+
+    # --- start and end ---------------------------------------------------------------------------
+
+    def start(self, timeout_s: float = 30.0) -> LocalBroker:
+        """Start the daemon, wait until it listens, and make the topics that it is to have."""
+        assert self.process is None, "the broker runs already"
+        self.process = subprocess.Popen(
+            self._command(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env={**os.environ, "PYTHONPATH": _source_root(), "PYTHONUNBUFFERED": "1"},
+            start_new_session=True,
+        )
+        self._listens, decided = False, threading.Event()
+        self._reader = threading.Thread(
+            target=self._read, args=(self.process, decided), daemon=True
+        )
+        self._reader.start()
+        decided.wait(timeout_s)
+        if not self._listens:
+            self.kill()
+            self._remove_directory()
+            raise BrokerStartError("the broker did not start:\n" + self.log_tail(50))
+        topics = list(_new_topics(self.topics))
+        if topics:
+            try:
+                with self.admin() as admin:
+                    admin.create_topics(topics)
+            except BaseException:
+                self.kill()
+                self._remove_directory()
+                raise
+        return self
+
+    def _command(self) -> list[str]:
+        command = [
+            *(sys.executable, "-P", "-m", "barnabas.broker.main", "start"),
+            *("--port", str(self.port), "--data-dir", self.data_dir, "--stop-at-end-of-input"),
+        ]
+        if self._is_temporary:
+            command.append("--remove-data-at-end-of-input")
+        for name, value in self.settings.items():
+            command += ["--set", f"{name}={value}"]
+        return command
+
+    def _read(self, process: subprocess.Popen[str], decided: threading.Event) -> None:
+        """Collect what the daemon writes; `decided` is set when it listens, or has ended."""
+        assert process.stdout is not None
+        for line in process.stdout:
+            self.output.append(line)
+            if not self._listens and (match := _READY.search(line)):
+                self.port = int(match.group(2))
+                self._listens = True
+                decided.set()
+        process.stdout.close()
+        decided.set()
+
+    def stop(self) -> int:
+        """SIGTERM, and wait for the clean end; gives the exit code."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL: what a crash of the process leaves is what the operating system has."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> LocalBroker:
+        """Start again on the same directory and port; a broker that runs is stopped before."""
+        self.stop()
+        return self.start()
+
+    def _end(self, number: signal.Signals) -> int:
+        process, self.process = self.process, None
+        if process is None:
+            return 0
+        if process.poll() is None:
+            process.send_signal(number)
+            process.send_signal(signal.SIGCONT)
+        code = process.wait(timeout=60)
+        self._dismiss_guard()
+        if self._reader is not None:
+            self._reader.join(timeout=10)
+        if process.stdin is not None:
+            process.stdin.close()
+        return code
+
+    def _remove_directory(self) -> None:
+        if self._is_temporary:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open and nothing is answered, until `resume`."""
+        assert self.process is not None, "the broker does not run"
+        if self._guard is None:  # one that is stopped cannot notice that its parent is gone
+            self._guard = subprocess.Popen(
+                ["/bin/sh", "-c", f"read -r line || kill -KILL {self.pid}"],
+                stdin=subprocess.PIPE,
+                start_new_session=True,
+            )
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT: go on after `pause`."""
+        assert self.process is not None, "the broker does not run"
+        self.process.send_signal(signal.SIGCONT)
+        self._dismiss_guard()
+
+    def _dismiss_guard(self) -> None:
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            guard.communicate(b"\n")
+
+    def __enter__(self) -> LocalBroker:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+        self._remove_directory()
+
+    async def __aenter__(self) -> LocalBroker:
+        import anyio.to_thread
+
+        return await anyio.to_thread.run_sync(self.start)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        import anyio
+        import anyio.to_thread
+
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self.__exit__, kind, error, trace)
+
+    # --- topics and transactions -----------------------------------------------------------------
+
+    def admin(self, timeout_s: float = 10.0) -> Admin:
+        """A connection for administrative requests, to be closed after use."""
+        from barnabas.admin import Admin
+
+        return Admin("127.0.0.1", self.port, timeout_s=timeout_s)
+
+    def create_topic(self, name: str, partitions: int = -1, **configs: object) -> str:
+        """Make a topic, if there is none of that name, and give its name.
+
+        Takes: partitions, -1 for the broker's num.partitions; configs by Kafka's names with
+               underscores for dots: `cleanup_policy="compact"`.
+        """
+        from barnabas.admin import NewTopic
+
+        texts = {name.replace("_", "."): _text(value) for name, value in configs.items()}
+        with self.admin() as admin:
+            admin.create_topics([NewTopic(name, partitions, texts)])
+        return name
+
+    def create_unique_topic(self, prefix: str = "topic", partitions: int = -1) -> str:
+        """Make a topic that no other test has, and give its name: the prefix and a random end."""
+        return self.create_topic(f"{prefix}-{uuid.uuid4().hex[:8]}", partitions)
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """The transactions that are not complete."""
+        with self.admin() as admin:
+            return admin.open_transactions()
+
+    def log_tail(self, lines: int = 20) -> str:
+        """The last lines that the daemon wrote."""
+        return "".join(list(self.output)[-lines:])
+
+
+def _text(value: object) -> str:
+    """A setting as Kafka writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _new_topics(topics: Topics) -> Iterable[NewTopic]:
+    from barnabas.admin import NewTopic
+
+    if isinstance(topics, str):
+        raise TypeError(f"topics={topics!r}: give a list of names, as [{topics!r}]")
+    if not isinstance(topics, Mapping):
+        yield from (NewTopic(name) for name in topics)
+        return
+    for name, described in topics.items():
+        if isinstance(described, int):
+            yield NewTopic(name, described)
+        else:
+            configs = {key: _text(value) for key, value in described.items() if key != "partitions"}
+            yield NewTopic(name, int(str(described.get("partitions", -1))), configs)
+
+
+def _temporary_directory() -> str:
+    """A new directory, in memory where the machine has a file system for it with room enough."""
+    try:
+        room = os.statvfs(_MEMORY_DIRECTORY)
+        is_roomy = room.f_bavail * room.f_frsize >= _ENOUGH_MEMORY_BYTES
+    except OSError:
+        is_roomy = False
+    if is_roomy and os.access(_MEMORY_DIRECTORY, os.W_OK | os.X_OK):
+        return tempfile.mkdtemp(prefix="barnabas-", dir=_MEMORY_DIRECTORY)
+    return tempfile.mkdtemp(prefix="barnabas-")
+
+
+def _source_root() -> str:
+    """Where the packages are: an editable checkout is found by the child process too."""
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    inherited = os.environ.get("PYTHONPATH")
+    return root + (os.pathsep + inherited if inherited else "")

@@ -1,0 +1,115 @@
+"""Fixtures for pytest, which finds them by itself where Barnabas is installed.
+
+    barnabas_broker          one LocalBroker for the session (for each process of pytest-xdist)
+    barnabas_topic           makes topics there whose names no other test has
+    fresh_barnabas_broker    a LocalBroker for one test; what it is to be like says the marker
+                             @pytest.mark.barnabas(settings={...}, topics={...})
+    barnabas_options         what `barnabas_broker` is started with; a conftest.py may define it anew
+
+When a test fails that had a broker, its report has the broker's last log lines, and the
+transactions that were open.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from barnabas.local_broker import LocalBroker
+
+_SHOWN_LINES = 30
+_ANSWER_WITHIN_S = 2.0
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line(
+        "markers",
+        "barnabas(settings, topics): what fresh_barnabas_broker is started with, as LocalBroker "
+        "takes it",
+    )
+
+
+@pytest.fixture(scope="session")
+def barnabas_options() -> dict[str, Any]:
+    """What `barnabas_broker` is started with: arguments of LocalBroker."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def barnabas_broker(barnabas_options: dict[str, Any]) -> Iterator[LocalBroker]:
+    """One broker for the whole session. Make topics by `barnabas_topic`: tests share it."""
+    from barnabas.local_broker import LocalBroker
+
+    with LocalBroker(**barnabas_options) as broker:
+        yield broker
+
+
+@pytest.fixture
+def barnabas_topic(
+    request: pytest.FixtureRequest, barnabas_broker: LocalBroker
+) -> Callable[..., str]:
+    """A function that makes a topic of the session's broker for this test, and gives its name.
+
+    Takes: partitions, and the topic's settings as `LocalBroker.create_topic` takes them.
+    """
+    test = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name)[:100].strip("-")
+
+    def make(partitions: int = 1, **configs: object) -> str:
+        import uuid
+
+        name = f"{test}-{uuid.uuid4().hex[:8]}"
+        return barnabas_broker.create_topic(name, partitions, **configs)
+
+    return make
+
+
+@pytest.fixture
+def fresh_barnabas_broker(request: pytest.FixtureRequest) -> Iterator[LocalBroker]:
+    """A broker for this test alone."""
+    from barnabas.local_broker import LocalBroker
+
+    marker = request.node.get_closest_marker("barnabas")
+    with LocalBroker(**(marker.kwargs if marker else {})) as broker:
+        yield broker
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add to a failure's report what the brokers of the test have to tell."""
+    report = yield
+    arguments = getattr(item, "funcargs", {})
+    if report.failed and arguments:
+        from barnabas.local_broker import LocalBroker
+
+        brokers = {
+            id(value): value for value in arguments.values() if isinstance(value, LocalBroker)
+        }
+        for broker in brokers.values():
+            report.sections += _sections(broker)
+    return report
+
+
+def _sections(broker: LocalBroker) -> list[tuple[str, str]]:
+    where = f"broker {broker.bootstrap_servers}"
+    return [
+        (f"{where}: last log lines", broker.log_tail(_SHOWN_LINES) or "(none)"),
+        (f"{where}: open transactions", _open_transactions(broker)),
+    ]
+
+
+def _open_transactions(broker: LocalBroker) -> str:
+    if not broker.is_running:
+        return "(the broker does not run)"
+    try:
+        with broker.admin(_ANSWER_WITHIN_S) as admin:
+            transactions = admin.open_transactions()
+    except OSError as error:
+        return f"(the broker does not answer: {error})"
+    return "\n".join(map(str, transactions)) or "(none)"

@@ -1,0 +1,152 @@
+"""A broker in a test: one line to start it, and it goes with whoever started it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import psutil
+import pytest
+from helpers.e2e_clients import PATIENCE_S, eventually, producer, send_all, values_of
+
+from barnabas.admin import AdminError
+from barnabas.local_broker import BrokerStartError, LocalBroker
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).resolve().parents[2]
+OWNER = """
+import sys
+from barnabas.local_broker import LocalBroker
+broker = LocalBroker().start()
+if sys.argv[1] == "paused":
+    broker.pause()
+print(broker.pid, broker.data_dir, flush=True)
+sys.stdin.read()
+"""
+
+
+def has_ended(pid: int) -> bool:
+    """Whether the process is gone, or is a zombie that nobody asks about."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_a_broker_with_topics_that_goes_without_a_trace() -> None:
+    topics = {"orders": 3, "state": {"partitions": 2, "cleanup.policy": "compact"}}
+    with LocalBroker(topics=topics, settings={"auto.create.topics.enable": False}) as broker:
+        send_all(broker.bootstrap_servers, "orders", [b"1", b"2"])
+        assert sorted(values_of(broker.bootstrap_servers, "orders")) == [b"1", b"2"]
+        process, directory = psutil.Process(broker.pid), Path(broker.data_dir)
+        assert (directory / "orders-2").is_dir()
+        assert not (directory / "orders-3").exists()
+        assert (directory / "state-1").is_dir()
+    assert not process.is_running()
+    assert not directory.exists()
+
+
+def test_a_directory_that_was_given_stays(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path, topics=["kept"]):
+        pass
+    with LocalBroker(tmp_path, topics=["kept"]) as broker:  # it is there already
+        send_all(broker.bootstrap_servers, "kept", [b"still here"])
+    assert (tmp_path / "kept-0").is_dir()
+
+
+def test_a_restart_keeps_port_and_records() -> None:
+    with LocalBroker() as broker:
+        topic, port = broker.create_unique_topic("t"), broker.port
+        send_all(broker.bootstrap_servers, topic, [b"before"])
+        broker.restart()
+        broker.kill()
+        broker.restart()
+        assert broker.port == port
+        assert values_of(broker.bootstrap_servers, topic) == [b"before"]
+
+
+def test_async_with() -> None:
+    async def use() -> int:
+        async with LocalBroker() as broker:
+            assert psutil.pid_exists(broker.pid)
+            return broker.pid
+
+    assert not psutil.pid_exists(anyio.run(use))
+
+
+@pytest.mark.parametrize("how", ["running", "paused"])
+def test_a_broker_ends_with_the_process_that_was_killed(how: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER, how],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as owner:
+        assert owner.stdout is not None
+        pid, directory = owner.stdout.readline().split()
+        owner.send_signal(signal.SIGKILL)
+    eventually(lambda: has_ended(int(pid)), what="the broker ends")
+    if how == "running":  # one that was paused has no more to say in it
+        eventually(lambda: not os.path.exists(directory), what="its directory goes")
+    else:
+        shutil.rmtree(directory)
+
+
+def test_what_a_broker_says_that_does_not_start() -> None:
+    with pytest.raises(BrokerStartError, match=r"log\.segment\.bytes"):
+        LocalBroker(settings={"log.segment.byte": 5}).start()
+
+
+def test_a_topic_that_is_refused_is_named() -> None:
+    with pytest.raises(AdminError, match="a topic/with a slash"):
+        LocalBroker(topics=["a topic/with a slash"]).start()
+    with pytest.raises(TypeError, match="give a list"):
+        LocalBroker(topics="orders").start()
+
+
+def test_transactions_that_are_open() -> None:
+    with LocalBroker(topics={"orders": 2}) as broker:
+        assert broker.open_transactions() == []
+        client = producer(broker.bootstrap_servers, **{"transactional.id": "delta"})
+        client.init_transactions(PATIENCE_S)
+        client.begin_transaction()
+        client.produce("orders", b"1", partition=1)
+        client.flush(PATIENCE_S)
+        (transaction,) = broker.open_transactions()
+        assert (transaction.transactional_id, transaction.state) == ("delta", "Ongoing")
+        assert transaction.partitions == (("orders", 1),)
+        client.commit_transaction(PATIENCE_S)
+
+
+def test_a_paused_broker_goes_on() -> None:
+    with LocalBroker(topics=["t"]) as broker:
+        broker.pause()
+        with pytest.raises(TimeoutError):
+            broker.admin(timeout_s=0.2).open_transactions()
+        broker.resume()
+        assert broker.open_transactions() == []
+
+
+def test_the_ready_file_has_the_address_while_it_listens(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    arguments = ["start", "--port", "0", "--data-dir", str(tmp_path / "d")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "barnabas.broker.main", *arguments, "--ready-file", str(ready)],
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    try:
+        eventually(ready.exists, what="it is ready")
+        host, port = ready.read_text().strip().split(":")
+        send_all(f"{host}:{port}", "t", [b"x"])
+    finally:
+        process.terminate()
+        assert process.wait(PATIENCE_S) == 0
+    assert not ready.exists()

@@ -1,0 +1,113 @@
+"""The fixtures, as a project has them that installed Barnabas: nothing is imported or configured."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run_pytest(directory: Path, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest on one file of tests, in a project of its own."""
+    (directory / "test_of_a_user.py").write_text(text)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("PYTEST_XDIST_WORKER", None)
+    environment.pop("PYTEST_ADDOPTS", None)
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *arguments, "."],
+        cwd=directory, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_one_broker_serves_the_session(tmp_path: Path) -> None:
+    done = run_pytest(
+        tmp_path,
+        """
+import pytest
+seen = []
+
+@pytest.fixture(scope="session")
+def barnabas_options():
+    return {"topics": {"orders": 3}}
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_shared(barnabas_broker, barnabas_topic, number):
+    seen.append((barnabas_broker.pid, barnabas_topic(partitions=2, cleanup_policy="compact")))
+
+def test_it_was_one_with_topics_of_their_own():
+    (pid, one), (again, other) = seen
+    assert pid == again
+    assert one != other
+    assert one.startswith("test_shared-1-")
+""",
+    )
+    assert "3 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_fresh_broker_is_as_its_marker_says(tmp_path: Path) -> None:
+    done = run_pytest(
+        tmp_path,
+        """
+import pytest
+seen = set()
+
+@pytest.mark.barnabas(settings={"num.partitions": 4}, topics=["orders"])
+@pytest.mark.parametrize("number", [1, 2])
+def test_fresh(fresh_barnabas_broker, number):
+    seen.add(fresh_barnabas_broker.pid)
+    import os
+    assert os.path.isdir(fresh_barnabas_broker.data_dir + "/orders-3")
+
+def test_each_had_its_own():
+    assert len(seen) == 2
+""",
+        "--strict-markers",
+    )
+    assert "3 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_failure_shows_what_the_broker_said_and_what_was_open(tmp_path: Path) -> None:
+    done = run_pytest(
+        tmp_path,
+        """
+from confluent_kafka import Producer
+
+def test_that_fails(fresh_barnabas_broker):
+    fresh_barnabas_broker.create_topic("orders", 2)
+    settings = {"bootstrap.servers": fresh_barnabas_broker.bootstrap_servers}
+    producer = Producer({**settings, "transactional.id": "delta"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("orders", b"1", partition=1)
+    producer.flush(30)
+    assert False, "the commit is missing"
+""",
+    )
+    assert "1 failed" in done.stdout, done.stdout + done.stderr
+    assert "last log lines" in done.stdout
+    assert "listens on 127.0.0.1" in done.stdout
+    assert "delta: Ongoing, producer" in done.stdout
+    assert "orders-1" in done.stdout
+
+
+def test_beside_xdist_each_process_has_a_broker(tmp_path: Path) -> None:
+    done = run_pytest(
+        tmp_path,
+        """
+import pytest
+
+@pytest.mark.parametrize("number", range(4))
+def test_shared(barnabas_broker, barnabas_topic, number):
+    assert barnabas_broker.is_running
+    barnabas_topic()
+""",
+        "-n", "2",
+    )  # fmt: skip
+    assert "4 passed" in done.stdout, done.stdout + done.stderr
