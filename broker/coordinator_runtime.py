@@ -29,7 +29,7 @@ from barnabas.broker.unwritten_markers import UnwrittenMarker, UnwrittenMarkers
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import Reply, Result, WriteMarkers
 from barnabas.coordinator.transaction_records import producer_id_of
-from barnabas.protocol.errors import Code, KafkaError, ProtocolViolation
+from barnabas.protocol.errors import Code, DelayedRequest, KafkaError
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.flush_journal import OFFLINE_END, JournalDecision, PartitionEnd
@@ -181,7 +181,7 @@ class CoordinatorRuntime:
         Takes:  adds, whether the request adds to the transaction: AddPartitionsToTxn,
                 AddOffsetsToTxn, TxnOffsetCommit. offsets: it is a TxnOffsetCommit, which goes to
                 the group's coordinator and may have connections of its own.
-        Raises: ProtocolViolation.
+        Raises: DelayedRequest.
         """
         known = self._broker.transactions.metadata(transactional_id)
         if known is None or known.producer != producer:
@@ -193,7 +193,7 @@ class CoordinatorRuntime:
             # the epoch of before
             latest = 0
         if connection_id < latest:
-            raise ProtocolViolation(
+            raise DelayedRequest(
                 f"a request for the transactional id {transactional_id} comes over a connection "
                 "that its producer has given up since"
             )
@@ -249,8 +249,8 @@ class CoordinatorRuntime:
                 connection_id,
                 adds=False,
             )
-        except ProtocolViolation as error:
-            self._broker.close(connection_id, str(error))
+        except DelayedRequest as error:
+            self._broker.close(connection_id, error)
             return True
         return False
 

@@ -29,6 +29,7 @@ from barnabas.broker.metadata import ClusterMetadata, Topic
 from barnabas.broker.outbox import (
     PARKED,
     Answer,
+    CloseReason,
     ConnectionState,
     Encoded,
     FlushJob,
@@ -418,7 +419,7 @@ class Broker:
                 return
             request = read(frame, header.body_start, header.api_version)
         except ProtocolViolation as error:
-            self.close(connection_id, str(error))
+            self.close(connection_id, error)
             return
         self._handle(connection, ticket, api, header, request, now_ms)
 
@@ -439,7 +440,7 @@ class Broker:
         try:
             response = request(self, context)
         except ProtocolViolation as error:
-            self.close(connection_id, str(error))
+            self.close(connection_id, error)
             return
         if isinstance(response, Parked):
             return
@@ -474,7 +475,7 @@ class Broker:
             if self.connections.get(connection.connection_id) is not connection:
                 return
             if isinstance(request, ProtocolViolation):
-                self.close(connection.connection_id, str(request))
+                self.close(connection.connection_id, request)
                 return
             try:
                 self._handle(connection, ticket, api, header, request, now_ms)
@@ -611,7 +612,7 @@ class Broker:
         self._waiting_fetches[context.ticket] = fetch
         self.purgatory.park(fetch, deadline_ms)
 
-    def close(self, connection_id: int, reason: str) -> None:
+    def close(self, connection_id: int, reason: CloseReason) -> None:
         """End a connection, with a line in the log."""
         self.outbox.closes.append((connection_id, reason))
 

@@ -6,11 +6,14 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.hot_responses import Piece
 from barnabas.protocol.messages.message import Message
 from barnabas.storage.cleaner import CleanJob
 from barnabas.storage.disk import Syncable
 from barnabas.storage.log import FlushToken
+
+CloseReason = ProtocolViolation | str  # why the broker ends a connection, for its log
 
 
 class Ids(Protocol):
@@ -93,7 +96,7 @@ class Outbox:
 
     def __init__(self) -> None:
         self.sends: list[tuple[int, Sequence[Piece]]] = []
-        self.closes: list[tuple[int, str]] = []
+        self.closes: list[tuple[int, CloseReason]] = []
         self.flushes: list[FlushJob] = []
         self.cleanings: list[CleanJob] = []
         self.work: list[Work] = []

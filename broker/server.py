@@ -36,7 +36,7 @@ from barnabas.broker.cleaning import CleanerProcess
 from barnabas.broker.clocks import steady_ms, wall_ms
 from barnabas.broker.core import Broker
 from barnabas.broker.flusher import Flusher
-from barnabas.broker.outbox import FlushJob, Work
+from barnabas.broker.outbox import CloseReason, FlushJob, Work
 from barnabas.broker.receive_turns import ReceiveTurns
 from barnabas.broker.worker import Worker
 from barnabas.protocol.errors import ProtocolViolation
@@ -447,7 +447,7 @@ class Server:
             self._accept_timer = self.loop.call_later(ACCEPT_PAUSE_S, self._try_accepting)
 
     def disconnect(
-        self, connection: Connection, reason: str | None, level: int = logging.WARNING
+        self, connection: Connection, reason: CloseReason | None, level: int = logging.WARNING
     ) -> None:
         """End a connection; a reason is worth a line in the log."""
         if connection.closed:

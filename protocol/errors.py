@@ -128,3 +128,7 @@ class ProtocolViolation(Exception):
     """The peer broke the protocol (frame, header or body): its connection ends, with this message
     in the broker's log.
     """
+
+
+class DelayedRequest(ProtocolViolation):
+    """A transaction's request over a connection that its producer has given up for a later one."""

@@ -105,6 +105,10 @@ class LogDirectoryError(Exception):
     """The log directory cannot be used; the text says why and what to do."""
 
 
+class DamagedFlushJournalError(LogDirectoryError):
+    """A flush journal is damaged where it was durable: the last of commits may be in it alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class LogManagerConfig:
     """Intervals as Apache Kafka's broker settings name them; ids for a directory that has none yet.
@@ -288,7 +292,7 @@ class LogManager:
         try:
             return self.journal.read() if self.journal.has_older else None
         except CorruptLog as error:
-            raise LogDirectoryError(str(error)) from error
+            raise DamagedFlushJournalError(str(error)) from error
 
     def _begin_leader_epoch(self) -> None:
         """Begin an epoch in all logs, as Apache Kafka does when a broker comes up: clients then

@@ -24,7 +24,9 @@ from helpers.scratch import SamePlaceDisk
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.core import Broker
 from barnabas.broker.opening import open_broker
+from barnabas.broker.outbox import CloseReason
 from barnabas.protocol.api_table import APIS, BY_KEY
+from barnabas.protocol.errors import DelayedRequest
 from barnabas.protocol.framing import response_has_tagged_header
 from barnabas.protocol.hot_responses import Piece
 from barnabas.storage.log import Log, Slice
@@ -125,7 +127,7 @@ class Storm:
         """Check and take what the broker sends; gives the connections that it wants closed."""
         outbox = self.broker.outbox
         closed: list[int] = []
-        self.last_reason = ""
+        self.last_reason: CloseReason = ""
         while outbox.sends or outbox.closes or outbox.work or outbox.deferred:
             sends, outbox.sends = outbox.sends, []
             for connection, pieces in sends:
@@ -278,10 +280,7 @@ class Storm:
         later one: all connections use the same few transactional ids here.
         """
         assert reading.api is not None
-        if (
-            reading.api.name in OF_A_TRANSACTION
-            and "a connection that its producer has given up" in self.last_reason
-        ):
+        if reading.api.name in OF_A_TRANSACTION and isinstance(self.last_reason, DelayedRequest):
             return True
         return reading.api.key == PRODUCE and bool(reading.values["acks"] == 0)
 

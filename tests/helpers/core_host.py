@@ -81,7 +81,7 @@ class CoreHost:
             )
         closes, outbox.closes = outbox.closes, []
         for connection, reason in closes:
-            self.closed[connection] = reason
+            self.closed[connection] = str(reason)
             self.broker.on_closed(connection)
         self.flushes += outbox.flushes
         outbox.flushes = []

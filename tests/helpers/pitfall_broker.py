@@ -229,7 +229,7 @@ class PitfallBroker:
         outbox = self.broker.outbox
         outbox.cleanings.clear()
         for connection, reason in outbox.closes:
-            self.closed[connection] = reason
+            self.closed[connection] = str(reason)
             self._asked.pop(connection, None)
             self.broker.on_closed(connection)
         outbox.closes.clear()

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.core import Broker
 from barnabas.broker.opening import open_broker
-from barnabas.broker.outbox import FlushJob, Work
+from barnabas.broker.outbox import CloseReason, FlushJob, Work
 from barnabas.storage.checkpoints import MANIFEST_NAME
 from barnabas.storage.cleaner import CleanJob, CleanResult, clean
 from barnabas.storage.log import Slice
-from barnabas.storage.log_manager import LogDirectoryError
+from barnabas.storage.log_manager import DamagedFlushJournalError
 from barnabas.storage.segment import CorruptLog
 from sim.disk import Crash, Inode, SimDisk
 
@@ -117,8 +117,8 @@ class Node:
         except Crash:
             self.kill()
             return False
-        except LogDirectoryError as error:
-            if self._damaged_frame is None or "flush journal is damaged" not in str(error):
+        except DamagedFlushJournalError:
+            if self._damaged_frame is None:
                 raise
             self._restore_frame()
             self.was_restored = True
@@ -422,7 +422,7 @@ class Node:
         if generation == self.generation and self.broker is not None:
             self._pump(connection_id)
 
-    def _disconnect(self, connection_id: int, reason: str) -> None:
+    def _disconnect(self, connection_id: int, reason: CloseReason) -> None:
         session = self._sessions.pop(connection_id, None)
         if session is None or self.broker is None:
             return

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from checkers import NEVER_MS, FinalLog, Finding, History, Life, Partition, Source, check
 
-from barnabas.protocol.errors import Code
+from barnabas.broker.outbox import CloseReason
+from barnabas.protocol.errors import Code, DelayedRequest
 from barnabas.storage.disk import is_want_of_room, may_have_lost_pages
 from sim.administrator import Administrator
 from sim.auditor import Auditor
@@ -205,10 +206,9 @@ class World:
                 if partition[1] >= count:
                     reader.unfollow(partition)
 
-    def on_broker_closes(self, reason: str) -> None:
-        if (
-            "has given up since" not in reason
-        ):  # what was delayed there came too late, and that is well
+    def on_broker_closes(self, reason: CloseReason) -> None:
+        """The broker ended a connection: a finding, but where a request came too late over it."""
+        if not isinstance(reason, DelayedRequest):
             self.history.incident("refused", f"the broker closed a connection: {reason}")
 
     def on_crash(self) -> None:
