@@ -76,7 +76,7 @@ def main() -> int:
             )
             hunt_all(hunter.verdicts(chosen, modules, coverage, options.processes))
 
-        hunt(ROOT, modules, body)
+        hunt(ROOT, modules, body, options.tests or ())
     _report(
         verdicts,
         reasons,
@@ -116,6 +116,12 @@ def _options() -> argparse.Namespace:
         help="a pattern, such as 'storage/log.py:Log._roll'",
     )
     parser.add_argument("--key", action="append", help="this mutant alone")
+    parser.add_argument(
+        "--tests",
+        action="append",
+        metavar="FILES",
+        help="let these test files hunt alone, such as 'test_storage_*.py': a first look",
+    )
     parser.add_argument("--processes", type=int, default=2, help="at a time (default 2)")
     parser.add_argument("--report", type=Path, help="write all verdicts to this file, as JSON")
     parser.add_argument("--list", action="store_true", help="show the mutants and stop")

@@ -206,9 +206,11 @@ class Hunt:
         """What the tests make of each."""
         tests_of: dict[str, tuple[str, ...]] = {}
         by_key: dict[str, Mutant] = {}
+        last_finder: dict[str, str | None] = {}  # by function: what noticed the mutant before
 
         def job(mutant: Mutant) -> Job:
-            names = _tests_of(mutant, modules[mutant.module], coverage)
+            first = last_finder.get(f"{mutant.module}:{mutant.function}")
+            names = _tests_of(mutant, modules[mutant.module], coverage, first)
             tests_of[mutant.key], by_key[mutant.key] = names, mutant
 
             def run(directory: Path) -> str:
@@ -222,7 +224,11 @@ class Hunt:
             return Job(mutant.key, run, limit_s)
 
         for outcome in run_all(map(job, mutants), processes):
-            yield _verdict(by_key[outcome.name], len(tests_of[outcome.name]), outcome)
+            mutant = by_key[outcome.name]
+            verdict = _verdict(mutant, len(tests_of[outcome.name]), outcome)
+            if verdict.test:
+                last_finder[f"{mutant.module}:{mutant.function}"] = verdict.test
+            yield verdict
 
 
 def _verdict(mutant: Mutant, tests: int, outcome: Outcome) -> Verdict:
@@ -241,17 +247,31 @@ def _verdict(mutant: Mutant, tests: int, outcome: Outcome) -> Verdict:
     )
 
 
-def _tests_of(mutant: Mutant, module: MutatedModule, coverage: Coverage) -> tuple[str, ...]:
-    """The tests that run the changed lines, the quick ones first."""
+def _tests_of(
+    mutant: Mutant, module: MutatedModule, coverage: Coverage, first: str | None
+) -> tuple[str, ...]:
+    """The tests that run the changed lines: `first`, where it is one of them, then the quick ones."""
     lines = coverage.lines.get(mutant.module, {})
     names: set[str] = set()
     for line in module.lines_of(mutant):
         names.update(lines.get(line, ()))
-    return tuple(sorted(names, key=lambda name: (coverage.took_s[name], name)))
+    return tuple(sorted(names, key=lambda name: (name != first, coverage.took_s[name], name)))
 
 
-def hunt(root: Path, modules: Iterable[str], body: Callable[[Hunt], None]) -> None:
-    """Collect the tests, and call `body` with the plugin that has them."""
+def hunt(
+    root: Path,
+    modules: Iterable[str],
+    body: Callable[[Hunt], None],
+    test_files: Iterable[str] = (),
+) -> None:
+    """Collect the tests, and call `body` with the plugin that has them.
+
+    Takes: test_files, patterns of the names of test files, which then hunt alone; none: all do.
+    """
+    folders = [root / folder for folder in FOLDERS]
+    hunters = [
+        path for pattern in test_files for folder in folders for path in folder.glob(pattern)
+    ]
     ignored = [f"--ignore-glob=*/{pattern}" for pattern in NOT_CONCERNED]
     options = [
         "-q",
@@ -265,7 +285,7 @@ def hunt(root: Path, modules: Iterable[str], body: Callable[[Hunt], None]) -> No
         *ignored,
     ]
     status = pytest.main(
-        [*options, *(str(root / folder) for folder in FOLDERS)], plugins=[Hunt(root, modules, body)]
+        [*options, *map(str, hunters or folders)], plugins=[Hunt(root, modules, body)]
     )
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         raise SystemExit(int(status))
