@@ -325,7 +325,9 @@ class Broker:
             leader_epoch, end_offset = log.end_offset_for_epoch(epoch)
             return leader_epoch, max(end_offset, log.log_start_offset) if leader_epoch >= 0 else -1
 
-        rows = self.groups.offsets_beyond(log_end, epoch_end, lost_power=self.logs.lost_power)
+        rows = self.groups.offsets_beyond_log_end(
+            log_end, epoch_end, lost_power=self.logs.lost_power
+        )
         if not rows:
             return
         for row in rows:
@@ -334,7 +336,7 @@ class Broker:
                 "to that were lost",
                 row.group_id, row.offset, row.topic, row.partition, row.committed.offset,
             )  # fmt: skip
-        self.runtime.run_groups(self.groups.set_back(rows), now_ms)
+        self.runtime.run_groups(self.groups.reset_offsets(rows), now_ms)
         for log in self._partitions.get(OFFSETS_TOPIC, ()):
             if log is not None:
                 log.flush()

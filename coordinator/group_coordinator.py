@@ -1,40 +1,39 @@
-"""The group coordinator: classic groups, and the offsets of all groups.
+"""The group coordinator: requests about groups and their offsets, and the records of both.
 
-Hard state, written by `replay*` alone: committed and staged offsets, open transactions, and each
-group's stored record. Soft state: the machine of each classic group (classic_group.py) and the
-timers; `on_loaded` builds both from the hard state. A group is in `_groups` as soon as there is
-anything to know of it; one that was only asked about, or that nothing is left of, goes with its
-retention check.
+Hard state, written by `replay*` alone: committed and pending offsets, open transactions, and the
+value of each group's record. Soft state: the members of each classic group (classic_group.py) and
+the timers; `on_loaded` builds both from the hard state. A group is in `_groups` as soon as anything
+is to be kept of it. A group of which nothing is left goes with its retention check.
 
-Groups of the consumer protocol (KIP-848) have their records in the same topic; `replay` passes over
-them as yet.
+Groups of the consumer protocol (KIP-848) have their records in the same topic; `replay` skips them
+as yet.
 
-A Result names the group's partition even where it holds no record, so that its host may keep the
+A Result names the group's partition even where it holds no record, so that its host can keep the
 order of answers within a partition.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.coordinator.classic_group import (
     DEAD,
     JOIN,
-    MOST_PROTOCOLS,
+    MAX_PROTOCOLS,
     RETENTION,
     SESSION,
     SYNC,
     ClassicGroup,
     GroupSettings,
-    Join,
+    JoinRequest,
+    ParkedRequest,
     State,
     TimerKey,
-    Waiting,
-    refused_join,
+    join_error_response,
     sync_response,
 )
+from barnabas.coordinator.group import Group, PartitionCodes
 from barnabas.coordinator.group_records import (
     GroupKey,
     OffsetKey,
@@ -50,16 +49,18 @@ from barnabas.coordinator.offsets import (
     NO_TIMESTAMP,
     CommittedOffset,
     GroupOffsets,
+    OffsetReset,
     OpenTransaction,
-    SetBack,
 )
 from barnabas.coordinator.result import (
+    RECORDS_PER_BATCH,
     CoordinatorRecord,
     EpochEnd,
     LogEnd,
     PartitionExists,
     Reply,
     Result,
+    ResultsByPartition,
     partition_for,
 )
 from barnabas.coordinator.timers import Timers
@@ -123,26 +124,22 @@ if TYPE_CHECKING:
     )
 
 CLASSIC_TYPE = "classic"
-GROUP_OPERATIONS = (
-    1 << 3 | 1 << 6 | 1 << 8
-)  # AclOperation READ, DELETE, DESCRIBE: all that there is to do with a group
-RECORDS_PER_BATCH = 1_000
-RETENTION_AS_RECORDS = 10  # what a look at a group costs beside its offsets
-LOOKED_AT_AS_A_RECORD = 16  # so many offsets are looked at in the time that one is removed
+# AclOperation READ, DELETE, DESCRIBE: all operations on a group
+GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
+RETENTION_CHECK_COST = 10  # of looking at a group, in records, beside its offsets
+OFFSETS_CHECKED_PER_RECORD = 16  # looking at so many offsets costs as much as removing one
 FIRST_FETCH_VERSION_WITH_GROUPS = 8
 FIRST_DESCRIBE_VERSION_WITH_ERRORS = 6
 FIRST_SYNC_VERSION_WITH_PROTOCOL = 5
 LAST_LEAVE_VERSION_WITH_ONE_MEMBER = 2
 
 
-PartitionCodes = dict[str, dict[int, Code]]
-AskedOffset = tuple[
-    str, "OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition"
-]  # with its topic
+# with the name of its topic
+RequestedOffset = tuple[str, "OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition"]
 
 
 class FetchedOffset(NamedTuple):
-    """A partition's part of the answer to OffsetFetch, by whichever name its version has for that."""
+    """One partition of an OffsetFetch answer, whose class depends on the version of the request."""
 
     partition_index: int
     committed_offset: int
@@ -151,30 +148,11 @@ class FetchedOffset(NamedTuple):
     error_code: Code
 
 
-class Group:
-    """All that is known of one group.
-
-    stored: the value of its last record, None where it has none; kept undecoded since only a
-    restart reads it.
-    """
-
-    __slots__ = ("classic", "group_id", "offsets", "partition", "stored")
-
-    def __init__(self, group_id: str, partition: int, classic: ClassicGroup) -> None:
-        self.group_id, self.partition, self.classic = group_id, partition, classic
-        self.offsets = GroupOffsets()
-        self.stored: bytes | None = None
-
-    @property
-    def has_hard_state(self) -> bool:
-        return self.stored is not None or bool(self.offsets)
-
-
 class GroupCoordinator:
     """The coordinator of all groups of this broker.
 
-    Takes: partition_count, of the internal topic. partition_exists, for commits and deletions of
-    offsets. new_member_suffix, a source of unique texts for member ids.
+    Takes:  partition_count, of the internal topic; partition_exists, for commits and deletions of
+            offsets; new_member_suffix, a source of unique texts for member ids.
     """
 
     def __init__(
@@ -190,7 +168,7 @@ class GroupCoordinator:
         self._partition_count, self._settings = partition_count, settings
         self._partition_exists, self._new_member_suffix = partition_exists, new_member_suffix
         self._groups: dict[str, Group] = {}
-        self._open: dict[tuple[int, int], OpenTransaction] = {}
+        self._open_transactions: dict[tuple[int, int], OpenTransaction] = {}
         self._timers: Timers[TimerKey] = Timers()
 
     # --- hard state ------------------------------------------------------------------------------
@@ -203,59 +181,61 @@ class GroupCoordinator:
         value: bytes | None,
         producer: tuple[int, int] | None,
     ) -> None:
-        """Take in the record at `offset`; with a producer it belongs to that one's open
-        transaction.
+        """Apply the record at `offset`.
+
+        Takes:  producer, (producer_id, producer_epoch) where the record is part of its transaction.
         """
-        about = decode_key(key)
-        if isinstance(about, OffsetKey):
-            self._replay_offset(partition, offset, about, value, producer)
-        elif isinstance(about, GroupKey):
-            self._replay_group(partition, about.group_id, value)
+        decoded = decode_key(key)
+        if isinstance(decoded, OffsetKey):
+            self._replay_offset(partition, offset, decoded, value, producer)
+        elif isinstance(decoded, GroupKey):
+            self._replay_group(partition, decoded.group_id, value)
 
     def _replay_offset(
         self,
         partition: int,
         offset: int,
-        about: OffsetKey,
+        key: OffsetKey,
         value: bytes | None,
         producer: tuple[int, int] | None,
     ) -> None:
-        topic_partition = TopicPartition(about.topic, about.partition)
+        topic_partition = TopicPartition(key.topic, key.partition)
         if value is None:
-            if about.group_id in self._groups:
-                self._groups[about.group_id].offsets.replay_tombstone(topic_partition)
+            if key.group_id in self._groups:
+                self._groups[key.group_id].offsets.replay_tombstone(topic_partition)
             return
-        group = self._group_at(partition, about.group_id)
+        group = self._get_or_create_group(partition, key.group_id)
         committed = decode_offset(value, offset, self._wall)
         if producer is None:
             group.offsets.replay_commit(topic_partition, committed)
             return
         producer_id, producer_epoch = producer
-        open_transaction = self._open.setdefault(
+        open_transaction = self._open_transactions.setdefault(
             (partition, producer_id), OpenTransaction(producer_epoch)
         )
         open_transaction.producer_epoch = producer_epoch
-        open_transaction.group_ids[about.group_id] = None
-        group.offsets.replay_staged(producer_id, topic_partition, committed)
+        open_transaction.group_ids[key.group_id] = None
+        group.offsets.replay_pending(producer_id, topic_partition, committed)
 
     def _replay_group(self, partition: int, group_id: str, value: bytes | None) -> None:
         if value is not None:
-            self._group_at(partition, group_id).stored = bytes(value)
+            self._get_or_create_group(partition, group_id).metadata_value = bytes(value)
             return
         group = self._groups.get(group_id)
         if group is None:
             return
-        group.stored = None
+        group.metadata_value = None
         if not group.offsets:
-            self._drop(group_id)
+            self._remove_group(group_id)
 
     def replay_marker(
         self, partition: int, offset: int, producer_id: int, producer_epoch: int, commit: bool
     ) -> None:
-        """The producer's transaction on this partition ended; an epoch above that of its offsets
-        means that it was fenced.
+        """End the producer's transaction on this partition.
+
+        A producer_epoch above that of its offsets means that the producer was fenced.
         """
-        open_transaction = self._open.pop((partition, producer_id), None)
+        open_transaction = self._open_transactions.pop((partition, producer_id), None)
         if open_transaction is None:
             return
         for group_id in open_transaction.group_ids:
@@ -263,74 +243,79 @@ class GroupCoordinator:
                 self._groups[group_id].offsets.replay_end(producer_id, commit)
 
     def hard_state(self) -> dict[str, Any]:
-        """All that must be the same in a coordinator that was fed the same log. How long ago a
-        commit was is not: it is told by the clock.
+        """The state that is the same in every coordinator that was fed the same log.
+
+        The age of a commit is no part of it: that depends on the clock.
         """
         groups = {
-            group_id: (group.partition, group.stored, group.offsets.hard_state())
+            group_id: (group.partition, group.metadata_value, group.offsets.hard_state())
             for group_id, group in self._groups.items()
             if group.has_hard_state
         }
         return {
             "groups": groups,
             "open": {
-                key: (one.producer_epoch, tuple(one.group_ids)) for key, one in self._open.items()
+                key: (transaction.producer_epoch, tuple(transaction.group_ids))
+                for key, transaction in self._open_transactions.items()
             },
         }
 
     def on_loaded(self, now_ms: int) -> Result:
-        """The log was replayed: build each group's machine from its record, and let sessions begin
-        and retention run from now.
+        """Build the members of each group from its record, once the log was replayed.
+
+        Sessions of members begin now, and so does the retention of offsets.
         """
-        results = _Results()
+        results = ResultsByPartition()
         for group in self._groups.values():
-            if group.stored is not None:
-                group.classic = ClassicGroup.restored(
+            if group.metadata_value is not None:
+                group.classic = ClassicGroup.load(
                     group.group_id,
-                    decode_group(group.stored),
+                    decode_group(group.metadata_value),
                     self._settings,
                     self._timers,
                     self._new_member_suffix,
                     self._wall,
                     now_ms,
                 )
-                group.classic.maybe_shrink(results.of(group.partition), now_ms)
+                group.classic.maybe_rebalance_oversized(results.of(group.partition), now_ms)
             self._timers.schedule(
-                (RETENTION, group.group_id, ""), self._next_retention_check_ms(group, now_ms)
+                (RETENTION, group.group_id, ""),
+                group.next_retention_check_ms(self._settings, now_ms),
             )
-        return results.joined()
+        return results.as_one()
 
     def on_power_loss(self, now_ms: int) -> Result:
-        """After `on_loaded`: members join again, since they may have read further than the logs,
-        and then go on from what is committed.
+        """Remove all members after a power loss, so that they join again.
 
-        A client that stays a member would go on from where it stands. Few compare their position
-        with the log by its leader epochs (KIP-320).
+        They may have read further than the logs now reach. Only a member that joins goes on from
+        its committed offset; few clients compare their position with the log by its leader epochs
+        (KIP-320).
+
+        Takes:  after `on_loaded`.
         """
-        results = _Results()
+        results = ResultsByPartition()
         for group in self._groups.values():
             if group.classic.members:
-                group.classic.dismiss_members(results.of(group.partition), now_ms)
-        return results.joined()
+                group.classic.remove_all_members(results.of(group.partition), now_ms)
+        return results.as_one()
 
-    def offsets_beyond(
+    def offsets_beyond_log_end(
         self, log_end: LogEnd, epoch_end: EpochEnd, *, lost_power: bool
-    ) -> list[SetBack]:
-        """What is committed beyond the end of its log, as the start finds it: the records between
-        were read, and are lost.
+    ) -> list[OffsetReset]:
+        """Find the committed offsets beyond the end of their logs, and what is to replace them.
 
-        The group goes on from where the log was cut. Every record below that was given to it, none
-        above: so nothing is doubled, also where offsets and outputs are committed together, and
-        what is written from now on is not skipped.
+        The records between were read, and are lost. The group goes on from where the log was cut:
+        every record below that was given to it, none above. So nothing is read twice, also where
+        offsets and outputs are committed together, and what is written from now on is not skipped.
 
         An offset without a leader epoch may be a number of the application's own (a ledger of
-        batches, say), in particular where it has metadata. Without metadata it is taken for a place
-        in the log after a power loss, which explains that nothing is there.
+        batches, say), in particular where it has metadata. Without metadata it is taken for a
+        position in the log after a power loss, which explains that nothing is there.
 
         Takes:  before anything is appended for clients: later nobody can tell an offset of the lost
-                tail from one of the new.
+                records from one of new records.
         """
-        found = []
+        resets = []
         for group in self._groups.values():
             for (topic, partition), committed in group.offsets.committed.items():
                 end_offset = log_end(topic, partition)
@@ -343,26 +328,26 @@ class GroupCoordinator:
                         end_offset = min(end_offset, epoch_end_offset)
                 elif committed.metadata or not lost_power:
                     continue
-                found.append(
-                    SetBack(group.group_id, topic, partition, committed, end_offset, leader_epoch)
+                resets.append(
+                    OffsetReset(
+                        group.group_id, topic, partition, committed, end_offset, leader_epoch
+                    )
                 )
-        return found
+        return resets
 
-    def set_back(self, rows: Iterable[SetBack]) -> Result:
-        """Commit the offsets from which the groups are to go on. To be durable before a client is
-        heard.
-        """
-        results = _Results()
+    def reset_offsets(self, rows: Iterable[OffsetReset]) -> Result:
+        """Commit the replaced offsets. To be durable before a request of a client is handled."""
+        results = ResultsByPartition()
         for group_id, topic, partition, committed, offset, leader_epoch in rows:
             changed = committed._replace(offset=offset, leader_epoch=leader_epoch)
             results.add(
                 self._groups[group_id].partition,
                 [offset_record(group_id, topic, partition, changed)],
             )
-        return results.joined()
+        return results.as_one()
 
-    def _group_at(self, partition: int, group_id: str) -> Group:
-        """The group, new where there was none."""
+    def _get_or_create_group(self, partition: int, group_id: str) -> Group:
+        """The group of that name; a new one where there was none."""
         group = self._groups.get(group_id)
         if group is None:
             classic = ClassicGroup(
@@ -371,7 +356,7 @@ class GroupCoordinator:
             group = self._groups[group_id] = Group(group_id, partition, classic)
         return group
 
-    def _drop(self, group_id: str) -> None:
+    def _remove_group(self, group_id: str) -> None:
         del self._groups[group_id]
         self._timers.cancel((RETENTION, group_id, ""))
 
@@ -381,20 +366,19 @@ class GroupCoordinator:
         return self._timers.next_deadline_ms()
 
     def on_tick(self, now_ms: int) -> Result:
-        """What is due by now: silent members, rebalances, and the retention of offsets."""
-        results = _Results()
+        """Handle what is due: sessions that are over, rebalances, the retention of offsets."""
+        results = ResultsByPartition()
         due = self._timers.pop_due(now_ms)
         cost = 0
-        for key in (
-            due
-        ):  # first, since it must see no group whose record of this very tick is not replayed yet
+        # Retention first: it must see no group whose record of this very tick is not replayed yet.
+        for key in due:
             kind, group_id, _ = key
             if kind != RETENTION or group_id not in self._groups:
                 continue
             if cost >= RECORDS_PER_BATCH:
                 self._timers.schedule(key, now_ms)  # others have their turn before it goes on
                 continue
-            cost += RETENTION_AS_RECORDS + len(self._groups[group_id].offsets.committed)
+            cost += RETENTION_CHECK_COST + len(self._groups[group_id].offsets.committed)
             self._check_retention(self._groups[group_id], results, now_ms)
         for kind, group_id, member_id in due:
             group = self._groups.get(group_id)
@@ -408,88 +392,43 @@ class GroupCoordinator:
             else:
                 assert kind == SYNC, kind
                 group.classic.on_sync_timeout(result, now_ms)
-        return results.joined()
+        return results.as_one()
 
-    def _check_retention(self, group: Group, results: _Results, now_ms: int) -> None:
-        """Remove offsets that are over their time, and the group with them when nothing else is
-        left of it.
+    def _check_retention(self, group: Group, results: ResultsByPartition, now_ms: int) -> None:
+        """Remove the offsets whose retention is over, and a group of which nothing is left.
 
-        Source: KIP-211. A group with members keeps the offsets of the topics that they read; an
-        Empty one keeps all of them for the retention time since it became so; offsets that were
-        never committed by members are kept for that time since their commit.
+        Source: KIP-211.
         """
-        classic = group.classic
-        expiry = self._expiry(group, now_ms)
+        key = (RETENTION, group.group_id, "")
+        expiry = group.expiry(self._settings, now_ms, max_count=RECORDS_PER_BATCH)
         if expiry is not None:
             records = [offset_tombstone(group.group_id, *partition) for partition in expiry.expired]
-            if expiry.is_cut:  # others have their turn before it goes on
+            if expiry.has_more:  # other groups have their turn before it goes on
                 results.add(group.partition, records)
-                self._timers.schedule((RETENTION, group.group_id, ""), now_ms)
+                self._timers.schedule(key, now_ms)
                 return
-            if expiry.nothing_left and classic.state is State.EMPTY and not classic.pending_members:
+            if expiry.is_complete and group.is_unused:
                 if not group.has_hard_state:
-                    self._drop(group.group_id)
+                    self._remove_group(group.group_id)
                     return
                 records.append(group_tombstone(group.group_id))
             results.add(group.partition, records)
-        self._timers.schedule(
-            (RETENTION, group.group_id, ""), self._next_retention_check_ms(group, now_ms)
-        )
+        self._timers.schedule(key, group.next_retention_check_ms(self._settings, now_ms))
 
-    def _expiry(self, group: Group, now_ms: int) -> Any:
-        """What of the group is over its time; None where its state keeps all of it."""
-        classic = group.classic
-        if classic.protocol_type is None:
-            since = _committed_since
-        elif classic.state is State.EMPTY:
-            empty_since_ms = classic.state_since_ms
-            since = _committed_since if empty_since_ms is None else lambda committed: empty_since_ms
-        elif (
-            classic.uses_consumer_protocol
-            and classic.state is State.STABLE
-            and classic.subscribed_topics is not None
-        ):
-            since = _committed_since
-        else:
-            return None
-        return group.offsets.expiry(
-            now_ms,
-            self._settings.offsets_retention_ms,
-            since,
-            classic.is_subscribed_to,
-            most=RECORDS_PER_BATCH,
-        )
-
-    def _next_retention_check_ms(self, group: Group, now_ms: int) -> int:
-        """Not before the next offset of a group without members is due; members may change what
-        they read at any time.
-        """
-        soonest_ms = now_ms + self._settings.offsets_retention_check_interval_ms
-        if group.classic.state is not State.EMPTY:
-            return soonest_ms
-        expiry = self._expiry(group, now_ms)
-        return (
-            soonest_ms
-            if expiry is None or expiry.next_ms is None
-            else max(soonest_ms, expiry.next_ms)
-        )
-
-    def _watch_retention(self, group: Group, latest_ms: int) -> None:
-        """See to it that the group is looked at by `latest_ms`."""
+    def _schedule_retention_check(self, group: Group, now_ms: int) -> None:
+        """Check the retention of the group's offsets within one interval from now."""
         key = (RETENTION, group.group_id, "")
+        latest_ms = now_ms + self._settings.offsets_retention_check_interval_ms
         deadline_ms = self._timers.deadline_ms(key)
         if deadline_ms is None or deadline_ms > latest_ms:
             self._timers.schedule(key, latest_ms)
-
-    def _watch_retention_soon(self, group: Group, now_ms: int) -> None:
-        self._watch_retention(group, now_ms + self._settings.offsets_retention_check_interval_ms)
 
     # --- membership ------------------------------------------------------------------------------
 
     def on_join_group(
         self, request: JoinGroupRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Join, or be told why not. The answer may come in the Result of a later event.
+        """Join a group, or be refused. The answer may come in the Result of a later event.
 
         Source: KIP-394, KIP-345.
         """
@@ -497,12 +436,15 @@ class GroupCoordinator:
         code = self._check_join(request)
         if code is not Code.NONE:
             result.replies.append(
-                Reply(context.ticket, refused_join(code, request.member_id, context.api_version))
+                Reply(
+                    context.ticket,
+                    join_error_response(code, request.member_id, context.api_version),
+                )
             )
             return result
-        group = self._group_at(result.partition, request.group_id)
-        self._watch_retention_soon(group, now_ms)
-        join = Join(
+        group = self._get_or_create_group(result.partition, request.group_id)
+        self._schedule_retention_check(group, now_ms)
+        join = JoinRequest(
             context.ticket,
             context.api_version,
             request.member_id,
@@ -530,8 +472,9 @@ class GroupCoordinator:
             return Code.INVALID_SESSION_TIMEOUT
         protocols = request.protocols
         if (
-            len(protocols) > MOST_PROTOCOLS
-            or sum(len(one.metadata) for one in protocols) > self._settings.max_record_bytes
+            len(protocols) > MAX_PROTOCOLS
+            or sum(len(protocol.metadata) for protocol in protocols)
+            > self._settings.max_record_bytes
         ):
             # Apache Kafka says so once the group's record is refused, and keeps it all until then
             return Code.UNKNOWN_SERVER_ERROR
@@ -548,8 +491,9 @@ class GroupCoordinator:
     def on_sync_group(
         self, request: SyncGroupRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Give the leader's assignments, and get one's own. The answer may come in the Result of a
-        later event.
+        """Hand over the leader's assignments, and get the member's own.
+
+        The answer may come in the Result of a later event.
         """
         result = self._result(request.group_id)
         group = self._groups.get(request.group_id)
@@ -564,7 +508,7 @@ class GroupCoordinator:
             result.replies.append(Reply(context.ticket, sync_response(Code.UNKNOWN_MEMBER_ID)))
         else:
             group.classic.on_sync(
-                request, Waiting(context.ticket, context.api_version), result, now_ms
+                request, ParkedRequest(context.ticket, context.api_version), result, now_ms
             )
         return result
 
@@ -578,31 +522,38 @@ class GroupCoordinator:
             code = Code.UNKNOWN_MEMBER_ID
         else:
             code = group.classic.on_heartbeat(request, now_ms)
-        return self._answered(request.group_id, context, HeartbeatResponse(error_code=code))
+        return self._result_with_reply(
+            request.group_id, context, HeartbeatResponse(error_code=code)
+        )
 
     def on_leave_group(
         self, request: LeaveGroupRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Members leave, or an administrator removes them by the names of their instances. Up to
-        version 2 there is one member.
+        """Remove members: those that leave, or whose instances an administrator names.
+
+        Up to version 2 there is one member.
         """
         result = self._result(request.group_id)
-        has_one = context.api_version <= LAST_LEAVE_VERSION_WITH_ONE_MEMBER
-        leaving: list[tuple[str, str | None]] = (
+        is_single = context.api_version <= LAST_LEAVE_VERSION_WITH_ONE_MEMBER
+        members_to_remove: list[tuple[str, str | None]] = (
             [(request.member_id, None)]
-            if has_one
-            else [(one.member_id, one.group_instance_id) for one in request.members]
+            if is_single
+            else [(member.member_id, member.group_instance_id) for member in request.members]
         )
-        code, codes = Code.NONE, [Code.UNKNOWN_MEMBER_ID] * len(leaving)
+        code, codes = Code.NONE, [Code.UNKNOWN_MEMBER_ID] * len(members_to_remove)
         if not request.group_id:
-            code, leaving = Code.INVALID_GROUP_ID, []
+            code, members_to_remove = Code.INVALID_GROUP_ID, []
         elif request.group_id in self._groups:
-            codes = self._groups[request.group_id].classic.on_leave(leaving, result, now_ms)
+            codes = self._groups[request.group_id].classic.on_leave(
+                members_to_remove, result, now_ms
+            )
         members = [
             MemberResponse(member_id, group_instance_id, member_code)
-            for (member_id, group_instance_id), member_code in zip(leaving, codes, strict=False)
+            for (member_id, group_instance_id), member_code in zip(
+                members_to_remove, codes, strict=False
+            )
         ]
-        if has_one:
+        if is_single:
             response = LeaveGroupResponse(error_code=codes[0] if code is Code.NONE else code)
         else:
             response = LeaveGroupResponse(error_code=code, members=members)
@@ -614,12 +565,13 @@ class GroupCoordinator:
     def on_offset_commit(
         self, request: OffsetCommitRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Commit offsets. Unknown partitions and metadata that are too long are refused one by one,
-        the rest stands or falls together.
+        """Commit offsets.
+
+        Unknown partitions and metadata that are too long are refused one by one, the rest together.
         """
         result = self._result(request.group_id)
         generation = request.generation_id_or_member_epoch
-        codes, offsets = self._existing(request.topics)
+        codes, offsets = self._partition_codes(request.topics)
         if offsets:
             code = self._check_commit(request, generation, transactional=False)
             if code is Code.NONE:
@@ -633,27 +585,28 @@ class GroupCoordinator:
                 result.records += self._offset_records(
                     request.group_id, offsets, codes, wall_ms, expire_ms
                 )
-                group = self._group_at(result.partition, request.group_id)
+                group = self._get_or_create_group(result.partition, request.group_id)
                 group.classic.on_commit(request.member_id, now_ms)
-                self._watch_retention_soon(group, now_ms)
+                self._schedule_retention_check(group, now_ms)
             else:
-                _set_all(codes, offsets, code)
+                _set_codes(codes, offsets, code)
         result.replies.append(Reply(context.ticket, _commit_response(codes)))
         return result
 
     def on_txn_offset_commit(
         self, request: TxnOffsetCommitRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Stage offsets until the producer's transaction ends. That it holds the group is verified
-        before, by the host.
+        """Keep offsets pending until the producer's transaction ends.
+
+        The host has verified that the group is in the transaction.
 
         Source: KIP-447: beside the producer's epoch, the member and its generation fence a zombie.
         """
         result = self._result(request.group_id)
-        codes, offsets = self._existing(request.topics)
+        codes, offsets = self._partition_codes(request.topics)
         if offsets:
             code = self._check_commit(request, request.generation_id, transactional=True)
-            open_transaction = self._open.get((result.partition, request.producer_id))
+            open_transaction = self._open_transactions.get((result.partition, request.producer_id))
             if (
                 code is Code.NONE
                 and open_transaction
@@ -665,49 +618,56 @@ class GroupCoordinator:
                 result.records += self._offset_records(
                     request.group_id, offsets, codes, self._wall.at(now_ms), NO_TIMESTAMP
                 )
-                self._watch_retention_soon(
-                    self._group_at(result.partition, request.group_id), now_ms
+                self._schedule_retention_check(
+                    self._get_or_create_group(result.partition, request.group_id), now_ms
                 )
             else:
-                _set_all(codes, offsets, code)
+                _set_codes(codes, offsets, code)
         result.replies.append(Reply(context.ticket, _txn_commit_response(codes)))
         return result
 
-    def _existing(
+    def _partition_codes(
         self, topics: Sequence[OffsetCommitRequestTopic] | Sequence[TxnOffsetCommitRequestTopic]
-    ) -> tuple[PartitionCodes, list[AskedOffset]]:
-        """A code for each partition, and those (with their topic) that exist."""
+    ) -> tuple[PartitionCodes, list[RequestedOffset]]:
+        """A code for each partition, and the offsets whose partition exists."""
         codes: PartitionCodes = {}
-        existing: list[AskedOffset] = []
+        existing: list[RequestedOffset] = []
         for topic in topics:
             of_topic = codes.setdefault(topic.name, {})
-            for asked in topic.partitions:
-                if self._partition_exists(topic.name, asked.partition_index):
-                    of_topic[asked.partition_index] = Code.NONE
-                    existing.append((topic.name, asked))
+            for requested in topic.partitions:
+                if self._partition_exists(topic.name, requested.partition_index):
+                    of_topic[requested.partition_index] = Code.NONE
+                    existing.append((topic.name, requested))
                 else:
-                    of_topic[asked.partition_index] = Code.UNKNOWN_TOPIC_OR_PARTITION
+                    of_topic[requested.partition_index] = Code.UNKNOWN_TOPIC_OR_PARTITION
         return codes, existing
 
     def _offset_records(
         self,
         group_id: str,
-        offsets: Iterable[AskedOffset],
+        offsets: Iterable[RequestedOffset],
         codes: PartitionCodes,
         wall_ms: int,
         expire_ms: int,
     ) -> list[CoordinatorRecord]:
-        """The records of those offsets whose metadata is not too long; the code of others is set."""
+        """The records of the offsets.
+
+        After: `codes` has OFFSET_METADATA_TOO_LARGE for those whose metadata is too long.
+        """
         records = []
-        for topic, asked in offsets:
-            metadata = asked.committed_metadata or ""
+        for topic, requested in offsets:
+            metadata = requested.committed_metadata or ""
             if len(metadata) > self._settings.offset_metadata_max_size:
-                codes[topic][asked.partition_index] = Code.OFFSET_METADATA_TOO_LARGE
+                codes[topic][requested.partition_index] = Code.OFFSET_METADATA_TOO_LARGE
                 continue
             committed = CommittedOffset(
-                asked.committed_offset, asked.committed_leader_epoch, metadata, wall_ms, expire_ms
+                requested.committed_offset,
+                requested.committed_leader_epoch,
+                metadata,
+                wall_ms,
+                expire_ms,
             )
-            records.append(offset_record(group_id, topic, asked.partition_index, committed))
+            records.append(offset_record(group_id, topic, requested.partition_index, committed))
         return records
 
     def _check_commit(
@@ -734,54 +694,57 @@ class GroupCoordinator:
     def on_offset_fetch(
         self, request: OffsetFetchRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Committed offsets. With require_stable, a partition for which a transaction has staged
-        one is UNSTABLE_OFFSET_COMMIT.
+        """Fetch committed offsets.
+
+        With require_stable, a partition with a pending offset is UNSTABLE_OFFSET_COMMIT.
         """
         if context.api_version < FIRST_FETCH_VERSION_WITH_GROUPS:
             topics = [
                 OffsetFetchResponseTopic(
                     topic, [OffsetFetchResponsePartition(*row) for row in rows]
                 )
-                for topic, rows in self._fetched(
+                for topic, rows in self._fetch_offsets(
                     request.group_id, request.topics, request.require_stable
                 )
             ]
-            return self._answered(request.group_id, context, OffsetFetchResponse(topics=topics))
+            return self._result_with_reply(
+                request.group_id, context, OffsetFetchResponse(topics=topics)
+            )
         groups = []
-        for asked in request.groups:
+        for requested in request.groups:
             of_group = [
                 OffsetFetchResponseTopics(
                     topic, partitions=[OffsetFetchResponsePartitions(*row) for row in rows]
                 )
-                for topic, rows in self._fetched(
-                    asked.group_id, asked.topics, request.require_stable
+                for topic, rows in self._fetch_offsets(
+                    requested.group_id, requested.topics, request.require_stable
                 )
             ]
-            groups.append(OffsetFetchResponseGroup(asked.group_id, of_group))
+            groups.append(OffsetFetchResponseGroup(requested.group_id, of_group))
         first = request.groups[0].group_id if groups else ""
-        return self._answered(first, context, OffsetFetchResponse(groups=groups))
+        return self._result_with_reply(first, context, OffsetFetchResponse(groups=groups))
 
-    def _fetched(
+    def _fetch_offsets(
         self,
         group_id: str,
         topics: Sequence[OffsetFetchRequestTopic] | Sequence[OffsetFetchRequestTopics] | None,
         require_stable: bool,
     ) -> Iterator[tuple[str, list[FetchedOffset]]]:
-        """(topic, rows) for some partitions of a group, or for all that have an offset."""
+        """(topic, rows) for the named partitions of a group, or for all that have an offset."""
         group = self._groups.get(group_id)
         offsets = group.offsets if group is not None else GroupOffsets()
         if topics is None:
             by_topic: dict[str, list[int]] = {}
             for topic, partition in offsets.committed:
                 by_topic.setdefault(topic, []).append(partition)
-            wanted: list[tuple[str, list[int]]] = list(by_topic.items())
+            requested: list[tuple[str, list[int]]] = list(by_topic.items())
         else:
-            wanted = [(topic.name, topic.partition_indexes) for topic in topics]
-        for topic, partitions in wanted:
+            requested = [(topic.name, topic.partition_indexes) for topic in topics]
+        for topic, partitions in requested:
             yield (
                 topic,
                 [
-                    _fetched_offset(offsets, TopicPartition(topic, partition), require_stable)
+                    _fetch_offset(offsets, TopicPartition(topic, partition), require_stable)
                     for partition in partitions
                 ],
             )
@@ -789,36 +752,37 @@ class GroupCoordinator:
     def on_offset_delete(
         self, request: OffsetDeleteRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Delete offsets of topics that no member reads, with what open transactions have staged
-        for them.
+        """Delete offsets, committed and pending, of topics that no member reads.
 
-        An Empty group goes with the last of its offsets; one that a transaction has staged offsets
-        for stays until its next retention check. Source: KIP-496.
+        An Empty group goes with the last of its offsets; one with pending offsets stays until its
+        next retention check.
+
+        Source: KIP-496.
         """
         result = self._result(request.group_id)
         codes: PartitionCodes = {}
-        known: list[TopicPartition] = []
+        existing: list[TopicPartition] = []
         for topic in request.topics:
             of_topic = codes.setdefault(topic.name, {})
-            for asked in topic.partitions:
-                exists = self._partition_exists(topic.name, asked.partition_index)
-                of_topic[asked.partition_index] = (
+            for requested in topic.partitions:
+                exists = self._partition_exists(topic.name, requested.partition_index)
+                of_topic[requested.partition_index] = (
                     Code.NONE if exists else Code.UNKNOWN_TOPIC_OR_PARTITION
                 )
                 if exists:
-                    known.append(TopicPartition(topic.name, asked.partition_index))
+                    existing.append(TopicPartition(topic.name, requested.partition_index))
         code = (
             self._check_offset_delete(request.group_id)
-            if known or not request.group_id
+            if existing or not request.group_id
             else Code.NONE
         )
         if code is not Code.NONE:
-            codes, known = {}, []
-        if known:
-            self._delete_offsets(self._groups[request.group_id], known, codes, result)
+            codes, existing = {}, []
+        if existing:
+            self._groups[request.group_id].delete_offsets(existing, codes, result)
         topics = [
             OffsetDeleteResponseTopic(
-                name, [OffsetDeleteResponsePartition(index, one) for index, one in of_topic.items()]
+                name, [OffsetDeleteResponsePartition(*row) for row in of_topic.items()]
             )
             for name, of_topic in codes.items()
         ]
@@ -827,28 +791,6 @@ class GroupCoordinator:
         )
         return result
 
-    def _delete_offsets(
-        self,
-        group: Group,
-        partitions: Iterable[TopicPartition],
-        codes: PartitionCodes,
-        result: Result,
-    ) -> None:
-        """Append the records that delete them; the code of those that a member reads is set."""
-        classic, offsets = group.classic, group.offsets
-        deleted: dict[TopicPartition, None] = {}
-        for partition in partitions:
-            if classic.is_subscribed_to(partition.topic):
-                codes[partition.topic][partition.partition] = Code.GROUP_SUBSCRIBED_TO_TOPIC
-            elif partition in offsets.committed or offsets.is_staged(partition):
-                deleted[partition] = None
-        result.records += [offset_tombstone(group.group_id, *partition) for partition in deleted]
-        nothing_left = not offsets.staged and all(
-            partition in deleted for partition in offsets.committed
-        )
-        if nothing_left and classic.state is State.EMPTY and not classic.pending_members:
-            result.records.append(group_tombstone(group.group_id))
-
     def _check_offset_delete(self, group_id: str) -> Code:
         if not group_id:
             return Code.INVALID_GROUP_ID
@@ -856,21 +798,21 @@ class GroupCoordinator:
         return Code.GROUP_ID_NOT_FOUND if group is None else group.classic.check_offset_delete()
 
     def on_topics_deleted(self, names: Iterable[str]) -> Iterator[Result]:
-        """The topics are gone: their offsets go too, with those that open transactions have staged.
+        """Delete all offsets, committed and pending, of topics that were deleted.
 
-        A part at a time: between two of them anything may happen, but that a topic of such a name
-        comes.
+        Gives: a part at a time. Between two of them anything may happen, but that a topic of such a
+               name is created.
         """
-        gone = dict.fromkeys(names)
-        results, cost = _Results(), 0
+        deleted = dict.fromkeys(names)
+        results, cost = ResultsByPartition(), 0
         for group_id in list(self._groups):
             group = self._groups.get(group_id)
             if group is None:
                 continue
             partitions = [
-                partition for partition in group.offsets.all_partitions() if partition[0] in gone
+                partition for partition in group.offsets.all_partitions() if partition[0] in deleted
             ]
-            cost += 1 + len(group.offsets.committed) // LOOKED_AT_AS_A_RECORD
+            cost += 1 + len(group.offsets.committed) // OFFSETS_CHECKED_PER_RECORD
             for first in range(0, len(partitions), RECORDS_PER_BATCH):
                 part = partitions[first : first + RECORDS_PER_BATCH]
                 results.add(
@@ -878,21 +820,19 @@ class GroupCoordinator:
                 )
                 cost += len(part)
                 if cost >= RECORDS_PER_BATCH:
-                    yield results.joined()
-                    results, cost = _Results(), 0
+                    yield results.as_one()
+                    results, cost = ResultsByPartition(), 0
             if cost >= RECORDS_PER_BATCH:
-                yield results.joined()
-                results, cost = _Results(), 0
-        yield results.joined()
+                yield results.as_one()
+                results, cost = ResultsByPartition(), 0
+        yield results.as_one()
 
     # --- looking in, and deleting ----------------------------------------------------------------
 
     def on_list_groups(
         self, request: ListGroupsRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """All groups, or those in one of the states and of one of the types asked for, in whatever
-        case these are written.
-        """
+        """List all groups, or those in the states and of the types that are named."""
         states = [state.lower() for state in request.states_filter or ()]
         types = [kind.lower() for kind in request.types_filter or ()]
         listed = [
@@ -912,23 +852,24 @@ class GroupCoordinator:
     def on_describe_groups(
         self, request: DescribeGroupsRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """State, members and assignments; a group that there is not is Dead, and from version 6 on
-        an error (KIP-1043).
+        """Describe groups: state, members and assignments.
+
+        A group that does not exist is Dead, and from version 6 on an error (KIP-1043).
         """
-        described = [self._described(group_id, context.api_version) for group_id in request.groups]
+        described = [self._describe(group_id, context.api_version) for group_id in request.groups]
         if request.include_authorized_operations:
-            for one in described:
-                one.authorized_operations = GROUP_OPERATIONS
+            for group in described:
+                group.authorized_operations = GROUP_OPERATIONS
         return Result(replies=[Reply(context.ticket, DescribeGroupsResponse(groups=described))])
 
-    def _described(self, group_id: str, api_version: int) -> DescribedGroup:
+    def _describe(self, group_id: str, api_version: int) -> DescribedGroup:
         group = self._groups.get(group_id)
         if group is not None:
-            return group.classic.described()
-        tells = api_version >= FIRST_DESCRIBE_VERSION_WITH_ERRORS
+            return group.classic.describe()
+        has_error = api_version >= FIRST_DESCRIBE_VERSION_WITH_ERRORS
         return DescribedGroup(
-            error_code=Code.GROUP_ID_NOT_FOUND if tells else Code.NONE,
-            error_message=f"Group {group_id} not found." if tells else None,
+            error_code=Code.GROUP_ID_NOT_FOUND if has_error else Code.NONE,
+            error_message=f"Group {group_id} not found." if has_error else None,
             group_id=group_id,
             group_state=DEAD,
             protocol_type="",
@@ -938,8 +879,8 @@ class GroupCoordinator:
     def on_delete_groups(
         self, request: DeleteGroupsRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Delete groups without members, with all their offsets. Each is told of once."""
-        results = _Results()
+        """Delete groups without members, with all their offsets. Each is answered once."""
+        results = ResultsByPartition()
         codes: dict[str, Code] = {}
         for group_id in request.groups_names:
             if group_id not in codes:
@@ -947,9 +888,9 @@ class GroupCoordinator:
         response = DeleteGroupsResponse(
             results=[DeletableGroupResult(group_id, code) for group_id, code in codes.items()]
         )
-        return results.joined(Reply(context.ticket, response))
+        return results.as_one(Reply(context.ticket, response))
 
-    def _delete_group(self, group_id: str, results: _Results) -> Code:
+    def _delete_group(self, group_id: str, results: ResultsByPartition) -> Code:
         group = self._groups.get(group_id)
         if group is None:
             return Code.GROUP_ID_NOT_FOUND
@@ -966,48 +907,18 @@ class GroupCoordinator:
     def _result(self, group_id: str) -> Result:
         return Result(partition=partition_for(group_id, self._partition_count))
 
-    def _answered(self, group_id: str, context: RequestContext, response: Message) -> Result:
+    def _result_with_reply(
+        self, group_id: str, context: RequestContext, response: Message
+    ) -> Result:
         result = self._result(group_id)
         result.replies.append(Reply(context.ticket, response))
         return result
 
 
-class _Results:
-    """Gathers what one event means for several partitions, in batches of bounded size."""
-
-    def __init__(self) -> None:
-        self._open: dict[int, Result] = {}
-        self._all: list[Result] = []
-
-    def of(self, partition: int) -> Result:
-        """The Result to add to for that partition."""
-        result = self._open.get(partition)
-        if result is None or len(result.records) >= RECORDS_PER_BATCH:
-            result = self._open[partition] = Result(partition=partition)
-            self._all.append(result)
-        return result
-
-    def add(self, partition: int, records: Iterable[CoordinatorRecord]) -> None:
-        rest: Iterator[CoordinatorRecord] = iter(records)
-        while True:
-            part = list(islice(rest, RECORDS_PER_BATCH))
-            if not part:
-                return
-            self.of(partition).records += part
-
-    def joined(self, reply: Reply | None = None) -> Result:
-        """One Result with the others in `more`, in order; the reply leaves after all of them."""
-        kept = self._all or [Result()]
-        if reply is not None:
-            kept[-1].replies.append(reply)
-        kept[0].more = kept[1:]
-        return kept[0]
-
-
-def _fetched_offset(
+def _fetch_offset(
     offsets: GroupOffsets, partition: TopicPartition, require_stable: bool
 ) -> FetchedOffset:
-    unstable = require_stable and offsets.is_staged(partition)
+    unstable = require_stable and offsets.is_pending(partition)
     committed = None if unstable else offsets.committed.get(partition)
     if committed is None:
         return FetchedOffset(
@@ -1018,19 +929,15 @@ def _fetched_offset(
     )
 
 
-def _committed_since(committed: CommittedOffset) -> int:
-    return committed.since_ms
-
-
-def _set_all(codes: PartitionCodes, offsets: Iterable[AskedOffset], code: Code) -> None:
-    for topic, asked in offsets:
-        codes[topic][asked.partition_index] = code
+def _set_codes(codes: PartitionCodes, offsets: Iterable[RequestedOffset], code: Code) -> None:
+    for topic, requested in offsets:
+        codes[topic][requested.partition_index] = code
 
 
 def _commit_response(codes: PartitionCodes) -> OffsetCommitResponse:
     topics = [
         OffsetCommitResponseTopic(
-            topic, partitions=[OffsetCommitResponsePartition(*one) for one in of_topic.items()]
+            topic, partitions=[OffsetCommitResponsePartition(*row) for row in of_topic.items()]
         )
         for topic, of_topic in codes.items()
     ]
@@ -1040,7 +947,7 @@ def _commit_response(codes: PartitionCodes) -> OffsetCommitResponse:
 def _txn_commit_response(codes: PartitionCodes) -> TxnOffsetCommitResponse:
     topics = [
         TxnOffsetCommitResponseTopic(
-            topic, [TxnOffsetCommitResponsePartition(*one) for one in of_topic.items()]
+            topic, [TxnOffsetCommitResponsePartition(*row) for row in of_topic.items()]
         )
         for topic, of_topic in codes.items()
     ]

@@ -1,12 +1,11 @@
-"""The records of `__consumer_offsets` that classic groups and committed offsets leave, in Apache
-Kafka's binary form.
+"""The records of `__consumer_offsets`: classic groups and committed offsets, as Kafka writes them.
 
 Keys (int16 version, then): all integers big-endian, a string is int16 length and UTF-8, -1 for
 null, bytes are int32 length and content.
 
     0, 1   an offset         group string, topic string, partition int32
     2      a group           group string
-    others belong to other kinds of groups (KIP-848) and are passed over
+    others belong to groups of other types (KIP-848) and are skipped
 
 The value of an offset (int16 version, then); written as version 3, or 1 where the request named a
 retention time of its own:
@@ -22,8 +21,11 @@ The value of a group (int16 version, then); written as version 3:
     0+     protocol_type string, generation int32, protocol nullable string, leader nullable string
     2+     current_state_timestamp int64
     0+     members: int32 count, then each
-             0+  member_id string      3+  group_instance_id nullable string      0+  client_id string, client_host string
-             1+  rebalance_timeout int32      0+  session_timeout int32, subscription bytes, assignment bytes
+             0+  member_id string
+             3+  group_instance_id nullable string
+             0+  client_id string, client_host string
+             1+  rebalance_timeout int32
+             0+  session_timeout int32, subscription bytes, assignment bytes
     4      as 3 with compact strings, bytes and arrays, and tagged fields (read only)
 
 A value of None is a tombstone. Source: Apache Kafka's schemas OffsetCommitKey/Value and
@@ -56,7 +58,7 @@ _OFFSET_HEAD = struct.Struct(">hqih")  # the same with the size of the metadata
 
 
 class OffsetKey(NamedTuple):
-    """Whose offset it is."""
+    """The key of an offset's record."""
 
     group_id: str
     topic: str
@@ -64,14 +66,15 @@ class OffsetKey(NamedTuple):
 
 
 class GroupKey(NamedTuple):
-    """Which group it is."""
+    """The key of a group's record."""
 
     group_id: str
 
 
-class StoredMember(NamedTuple):
-    """A member as its group's record keeps it. `subscription` is the metadata of the chosen
-    protocol alone.
+class MemberMetadata(NamedTuple):
+    """A member in the value of its group's record.
+
+    subscription: the metadata of the group's protocol alone.
     """
 
     member_id: str
@@ -84,9 +87,10 @@ class StoredMember(NamedTuple):
     assignment: bytes
 
 
-class StoredGroup(NamedTuple):
-    """A classic group as its record keeps it; one without members is Empty, others come back as
-    Stable.
+class GroupMetadataValue(NamedTuple):
+    """The value of a classic group's record.
+
+    A group without members is loaded as Empty, others as Stable.
     """
 
     protocol_type: str
@@ -94,31 +98,31 @@ class StoredGroup(NamedTuple):
     protocol_name: str | None
     leader_id: str | None
     state_timestamp_ms: int
-    members: tuple[StoredMember, ...]
+    members: tuple[MemberMetadata, ...]
 
 
 class _Reader:
-    """Reads the fields of one value; `flexible` for compact lengths and tagged fields."""
+    """A reader of the fields of one value; `flexible` for compact lengths and tagged fields."""
 
-    __slots__ = ("at", "data", "flexible")
+    __slots__ = ("data", "flexible", "position")
 
-    def __init__(self, data: bytes, at: int = 0, *, flexible: bool = False) -> None:
-        self.data, self.at, self.flexible = data, at, flexible
+    def __init__(self, data: bytes, position: int = 0, *, flexible: bool = False) -> None:
+        self.data, self.position, self.flexible = data, position, flexible
 
     def number(self, form: struct.Struct) -> int:
         return int(form.unpack(self.take(form.size))[0])
 
     def take(self, size: int) -> bytes:
-        if size < 0 or self.at + size > len(self.data):
+        if size < 0 or self.position + size > len(self.data):
             raise ValueError("a field is longer than its record")
-        self.at += size
-        return self.data[self.at - size : self.at]
+        self.position += size
+        return self.data[self.position - size : self.position]
 
     def varint(self) -> int:
         value = shift = 0
         while True:
-            byte = self.data[self.at]
-            self.at += 1
+            byte = self.data[self.position]
+            self.position += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
@@ -134,14 +138,14 @@ class _Reader:
             raise ValueError("a field that may not be null is null")
         return text
 
-    def blob(self) -> bytes:
+    def bytes_field(self) -> bytes:
         return self.take(self.count())
 
     def count(self) -> int:
         return self.varint() - 1 if self.flexible else self.number(_INT32)
 
     def tags(self) -> None:
-        """Pass over the tagged fields, of which none is known."""
+        """Skip the tagged fields, of which none has a meaning here."""
         if self.flexible:
             for _ in range(self.varint()):
                 self.varint()
@@ -155,12 +159,12 @@ def _string(text: str | None) -> bytes:
     return _INT16.pack(len(encoded)) + encoded
 
 
-def _blob(data: bytes) -> bytes:
+def _bytes_field(data: bytes) -> bytes:
     return _INT32.pack(len(data)) + data
 
 
 def decode_key(key: bytes) -> OffsetKey | GroupKey | None:
-    """Whom a record is about; None where it belongs to another kind of group."""
+    """The key of a record; None where it belongs to a group of another type."""
     version, size = _KEY_START.unpack_from(key)
     if not 0 <= version <= GROUP_KEY_VERSION:
         return None
@@ -169,10 +173,10 @@ def decode_key(key: bytes) -> OffsetKey | GroupKey | None:
     if version == GROUP_KEY_VERSION:
         return GroupKey(group_id)
     (size,) = _INT16.unpack_from(key, end)
-    topic_at = end + _INT16.size
-    end = topic_at + size
+    topic_start = end + _INT16.size
+    end = topic_start + size
     (partition,) = _INT32.unpack_from(key, end)
-    return OffsetKey(group_id, key[topic_at:end].decode(), partition)
+    return OffsetKey(group_id, key[topic_start:end].decode(), partition)
 
 
 def encode_offset_key(group_id: str, topic: str, partition: int) -> bytes:
@@ -214,15 +218,14 @@ def group_tombstone(group_id: str) -> CoordinatorRecord:
 def decode_offset(
     value: bytes, record_offset: int, wall: WallClock | None = None
 ) -> CommittedOffset:
-    """The value of an offset's record that stands at `record_offset`.
+    """Decode the value of the offset's record that stands at `record_offset`.
 
-    Takes:  wall, by which it knows how long ago that was; without it the time is left open.
+    Takes:  wall, which converts the time of the commit to the steady time; None: that is left open.
     Raises: ValueError where the version is not known.
     """
     version = _version(value)
-    if (
-        version == OFFSET_VALUE_VERSION
-    ):  # nearly all, and a restart reads all of them: without the reader's care for versions
+    if version == OFFSET_VALUE_VERSION:
+        # nearly all, and a restart reads all of them: without the reader's care for versions
         _, offset, leader_epoch, size = _OFFSET_HEAD.unpack_from(value)
         end = _OFFSET_HEAD.size + size
         (commit_timestamp_ms,) = _INT64.unpack_from(value, end)
@@ -257,7 +260,7 @@ def decode_offset(
     )
 
 
-def group_record(group_id: str, group: StoredGroup) -> CoordinatorRecord:
+def group_record(group_id: str, group: GroupMetadataValue) -> CoordinatorRecord:
     """The record of a group's members and assignments."""
     parts = [
         _INT16.pack(GROUP_VALUE_VERSION),
@@ -276,14 +279,17 @@ def group_record(group_id: str, group: StoredGroup) -> CoordinatorRecord:
             _string(member.client_host),
             _INT32.pack(member.rebalance_timeout_ms),
             _INT32.pack(member.session_timeout_ms),
-            _blob(member.subscription),
-            _blob(member.assignment),
+            _bytes_field(member.subscription),
+            _bytes_field(member.assignment),
         )
     return CoordinatorRecord(encode_group_key(group_id), b"".join(parts))
 
 
-def decode_group(value: bytes) -> StoredGroup:
-    """The value of a group's record. Raises: ValueError where the version is not known."""
+def decode_group(value: bytes) -> GroupMetadataValue:
+    """Decode the value of a group's record.
+
+    Raises: ValueError where the version is not known.
+    """
     version = _version(value)
     reader = _Reader(value, _INT16.size, flexible=version >= FLEXIBLE_VERSION)
     protocol_type, generation = reader.string(), reader.number(_INT32)
@@ -291,22 +297,22 @@ def decode_group(value: bytes) -> StoredGroup:
     state_timestamp_ms = reader.number(_INT64) if version >= 2 else NO_TIMESTAMP
     members = tuple(_decode_member(reader, version) for _ in range(reader.count()))
     reader.tags()
-    return StoredGroup(
+    return GroupMetadataValue(
         protocol_type, generation, protocol_name, leader_id, state_timestamp_ms, members
     )
 
 
-def _decode_member(reader: _Reader, version: int) -> StoredMember:
+def _decode_member(reader: _Reader, version: int) -> MemberMetadata:
     member_id = reader.string()
     group_instance_id = reader.nullable_string() if version >= 3 else None
     client_id, client_host = reader.string(), reader.string()
     rebalance_timeout_ms = reader.number(_INT32) if version >= 1 else -1
     session_timeout_ms = reader.number(_INT32)
-    subscription, assignment = reader.blob(), reader.blob()
+    subscription, assignment = reader.bytes_field(), reader.bytes_field()
     reader.tags()
     if rebalance_timeout_ms < 0:  # before version 1 the one timeout served for both
         rebalance_timeout_ms = session_timeout_ms
-    return StoredMember(
+    return MemberMetadata(
         member_id,
         group_instance_id,
         client_id,

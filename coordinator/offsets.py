@@ -1,14 +1,13 @@
-"""The offsets of one group: committed ones, and those that wait for the end of a transaction.
+"""The offsets of one group: committed ones, and pending ones of open transactions.
 
-All of it is hard state: `replay_*` methods are its only writers. A transaction's offsets are staged
-per producer until its marker is replayed. When it commits, each staged offset is compared with what
-is committed by then: the one whose record stands later in the log is kept, so a plain commit that
-came after the staged one survives, live and after a restart alike.
+All of it is hard state: `replay_*` methods are its only writers. An offset of a transaction is
+pending, by producer, until the transaction's marker is replayed. When the transaction commits, each
+pending offset is compared with what is committed by then: the one whose record stands later in the
+log is kept. So a plain commit that came after the pending one survives, live and after a restart.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -23,9 +22,10 @@ NO_OFFSET = -1
 class CommittedOffset(NamedTuple):
     """One committed offset.
 
-    expire_timestamp_ms: NO_TIMESTAMP unless the request (versions 2 to 4) named a retention time of
-    its own. record_offset: where its record stands in the internal topic. since_ms: the steady time
-    of the commit; the timestamps are the wall clock's, as the record has them.
+    expire_timestamp_ms: NO_TIMESTAMP unless the request (versions 2 to 4) named a retention time.
+    record_offset: the offset of its record in the internal topic.
+    since_ms: the steady time of the commit; the timestamps are the wall clock's, as the record has
+    them.
     """
 
     offset: int
@@ -37,10 +37,8 @@ class CommittedOffset(NamedTuple):
     since_ms: int = NO_TIMESTAMP
 
 
-class SetBack(NamedTuple):
-    """An offset that a group has committed beyond the end of a log, and the one from which the
-    group is to go on.
-    """
+class OffsetReset(NamedTuple):
+    """An offset that was committed beyond the end of its log, and the offset that replaces it."""
 
     group_id: str
     topic: str
@@ -51,50 +49,54 @@ class SetBack(NamedTuple):
 
 
 class Expiry(NamedTuple):
-    """What retention finds in a group at one moment.
+    """The offsets of one group whose retention is over at one moment.
 
     expired: to be removed now.
-    next_ms: when the next one is due, None where no offset that is left can expire by time alone.
-    nothing_left: all offsets are in `expired`, and no transaction is open.
-    is_cut: there may be more that are over their time.
+    next_ms: when the next one expires; None where no other offset can expire by time alone.
+    is_complete: all offsets are in `expired`, and no transaction is open.
+    has_more: more offsets may have expired than `expired` was allowed to hold.
     """
 
     expired: list[TopicPartition]
     next_ms: int | None
-    nothing_left: bool
-    is_cut: bool = False
+    is_complete: bool
+    has_more: bool = False
 
 
 @dataclass(slots=True)
 class GroupOffsets:
-    """Committed offsets by partition, and staged ones by producer and partition."""
+    """The committed offsets by partition, and the pending ones by producer and partition."""
 
     committed: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
-    staged: dict[int, dict[TopicPartition, CommittedOffset]] = field(default_factory=dict)
+    pending: dict[int, dict[TopicPartition, CommittedOffset]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.committed or self.staged)
+        return bool(self.committed or self.pending)
 
     def hard_state(
         self,
     ) -> tuple[
         dict[TopicPartition, CommittedOffset], dict[int, dict[TopicPartition, CommittedOffset]]
     ]:
-        """What the records say, without what the clocks make of it."""
-        staged = {
-            producer_id: _without_age(offsets) for producer_id, offsets in self.staged.items()
+        """The offsets as the records have them, without the steady times derived from the clock."""
+        pending = {
+            producer_id: _without_age(offsets) for producer_id, offsets in self.pending.items()
         }
-        return _without_age(self.committed), staged
+        return _without_age(self.committed), pending
 
-    def is_staged(self, partition: TopicPartition) -> bool:
-        """Whether an open transaction holds an offset for it."""
-        return any(partition in offsets for offsets in self.staged.values())
+    def is_pending(self, partition: TopicPartition) -> bool:
+        """Whether an open transaction has an offset for the partition."""
+        return any(partition in offsets for offsets in self.pending.values())
+
+    def has_any(self, partition: TopicPartition) -> bool:
+        """Whether there is a committed or a pending offset for the partition."""
+        return partition in self.committed or self.is_pending(partition)
 
     def all_partitions(self) -> Iterator[TopicPartition]:
-        """Each partition with a committed or a staged offset, once."""
+        """Each partition with a committed or a pending offset, once."""
         yield from self.committed
         seen = dict.fromkeys(self.committed)
-        for offsets in self.staged.values():
+        for offsets in self.pending.values():
             for partition in offsets:
                 if partition not in seen:
                     seen[partition] = None
@@ -103,28 +105,28 @@ class GroupOffsets:
     def replay_commit(self, partition: TopicPartition, committed: CommittedOffset) -> None:
         self.committed[partition] = committed
 
-    def replay_staged(
+    def replay_pending(
         self, producer_id: int, partition: TopicPartition, committed: CommittedOffset
     ) -> None:
-        self.staged.setdefault(producer_id, {})[partition] = committed
+        self.pending.setdefault(producer_id, {})[partition] = committed
 
     def replay_tombstone(self, partition: TopicPartition) -> None:
-        """The offset is deleted, with what any open transaction had staged for it before."""
+        """Remove the committed offset, and those that open transactions have for the partition."""
         self.committed.pop(partition, None)
-        for producer_id in list(self.staged):
-            offsets = self.staged[producer_id]
+        for producer_id in list(self.pending):
+            offsets = self.pending[producer_id]
             offsets.pop(partition, None)
             if not offsets:
-                del self.staged[producer_id]
+                del self.pending[producer_id]
 
     def replay_end(self, producer_id: int, commit: bool) -> None:
-        """The producer's transaction ended."""
-        for partition, staged in self.staged.pop(producer_id, {}).items():
+        """Commit or drop the pending offsets of the producer, whose transaction ended."""
+        for partition, pending in self.pending.pop(producer_id, {}).items():
             if not commit:
                 continue
             committed = self.committed.get(partition)
-            if committed is None or committed.record_offset < staged.record_offset:
-                self.committed[partition] = staged
+            if committed is None or committed.record_offset < pending.record_offset:
+                self.committed[partition] = pending
 
     def expiry(
         self,
@@ -132,17 +134,19 @@ class GroupOffsets:
         retention_ms: int,
         retained_since_ms: Callable[[CommittedOffset], int],
         is_subscribed: Callable[[str], bool],
-        most: int = sys.maxsize,
+        max_count: int | None = None,
     ) -> Expiry:
-        """Which offsets are over their time, at the most so many; those of topics that members
-        read, and those with a staged successor, are kept.
+        """Find the offsets whose retention is over, at most `max_count` of them.
 
-        Source: KIP-211; the exclusion of staged partitions is Kafka's too.
+        Offsets of topics that members read, and those with a pending successor, do not expire.
+
+        Takes:  retained_since_ms, the time from which the retention of an offset runs.
+        Source: KIP-211; the exclusion of pending partitions is Kafka's too.
         """
         expired: list[TopicPartition] = []
         next_ms: int | None = None
         for partition, committed in self.committed.items():
-            if is_subscribed(partition[0]) or self.is_staged(partition):
+            if is_subscribed(partition[0]) or self.is_pending(partition):
                 continue
             if committed.expire_timestamp_ms != NO_TIMESTAMP:
                 expires_ms = (
@@ -153,13 +157,13 @@ class GroupOffsets:
             else:
                 expires_ms = retained_since_ms(committed) + retention_ms
             if expires_ms <= now_ms:
-                if len(expired) == most:
-                    return Expiry(expired, now_ms, nothing_left=False, is_cut=True)
+                if len(expired) == max_count:
+                    return Expiry(expired, now_ms, is_complete=False, has_more=True)
                 expired.append(partition)
             elif next_ms is None or expires_ms < next_ms:
                 next_ms = expires_ms
         return Expiry(
-            expired, next_ms, nothing_left=len(expired) == len(self.committed) and not self.staged
+            expired, next_ms, is_complete=len(expired) == len(self.committed) and not self.pending
         )
 
 
@@ -174,8 +178,9 @@ def _without_age(
 
 @dataclass(slots=True)
 class OpenTransaction:
-    """A producer's transaction on one partition of the internal topic: its latest epoch, and the
-    groups that it has staged offsets for.
+    """The open transaction of one producer on one partition of the internal topic.
+
+    producer_epoch: the latest one. group_ids: the groups that it has pending offsets for, in order.
     """
 
     producer_epoch: int

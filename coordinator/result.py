@@ -8,20 +8,21 @@ the effects. If the append fails on I/O the broker stops, so nothing is ever rol
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.topic_partition import TopicPartition
 
+RECORDS_PER_BATCH = 1_000
+
 PartitionExists = Callable[[str, int], bool]
-LogEnd = Callable[
-    [str, int], int | None
-]  # (topic, partition): the offset after its last record; None where that cannot be said
-EpochEnd = Callable[
-    [str, int, int], tuple[int, int]
-]  # (topic, partition, leader epoch): its end as OffsetForLeaderEpoch tells it
+# (topic, partition): the offset after its last record; None where that cannot be said
+LogEnd = Callable[[str, int], int | None]
+# (topic, partition, leader epoch): the end of the epoch, as OffsetForLeaderEpoch answers
+EpochEnd = Callable[[str, int, int], tuple[int, int]]
 
 
 class CoordinatorRecord(NamedTuple):
@@ -32,15 +33,14 @@ class CoordinatorRecord(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The answer to the request with that ticket: which is not encoded yet."""
+    """The answer, not encoded yet, to the request with that ticket."""
 
     ticket: int
     response: Message
 
 
 class WriteMarkers(NamedTuple):
-    """Effect: append the marker to each partition, then call the coordinator's
-    `on_markers_written`.
+    """Effect: append the marker to each partition, then call `on_markers_written`.
 
     partitions: (topic, partition) pairs, in the order in which they were added. decided_ms: the
     time of the decision, which no other decision of this transactional id has: the markers'
@@ -58,7 +58,7 @@ class WriteMarkers(NamedTuple):
 
 @dataclass(slots=True)
 class Result:
-    """What follows from one event.
+    """All that follows from one event.
 
     records: for the internal-topic partition `partition`, appended as one batch; empty where
     nothing is to be kept. producer: (producer_id, producer_epoch) where the batch is transactional
@@ -77,6 +77,36 @@ class Result:
     durable: bool = False
 
 
+class ResultsByPartition:
+    """The Results of one event that touches several partitions, in batches of bounded size."""
+
+    def __init__(self) -> None:
+        self._current: dict[int, Result] = {}
+        self._all: list[Result] = []
+
+    def of(self, partition: int) -> Result:
+        """The Result to add to for the partition: a new one where the last is full."""
+        result = self._current.get(partition)
+        if result is None or len(result.records) >= RECORDS_PER_BATCH:
+            result = self._current[partition] = Result(partition=partition)
+            self._all.append(result)
+        return result
+
+    def add(self, partition: int, records: Iterable[CoordinatorRecord]) -> None:
+        """Add records of one partition, RECORDS_PER_BATCH at a time."""
+        remaining = iter(records)
+        while batch := list(islice(remaining, RECORDS_PER_BATCH)):
+            self.of(partition).records += batch
+
+    def as_one(self, reply: Reply | None = None) -> Result:
+        """One Result with the others in `more`, in order; the reply leaves after all of them."""
+        results = self._all or [Result()]
+        if reply is not None:
+            results[-1].replies.append(reply)
+        results[0].more = results[1:]
+        return results[0]
+
+
 def java_string_hash(text: str) -> int:
     """Java's String.hashCode, as a signed 32-bit number (over UTF-16 units)."""
     value = 0
@@ -87,8 +117,9 @@ def java_string_hash(text: str) -> int:
 
 
 def partition_for(key: str, partition_count: int) -> int:
-    """The internal-topic partition that keeps `key`: Kafka's Utils.abs of the hash, modulo the
-    count.
+    """The partition of the internal topic that keeps the key.
+
+    Kafka's: Utils.abs of the hash, modulo the count.
     """
     hashed = java_string_hash(key)
     return (0 if hashed == -(1 << 31) else abs(hashed)) % partition_count

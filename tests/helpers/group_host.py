@@ -157,10 +157,10 @@ class GroupHost:
         def epoch_end(topic: str, partition: int, epoch: int) -> tuple[int, int]:
             return epoch_ends.get((topic, partition, epoch), (-1, -1))
 
-        rows = self.coordinator.offsets_beyond(
+        rows = self.coordinator.offsets_beyond_log_end(
             lambda topic, partition: ends.get((topic, partition)), epoch_end, lost_power=lost_power
         )
-        self.handle(self.coordinator.set_back(rows))
+        self.handle(self.coordinator.reset_offsets(rows))
 
     def pass_time(self, ms: int) -> None:
         """Tick at every deadline up to then."""
@@ -323,7 +323,7 @@ class GroupHost:
         )
         return _codes(answer)
 
-    def stage(
+    def txn_commit(
         self,
         group: str,
         offsets: Mapping[str, Mapping[int, int]],

@@ -38,7 +38,7 @@ DATA_PATHS: dict[str, tuple[str, ...]] = {
     "coordinator/transaction_state.py": ("TransactionMetadata.*", "is_epoch_exhausted"),
     "coordinator/group_coordinator.py": (
         "GroupCoordinator.replay*", "GroupCoordinator._replay*", "GroupCoordinator._check_commit",
-        "GroupCoordinator._offset_records", "GroupCoordinator._fetched",
+        "GroupCoordinator._offset_records", "GroupCoordinator._fetch_offsets",
         "GroupCoordinator.on_topics_deleted", "GroupCoordinator.on_txn_offset_commit",
         "GroupCoordinator.on_offset_commit", "GroupCoordinator.on_loaded",
     ),

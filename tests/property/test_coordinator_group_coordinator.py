@@ -56,7 +56,7 @@ KINDS = {
     "evict": 1,
     "commit": 2,
     "simple commit": 1,
-    "stage": 3,
+    "txn_commit": 3,
     "end": 3,
     "delete offsets": 1,
     "delete group": 1,
@@ -135,9 +135,9 @@ class World:
                 )
             case "simple commit":
                 host.commit(group, offsets, version=4, retention_ms=(-1, 5_000)[what % 2])
-            case "stage":
+            case "txn_commit":
                 generation, member = (-1, "") if what % 2 else (actor.generation, actor.member_id)
-                host.stage(
+                host.txn_commit(
                     group,
                     offsets,
                     producer_id=step.who % PRODUCERS,

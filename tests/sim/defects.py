@@ -1399,7 +1399,9 @@ def static_members_are_not_replaced() -> Iterator[None]:
     def join_new_static(
         self: ClassicGroup, join: Any, group_instance_id: str, result: Result, now_ms: int
     ) -> None:
-        self._join_first(f"{group_instance_id}-{self._new_member_suffix()}", join, result, now_ms)
+        self._add_member_and_rebalance(
+            f"{group_instance_id}-{self._new_member_suffix()}", join, result, now_ms
+        )
 
     def check_member(self: ClassicGroup, member_id: str, group_instance_id: str | None) -> Code:
         return Code.NONE if member_id in self.members else Code.UNKNOWN_MEMBER_ID
@@ -1763,14 +1765,14 @@ def offsets_without_markers() -> Iterator[None]:
 
 @defect("offsets are given out while a transaction may change them", "offsets", tweak=_with_group)
 def unstable_offsets_are_given_out() -> Iterator[None]:
-    fetched = GroupCoordinator._fetched
+    fetch_offsets = GroupCoordinator._fetch_offsets
 
     def unstable(
         self: GroupCoordinator, group_id: str, topics: Any, require_stable: bool, *classes: Any
     ) -> Any:
-        return fetched(self, group_id, topics, False, *classes)
+        return fetch_offsets(self, group_id, topics, False, *classes)
 
-    with changed(GroupCoordinator, "_fetched", unstable):
+    with changed(GroupCoordinator, "_fetch_offsets", unstable):
         yield
 
 
@@ -1818,7 +1820,7 @@ def leader_epochs_stand_still() -> Iterator[None]:
     "offsets beyond the end of a log that a power loss cut stay", "offsets", tweak=_with_lost_tails
 )
 def offsets_of_lost_tails_stay() -> Iterator[None]:
-    with changed(GroupCoordinator, "offsets_beyond", lambda self, *args, **kwargs: []):
+    with changed(GroupCoordinator, "offsets_beyond_log_end", lambda self, *args, **kwargs: []):
         yield
 
 

@@ -12,9 +12,9 @@ from helpers.group_host import GroupHost
 from barnabas.coordinator.group_coordinator import GroupCoordinator
 from barnabas.coordinator.group_records import (
     GroupKey,
+    GroupMetadataValue,
+    MemberMetadata,
     OffsetKey,
-    StoredGroup,
-    StoredMember,
     decode_group,
     decode_key,
     decode_offset,
@@ -108,17 +108,17 @@ def test_a_coordinator_fed_with_kafkas_log_has_the_offsets_that_clients_read():
 
 
 MEMBERS = (
-    StoredMember("one-1", None, "client", "/192.0.2.7", 3000, 10000, b"sub", b"all"),
-    StoredMember("two-2", "two", "klient-ä", "/192.0.2.8", 3001, 10001, b"", b""),
+    MemberMetadata("one-1", None, "client", "/192.0.2.7", 3000, 10000, b"sub", b"all"),
+    MemberMetadata("two-2", "two", "klient-ä", "/192.0.2.8", 3001, 10001, b"", b""),
 )
 
 
 @pytest.mark.parametrize(
     "group",
     [
-        StoredGroup("consumer", 7, "range", "one-1", 1_700_000_000_000, MEMBERS),
-        StoredGroup("consumer", 8, None, None, 1_700_000_000_000, ()),
-        StoredGroup("", 0, None, None, -1, ()),
+        GroupMetadataValue("consumer", 7, "range", "one-1", 1_700_000_000_000, MEMBERS),
+        GroupMetadataValue("consumer", 8, None, None, 1_700_000_000_000, ()),
+        GroupMetadataValue("", 0, None, None, -1, ()),
     ],
 )
 def test_a_group_comes_back_as_it_was_written(group):
@@ -128,8 +128,8 @@ def test_a_group_comes_back_as_it_was_written(group):
 
 
 def test_the_layout_of_a_group_is_kafkas_version_3():
-    group = StoredGroup(
-        "consumer", 7, "range", "m", 258, (StoredMember("m", "i", "c", "/h", 1, 2, b"S", b"AA"),)
+    group = GroupMetadataValue(
+        "consumer", 7, "range", "m", 258, (MemberMetadata("m", "i", "c", "/h", 1, 2, b"S", b"AA"),)
     )
     assert group_record("g", group) == (
         bytes.fromhex("0002 0001 67"),
@@ -156,12 +156,14 @@ def test_values_of_older_versions_are_read():
     version_2 = bytes.fromhex(
         "0002" + start + "0000000000000102" + "00000001" + member + "00000005" + end
     )
-    expected = StoredMember("m", None, "c", "h", 2, 2, b"S", b"A")
-    assert decode_group(version_0) == StoredGroup("consumer", 7, "range", "m", -1, (expected,))
-    assert decode_group(version_1) == StoredGroup(
+    expected = MemberMetadata("m", None, "c", "h", 2, 2, b"S", b"A")
+    assert decode_group(version_0) == GroupMetadataValue(
+        "consumer", 7, "range", "m", -1, (expected,)
+    )
+    assert decode_group(version_1) == GroupMetadataValue(
         "consumer", 7, "range", "m", -1, (expected._replace(rebalance_timeout_ms=5),)
     )
-    assert decode_group(version_2) == StoredGroup(
+    assert decode_group(version_2) == GroupMetadataValue(
         "consumer", 7, "range", "m", 258, (expected._replace(rebalance_timeout_ms=5),)
     )
     offset, timestamp = "0000000000000009", "0000000000000102"
@@ -183,8 +185,8 @@ def test_values_of_the_flexible_version_are_read():
         + member
         + "01 05 02 ffff"
     )
-    kept = StoredMember("m", "i", "c", "h", 5, 2, b"S", b"AA")
-    assert decode_group(group) == StoredGroup("consumer", 7, "range", "m", 258, (kept,))
+    kept = MemberMetadata("m", "i", "c", "h", 5, 2, b"S", b"AA")
+    assert decode_group(group) == GroupMetadataValue("consumer", 7, "range", "m", 258, (kept,))
     offset = bytes.fromhex("0004 0000000000000009 00000004 026d 0000000000000102 00")
     assert decode_offset(offset, 3) == CommittedOffset(9, 4, "m", 258, -1, 3)
 
@@ -215,7 +217,7 @@ def test_records_of_other_kinds_of_groups_are_passed_over(version):
 
 
 def test_a_value_that_is_cut_off_or_of_an_unknown_version_is_not_taken_for_something_else():
-    record = group_record("g", StoredGroup("consumer", 7, "range", "m", 258, MEMBERS))
+    record = group_record("g", GroupMetadataValue("consumer", 7, "range", "m", 258, MEMBERS))
     assert record.value is not None
     with pytest.raises(ValueError, match="version"):
         decode_group(b"\0\5" + record.value[2:])

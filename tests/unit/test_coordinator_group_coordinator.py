@@ -15,8 +15,7 @@ from helpers.group_host import (
 )
 
 from barnabas.coordinator.classic_group import GroupSettings
-from barnabas.coordinator.group_coordinator import RECORDS_PER_BATCH
-from barnabas.coordinator.result import partition_for
+from barnabas.coordinator.result import RECORDS_PER_BATCH, partition_for
 from barnabas.protocol.errors import Code
 from barnabas.protocol.request_context import RequestContext
 
@@ -181,7 +180,7 @@ def test_a_member_of_a_group_that_there_is_not_may_not_commit(version):
     host = GroupHost()
     codes = host.commit("g", {"t": {0: 1}}, generation=1, member="nobody", version=version)
     assert codes == {("t", 0): Code.ILLEGAL_GENERATION}
-    assert host.stage("g", {"t": {0: 1}}, generation=1, member="nobody") == {
+    assert host.txn_commit("g", {"t": {0: 1}}, generation=1, member="nobody") == {
         ("t", 0): Code.ILLEGAL_GENERATION
     }
     assert host.state("g") == "Dead"
@@ -281,7 +280,7 @@ def test_offsets_of_many_groups():
 
 def test_offsets_follow_the_transaction():
     host = GroupHost()
-    assert host.stage("g", {"t": {0: 5}}) == {("t", 0): Code.NONE}
+    assert host.txn_commit("g", {"t": {0: 5}}) == {("t", 0): Code.NONE}
     assert host.fetch("g", {"t": [0, 1]}, stable=True) == {
         ("t", 0): Code.UNSTABLE_OFFSET_COMMIT,
         ("t", 1): NOTHING,
@@ -290,16 +289,16 @@ def test_offsets_follow_the_transaction():
     assert host.fetch("g", stable=True) == {}, "none is committed"
     host.end_transaction(7, commit=True)
     assert host.fetch("g", {"t": [0, 1]}, stable=True) == {("t", 0): (5, ""), ("t", 1): NOTHING}
-    host.stage("g", {"t": {0: 9, 1: 3}})
+    host.txn_commit("g", {"t": {0: 9, 1: 3}})
     assert host.fetch("g", stable=True) == {("t", 0): Code.UNSTABLE_OFFSET_COMMIT}
     host.end_transaction(7, commit=False)
     assert host.fetch("g", {"t": [0, 1]}, stable=True) == {("t", 0): (5, ""), ("t", 1): NOTHING}
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_staged_offsets_by_version(version):
+def test_pending_offsets_by_version(version):
     host = GroupHost()
-    assert host.stage("g", {"t": {0: 5, 9: 1}}, metadata="m", version=version) == {
+    assert host.txn_commit("g", {"t": {0: 5, 9: 1}}, metadata="m", version=version) == {
         ("t", 0): Code.NONE,
         ("t", 9): Code.UNKNOWN_TOPIC_OR_PARTITION,
     }
@@ -309,9 +308,9 @@ def test_staged_offsets_by_version(version):
 
 def test_an_older_epoch_of_the_producer_may_not_stage_into_the_open_transaction():
     host = GroupHost()
-    assert host.stage("g", {"t": {0: 1}}, producer_epoch=0) == {("t", 0): Code.NONE}
-    assert host.stage("g", {"t": {0: 2}}, producer_epoch=99) == {("t", 0): Code.NONE}
-    assert host.stage("g", {"t": {0: 3}}, producer_epoch=0, version=2) == {
+    assert host.txn_commit("g", {"t": {0: 1}}, producer_epoch=0) == {("t", 0): Code.NONE}
+    assert host.txn_commit("g", {"t": {0: 2}}, producer_epoch=99) == {("t", 0): Code.NONE}
+    assert host.txn_commit("g", {"t": {0: 3}}, producer_epoch=0, version=2) == {
         ("t", 0): Code.INVALID_PRODUCER_EPOCH
     }
     host.end_transaction(7, commit=True, producer_epoch=99)
@@ -320,15 +319,15 @@ def test_an_older_epoch_of_the_producer_may_not_stage_into_the_open_transaction(
 
 def test_the_marker_of_a_fenced_producer_has_a_later_epoch_and_ends_its_transaction():
     host = GroupHost()
-    host.stage("g", {"t": {0: 1}}, producer_epoch=3)
+    host.txn_commit("g", {"t": {0: 1}}, producer_epoch=3)
     host.end_transaction(7, commit=False, producer_epoch=4)
     assert host.fetch("g", {"t": [0]}, stable=True) == {("t", 0): NOTHING}
 
 
 def test_transactions_of_two_producers_are_held_apart():
     host = GroupHost()
-    host.stage("g", {"t": {0: 1, 1: 1}}, producer_id=1)
-    host.stage("g", {"t": {1: 2, 2: 2}}, producer_id=2)
+    host.txn_commit("g", {"t": {0: 1, 1: 1}}, producer_id=1)
+    host.txn_commit("g", {"t": {1: 2, 2: 2}}, producer_id=2)
     host.end_transaction(1, commit=False)
     assert host.fetch("g", {"t": [0, 1, 2]}, stable=True) == {
         ("t", 0): NOTHING,
@@ -341,31 +340,31 @@ def test_transactions_of_two_producers_are_held_apart():
 
 def test_one_transaction_holds_offsets_of_several_groups():
     host = GroupHost(partition_count=1)
-    host.stage("one", {"t": {0: 1}})
-    host.stage("two", {"t": {0: 2}})
+    host.txn_commit("one", {"t": {0: 1}})
+    host.txn_commit("two", {"t": {0: 2}})
     host.end_transaction(7, commit=True)
     assert (host.fetch("one"), host.fetch("two")) == ({("t", 0): (1, "")}, {("t", 0): (2, "")})
 
 
 def test_a_marker_on_another_partition_of_the_internal_topic_ends_nothing_here():
     host = GroupHost()
-    host.stage("one", {"t": {0: 1}})  # partition 2 of 4
-    host.stage("two", {"t": {0: 2}})  # partition 0 of 4
+    host.txn_commit("one", {"t": {0: 1}})  # partition 2 of 4
+    host.txn_commit("two", {"t": {0: 2}})  # partition 0 of 4
     host.end_transaction(7, commit=True, group="two")
     assert host.fetch("one", {"t": [0]}, stable=True) == {("t", 0): Code.UNSTABLE_OFFSET_COMMIT}
     assert host.fetch("two", stable=True) == {("t", 0): (2, "")}
 
 
-def test_a_marker_of_a_producer_that_staged_nothing_is_passed_over():
+def test_a_marker_of_a_producer_without_pending_offsets_changes_nothing():
     host = GroupHost()
     host.end_transaction(12345, commit=True)
     assert host.coordinator.hard_state() == {"groups": {}, "open": {}}
 
 
-def test_a_deletion_removes_what_was_staged_before_it():
+def test_a_deletion_removes_pending_offsets():
     host = GroupHost()
     host.commit("g", {"t": {0: 1}})
-    host.stage("g", {"t": {0: 5, 1: 6}})
+    host.txn_commit("g", {"t": {0: 5, 1: 6}})
     assert host.delete_offsets("g", {"t": [0]}) == {("t", 0): Code.NONE}
     host.end_transaction(7, commit=True)
     assert host.fetch("g") == {("t", 1): (6, "")}
@@ -418,7 +417,7 @@ def test_a_group_with_members_outlives_its_last_offset():
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_deletion_removes_what_a_transaction_alone_has_for_the_partition(commit):
     host = GroupHost()
-    host.stage("g", {"t": {0: 5, 1: 6}})
+    host.txn_commit("g", {"t": {0: 5, 1: 6}})
     assert host.delete_offsets("g", {"t": [0]}) == {("t", 0): Code.NONE}
     host.restart()
     host.end_transaction(7, commit=commit)
@@ -428,7 +427,7 @@ def test_a_deletion_removes_what_a_transaction_alone_has_for_the_partition(commi
 def test_a_group_that_a_transaction_holds_offsets_for_outlives_its_last_committed_offset():
     host = GroupHost()
     host.commit("g", {"t": {0: 1}})
-    host.stage("g", {"t": {1: 6}})
+    host.txn_commit("g", {"t": {1: 6}})
     assert host.delete_offsets("g", {"t": [0]}) == {("t", 0): Code.NONE}
     assert host.state("g") == "Empty"
     host.end_transaction(7, commit=True)
@@ -468,12 +467,12 @@ def test_later_versions_of_a_subscription_begin_like_the_first():
 def test_offsets_go_with_their_topic():
     host = GroupHost()
     host.commit("g", {"t": {0: 1}, "u": {0: 2}})
-    host.stage("h", {"t": {0: 1}, "u": {0: 2}})
+    host.txn_commit("h", {"t": {0: 1}, "u": {0: 2}})
     host.delete_topics("t", "v")
     assert host.fetch("g") == {("u", 0): (2, "")}
     assert host.fetch("g", {"t": [0]}) == {("t", 0): NOTHING}
     host.end_transaction(7, commit=True)
-    assert host.fetch("h") == {("u", 0): (2, "")}, "what a transaction had staged goes too"
+    assert host.fetch("h") == {("u", 0): (2, "")}, "the pending offset goes too"
 
 
 def test_deleting_groups():
@@ -502,9 +501,9 @@ def test_deleting_groups():
     assert list(host.list_groups()) == ["stable"]
 
 
-def test_what_a_transaction_staged_goes_with_its_group():
+def test_pending_offsets_go_with_their_group():
     host = GroupHost()
-    host.stage("g", {"t": {0: 1}})
+    host.txn_commit("g", {"t": {0: 1}})
     assert host.delete_groups("g") == [("g", Code.NONE)]
     host.end_transaction(7, commit=True)
     assert host.fetch("g") == {}
@@ -529,7 +528,7 @@ def test_the_offsets_of_deleted_topics_go_a_part_at_a_time():
     host.checks = False
     for group in ("g", "h"):
         host.commit(group, {"t": dict.fromkeys(range(2_500), 1), "kept": {0: 1}})
-    host.stage("staged", {"t": {0: 1}})
+    host.txn_commit("pending", {"t": {0: 1}})
     parts = []
     for result in host.coordinator.on_topics_deleted(["t"]):
         parts.append(sum(len(part.records) for part in (result, *result.more)))
@@ -539,7 +538,7 @@ def test_the_offsets_of_deleted_topics_go_a_part_at_a_time():
     assert len(parts) >= 3
     assert host.fetch("g") == {("kept", 0): (1, "")}
     host.end_transaction(7, commit=True)
-    assert host.fetch("staged") == {}
+    assert host.fetch("pending") == {}
 
 
 def test_very_many_offsets_expire_a_part_at_a_time():
@@ -753,7 +752,7 @@ def test_e1_a_new_owner_is_told_to_wait_while_an_offset_is_pending():
     host = GroupHost()
     leader, follower = pair(host)
     leader.commit({"t": {0: 1}})
-    host.stage("g", {"t": {0: 5}}, generation=leader.generation, member=leader.id)
+    host.txn_commit("g", {"t": {0: 5}}, generation=leader.generation, member=leader.id)
     leader.leave()
     follower.join()
     for version in (7, 8, 9):
@@ -768,7 +767,7 @@ def test_e1_a_new_owner_is_told_to_wait_while_an_offset_is_pending():
 def test_e2_an_abandoned_transaction_blocks_the_group_only_until_its_abort():
     host = GroupHost()
     for producer_id in (1, 2, 3):  # a fresh transactional id at each start of the application
-        host.stage("g", {"t": {0: producer_id}}, producer_id=producer_id)
+        host.txn_commit("g", {"t": {0: producer_id}}, producer_id=producer_id)
         assert host.fetch("g", {"t": [0]}, stable=True) == {("t", 0): Code.UNSTABLE_OFFSET_COMMIT}
         host.restart()
         assert host.fetch("g", {"t": [0]}, stable=True) == {("t", 0): Code.UNSTABLE_OFFSET_COMMIT}
@@ -779,7 +778,7 @@ def test_e2_an_abandoned_transaction_blocks_the_group_only_until_its_abort():
 def test_e3_the_offset_is_in_sight_as_soon_as_the_marker_is_replayed():
     """So the host may answer EndTxn as soon as it has replayed the markers."""
     host = GroupHost(checks=False)
-    host.stage("g", {"t": {0: 5}})
+    host.txn_commit("g", {"t": {0: 5}})
     host.coordinator.replay_marker(partition_for("g", host.partition_count), 1, 7, 0, True)
     assert host.fetch("g", {"t": [0]}, stable=True) == {("t", 0): (5, "")}
 
@@ -795,28 +794,30 @@ def test_e4_zombies_are_fenced_by_generation_member_and_instance():
     static = alone(host, "static", instance="i")
     again = host.join("static", instance="i").member_id
 
-    def stage(**who):
-        return host.stage("g", {"t": {0: 1}}, **who)
+    def txn_commit(**who):
+        return host.txn_commit("g", {"t": {0: 1}}, **who)
 
-    assert stage(generation=1, member=member.id) == one(Code.NONE)
-    assert stage(generation=0, member=member.id) == one(Code.ILLEGAL_GENERATION)
-    assert stage(generation=2, member=member.id) == one(Code.ILLEGAL_GENERATION)
-    assert stage(generation=1, member="nobody") == one(Code.UNKNOWN_MEMBER_ID)
-    assert stage(generation=1, member=member.id, instance="nobody") == one(Code.UNKNOWN_MEMBER_ID)
-    assert stage() == one(Code.NONE)
-    assert stage(version=2) == one(Code.NONE)
-    fenced = host.stage("static", {"t": {0: 1}}, generation=1, member=static.id, instance="i")
-    assert fenced == one(Code.FENCED_INSTANCE_ID)
-    assert host.stage("static", {"t": {0: 1}}, generation=1, member=again, instance="i") == one(
-        Code.NONE
+    assert txn_commit(generation=1, member=member.id) == one(Code.NONE)
+    assert txn_commit(generation=0, member=member.id) == one(Code.ILLEGAL_GENERATION)
+    assert txn_commit(generation=2, member=member.id) == one(Code.ILLEGAL_GENERATION)
+    assert txn_commit(generation=1, member="nobody") == one(Code.UNKNOWN_MEMBER_ID)
+    assert txn_commit(generation=1, member=member.id, instance="nobody") == one(
+        Code.UNKNOWN_MEMBER_ID
     )
+    assert txn_commit() == one(Code.NONE)
+    assert txn_commit(version=2) == one(Code.NONE)
+    fenced = host.txn_commit("static", {"t": {0: 1}}, generation=1, member=static.id, instance="i")
+    assert fenced == one(Code.FENCED_INSTANCE_ID)
+    assert host.txn_commit(
+        "static", {"t": {0: 1}}, generation=1, member=again, instance="i"
+    ) == one(Code.NONE)
 
 
 def test_e4_a_refused_commit_leaves_nothing_pending():
     host = GroupHost()
     member = alone(host)
     written = len(host.log)
-    host.stage("g", {"t": {0: 1}}, generation=9, member=member.id)
+    host.txn_commit("g", {"t": {0: 1}}, generation=9, member=member.id)
     assert len(host.log) == written
     assert host.fetch("g", {"t": [0]}, stable=True) == {("t", 0): NOTHING}
 
@@ -829,7 +830,9 @@ def test_e4_a_transaction_may_commit_while_the_group_rebalances():
     member = GroupMember(host)
     member.join()
     assert host.state("g") == "CompletingRebalance"
-    assert host.stage("g", {"t": {0: 1}}, generation=1, member=member.id) == {("t", 0): Code.NONE}
+    assert host.txn_commit("g", {"t": {0: 1}}, generation=1, member=member.id) == {
+        ("t", 0): Code.NONE
+    }
 
 
 def test_e5_what_a_commit_changes_is_what_its_records_say():
@@ -859,11 +862,11 @@ def test_e5_what_a_commit_changes_is_what_its_records_say():
 
 
 @pytest.mark.parametrize("way", ["retention", "a retention time of its own"])
-def test_e6_retention_spares_offsets_that_a_transaction_has_staged(way):
+def test_e6_retention_spares_offsets_that_are_pending(way):
     host = GroupHost()
     retention_ms = -1 if way == "retention" else 1_000
     host.commit("g", {"t": {0: 1, 1: 1}}, version=4, retention_ms=retention_ms)
-    host.stage("g", {"t": {0: 5, 2: 5}})
+    host.txn_commit("g", {"t": {0: 5, 2: 5}})
     host.pass_time(8 * DAY_MS)
     assert host.fetch("g") == {("t", 0): (1, "")}
     assert host.fetch("g", {"t": [0, 2]}, stable=True) == dict.fromkeys(
@@ -875,9 +878,9 @@ def test_e6_retention_spares_offsets_that_a_transaction_has_staged(way):
     assert host.state("g") == "Dead"
 
 
-def test_e6_a_group_with_nothing_but_a_staged_offset_is_not_removed():
+def test_e6_a_group_with_nothing_but_a_pending_offset_is_not_removed():
     host = GroupHost()
-    host.stage("g", {"t": {0: 5}})
+    host.txn_commit("g", {"t": {0: 5}})
     written = len(host.log)
     host.pass_time(DAY_MS)
     assert len(host.log) == written, "a tombstone would be one too many"
@@ -888,14 +891,14 @@ def test_e6_a_group_with_nothing_but_a_staged_offset_is_not_removed():
 @pytest.mark.parametrize("restarts", [False, True])
 def test_e7_the_later_record_wins_when_the_transaction_ends(restarts):
     host = GroupHost()
-    host.stage("g", {"t": {0: 10}})
+    host.txn_commit("g", {"t": {0: 10}})
     assert host.commit("g", {"t": {0: 20}}) == {("t", 0): Code.NONE}
     assert host.fetch("g", {"t": [0]}) == {("t", 0): (20, "")}
     if restarts:
         host.restart()
     host.end_transaction(7, commit=True)
     assert host.fetch("g", {"t": [0]}, stable=True) == {("t", 0): (20, "")}
-    host.stage("g", {"t": {0: 5}})
+    host.txn_commit("g", {"t": {0: 5}})
     host.end_transaction(7, commit=True)
     assert host.fetch("g", {"t": [0]}, stable=True) == {("t", 0): (5, "")}, (
         "later, though the offset is lower"
@@ -906,8 +909,8 @@ def test_e7_the_later_record_wins_when_the_transaction_ends(restarts):
 
 def test_e7_of_two_transactions_the_one_that_staged_later_wins_whichever_ends_first():
     host = GroupHost()
-    host.stage("g", {"t": {0: 1}}, producer_id=1)
-    host.stage("g", {"t": {0: 2}}, producer_id=2)
+    host.txn_commit("g", {"t": {0: 1}}, producer_id=1)
+    host.txn_commit("g", {"t": {0: 2}}, producer_id=2)
     host.end_transaction(2, commit=True)
     host.end_transaction(1, commit=True)
     assert host.fetch("g", stable=True) == {("t", 0): (2, "")}
@@ -917,7 +920,7 @@ def test_e7_of_two_transactions_the_one_that_staged_later_wins_whichever_ends_fi
 def test_e8_metadata_come_back_exactly(metadata):
     host = GroupHost()
     host.commit("g", {"t": {0: 1}}, metadata=metadata)
-    host.stage("g", {"t": {1: 2}}, metadata=metadata)
+    host.txn_commit("g", {"t": {1: 2}}, metadata=metadata)
     host.end_transaction(7, commit=True)
     host.restart()
     assert host.fetch("g") == {("t", 0): (1, metadata), ("t", 1): (2, metadata)}
