@@ -1,4 +1,4 @@
-# make install | run | demo | test | check | protocol | oracle | bench | bench-eos | sim | mutants | mutants-sim | torture | torture-spark. Everything is installed into .venv.
+# make install | run | demo | test | check | protocol | oracle | bench | bench-eos | sim | mutants | mutants-sim | torture | torture-spark | dist. Everything is installed into .venv.
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,7 +10,7 @@ SEEDS ?= 1000
 SAMPLE ?= 400
 MINUTES ?= 3
 
-.PHONY: install run demo test test-quick check protocol oracle bench bench-eos sim mutants mutants-sim torture torture-spark clean
+.PHONY: install run demo test test-quick check protocol oracle bench bench-eos sim mutants mutants-sim torture torture-spark dist clean
 
 install: $(VENV)/.installed
 
@@ -76,6 +76,11 @@ torture: install
 
 torture-spark: install
 	PYTHONPATH=tests:. $(BIN)/python -m torture.spark_pipeline --minutes $(MINUTES)
+
+# The wheel and the sdist, in dist/, after they were tried on each Python that we support.
+dist: install
+	BARNABAS_PYTHONS="3.11 3.12 3.13" $(BIN)/python -m pytest -q tests/e2e/test_distributions.py
+	$(BIN)/python -m build --no-isolation --outdir dist .
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
