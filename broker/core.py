@@ -212,6 +212,7 @@ class Broker:
         refused: dict[str, None] = {}
         if kafka is not None:
             refused.update(dict.fromkeys(self._adopt_broker_configs(kafka)))
+            self._producer_ids.skip_used(kafka.next_producer_id)
         for name, count in counts.items():
             topic_id = self._topic_id_of_logs(name)
             configs = kafka.topic_configs(name, topic_id) if kafka is not None else None

@@ -13,6 +13,7 @@ offset. A record's value:
      2  Topic              name: string, topic_id: uuid
      4  Config             resource_type: int8 (2: topic, 4: broker), resource_name: string, name: string, value: string or null (removed)
      9  RemoveTopic        topic_id: uuid
+    15  ProducerIds        broker_id: int32, broker_epoch: int64, next_producer_id: int64
     23 24 25               what comes between a begin (23) and an abort (25) never was; an end (24) makes it hold
 
 Nothing is written to it. Source: the message schemas that Apache Kafka 3.9 publishes; KIP-631
@@ -32,7 +33,7 @@ from barnabas.protocol.records import MAGIC, batches_in, computed_crc, records_o
 from barnabas.storage.disk import Disk
 
 DIRECTORY = "__cluster_metadata-0"
-TOPIC, CONFIG, REMOVE_TOPIC, BEGIN, END, ABORT = 2, 4, 9, 23, 24, 25
+TOPIC, CONFIG, REMOVE_TOPIC, PRODUCER_IDS, BEGIN, END, ABORT = 2, 4, 9, 15, 23, 24, 25
 OF_TOPIC, OF_BROKER = 2, 4
 _FRAME_VERSIONS = (0, 1)
 _SEGMENT = re.compile(r"(\d{20})\.log")
@@ -46,10 +47,14 @@ class UnreadableMetadata(Exception):
 
 
 class KafkaMetadata:
-    """Topics and settings as of the end of a metadata log."""
+    """Topics and settings as of the end of a metadata log.
+
+    next_producer_id: the first that no broker of Kafka's can have given out.
+    """
 
     def __init__(self) -> None:
         self.topic_ids: dict[str, uuid.UUID] = {}
+        self.next_producer_id = 0
         self._configs: dict[tuple[int, str], dict[str, str]] = {}
 
     def topic_configs(self, name: str, topic_id: uuid.UUID) -> dict[str, str] | None:
@@ -99,6 +104,9 @@ class KafkaMetadata:
                 configs.pop(name, None)
             else:
                 configs[name] = text
+        elif fields.api_key == PRODUCER_IDS:
+            fields.skip(4 + 8)
+            self.next_producer_id = fields.int64()
         elif fields.api_key == REMOVE_TOPIC:
             topic_id = fields.uuid()
             for name in [name for name, known in self.topic_ids.items() if known == topic_id]:
@@ -113,7 +121,7 @@ class _Fields:
         self._value, self._at = value, 0
         frame_version, self.api_key, version = self.varint(), self.varint(), self.varint()
         if frame_version not in _FRAME_VERSIONS or (
-            version and self.api_key in (TOPIC, CONFIG, REMOVE_TOPIC)
+            version and self.api_key in (TOPIC, CONFIG, REMOVE_TOPIC, PRODUCER_IDS)
         ):
             raise UnreadableMetadata(
                 f"a record has the frame version {frame_version}, the api key {self.api_key} and "
@@ -140,6 +148,12 @@ class _Fields:
 
     def int8(self) -> int:
         return int.from_bytes(self._bytes(1), signed=True)
+
+    def int64(self) -> int:
+        return int.from_bytes(self._bytes(8), signed=True)
+
+    def skip(self, count: int) -> None:
+        self._bytes(count)
 
     def uuid(self) -> uuid.UUID:
         return uuid.UUID(bytes=self._bytes(16))

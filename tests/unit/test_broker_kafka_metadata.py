@@ -267,3 +267,14 @@ def test_brokers_defaults_of_topics_are_taken_over_once(kafka_directory: Path) -
     )
     log = broker.partition("plain", 0)
     assert log is not None and (log.config.retention_ms, log.config.segment_bytes) == (-1, 5000)
+
+
+def test_no_producer_id_that_kafka_has_reserved_is_given_out_again(kafka_directory: Path) -> None:
+    """An idempotent producer of Kafka's may have an id and have written nothing yet: no log tells
+    of it.
+    """
+    reserved = 1000  # as Kafka wrote it
+    metadata = read_kafka_metadata(OsDisk(), str(kafka_directory))
+    assert metadata is not None
+    assert metadata.next_producer_id == reserved
+    assert opened(kafka_directory)._producer_ids.allocate() == reserved
