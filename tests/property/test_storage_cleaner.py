@@ -311,7 +311,12 @@ def untouched_producers(log: Log) -> dict[int, tuple[int, int, int]]:
 def test_the_producers_are_known_from_a_cleaned_log_alone(
     script: list[tuple[object, ...]], segment_bytes: int
 ) -> None:
-    """Without snapshots: sequences, epochs and open transactions come from what cleaning left. B8."""
+    """The producers are known from a cleaned log alone.
+
+    Without snapshots: sequences, epochs and open transactions come from what cleaning left.
+
+    Source: KAFKA-5490.
+    """
     history = History(
         SimDisk(random.Random(0), lambda: NOW_MS), replace(COMPACTED, segment_bytes=segment_bytes)
     )

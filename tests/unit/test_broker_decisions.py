@@ -5,7 +5,7 @@ transaction.
 from __future__ import annotations
 
 import pytest
-from helpers.pitfall_broker import DATA_DIR, PitfallBroker, Producer
+from helpers.disk_broker import DATA_DIR, DiskBroker, Producer
 from sim.disk import Crash
 
 from barnabas.storage.log_manager import LogDirectoryError
@@ -13,11 +13,11 @@ from barnabas.storage.log_manager import LogDirectoryError
 TRANSACTIONS = "__transaction_state"
 
 
-def ready(**settings: str) -> tuple[PitfallBroker, Producer]:
+def ready(**settings: str) -> tuple[DiskBroker, Producer]:
     """A producer that has committed once, so that no file is flushed for the first time, and has
     written again.
     """
-    b = PitfallBroker(**settings)
+    b = DiskBroker(**settings)
     b.topic("in")
     b.topic("t", 2)
     p = Producer(b, "txn")
@@ -31,7 +31,7 @@ def ready(**settings: str) -> tuple[PitfallBroker, Producer]:
     return b, p
 
 
-def is_committed(b: PitfallBroker) -> bool:
+def is_committed(b: DiskBroker) -> bool:
     """Whether readers have the second transaction whole; fails where they have a part of it."""
     found = [b.read("t", index, committed=True) for index in (0, 1)]
     assert found in ([[b"a"], [b"a"]], [[b"a", b"b"], [b"a", b"b"]]), found
@@ -40,7 +40,7 @@ def is_committed(b: PitfallBroker) -> bool:
     return is_whole
 
 
-def with_decision_on_the_disk(**settings: str) -> tuple[PitfallBroker, Producer]:
+def with_decision_on_the_disk(**settings: str) -> tuple[DiskBroker, Producer]:
     """The frame of the journal is durable, and the core is not told."""
     b, p = ready(**settings)
     b.hold_flushes()
@@ -187,7 +187,7 @@ def test_a_topic_of_the_same_name_is_not_the_one_that_was_decided_on() -> None:
     assert [commit for _, _, commit in b.markers("t")] == [False]
 
 
-def begin_a_flush(b: PitfallBroker) -> None:
+def begin_a_flush(b: DiskBroker) -> None:
     """Anybody's, that stays under way."""
     b.hold_flushes()
     assert b.produce("in", (b"x",))[0] == 0

@@ -8,15 +8,15 @@ import itertools
 
 import pytest
 from helpers import kafka_messages as messages
-from helpers.pitfall_broker import PitfallBroker, Producer
+from helpers.disk_broker import DiskBroker, Producer
 from sim.disk import Crash
 
 PARTITIONS = 3
 
 
-def prepared() -> PitfallBroker:
+def prepared() -> DiskBroker:
     """A topic with a record in each partition, and a group that has read it; all of it on the disk."""
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t", PARTITIONS, flush_messages="1")
     for partition in range(PARTITIONS):
         assert b.produce("t", (b"old",), partition=partition) == (0, 0)
@@ -27,7 +27,7 @@ def prepared() -> PitfallBroker:
     return b
 
 
-def delete(b: PitfallBroker) -> None:
+def delete(b: DiskBroker) -> None:
     request = messages.DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
     assert b.call(request, 3).responses[0].error_code == 0
 
@@ -87,7 +87,7 @@ def test_what_is_finished_is_not_done_again() -> None:
 
 
 def test_a_flush_of_a_topic_that_is_deleted_meanwhile_does_no_harm() -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t", flush_ms="1")
     assert b.produce("t", (b"old",)) == (0, 0)
     b.hold_flushes()
@@ -100,7 +100,7 @@ def test_a_flush_of_a_topic_that_is_deleted_meanwhile_does_no_harm() -> None:
 
 
 def test_a_topic_that_is_deleted_before_its_flush_is_due_is_let_be() -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t", flush_ms="50")
     assert b.produce("t", (b"old",)) == (0, 0)
     delete(b)
@@ -125,7 +125,7 @@ def test_one_that_is_cut_short_needs_no_settling_of_what_a_flush_journal_holds_o
     None
 ):
     for steps in range(1, 4):
-        b = PitfallBroker()
+        b = DiskBroker()
         b.topic("t", PARTITIONS)
         p = Producer(b, "txn")
         for _ in range(2):  # the first flush of a log is one of its own files
@@ -152,7 +152,7 @@ def test_a_decision_is_not_carried_out_on_the_next_topic_of_the_name(
     """The worst power loss brings the decision back and takes its completion; what is open is of
     the next transaction.
     """
-    b = PitfallBroker(barnabas_flush_journal_logs=journal)
+    b = DiskBroker(barnabas_flush_journal_logs=journal)
     b.topic("t", flush_messages="1")
     p = Producer(b, "txn")
     p.send("t", 0, b"of the first")

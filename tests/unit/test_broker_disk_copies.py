@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from helpers.pitfall_broker import PitfallBroker, Producer
+from helpers.disk_broker import DiskBroker, Producer
 from helpers.storage_logs import batch, kill, new_log, open_manager
 from sim.disk import Refusal
 
@@ -22,11 +22,11 @@ from barnabas.storage.log_manager import BOOT_ID_NAME
 NOW_MS = 1_700_000_100_000
 
 
-def committed(**settings: str) -> tuple[PitfallBroker, Producer]:
+def committed(**settings: str) -> tuple[DiskBroker, Producer]:
     """Two transactions; what the second wrote, and its decision, are durable in a flush journal
     alone.
     """
-    b = PitfallBroker(**settings)
+    b = DiskBroker(**settings)
     b.topic("t", 2)
     p = Producer(b, "txn")
     for value in (b"a", b"b"):
@@ -83,7 +83,7 @@ def test_a_log_that_ends_before_its_recovery_point_is_no_mere_kill(tmp_path: Pat
 @pytest.mark.parametrize("away", ["retention", "deletion", "another life"])
 def test_a_mere_kill_is_not_taken_for_a_copy(away: str) -> None:
     """The journals hold what the logs have let go of since."""
-    b = PitfallBroker(log_retention_check_interval_ms="1000", log_initial_task_delay_ms="0")
+    b = DiskBroker(log_retention_check_interval_ms="1000", log_initial_task_delay_ms="0")
     b.topic("t", 2, segment_bytes="400", file_delete_delay_ms="0")
     p = Producer(b, "txn")
     for _ in range(6):
@@ -147,7 +147,7 @@ def test_a_start_or_a_stop_that_the_disk_ends_is_noted(
     when: str, operation: str, code: int, is_noted: bool
 ) -> None:
     """The start after a kill, and the stop: what they could not flush may be gone."""
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t")
     assert b.produce("t", (b"a",))[0] == 0
     b.disk.refuse(Refusal(frozenset({operation}), code, after=1))

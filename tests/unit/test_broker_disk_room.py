@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from helpers.core_host import CoreHost, produce
-from helpers.pitfall_broker import PitfallBroker
+from helpers.disk_broker import DiskBroker
 
 from barnabas.protocol.errors import Code
 
@@ -14,7 +14,7 @@ def test_a_batch_that_found_no_room_is_not_overtaken() -> None:
     """The first batches of a producer, five under way: the disk is full for the first, and has room
     for the second.
     """
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t")
     pid = b.init(None)[1]
 
@@ -34,7 +34,7 @@ def test_a_batch_that_found_no_room_is_not_overtaken() -> None:
 
 
 def test_a_producer_that_gives_up_begins_anew_with_its_next_epoch() -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t")
     pid = b.init(None)[1]
     b.disk.crash_in(0, is_full=True)
@@ -45,7 +45,7 @@ def test_a_producer_that_gives_up_begins_anew_with_its_next_epoch() -> None:
 
 
 def test_too_little_room_counts_as_a_full_disk() -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t")
     pid = b.init(None)[1]
     b.disk.free_bytes = lambda path: 0  # type: ignore[method-assign]
@@ -82,7 +82,7 @@ def test_a_full_disk_is_no_refusal_of_the_log(tmp_path: Path) -> None:
 
 
 def test_journals_are_not_written_while_the_disk_is_full() -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t", 2)
     assert b.broker.flushes._has_room()
     b.disk.free_bytes = lambda path: 0  # type: ignore[method-assign]

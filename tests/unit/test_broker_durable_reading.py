@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from helpers.admin_host import CountedIds
-from helpers.pitfall_broker import PitfallBroker, Producer
+from helpers.disk_broker import DiskBroker, Producer
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.opening import open_broker
 
 
 def test_nobody_reads_what_a_power_loss_may_take() -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t", flush_messages="1")
     assert b.produce("t", (b"kept",))[0] == 0
     b.hold_flushes()
@@ -31,7 +31,7 @@ def test_nobody_reads_what_a_power_loss_may_take() -> None:
 
 
 def test_after_a_kill_the_high_watermark_is_where_it_was() -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t", flush_messages="1")
     b.topic("u", flush_messages="1")
     for number in range(5):
@@ -45,9 +45,7 @@ def test_after_a_kill_the_high_watermark_is_where_it_was() -> None:
 @pytest.mark.parametrize("durability", ["flush", "os"])
 def test_who_knows_of_a_commit_reads_it(journal: str, durability: str) -> None:
     """The markers come to the disk later; a start writes them again where a power loss takes them."""
-    b = PitfallBroker(
-        barnabas_flush_journal_logs=journal, barnabas_transaction_durability=durability
-    )
+    b = DiskBroker(barnabas_flush_journal_logs=journal, barnabas_transaction_durability=durability)
     b.topic("t", flush_messages="1")
     producer = Producer(b, "txn")
     for number in range(3):
@@ -71,7 +69,7 @@ def test_a_transaction_that_a_client_ended_is_read_when_the_disk_has_its_marker(
     """No decision brings that marker back: after a power loss the coordinator aborts the
     transaction.
     """
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t", flush_messages="1")
     producer = Producer(b, "txn")
     producer.send("t", 0, b"x")
@@ -85,7 +83,7 @@ def test_a_transaction_that_a_client_ended_is_read_when_the_disk_has_its_marker(
 
 
 def test_a_start_after_a_kill_brings_all_such_logs_to_the_disk_at_once() -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t", 5, flush_messages="1")
     for partition in range(5):
         b.produce("t", (b"read",), partition=partition)

@@ -9,20 +9,18 @@ from typing import Any
 
 import pytest
 from helpers import kafka_messages as messages
-from helpers.pitfall_broker import PitfallBroker, Producer
+from helpers.disk_broker import DiskBroker, Producer
 from sim.disk import Crash
 
 from barnabas.broker.slices import run_through
 from barnabas.protocol.errors import Code
 from barnabas.protocol.records import decode_marker
 
-Restart = Callable[[PitfallBroker], None]
-ENDS = pytest.mark.parametrize(
-    "again", [PitfallBroker.stop, PitfallBroker.kill, PitfallBroker.lose_power]
-)
+Restart = Callable[[DiskBroker], None]
+ENDS = pytest.mark.parametrize("again", [DiskBroker.stop, DiskBroker.kill, DiskBroker.lose_power])
 
 
-def told_epochs(b: PitfallBroker, topic: str) -> list[int]:
+def told_epochs(b: DiskBroker, topic: str) -> list[int]:
     """As Metadata and DescribeTopicPartitions tell, which must be the same."""
     request = messages.MetadataRequest
     asked = request(
@@ -41,7 +39,7 @@ def told_epochs(b: PitfallBroker, topic: str) -> list[int]:
 
 
 def end_of_epoch(
-    b: PitfallBroker, topic: str, epoch: int, *, current: int = -1
+    b: DiskBroker, topic: str, epoch: int, *, current: int = -1
 ) -> tuple[int, int, int]:
     """OffsetForLeaderEpoch of partition 0: (code, epoch, end offset)."""
     request = messages.message_class("OffsetForLeaderEpochRequest")
@@ -55,9 +53,7 @@ def end_of_epoch(
     return row.error_code, row.leader_epoch, row.end_offset
 
 
-def listed(
-    b: PitfallBroker, topic: str, timestamp: int, *, current: int = -1
-) -> tuple[int, int, int]:
+def listed(b: DiskBroker, topic: str, timestamp: int, *, current: int = -1) -> tuple[int, int, int]:
     """ListOffsets of partition 0: (code, offset, leader epoch)."""
     request = messages.ListOffsetsRequest
     wanted = request.ListOffsetsTopic.ListOffsetsPartition(
@@ -72,7 +68,7 @@ def listed(
     return row.error_code, row.offset, row.leader_epoch
 
 
-def fetch_code(b: PitfallBroker, topic: str, current: int, *, offset: int = 0) -> int:
+def fetch_code(b: DiskBroker, topic: str, current: int, *, offset: int = 0) -> int:
     request = messages.message_class("FetchRequest")
     partition = request.FetchTopic.FetchPartition(
         partition=0,
@@ -89,7 +85,7 @@ def fetch_code(b: PitfallBroker, topic: str, current: int, *, offset: int = 0) -
     return code
 
 
-def batch_epochs(b: PitfallBroker, topic: str) -> list[int]:
+def batch_epochs(b: DiskBroker, topic: str) -> list[int]:
     log = b.broker.partition(topic, 0)
     assert log is not None
     return [header.leader_epoch for header, _ in log.read_batches()]
@@ -97,7 +93,7 @@ def batch_epochs(b: PitfallBroker, topic: str) -> list[int]:
 
 @ENDS
 def test_each_start_begins_an_epoch_in_every_answer(again: Restart) -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t", 2)
     assert told_epochs(b, "t") == [0, 0]
     b.produce("t", (b"0",))
@@ -134,7 +130,7 @@ def test_each_start_begins_an_epoch_in_every_answer(again: Restart) -> None:
 
 
 def test_a_new_partition_begins_at_0_in_any_run() -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("old")
     b.stop()
     b.topic("new")
@@ -154,7 +150,7 @@ def test_an_epoch_that_was_only_told_never_comes_again() -> None:
     """Nothing was appended in it, or what was is gone with the power: a client may have heard of it
     nevertheless.
     """
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t")
     b.produce("t", (b"0",))
     b.sync("")
@@ -178,7 +174,7 @@ def test_a_reader_learns_where_the_log_was_cut() -> None:
     """It read 15 records, of which a power loss took five; other five are acknowledged in their
     place.
     """
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t")
     for number in range(15):
         b.produce("t", (b"%d" % number,))
@@ -195,7 +191,7 @@ def test_a_reader_learns_where_the_log_was_cut() -> None:
 
 
 def fetch_diverging(
-    b: PitfallBroker, topic: str, last_fetched_epoch: int, offset: int
+    b: DiskBroker, topic: str, last_fetched_epoch: int, offset: int
 ) -> tuple[int, int] | None:
     """Fetch 12 of partition 0: where the reader's log parts from this one, None where it does not."""
     request = messages.message_class("FetchRequest")
@@ -215,11 +211,11 @@ def fetch_diverging(
     return row.diverging_epoch.epoch, row.diverging_epoch.end_offset
 
 
-def with_a_lost_tail(*commits: tuple[str, dict[str, Any]]) -> PitfallBroker:
+def with_a_lost_tail(*commits: tuple[str, dict[str, Any]]) -> DiskBroker:
     """15 records and what groups commit, all durable but for the last five records; then the power
     goes.
     """
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t")
     for number in range(15):
         b.produce("t", (b"%d" % number,))
@@ -266,7 +262,7 @@ def test_a_group_that_had_read_the_lost_tail_goes_on_from_where_the_log_was_cut(
 
 @pytest.mark.parametrize("steps", range(0, 60, 3))
 def test_a_start_that_is_cut_short_sets_offsets_back_at_the_next(steps: int) -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t")
     b.produce("t", (b"kept",))
     b.commit("first", "t", 0)
@@ -286,7 +282,7 @@ def test_a_start_that_is_cut_short_sets_offsets_back_at_the_next(steps: int) -> 
 
 
 def test_a_clean_stop_or_a_kill_sets_nothing_back() -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t")
     b.produce("t", (b"0",))
     assert b.commit("g", "t", 1, leader_epoch=0) == b.commit("numbers", "t", 77) == 0
@@ -296,7 +292,7 @@ def test_a_clean_stop_or_a_kill_sets_nothing_back() -> None:
 
 
 def test_a_partition_that_clients_know_and_whose_log_is_gone_does_not_begin_at_0() -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t")
     b.produce("t", (b"read and lost",))
     b.disk.rmtree("/data/t-0")
@@ -306,7 +302,7 @@ def test_a_partition_that_clients_know_and_whose_log_is_gone_does_not_begin_at_0
 
 
 def test_without_the_files_of_epochs_they_are_as_the_batches_have_them() -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t", segment_bytes="500")
     for epoch in range(4):
         for number in range(3 * epoch):
@@ -327,7 +323,7 @@ def test_without_the_files_of_epochs_they_are_as_the_batches_have_them() -> None
 
 @ENDS
 def test_markers_bear_the_leader_epoch_of_the_coordinators_partition(again: Restart) -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t")
     for epoch in (0, 1, 2):
         producer = Producer(b, "txn")
@@ -353,7 +349,7 @@ def test_a_clients_marker_of_a_coordinator_epoch_to_come_hides_no_commit(
     """WriteTxnMarkers takes any epoch, as with Apache Kafka. Kafka then gives up on its own
     coordinator's markers, and the transaction hangs.
     """
-    b = PitfallBroker(barnabas_transaction_durability=durability)
+    b = DiskBroker(barnabas_transaction_durability=durability)
     b.topic("t")
     producer = Producer(b, "txn")
     producer.send("t", 0, b"first")
@@ -378,7 +374,7 @@ def test_a_clients_marker_of_a_coordinator_epoch_to_come_hides_no_commit(
 
 
 def test_a_marker_is_refused_only_where_there_is_nothing_to_end(caplog: Any) -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t")
     pid = b.init(None)[1]
     assert b.produce("t", (b"x",), pid=pid, epoch=5, sequence=0)[0] == 0

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from helpers import kafka_messages as messages
-from helpers.pitfall_broker import PitfallBroker, Producer
+from helpers.disk_broker import DiskBroker, Producer
 
 (
     UNKNOWN_TOPIC_OR_PARTITION,
@@ -18,7 +18,7 @@ from helpers.pitfall_broker import PitfallBroker, Producer
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_what_goes_well_goes_well_in_each_version(version: int) -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t")
     p = Producer(b, "txn")
     assert p.add("t", 0, version=version) == 0
@@ -33,7 +33,7 @@ def test_only_a_fence_has_another_name_in_older_versions(version: int) -> None:
     """KIP-588: who does not know PRODUCER_FENCED is told INVALID_PRODUCER_EPOCH. Any other error is
     what it is.
     """
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t")
     p = Producer(b, "txn")
     assert p.end(True, version=version) == INVALID_TXN_STATE
@@ -46,7 +46,7 @@ def test_only_a_fence_has_another_name_in_older_versions(version: int) -> None:
 
 
 def test_a_partition_that_is_not_there_has_no_producers_to_describe() -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t")
     topic_class = messages.DescribeProducersRequest.TopicRequest
     request = messages.DescribeProducersRequest(

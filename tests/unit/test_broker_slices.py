@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from helpers import kafka_messages as messages
 from helpers.admin_host import creatable
-from helpers.pitfall_broker import PitfallBroker, Producer
+from helpers.disk_broker import DiskBroker, Producer
 from sim.disk import Crash
 
 from barnabas.broker.handlers import topics as handlers
@@ -58,14 +58,14 @@ def query(*names: str, makes: bool = False) -> Any:
     return messages.MetadataRequest(topics=topics, allow_auto_topic_creation=makes)
 
 
-def told(b: PitfallBroker, name: str) -> int:
+def told(b: DiskBroker, name: str) -> int:
     """How many partitions Metadata tells of; -1: there is no such topic."""
     (row,) = b.call(query(name), 12).topics
     assert row.error_code in (0, Code.UNKNOWN_TOPIC_OR_PARTITION)
     return len(row.partitions) if row.error_code == 0 else -1
 
 
-def answered(b: PitfallBroker, connection: int, request: Any, version: int) -> tuple[Any, int]:
+def answered(b: DiskBroker, connection: int, request: Any, version: int) -> tuple[Any, int]:
     """The answer, and after how many ticks it came."""
     b.send(connection, request, version)
     for ticks in range(MOST_TICKS):
@@ -78,13 +78,13 @@ def answered(b: PitfallBroker, connection: int, request: Any, version: int) -> t
 
 
 def test_what_fits_one_slice_is_answered_at_once() -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     assert answered(b, b.connect(), creation("t", partitions=LOGS_MADE_AT_ONCE), 7)[1] == 0
     assert answered(b, b.connect(), deletion("t"), 3)[1] == 0
 
 
 def test_others_are_served_between_slices_and_see_topics_whole_or_not_at_all() -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     busy, count = b.connect(), 5 * LOGS_MADE_AT_ONCE
     b.send(busy, creation("wide", partitions=count), 7)
     while b.answer(busy) is None:
@@ -111,7 +111,7 @@ def test_others_are_served_between_slices_and_see_topics_whole_or_not_at_all() -
 
 
 def test_the_next_request_for_topics_waits_for_its_turn() -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     count = 3 * LOGS_DELETED_AT_ONCE
     answered(b, b.connect(), creation("t", partitions=count), 7)
     first, second, third = b.connect(), b.connect(), b.connect()
@@ -127,7 +127,7 @@ def test_the_next_request_for_topics_waits_for_its_turn() -> None:
 
 
 def test_one_that_hangs_up_is_not_answered_and_its_work_goes_on() -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     busy = b.connect()
     b.send(busy, creation("wide", partitions=3 * LOGS_MADE_AT_ONCE), 7)
     b.broker.on_closed(busy)
@@ -137,7 +137,7 @@ def test_one_that_hangs_up_is_not_answered_and_its_work_goes_on() -> None:
 
 
 def test_a_stop_ends_what_is_under_way() -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     answered(b, b.connect(), creation("old", partitions=3 * LOGS_DELETED_AT_ONCE), 7)
     b.send(b.connect(), deletion("old"), 3)
     b.send(b.connect(), creation("new", partitions=3 * LOGS_MADE_AT_ONCE), 7)
@@ -155,7 +155,7 @@ def test_a_creation_that_is_cut_short_at_any_step_leaves_topics_whole_or_not_at_
 ) -> None:
     outcomes = set()
     for steps in itertools.count():
-        b = PitfallBroker()
+        b = DiskBroker()
         if what == "grown":
             b.topic("a")
             b.topic("b")
@@ -186,7 +186,7 @@ def test_a_deletion_that_is_cut_short_at_any_step_leaves_all_of_the_topics_or_no
 ) -> None:
     outcomes = set()
     for steps in itertools.count():
-        b = PitfallBroker()
+        b = DiskBroker()
         answered(b, b.connect(), creation("a", "b", partitions=2), 7)
         for name in ("a", "b"):
             for partition in range(2):
@@ -224,7 +224,7 @@ def test_a_deletion_that_is_cut_short_at_any_step_leaves_all_of_the_topics_or_no
 def test_many_logs_are_made_and_deleted_with_a_few_flushes(
     monkeypatch: pytest.MonkeyPatch, topics: int, partitions: int
 ) -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     names = [f"t{number}" for number in range(topics)]
     flushed: list[str] = []
     fsync_dir = b.disk.fsync_dir
@@ -248,7 +248,7 @@ def test_many_logs_are_made_and_deleted_with_a_few_flushes(
 
 @pytest.mark.parametrize("version", [2, 4, 5, 7])
 def test_a_long_answer_is_that_of_one_that_is_encoded_whole(version: int) -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     for count in (handlers.CHECKED_AT_ONCE + 1, 3 * handlers.CHECKED_AT_ONCE):
         names = [f"t{count}-{number}" for number in range(count)]
         answer, ticks = answered(b, b.connect(), creation(*names), version)
@@ -267,7 +267,7 @@ def test_a_long_answer_is_that_of_one_that_is_encoded_whole(version: int) -> Non
 
 
 def test_a_deletion_of_too_many_topics_is_refused_before_it_is_begun() -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t")
     names = ["t", *(f"t{number}" for number in range(handlers.MOST_TOPICS_DELETED_AT_ONCE))]
     rows = answered(b, b.connect(), deletion(*names), 3)[0].responses
@@ -276,7 +276,7 @@ def test_a_deletion_of_too_many_topics_is_refused_before_it_is_begun() -> None:
 
 
 def test_a_growth_by_too_many_partitions_in_all_is_refused_before_it_is_begun() -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("a")
     b.topic("b")
     half = MOST_PARTITIONS_AT_ONCE // 2
@@ -288,7 +288,7 @@ def test_a_growth_by_too_many_partitions_in_all_is_refused_before_it_is_begun() 
 def test_a_query_that_would_make_too_many_topics_makes_none(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     names = [f"t{number}" for number in range(MOST_PARTITIONS_AT_ONCE + 1)]
     rows = answered(b, b.connect(), query(*names, makes=True), 12)[0].topics
     assert {row.error_code for row in rows} == {Code.UNKNOWN_TOPIC_OR_PARTITION}
@@ -297,7 +297,7 @@ def test_a_query_that_would_make_too_many_topics_makes_none(
 
 
 def test_a_query_makes_many_topics_in_slices() -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     names = [f"t{number}" for number in range(4 * LOGS_MADE_AT_ONCE)]
     _, ticks = answered(b, b.connect(), query(*names, makes=True), 12)
     assert ticks >= 3
@@ -305,7 +305,7 @@ def test_a_query_makes_many_topics_in_slices() -> None:
 
 
 def test_what_is_altered_between_two_slices_holds_for_all_logs() -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     busy = b.connect()
     b.send(busy, creation("wide", partitions=3 * LOGS_MADE_AT_ONCE), 7)
     b.broker.set_broker_configs({"message.max.bytes": "12345"})
@@ -317,7 +317,7 @@ def test_what_is_altered_between_two_slices_holds_for_all_logs() -> None:
 
 
 def test_the_files_of_many_deleted_logs_go_a_few_at_a_time() -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     count = 100
     answered(b, b.connect(), creation("t", partitions=count), 7)
     answered(b, b.connect(), deletion("t"), 3)
@@ -332,9 +332,7 @@ def test_the_files_of_many_deleted_logs_go_a_few_at_a_time() -> None:
 # --- no room ------------------------------------------------------------------------------------
 
 
-def let_it_run_full(
-    b: PitfallBroker, monkeypatch: pytest.MonkeyPatch, files: int, error: int
-) -> None:
+def let_it_run_full(b: DiskBroker, monkeypatch: pytest.MonkeyPatch, files: int, error: int) -> None:
     """So many files can still be made."""
     left, make = [files], b.disk.open
 
@@ -362,7 +360,7 @@ def let_it_run_full(
 def test_topics_without_room_are_refused_and_nothing_is_left_of_them(
     monkeypatch: pytest.MonkeyPatch, error: int, files: int, ending: str
 ) -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     with monkeypatch.context() as full:
         let_it_run_full(b, full, files, error)
         answer, _ = answered(
@@ -390,7 +388,7 @@ def test_topics_without_room_are_refused_and_nothing_is_left_of_them(
 def test_topics_that_have_no_room_to_grow_are_as_they_were(
     monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     answered(b, b.connect(), creation("a", "t", partitions=2), 7)
     with monkeypatch.context() as full:
         let_it_run_full(b, full, FILES_OF_A_LOG * 4, errno.EMFILE)
@@ -404,7 +402,7 @@ def test_topics_that_have_no_room_to_grow_are_as_they_were(
 
 
 def test_what_is_kept_of_a_full_disk_is_not_for_new_topics(monkeypatch: pytest.MonkeyPatch) -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     answered(b, b.connect(), creation("t", partitions=2), 7)
     monkeypatch.setattr(b.disk, "free_bytes", lambda path: 0)
     b.broker.room._left = 0
@@ -426,7 +424,7 @@ def test_what_is_kept_of_a_full_disk_is_not_for_new_topics(monkeypatch: pytest.M
 def test_a_directory_that_cannot_be_removed_for_want_of_descriptors_goes_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    b = PitfallBroker()
+    b = DiskBroker()
     answered(b, b.connect(), creation("t"), 7)
     answered(b, b.connect(), deletion("t"), 3)
     remove, failures = b.disk.rmtree, [errno.EMFILE, errno.ENFILE]

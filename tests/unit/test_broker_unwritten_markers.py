@@ -7,7 +7,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from helpers.pitfall_broker import DATA_DIR, PitfallBroker, Producer
+from helpers.disk_broker import DATA_DIR, DiskBroker, Producer
 from sim.disk import Crash
 
 from barnabas.broker.unwritten_markers import UNWRITTEN_MARKERS_NAME
@@ -19,9 +19,9 @@ LOG = f"{DATA_DIR}/t-1/{0:020d}.log"
 UNWRITTEN = f"{DATA_DIR}/{UNWRITTEN_MARKERS_NAME}"
 
 
-def with_partition_off_line(**settings: str) -> tuple[PitfallBroker, Producer]:
+def with_partition_off_line(**settings: str) -> tuple[DiskBroker, Producer]:
     """A transaction is open on both partitions of t; the broker is killed, and t-1 is damaged."""
-    b = PitfallBroker(**settings)
+    b = DiskBroker(**settings)
     b.topic("t", 2)
     p = Producer(b, "txn")
     for index in (0, 1):
@@ -34,20 +34,20 @@ def with_partition_off_line(**settings: str) -> tuple[PitfallBroker, Producer]:
     return b, p
 
 
-def damage(b: PitfallBroker) -> None:
+def damage(b: DiskBroker) -> None:
     """An offset is changed, or changed back."""
     b.disk._file(LOG).data[7] ^= 7
     b.disk.unlink(f"{DATA_DIR}/t-1/{MANIFEST_NAME}")
 
 
-def restore(b: PitfallBroker) -> None:
+def restore(b: DiskBroker) -> None:
     b.disk.kill()
     damage(b)
     b.open()
     assert not b.broker.logs.offline
 
 
-def is_told(b: PitfallBroker, p: Producer, commit: bool) -> bool:
+def is_told(b: DiskBroker, p: Producer, commit: bool) -> bool:
     assert b.read("t", committed=True) == ([b"a"] if commit else [])
     assert {(pid, ended) for pid, _, ended in b.markers("t", 1)} == {(p.pid, commit)}, (
         "a power loss may have it written twice"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pytest
 from helpers.core_host import produce
-from helpers.pitfall_broker import DATA_DIR, PitfallBroker, Producer
+from helpers.disk_broker import DATA_DIR, DiskBroker, Producer
 from sim.disk import Crash
 
 from barnabas.storage.checkpoints import CLEAN_SHUTDOWN_NAME
@@ -18,7 +18,7 @@ from barnabas.storage.checkpoints import CLEAN_SHUTDOWN_NAME
 INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
 
 
-def open_again(b: PitfallBroker, steps: int, way: str) -> bool:
+def open_again(b: DiskBroker, steps: int, way: str) -> bool:
     """A start that is cut short after so many steps on the disk, and one that is not. False: it was
     through before.
     """
@@ -39,7 +39,7 @@ def test_a_kill_at_any_step_of_a_start_does_not_hide_the_power_loss_before_it() 
     """
     steps = 0
     while True:
-        b = PitfallBroker()
+        b = DiskBroker()
         b.topic("t")
         p = Producer(b, "txn")
         p.send("t", 0, b"a")
@@ -58,9 +58,9 @@ def test_a_kill_at_any_step_of_a_start_does_not_hide_the_power_loss_before_it() 
     assert steps > 10
 
 
-def flushed_broker() -> PitfallBroker:
+def flushed_broker() -> DiskBroker:
     """Records whose flush was answered, durable in a flush journal alone."""
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t", 2, flush_messages="1")
     for value in (b"a", b"b"):  # the first flush of a log is one of its own files
         b.hold_flushes()
@@ -103,7 +103,7 @@ def test_the_mark_of_a_clean_stop_does_not_come_back() -> None:
     """Else the power loss after the next start is taken for a clean stop: nothing is checked, and
     what is open stays open for ever.
     """
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t")
     p = Producer(b, "txn")
     b.stop()
@@ -128,7 +128,7 @@ def test_what_readers_saw_after_a_kill_is_there_after_a_power_loss(
     """The kill comes between the decision and its flush; the start after it shows the transaction
     as committed.
     """
-    b = PitfallBroker(barnabas_flush_journal_logs=journal_logs)
+    b = DiskBroker(barnabas_flush_journal_logs=journal_logs)
     b.topic("in")
     b.topic("t", 2)
     p = Producer(b, "txn")

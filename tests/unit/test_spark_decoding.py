@@ -353,7 +353,12 @@ def test_a_wrong_checksum_is_found_unless_it_is_not_looked_at() -> None:
 
 
 def test_a_fetch_that_begins_within_an_aborted_transaction() -> None:
-    """D3: the list names a first offset before the fetch."""
+    """A fetch that begins within an aborted transaction.
+
+    The list names a first offset before the fetch.
+
+    Source: platformatic/kafka#391, Kafka: TransactionIndex.
+    """
     buffer = bytes(
         encode_batch(
             [NewRecord(None, b"aborted", 1)],

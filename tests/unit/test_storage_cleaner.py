@@ -318,8 +318,13 @@ def test_an_aborted_value_does_not_replace_a_committed_one_and_is_removed(tmp_pa
     }
 
 
-def test_f1_markers_are_never_compared_by_key(tmp_path: Path) -> None:
-    """All markers have one of two keys."""
+def test_markers_are_never_compared_by_key(tmp_path: Path) -> None:
+    """Markers are never compared by key.
+
+    All markers have one of two keys.
+
+    Source: crabka#528.
+    """
     manager, log = compacted_log(tmp_path, delete_retention_ms=DAY_MS)
     for pid in (1, 2, 3):
         producer = Producer(log, pid)
@@ -332,9 +337,13 @@ def test_f1_markers_are_never_compared_by_key(tmp_path: Path) -> None:
     assert markers(log) == [1, 3, 5, 7, 9, 11]
 
 
-def test_f2_a_marker_stays_while_data_of_its_transaction_are_in_another_segment(
+def test_a_marker_stays_while_data_of_its_transaction_are_in_another_segment(
     tmp_path: Path,
 ) -> None:
+    """A marker stays while data of its transaction are in another segment.
+
+    Source: KAFKA-5196, KAFKA-8351.
+    """
     manager, log = compacted_log(tmp_path, delete_retention_ms=0)
     producer, other = Producer(log, 1), Producer(log, 2)
     producer.put(k=b"v")
@@ -355,7 +364,11 @@ def test_f2_a_marker_stays_while_data_of_its_transaction_are_in_another_segment(
     assert committed_values(log)[0] == b"v"
 
 
-def test_f3_a_marker_goes_after_its_data_and_its_horizon(tmp_path: Path) -> None:
+def test_a_marker_goes_after_its_data_and_its_horizon(tmp_path: Path) -> None:
+    """A marker goes after its data and its horizon.
+
+    Source: KIP-534, KAFKA-8522.
+    """
     manager, log = compacted_log(tmp_path, delete_retention_ms=100)
     producer = Producer(log, 1)
     producer.put(k=b"a")
@@ -386,7 +399,11 @@ def test_f3_a_marker_goes_after_its_data_and_its_horizon(tmp_path: Path) -> None
     assert log.last_stable_offset == log.log_end_offset
 
 
-def test_f4_nothing_beyond_the_last_stable_offset_is_cleaned(tmp_path: Path) -> None:
+def test_nothing_beyond_the_last_stable_offset_is_cleaned(tmp_path: Path) -> None:
+    """Nothing beyond the last stable offset is cleaned.
+
+    Source: redpanda#19931, redpanda#24637.
+    """
     manager, log = compacted_log(tmp_path)
     producer = Producer(log, 1)
     put(log, b"k", b"a")
@@ -403,9 +420,12 @@ def test_f4_nothing_beyond_the_last_stable_offset_is_cleaned(tmp_path: Path) -> 
     assert offsets(log) == [2, 4]
 
 
-def test_f5_the_aborted_index_is_right_after_cleaning_for_every_fetch(tmp_path: Path) -> None:
-    """The marker is in a segment that stays: data of the transaction are in cleaned ones and
-    beyond.
+def test_the_aborted_index_is_right_after_cleaning_for_every_fetch(tmp_path: Path) -> None:
+    """The aborted index is right after cleaning for every fetch.
+
+    The marker is in a segment that stays: data of the transaction are in cleaned ones and beyond.
+
+    Source: brod#329.
     """
     manager, log = compacted_log(tmp_path, segment_bytes=200)
     producer, other = Producer(log, 1), Producer(log, 2)
@@ -430,9 +450,13 @@ def test_f5_the_aborted_index_is_right_after_cleaning_for_every_fetch(tmp_path: 
 
 
 @pytest.mark.parametrize("clean_stop", [True, False])
-def test_f8_the_aborted_index_of_a_cleaned_log_is_built_anew_where_it_is_lost(
+def test_the_aborted_index_of_a_cleaned_log_is_built_anew_where_it_is_lost(
     tmp_path: Path, clean_stop: bool
 ) -> None:
+    """The aborted index of a cleaned log is built anew where it is lost.
+
+    Source: brod#329.
+    """
     manager, log = compacted_log(tmp_path, segment_bytes=200, delete_retention_ms=DAY_MS)
     producer = Producer(log, 1)
     for turn in range(6):
@@ -455,7 +479,11 @@ def test_f8_the_aborted_index_of_a_cleaned_log_is_built_anew_where_it_is_lost(
 
 
 @pytest.mark.parametrize("stop", ["none", "clean", "killed"])
-def test_b8_the_last_batch_of_a_producer_stays_empty(tmp_path: Path, stop: str) -> None:
+def test_the_last_batch_of_a_producer_stays_empty(tmp_path: Path, stop: str) -> None:
+    """The last batch of a producer stays empty.
+
+    Source: KAFKA-5490.
+    """
     manager, log = compacted_log(tmp_path)
     for sequence, value in enumerate((b"a", b"b")):
         put(log, b"k", value, pid=1, epoch=0, seq=sequence)
@@ -481,7 +509,11 @@ def test_b8_the_last_batch_of_a_producer_stays_empty(tmp_path: Path, stop: str) 
     assert put(log, b"k", b"d", pid=1, epoch=0, seq=2) == 4
 
 
-def test_b8_after_its_expiration_the_empty_batch_goes(tmp_path: Path) -> None:
+def test_after_its_expiration_the_empty_batch_goes(tmp_path: Path) -> None:
+    """After its expiration the empty batch goes.
+
+    Source: KAFKA-5490.
+    """
     manager, log = compacted_log(tmp_path, producer_id_expiration_ms=1000)
     put(log, b"k", b"a", pid=1, epoch=0, seq=0)
     put(log, b"k", b"b")
@@ -544,9 +576,13 @@ def test_a_snapshot_from_before_a_marker_that_is_gone_does_not_open_its_transact
 # --- gaps ---------------------------------------------------------------------------------------
 
 
-def test_d6_a_position_passes_the_gap_at_the_end_of_what_was_cleaned(tmp_path: Path) -> None:
-    """Nothing follows but an empty segment: without the last batch a reader would wait at a gap for
+def test_a_position_passes_the_gap_at_the_end_of_what_was_cleaned(tmp_path: Path) -> None:
+    """A position passes the gap at the end of what was cleaned.
+
+    Nothing follows but an empty segment: without the last batch a reader would wait at a gap for
     ever.
+
+    Source: redpanda#8698, SPARK-25005, quix-streams#1017, kafka-node#1336.
     """
     manager, log = compacted_log(tmp_path)
     producer = Producer(log, 1)

@@ -81,7 +81,12 @@ def test_the_last_five_batches_are_remembered_and_older_ones_are_out_of_order(
 def test_the_last_five_batches_are_remembered_after_a_restart(
     tmp_path: Path, clean: bool, segment_bytes: int
 ) -> None:
-    """B1, B2: a repeated batch gets its first offset again, also from before a stop or a kill."""
+    """The last five batches are remembered after a restart.
+
+    A repeated batch gets its first offset again, also from before a stop or a kill.
+
+    Source: KIP-98, KAFKA-5494, redpanda#3039, redpanda#5356.
+    """
     config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=0)
     manager, log = new_log(tmp_path, segment_bytes=segment_bytes, index_interval_bytes=0)
     for number in range(8):
@@ -116,14 +121,20 @@ def test_a_gap_is_refused_and_what_comes_next_is_taken(tmp_path: Path) -> None:
 
 
 def test_a_producer_that_is_not_known_may_begin_anywhere(tmp_path: Path) -> None:
-    """B4"""
+    """A producer that is not known may begin anywhere.
+
+    Source: redpanda#22670, aiokafka#1017.
+    """
     _, log = new_log(tmp_path)
     assert send(log, pid=1, epoch=0, seq=7).first_offset == 0
     assert send(log, pid=1, epoch=0, seq=8).first_offset == 1
 
 
 def test_epochs(tmp_path: Path) -> None:
-    """B6"""
+    """A new epoch begins with sequence 0, and batches of the former one are refused.
+
+    Source: KAFKA-12152, librdkafka#4953.
+    """
     _, log = new_log(tmp_path)
     send(log, pid=1, epoch=1, seq=0)
     assert refused(log, pid=1, epoch=0, seq=1) == Code.INVALID_PRODUCER_EPOCH
@@ -133,7 +144,10 @@ def test_epochs(tmp_path: Path) -> None:
 
 
 def test_sequences_wrap(tmp_path: Path) -> None:
-    """B7"""
+    """Behind the highest sequence comes 0.
+
+    Source: KAFKA-5283.
+    """
     _, log = new_log(tmp_path)
     top = 2**31 - 1
     send(log, [b"a"] * 2, pid=1, epoch=0, seq=top - 1)
@@ -144,15 +158,21 @@ def test_sequences_wrap(tmp_path: Path) -> None:
 
 
 def test_a_plain_batch_inside_the_producers_transaction_is_refused(tmp_path: Path) -> None:
-    """B9"""
+    """A plain batch inside the producer's transaction is refused.
+
+    Source: Kafka: ProducerAppendInfo.
+    """
     _, log = new_log(tmp_path)
     send(log, pid=1, epoch=0, seq=0, transactional=True)
     assert refused(log, pid=1, epoch=0, seq=1) == Code.INVALID_TXN_STATE
 
 
 def test_producers_expire_by_the_brokers_clock_and_not_within_a_transaction(tmp_path: Path) -> None:
-    """B4, B5: the records' times are of long ago; what counts is when something was written,
-    markers too.
+    """Producers expire by the broker's clock and not within a transaction.
+
+    The records' times are of long ago; what counts is when something was written, markers too.
+
+    Source: KAFKA-9144.
     """
     _, log = new_log(tmp_path, producer_id_expiration_ms=1000)
     send(log, pid=1, epoch=0, seq=0)
@@ -168,7 +188,10 @@ def test_producers_expire_by_the_brokers_clock_and_not_within_a_transaction(tmp_
 
 
 def test_markers_are_fenced_by_producer_and_coordinator_epoch(tmp_path: Path) -> None:
-    """B10"""
+    """Markers are fenced by producer and coordinator epoch.
+
+    Source: Kafka: ProducerAppendInfo.
+    """
     _, log = new_log(tmp_path)
     send(log, pid=1, epoch=1, seq=0, transactional=True)
     with pytest.raises(KafkaError) as error:
@@ -183,8 +206,12 @@ def test_markers_are_fenced_by_producer_and_coordinator_epoch(tmp_path: Path) ->
 
 
 def test_a_marker_with_a_newer_epoch_fences_the_producer(tmp_path: Path) -> None:
-    """A4: what the fenced session still had under way is refused, and the last stable offset does
-    not wait for it.
+    """A marker with a newer epoch fences the producer.
+
+    What the fenced session still had under way is refused, and the last stable offset does not wait
+    for it.
+
+    Source: KIP-890, KAFKA-14402, KAFKA-19690.
     """
     _, log = new_log(tmp_path)
     send(log, pid=1, epoch=0, seq=0, transactional=True)
@@ -195,7 +222,10 @@ def test_a_marker_with_a_newer_epoch_fences_the_producer(tmp_path: Path) -> None
 
 
 def test_an_abort_without_data_is_not_listed(tmp_path: Path) -> None:
-    """D4"""
+    """An abort without data is not listed.
+
+    Source: librdkafka#2498, librdkafka#3369.
+    """
     _, log = new_log(tmp_path)
     end(log, 1, False)
     send(log)
@@ -203,7 +233,10 @@ def test_an_abort_without_data_is_not_listed(tmp_path: Path) -> None:
 
 
 def test_interleaved_transactions_list_what_touches_the_fetch(tmp_path: Path) -> None:
-    """D1, D3, D5"""
+    """Interleaved transactions list what touches the fetch.
+
+    Source: platformatic/kafka#391, Kafka: TransactionIndex.
+    """
     _, log = new_log(tmp_path)
     for pid in (1, 2, 3):
         send(log, [b"%da" % pid], pid=pid, epoch=0, seq=0, transactional=True)
@@ -259,8 +292,12 @@ def test_with_index_entries_the_aborted_list_ends_at_the_data(tmp_path: Path) ->
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_open_transactions_survive_also_without_their_data(tmp_path: Path, clean: bool) -> None:
-    """F6: a transaction whose batches were all deleted is still open after a restart, and holds the
-    last stable offset.
+    """Open transactions survive also without their data.
+
+    A transaction whose batches were all deleted is still open after a restart, and holds the last
+    stable offset.
+
+    Source: redpanda#30003.
     """
     manager, log = new_log(tmp_path)
     send(log, [b"a", b"b"], pid=1, epoch=0, seq=0, transactional=True)
@@ -275,7 +312,10 @@ def test_open_transactions_survive_also_without_their_data(tmp_path: Path, clean
 
 
 def test_a_producer_with_markers_alone_survives(tmp_path: Path) -> None:
-    """F7"""
+    """A producer with markers alone survives.
+
+    Source: KAFKA-9144.
+    """
     manager, log = new_log(tmp_path)
     end(log, 1, False, epoch=3, coordinator_epoch=7)
     _, log = reopened(manager, LogConfig(), clean=True)
@@ -308,7 +348,10 @@ def test_a_coordinators_batches_have_no_sequence_and_can_be_transactional(tmp_pa
 
 
 def test_where_a_fetch_may_begin(tmp_path: Path) -> None:
-    """D8"""
+    """Where a fetch may begin.
+
+    Source: Kafka: UnifiedLog.
+    """
     _, log = new_log(tmp_path)
     for value in (b"a", b"b", b"c"):
         send(log, [value, value])
@@ -344,7 +387,12 @@ def test_a_fetch_ends_with_its_segment(tmp_path: Path) -> None:
 
 
 def test_committed_readers_stop_at_the_last_stable_offset(tmp_path: Path) -> None:
-    """D6: positions reach the last stable offset although the log ends in markers and open data."""
+    """Committed readers stop at the last stable offset.
+
+    Positions reach the last stable offset although the log ends in markers and open data.
+
+    Source: redpanda#8698, SPARK-25005, quix-streams#1017, kafka-node#1336.
+    """
     _, log = new_log(tmp_path)
     send(log, [b"a"], pid=1, epoch=0, seq=0, transactional=True)
     end(log, 1, True)
@@ -368,8 +416,11 @@ def test_committed_readers_stop_at_the_last_stable_offset(tmp_path: Path) -> Non
 
 
 def test_offsets_by_time(tmp_path: Path) -> None:
-    """D12, the oracle's offsets_by_time: the first record that is not older, in the order of the
-    log.
+    """Offsets by time are the first that are of that time or later.
+
+    The oracle's offsets_by_time: the first record that is not older, in the order of the log.
+
+    Source: KIP-79, KIP-98, KIP-734.
     """
     _, log = new_log(tmp_path)
     assert log.offset_of_max_timestamp() is None
@@ -459,7 +510,10 @@ def test_an_aborted_transaction_goes_with_its_segment(tmp_path: Path) -> None:
 
 
 def test_a_producer_whose_batches_are_gone_is_still_known(tmp_path: Path) -> None:
-    """B3"""
+    """A producer whose batches are gone is still known.
+
+    Source: KAFKA-7298.
+    """
     _, log = new_log(tmp_path)
     for sequence in range(3):
         send(log, pid=1, epoch=0, seq=sequence)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.pitfall_broker import PitfallBroker
+from helpers.disk_broker import DiskBroker
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, open_manager, reopened, values_of
 
 from barnabas.protocol.errors import Code
@@ -183,7 +183,7 @@ def test_nothing_is_deleted_for_a_size_that_the_files_do_not_have(tmp_path: Path
 
 def test_refused_produces_do_not_make_retention_delete() -> None:
     """A roll that finds no inode, again and again; then there are some."""
-    b = PitfallBroker(log_initial_task_delay_ms="0", log_retention_check_interval_ms="1000")
+    b = DiskBroker(log_initial_task_delay_ms="0", log_retention_check_interval_ms="1000")
     b.topic("t", segment_bytes="300", retention_bytes="10000")
     for _ in range(3):
         assert b.produce("t", (BIG,))[0] == 0

@@ -1,22 +1,18 @@
-"""Section D of the known failures of other brokers: last stable offset, aborted transactions,
-fetches that wait, positions.
-
-Codes: 45 OUT_OF_ORDER_SEQUENCE_NUMBER, 48 INVALID_TXN_STATE.
-"""
+"""Rules that other brokers broke: last stable offset, aborted transactions, fetches that wait."""
 
 from __future__ import annotations
 
 import itertools
 
 import pytest
-from helpers.pitfall_broker import PitfallBroker, Producer
+from helpers.disk_broker import DiskBroker, Producer
 
 SMALL = {"segment_bytes": "400"}
 
 
 @pytest.fixture
-def b(request: pytest.FixtureRequest) -> PitfallBroker:
-    broker = PitfallBroker(barnabas_flush_journal_logs=getattr(request, "param", "2"))
+def b(request: pytest.FixtureRequest) -> DiskBroker:
+    broker = DiskBroker(barnabas_flush_journal_logs=getattr(request, "param", "2"))
     broker.topic("t", 2)
     return broker
 
@@ -29,10 +25,15 @@ STEP_BY_STEP = pytest.mark.parametrize(
 # --- fetches that wait --------------------------------------------------------------------------
 
 
-def test_d2_a_fetch_that_waited_is_read_anew_with_its_isolation_and_the_aborted_list(
-    b: PitfallBroker,
+def test_a_fetch_that_waited_is_read_anew_with_its_isolation_and_the_aborted_list(
+    b: DiskBroker,
 ) -> None:
-    """D2: what it was parked with (nothing, nothing aborted) is not what it is answered with."""
+    """A fetch that waited is read anew with its isolation and the aborted list.
+
+    What it was parked with (nothing, nothing aborted) is not what it is answered with.
+
+    Source: KAFKA-5355, KAFKA-5376.
+    """
     p = Producer(b, "txn")
     committed, everything = b.connect(), b.connect()
     b.send_fetch(committed, "t", 0, committed=True, max_wait_ms=10_000)
@@ -52,11 +53,15 @@ def test_d2_a_fetch_that_waited_is_read_anew_with_its_isolation_and_the_aborted_
     assert (found.last_stable_offset, found.high_watermark) == (4, 4)
 
 
-def test_d2_a_fetch_that_waits_for_more_bytes_lists_what_was_aborted_meanwhile(
-    b: PitfallBroker,
+def test_a_fetch_that_waits_for_more_bytes_lists_what_was_aborted_meanwhile(
+    b: DiskBroker,
 ) -> None:
-    """D2: one aborted transaction was there when it was parked; the second, of the data that
-    complete it, has to be listed too.
+    """A fetch that waits for more bytes lists what was aborted meanwhile.
+
+    One aborted transaction was there when it was parked; the second, of the data that complete it,
+    has to be listed too.
+
+    Source: KAFKA-5355, KAFKA-5376.
     """
     one, two = Producer(b, "one"), Producer(b, "two")
     one.send("t", 0, b"x1")
@@ -73,7 +78,11 @@ def test_d2_a_fetch_that_waits_for_more_bytes_lists_what_was_aborted_meanwhile(
     assert found.rows() == []
 
 
-def test_d2_a_fetch_whose_time_is_up_shows_no_open_data(b: PitfallBroker) -> None:
+def test_a_fetch_whose_time_is_up_shows_no_open_data(b: DiskBroker) -> None:
+    """A fetch whose time is up shows no open data.
+
+    Source: KAFKA-5355, KAFKA-5376.
+    """
     p = Producer(b, "txn")
     waiting = b.connect()
     b.send_fetch(waiting, "t", 0, committed=True, max_wait_ms=500)
@@ -87,10 +96,15 @@ def test_d2_a_fetch_whose_time_is_up_shows_no_open_data(b: PitfallBroker) -> Non
 
 
 @STEP_BY_STEP
-def test_d2_a_fetch_that_waits_while_markers_wait_for_the_disk_is_answered_with_the_commit(
-    b: PitfallBroker,
+def test_a_fetch_that_waits_while_markers_wait_for_the_disk_is_answered_with_the_commit(
+    b: DiskBroker,
 ) -> None:
-    """Neither before the decision is on the disk, nor later than EndTxn's answer."""
+    """A fetch that waits while markers wait for the disk is answered with the commit.
+
+    Neither before the decision is on the disk, nor later than EndTxn's answer.
+
+    Source: KAFKA-5355, KAFKA-5376.
+    """
     p = Producer(b, "txn")
     p.send("t", 0, b"a")
     waiting = b.connect()
@@ -107,7 +121,7 @@ def test_d2_a_fetch_that_waits_while_markers_wait_for_the_disk_is_answered_with_
 # --- sizes and segments -------------------------------------------------------------------------
 
 
-def aborted_run(b: PitfallBroker, transactions: int, batches: int) -> list[bytes]:
+def aborted_run(b: DiskBroker, transactions: int, batches: int) -> list[bytes]:
     """Many aborted batches, a committed record before and after; the committed ones."""
     p = Producer(b, "txn")
     p.send("t", 0, b"first")
@@ -122,13 +136,17 @@ def aborted_run(b: PitfallBroker, transactions: int, batches: int) -> list[bytes
 
 
 @pytest.mark.parametrize("max_bytes", [1, 100, 150, 333, 1000, 1 << 20])
-def test_d7_a_reader_gets_through_a_long_run_of_aborted_data_with_any_buffer(
+def test_a_reader_gets_through_a_long_run_of_aborted_data_with_any_buffer(
     max_bytes: int,
 ) -> None:
-    """D7: no answer is larger than it asked for, except for one whole batch; each brings the reader
+    """A reader gets through a long run of aborted data with any buffer.
+
+    No answer is larger than it asked for, except for one whole batch; each brings the reader
     forward.
+
+    Source: librdkafka#2993.
     """
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t", **SMALL)
     expected = aborted_run(b, 5, 8)
     assert [value for _, value in b.rows("t", committed=True, max_bytes=max_bytes)] == expected
@@ -143,11 +161,15 @@ def test_d7_a_reader_gets_through_a_long_run_of_aborted_data_with_any_buffer(
 
 
 @pytest.mark.parametrize("restart", ["", "kill", "stop"])
-def test_d9_data_and_aborted_list_agree_wherever_a_fetch_begins_and_ends(restart: str) -> None:
-    """D9: transactions that begin in one segment and end in another, read from every offset with
-    every size, old segments and the active one.
+def test_data_and_aborted_list_agree_wherever_a_fetch_begins_and_ends(restart: str) -> None:
+    """Data and aborted list agree wherever a fetch begins and ends.
+
+    Transactions that begin in one segment and end in another, read from every offset with every
+    size, old segments and the active one.
+
+    Source: redpanda#7819.
     """
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t", **SMALL)
     producers = [Producer(b, name) for name in ("one", "two", "three")]
     expected: dict[int, bytes] = {}
@@ -181,11 +203,16 @@ def test_d9_data_and_aborted_list_agree_wherever_a_fetch_begins_and_ends(restart
 
 
 @pytest.mark.parametrize("restart", ["kill", "stop"])
-def test_d10_the_first_fetch_after_a_start_goes_no_further_than_the_last_one_before(
+def test_the_first_fetch_after_a_start_goes_no_further_than_the_last_one_before(
     restart: str,
 ) -> None:
-    """D10: open transactions and pending offsets are known before anyone is answered."""
-    b = PitfallBroker()
+    """The first fetch after a start goes no further than the last one before.
+
+    Open transactions and pending offsets are known before anyone is answered.
+
+    Source: redpanda#7143.
+    """
+    b = DiskBroker()
     b.topic("t", **SMALL)
     done, p = Producer(b, "done"), Producer(b, "txn")
     done.send("t", 0, b"a")
@@ -207,11 +234,15 @@ def test_d10_the_first_fetch_after_a_start_goes_no_further_than_the_last_one_bef
     assert b.group_offset("g", "t") == (0, 7)
 
 
-def test_d10_a_start_after_a_power_loss_ends_what_nobody_can_before_it_answers() -> None:
-    """D10: the data of a transaction reached the disk and its record did not; it is aborted, so
-    that the last stable offset moves on.
+def test_a_start_after_a_power_loss_ends_what_nobody_can_before_it_answers() -> None:
+    """A start after a power loss ends what nobody can before it answers.
+
+    The data of a transaction reached the disk and its record did not; it is aborted, so that the
+    last stable offset moves on.
+
+    Source: redpanda#7143.
     """
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t")
     p = Producer(b, "txn")
     p.send("t", 0, b"x")
@@ -225,10 +256,15 @@ def test_d10_a_start_after_a_power_loss_ends_what_nobody_can_before_it_answers()
 # --- what a transaction sees of itself ----------------------------------------------------------
 
 
-def test_d11_a_transaction_does_not_read_its_own_records_before_their_commit(
-    b: PitfallBroker,
+def test_a_transaction_does_not_read_its_own_records_before_their_commit(
+    b: DiskBroker,
 ) -> None:
-    """D11: not over its own connection either, nor with a fetch that waits."""
+    """A transaction does not read its own records before their commit.
+
+    Not over its own connection either, nor with a fetch that waits.
+
+    Source: Jepsen: precommitted-read.
+    """
     p = Producer(b, "txn")
     p.send("t", 0, b"a")
     assert b.fetch("t", 0, p.connection, committed=True).data == b""
@@ -247,11 +283,15 @@ def test_d11_a_transaction_does_not_read_its_own_records_before_their_commit(
 
 
 @pytest.mark.parametrize("restart", ["kill", "stop", "lose_power"])
-def test_d13_an_acknowledged_offset_is_unique_and_final(restart: str) -> None:
-    """D13: several producers, repeated requests, refused ones and restarts; each acknowledged
-    record is where it was promised, and nowhere else.
+def test_an_acknowledged_offset_is_unique_and_final(restart: str) -> None:
+    """An acknowledged offset is unique and final.
+
+    Several producers, repeated requests, refused ones and restarts; each acknowledged record is
+    where it was promised, and nowhere else.
+
+    Source: Jepsen: Redpanda 21.10.1, Jepsen: Bufstream 0.1.0.
     """
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t", flush_messages="1", **SMALL)
     promised: dict[int, bytes] = {}
     idempotent = [b.init(None)[1] for _ in range(3)]
@@ -277,9 +317,13 @@ def test_d13_an_acknowledged_offset_is_unique_and_final(restart: str) -> None:
     assert sorted(promised) == list(range(80)) and b.end_offset("t") == 80
 
 
-def test_d13_what_is_not_there_has_no_offset_0(b: PitfallBroker) -> None:
-    """D13: a group that committed nothing, a topic that is not there, a refused batch: -1, which no
-    client takes for a position.
+def test_what_is_not_there_has_no_offset_0(b: DiskBroker) -> None:
+    """What is not there has no offset 0.
+
+    A group that committed nothing, a topic that is not there, a refused batch: -1, which no client
+    takes for a position.
+
+    Source: Jepsen: Redpanda 21.10.1, Jepsen: Bufstream 0.1.0.
     """
     assert b.produce("nowhere", (b"x",)) == (3, -1)
     assert b.produce("t", (b"x",), pid=4711, epoch=0, sequence=0, txn="unknown")[1] == -1
@@ -292,10 +336,15 @@ def test_d13_what_is_not_there_has_no_offset_0(b: PitfallBroker) -> None:
     assert b.group_offset("g", "t") == (0, -1)
 
 
-def test_d13_a_reader_that_waits_at_the_end_gets_every_record_that_is_acknowledged(
-    b: PitfallBroker,
+def test_a_reader_that_waits_at_the_end_gets_every_record_that_is_acknowledged(
+    b: DiskBroker,
 ) -> None:
-    """D13: none is stuck, none is passed by: whoever waits is answered with the very next one."""
+    """A reader that waits at the end gets every record that is acknowledged.
+
+    None is stuck, none is passed by: whoever waits is answered with the very next one.
+
+    Source: Jepsen: Redpanda 21.10.1, Jepsen: Bufstream 0.1.0.
+    """
     reader, offset = b.connect(), 0
     p = Producer(b, "txn")
     for number in range(10):

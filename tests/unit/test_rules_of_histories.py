@@ -1,18 +1,17 @@
-"""Section G of the known failures of other brokers: the anomalies that Jepsen's Kafka tests look
-for, shown to our checkers one by one.
+"""Anomalies of Jepsen's Kafka tests, shown to our checkers one by one.
 
-Left column Jepsen's name, right column the finding that stands for it in tests/checkers.py:
-
-    G1a                   aborted-read, or unwritten (a record that was refused)
-    lost-write            lost
-    unseen                lost (it is in the log, and no reader of committed records gets it), stuck readers: skipped
-    duplicate             duplicate
-    inconsistent-offsets  moved
-    poll-skip             skipped, whether within a transaction (int-poll-skip) or not
-    nonmonotonic-poll     order, in what the last reader is given; for the others moved (a client drops what is below its position by itself)
-    nonmonotonic-send     order, whether within a transaction (int-nonmonotonic-send) or not
-    precommitted-read     precommitted-read
-    G1c                   precommitted-read: where two transactions have read each other's records, one of them did so before the commit
+| Jepsen's name | the finding of tests/checkers.py that stands for it |
+|---|---|
+| G1a | aborted-read, or unwritten (a record that was refused) |
+| lost-write | lost |
+| unseen | lost: in the log, and for no reader of committed records; stuck readers: skipped |
+| duplicate | duplicate |
+| inconsistent-offsets | moved |
+| poll-skip | skipped, also within a transaction (int-poll-skip) |
+| nonmonotonic-poll | order for the last reader; moved for others, whose client drops lower ones |
+| nonmonotonic-send | order, also within a transaction (int-nonmonotonic-send) |
+| precommitted-read | precommitted-read |
+| G1c | precommitted-read: of two transactions that read each other, one reads before the commit |
 """
 
 from __future__ import annotations
@@ -60,8 +59,13 @@ def aborted(history: History) -> None:
 # --- what has to be reported --------------------------------------------------------------------
 
 
-def test_g1a_a_record_of_an_aborted_transaction_is_read() -> None:
-    """G: G1a, by a reader on the way and by the last one; a reader of everything may see it."""
+def test_a_record_of_an_aborted_transaction_is_read() -> None:
+    """A record of an aborted transaction is read.
+
+    By a reader on the way and by the last one; a reader of everything may see it.
+
+    Source: Jepsen: G1a.
+    """
     history = History()
     aborted(history)
     history.read("r", X, 0, b"a", committed_only=False, now_ms=15)
@@ -74,8 +78,13 @@ def test_g1a_a_record_of_an_aborted_transaction_is_read() -> None:
     assert found(history) == ["aborted-read"]
 
 
-def test_g1a_a_record_that_was_refused_is_read() -> None:
-    """G: G1a, without a transaction."""
+def test_a_record_that_was_refused_is_read() -> None:
+    """A record that was refused is read.
+
+    Without a transaction.
+
+    Source: Jepsen: G1a.
+    """
     history = acknowledged(b"a")
     history.writes[0].failed()
     assert found(history) == ["unwritten"]
@@ -83,8 +92,13 @@ def test_g1a_a_record_that_was_refused_is_read() -> None:
 
 @pytest.mark.parametrize("in_transaction", [False, True])
 @pytest.mark.parametrize("missing", [0, 1, 2])
-def test_g_a_promised_record_is_lost(missing: int, in_transaction: bool) -> None:
-    """G: lost-write, from the beginning, the middle and the end."""
+def test_a_promised_record_is_lost(missing: int, in_transaction: bool) -> None:
+    """A promised record is lost.
+
+    From the beginning, the middle and the end.
+
+    Source: Jepsen: lost-write.
+    """
     history = acknowledged(b"a", b"b", b"c")
     if in_transaction:
         transaction = committed(history, "t1", 5)
@@ -94,8 +108,13 @@ def test_g_a_promised_record_is_lost(missing: int, in_transaction: bool) -> None
     assert found(history) == ["lost"]
 
 
-def test_g_a_record_is_lost_that_a_reader_of_committed_records_saw() -> None:
-    """G: lost-write, where the producer does not know what became of it."""
+def test_a_record_is_lost_that_a_reader_of_committed_records_saw() -> None:
+    """A record is lost that a reader of committed records saw.
+
+    Where the producer does not know what became of it.
+
+    Source: Jepsen: lost-write.
+    """
     history = acknowledged(b"a", b"b")
     history.writes[1].outcome = history.writes[1].outcome.UNKNOWN
     del history.final[X].everything[1]
@@ -104,25 +123,36 @@ def test_g_a_record_is_lost_that_a_reader_of_committed_records_saw() -> None:
     assert found(history) == ["lost"]
 
 
-def test_g_a_record_is_unseen() -> None:
-    """G: unseen, since the last stable offset never passes it."""
+def test_a_record_is_unseen() -> None:
+    """A record is unseen.
+
+    Since the last stable offset never passes it.
+
+    Source: Jepsen: unseen.
+    """
     history = acknowledged(b"a", b"b", b"c")
     history.final[X] = final(history.final[X].everything, [(0, b"a")])
     assert found(history) == ["lost"]
 
 
 @pytest.mark.parametrize("committed_only", [False, True])
-def test_g_a_record_is_there_twice(committed_only: bool) -> None:
-    """G: duplicate."""
+def test_a_record_is_there_twice(committed_only: bool) -> None:
+    """A record is there twice.
+
+    Source: Jepsen: duplicate.
+    """
     history = acknowledged(b"a", b"b")
     rows = [(0, b"a"), (1, b"b"), (2, b"b")]
     history.final[X] = final(rows, rows if committed_only else rows[:2])
     assert "duplicate" in found(history)
 
 
-def test_g_an_offset_holds_two_records() -> None:
-    """G: inconsistent-offsets, between readers, between a reader and the end, between the promise
-    and the end.
+def test_an_offset_holds_two_records() -> None:
+    """An offset holds two records.
+
+    Between readers, between a reader and the end, between the promise and the end.
+
+    Source: Jepsen: inconsistent-offsets.
     """
     history = acknowledged(b"a", b"b")
     history.read("r1", X, 0, b"a", committed_only=False, now_ms=20)
@@ -139,8 +169,11 @@ def test_g_an_offset_holds_two_records() -> None:
 
 @pytest.mark.parametrize("missing", [0, 1, 2])
 @pytest.mark.parametrize("in_transaction", [False, True])
-def test_g_a_reader_passes_by_a_record(missing: int, in_transaction: bool) -> None:
-    """G: poll-skip and int-poll-skip."""
+def test_a_reader_passes_by_a_record(missing: int, in_transaction: bool) -> None:
+    """A reader passes by a record.
+
+    Source: Jepsen: poll-skip, int-poll-skip.
+    """
     history = acknowledged(b"a", b"b", b"c")
     if in_transaction:
         transaction = committed(history, "t1", 5)
@@ -155,18 +188,24 @@ def test_g_a_reader_passes_by_a_record(missing: int, in_transaction: bool) -> No
     assert found(history) == []
 
 
-def test_g_offsets_go_back_in_what_a_reader_is_given() -> None:
-    """G: nonmonotonic-poll."""
+def test_offsets_go_back_in_what_a_reader_is_given() -> None:
+    """Offsets go back in what a reader is given.
+
+    Source: Jepsen: nonmonotonic-poll.
+    """
     history = acknowledged(b"a", b"b", b"c")
     history.final[X].everything[1:] = [(2, b"c"), (1, b"b")]
     assert "order" in found(history)
 
 
 @pytest.mark.parametrize("in_transaction", [False, True])
-def test_g_a_producers_records_stand_in_another_order_than_it_sent_them(
+def test_a_producers_records_stand_in_another_order_than_it_sent_them(
     in_transaction: bool,
 ) -> None:
-    """G: nonmonotonic-send and int-nonmonotonic-send."""
+    """A producer's records stand in another order than it sent them.
+
+    Source: Jepsen: nonmonotonic-send, int-nonmonotonic-send.
+    """
     history = acknowledged(b"a", b"b", b"c")
     if in_transaction:
         transaction = committed(history, "t1", 5)
@@ -177,9 +216,13 @@ def test_g_a_producers_records_stand_in_another_order_than_it_sent_them(
     assert found(history) == ["order"]
 
 
-def test_g_a_record_is_read_before_its_commit_was_asked_for() -> None:
-    """G: precommitted-read; by its own transaction too, which is a reader of committed records like
-    any other.
+def test_a_record_is_read_before_its_commit_was_asked_for() -> None:
+    """A record is read before its commit was asked for.
+
+    Precommitted-read; by its own transaction too, which is a reader of committed records like any
+    other.
+
+    Source: Jepsen: precommitted-read.
     """
     history = History()
     transaction = committed(history, "t1", 50)
@@ -195,11 +238,15 @@ def test_g_a_record_is_read_before_its_commit_was_asked_for() -> None:
 @pytest.mark.parametrize(
     ("first_asked_ms", "second_asked_ms"), [(30, 40), (40, 30), (30, 30), (10, 50)]
 )
-def test_g1c_two_transactions_that_have_read_each_other(
+def test_two_transactions_that_have_read_each_other(
     first_asked_ms: int, second_asked_ms: int
 ) -> None:
-    """G: G1c. Each reads before it asks for its own commit, so one of them reads before the other's
-    was asked for, whenever that may be.
+    """Two transactions that have read each other.
+
+    Each reads before it asks for its own commit, so one of them reads before the other's was asked
+    for, whenever that may be.
+
+    Source: Jepsen: G1c.
     """
     history = History()
     one, two = committed(history, "one", first_asked_ms), committed(history, "two", second_asked_ms)
@@ -214,8 +261,13 @@ def test_g1c_two_transactions_that_have_read_each_other(
 # --- what is no error ---------------------------------------------------------------------------
 
 
-def test_g0_transactions_that_write_between_each_others_records_are_no_error() -> None:
-    """G: G0. Kafka isolates readers, not writers: on x the first is ahead, on y the second."""
+def test_transactions_that_write_between_each_others_records_are_no_error() -> None:
+    """Transactions that write between each other's records are no error.
+
+    Kafka isolates readers, not writers: on x the first is ahead, on y the second.
+
+    Source: Jepsen: G0.
+    """
     history = History()
     one, two = committed(history, "one", 30), committed(history, "two", 40)
     for offset, (value, transaction) in enumerate(
@@ -231,9 +283,12 @@ def test_g0_transactions_that_write_between_each_others_records_are_no_error() -
     assert found(history) == []
 
 
-def test_g_gaps_between_a_transactions_own_records_are_no_error() -> None:
-    """G: int-send-skip. Plain records, markers and an aborted transaction's records stand between
-    them.
+def test_gaps_between_a_transactions_own_records_are_no_error() -> None:
+    """Gaps between a transaction's own records are no error.
+
+    Plain records, markers and an aborted transaction's records stand between them.
+
+    Source: Jepsen: int-send-skip.
     """
     history = History()
     one = committed(history, "one", 30)
@@ -251,9 +306,12 @@ def test_g_gaps_between_a_transactions_own_records_are_no_error() -> None:
     assert found(history) == []
 
 
-def test_g_a_consumer_that_goes_back_after_a_rebalance_is_no_error() -> None:
-    """G: poll-skip and nonmonotonic-poll with subscribe: it begins again at the group's offset, and
-    another member has read what it left out.
+def test_a_consumer_that_goes_back_after_a_rebalance_is_no_error() -> None:
+    """A consumer that goes back after a rebalance is no error.
+
+    It begins again at the group's offset, and another member has read what it left out.
+
+    Source: Jepsen: poll-skip, nonmonotonic-poll.
     """
     history = acknowledged(b"a", b"b", b"c", b"d")
     for offset in (0, 1, 2, 1, 3):

@@ -1,12 +1,11 @@
-"""A real Broker on a simulated disk, and clients reduced to their requests: for tests of what went
-wrong with other brokers.
+"""A real Broker on a simulated disk, and clients that are no more than their requests.
 
 Nothing happens by itself. Time stands until `tick`; flushes are carried out at once, or, after
 `hold_flushes`, one by one with `flush_one`; a connection's request that is not answered yet waits,
 and `answer` gives what came for it. Kills and power losses are as `sim.disk` has them, except that
 this power loss is the worst there is: all that was not fsynced is gone.
 
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t")
     p = Producer(b, "txn")
     p.send("t", 0, b"a")
@@ -96,7 +95,7 @@ class Fetched(NamedTuple):
         return offset
 
 
-class PitfallBroker:
+class DiskBroker:
     """broker: the one that runs; another one after `kill`, `lose_power` or `stop`. disk: what they
     have in common. closed: the connections that the broker closed, and why.
     """
@@ -148,7 +147,7 @@ class PitfallBroker:
         self.open()
 
     def lose_power(self) -> None:
-        """The machine goes down with all that is not on its disk, and the broker is started again."""
+        """The machine loses what is not on its disk, and the broker is started again."""
         self.disk.lose_power()
         self.holds_flushes = False
         self.open()
@@ -542,7 +541,7 @@ class Producer:
     come back.
     """
 
-    def __init__(self, b: PitfallBroker, txn: str, *, timeout_ms: int = 60_000) -> None:
+    def __init__(self, b: DiskBroker, txn: str, *, timeout_ms: int = 60_000) -> None:
         self.b, self.txn, self.timeout_ms = b, txn, timeout_ms
         self.connection = b.connect()
         self.sequences: dict[tuple[str, int], int] = {}

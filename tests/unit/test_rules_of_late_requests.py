@@ -1,23 +1,19 @@
-"""Section A of the known failures of other brokers: messages that come late, or in another order
-than they were sent.
+"""Rules that other brokers broke: requests that come late, or in another order than they were sent.
 
-This broker speaks the first version of the transaction protocol (TV1, before KIP-890's second
-part): an epoch lasts for a whole session. Where a row is of the second version (TV2), the test
-shows what the first does in that situation, as Apache Kafka 3.9 does.
-
-Codes: 19 NOT_ENOUGH_REPLICAS, 45 OUT_OF_ORDER_SEQUENCE_NUMBER, 46 DUPLICATE_SEQUENCE_NUMBER, 47
-INVALID_PRODUCER_EPOCH, 48 INVALID_TXN_STATE, 51 CONCURRENT_TRANSACTIONS, 90 PRODUCER_FENCED.
+This broker speaks the first version of the transaction protocol, before the second part of KIP-890:
+an epoch lasts for a whole session, and EndTxn gives out none. Where a rule is about the second
+version, its test shows what the first does in that situation, as Apache Kafka 3.9 does.
 """
 
 from __future__ import annotations
 
 import pytest
-from helpers.pitfall_broker import PitfallBroker, Producer
+from helpers.disk_broker import DiskBroker, Producer
 
 
 @pytest.fixture
-def b(request: pytest.FixtureRequest) -> PitfallBroker:
-    broker = PitfallBroker(barnabas_flush_journal_logs=getattr(request, "param", "2"))
+def b(request: pytest.FixtureRequest) -> DiskBroker:
+    broker = DiskBroker(barnabas_flush_journal_logs=getattr(request, "param", "2"))
     broker.topic("t", 2)
     return broker
 
@@ -38,9 +34,13 @@ def retried_over_a_new_connection(p: Producer, commit: bool) -> int:
     return old
 
 
-def test_a1_a_delayed_commit_does_not_end_the_next_transaction(b: PitfallBroker) -> None:
-    """A1. TV1 cannot tell by the epoch; that the producer has given the connection up tells. It is
+def test_a_delayed_commit_does_not_end_the_next_transaction(b: DiskBroker) -> None:
+    """A delayed commit does not end the next transaction.
+
+    version 1 cannot tell by the epoch; that the producer has given the connection up tells. It is
     closed, since nobody waits for an answer.
+
+    Source: KIP-890, Jepsen (users@kafka, 2024).
     """
     p = Producer(b, "txn")
     old = retried_over_a_new_connection(p, True)
@@ -51,7 +51,11 @@ def test_a1_a_delayed_commit_does_not_end_the_next_transaction(b: PitfallBroker)
     assert b.read("t", committed=True) == [b"t1"]
 
 
-def test_a1_a_delayed_commit_of_an_earlier_session_is_fenced_by_its_epoch(b: PitfallBroker) -> None:
+def test_a_delayed_commit_of_an_earlier_session_is_fenced_by_its_epoch(b: DiskBroker) -> None:
+    """A delayed commit of an earlier session is fenced by its epoch.
+
+    Source: KIP-890, Jepsen (users@kafka, 2024).
+    """
     p = Producer(b, "txn")
     p.send("t", 0, b"t1")
     late = p.end_request(True)
@@ -66,9 +70,13 @@ def test_a1_a_delayed_commit_of_an_earlier_session_is_fenced_by_its_epoch(b: Pit
     assert b.read("t", committed=True) == []
 
 
-def test_a1_a_connection_that_never_added_anything_may_end_a_transaction(b: PitfallBroker) -> None:
-    """Its owner may have lost the old one between its last write and EndTxn, or be another process
+def test_a_connection_that_never_added_anything_may_end_a_transaction(b: DiskBroker) -> None:
+    """A connection that never added anything may end a transaction.
+
+    Its owner may have lost the old one between its last write and EndTxn, or be another process
     that ends what workers began.
+
+    Source: KIP-890, Jepsen (users@kafka, 2024).
     """
     p = Producer(b, "txn")
     for value in (b"1", b"2", b"3"):
@@ -77,9 +85,13 @@ def test_a1_a_connection_that_never_added_anything_may_end_a_transaction(b: Pitf
     assert b.read("t", committed=True) == [b"1", b"2", b"3"]
 
 
-def test_a1_who_ends_over_an_older_connection_connects_again_and_is_heard(b: PitfallBroker) -> None:
-    """A coordinator that was connected before the workers whose transaction it ends: it is told
-    apart from a late request by coming again.
+def test_who_ends_over_an_older_connection_connects_again_and_is_heard(b: DiskBroker) -> None:
+    """Who ends over an older connection connects again and is heard.
+
+    A coordinator that was connected before the workers whose transaction it ends: it is told apart
+    from a late request by coming again.
+
+    Source: KIP-890, Jepsen (users@kafka, 2024).
     """
     coordinator, p = b.connect(), Producer(b, "txn")
     p.send("t", 0, b"a")
@@ -89,9 +101,13 @@ def test_a1_who_ends_over_an_older_connection_connects_again_and_is_heard(b: Pit
     assert b.read("t", committed=True) == [b"a"]
 
 
-def test_a1_a_new_session_may_come_over_any_connection(b: PitfallBroker) -> None:
-    """Two processes of one id take turns over connections that they keep: each turn begins with
+def test_a_new_session_may_come_over_any_connection(b: DiskBroker) -> None:
+    """A new session may come over any connection.
+
+    Two processes of one id take turns over connections that they keep: each turn begins with
     InitProducerId and has its own epoch.
+
+    Source: KIP-890, Jepsen (users@kafka, 2024).
     """
     first, second = Producer(b, "txn"), Producer(b, "txn")
     assert first.connection < second.connection
@@ -104,11 +120,15 @@ def test_a1_a_new_session_may_come_over_any_connection(b: PitfallBroker) -> None
     assert b.read("t", committed=True) == [b"second", b"first"]
 
 
-def test_a1_offsets_may_come_over_the_connection_of_the_groups_coordinator(
-    b: PitfallBroker,
+def test_offsets_may_come_over_the_connection_of_the_groups_coordinator(
+    b: DiskBroker,
 ) -> None:
-    """Some clients have one connection for each coordinator, whichever they opened first; none of
-    the two is given up.
+    """Offsets may come over the connection of the group's coordinator.
+
+    Some clients have one connection for each coordinator, whichever they opened first; none of the
+    two is given up.
+
+    Source: KIP-890, Jepsen (users@kafka, 2024).
     """
     to_group = b.connect()
     p = Producer(b, "txn")
@@ -121,9 +141,13 @@ def test_a1_offsets_may_come_over_the_connection_of_the_groups_coordinator(
 
 
 @pytest.mark.parametrize("request_of", ["AddPartitions", "AddOffsets", "TxnOffsetCommit"])
-def test_a1_nor_does_anything_else_that_was_delayed_with_it_join_the_next_transaction(
-    b: PitfallBroker, request_of: str
+def test_nothing_else_that_was_delayed_with_it_joins_the_next_transaction(
+    b: DiskBroker, request_of: str
 ) -> None:
+    """Nothing else that was delayed with it joins the next transaction.
+
+    Source: KIP-890, Jepsen (users@kafka, 2024).
+    """
     p = Producer(b, "txn")
     p.send_offset("g", "t", 1)
     old = retried_over_a_new_connection(p, True)
@@ -140,7 +164,11 @@ def test_a1_nor_does_anything_else_that_was_delayed_with_it_join_the_next_transa
     assert b.markers("t", 1) == []
 
 
-def test_a1_producers_that_share_connections_do_not_give_up_each_others(b: PitfallBroker) -> None:
+def test_producers_that_share_connections_do_not_give_up_each_others(b: DiskBroker) -> None:
+    """Producers that share connections do not give up each other's.
+
+    Source: KIP-890, Jepsen (users@kafka, 2024).
+    """
     one, two = Producer(b, "one"), Producer(b, "two")
     one.send("t", 0, b"1")
     two.connection = one.connection
@@ -152,10 +180,13 @@ def test_a1_producers_that_share_connections_do_not_give_up_each_others(b: Pitfa
 
 
 @pytest.mark.parametrize("restart", ["kill", "stop"])
-def test_a1_a_restart_knows_no_connection_and_so_refuses_none(
-    b: PitfallBroker, restart: str
-) -> None:
-    """The connections of before are gone with all that was in them."""
+def test_a_restart_knows_no_connection_and_so_refuses_none(b: DiskBroker, restart: str) -> None:
+    """A restart knows no connection and so refuses none.
+
+    The connections of before are gone with all that was in them.
+
+    Source: KIP-890, Jepsen (users@kafka, 2024).
+    """
     p = Producer(b, "txn")
     retried_over_a_new_connection(p, True)
     getattr(b, restart)()
@@ -164,8 +195,11 @@ def test_a1_a_restart_knows_no_connection_and_so_refuses_none(
     assert b.read("t", committed=True) == [b"t1", b"t2a"]
 
 
-def test_a2_a_delayed_abort_does_not_take_the_next_transactions_records(b: PitfallBroker) -> None:
-    """A2"""
+def test_a_delayed_abort_does_not_take_the_next_transactions_records(b: DiskBroker) -> None:
+    """A delayed abort does not take the next transaction's records.
+
+    Source: KIP-890, Jepsen (users@kafka, 2024).
+    """
     p = Producer(b, "txn")
     old = retried_over_a_new_connection(p, False)
     assert not p.ends_over_a_lost_one(False, old)
@@ -176,10 +210,13 @@ def test_a2_a_delayed_abort_does_not_take_the_next_transactions_records(b: Pitfa
 
 @pytest.mark.parametrize("late", [True, False])
 @pytest.mark.parametrize("commit", [True, False])
-def test_a3_a_delayed_end_between_two_writes_does_not_tear_the_next_transaction(
-    b: PitfallBroker, late: bool, commit: bool
+def test_a_delayed_end_between_two_writes_does_not_tear_the_next_transaction(
+    b: DiskBroker, late: bool, commit: bool
 ) -> None:
-    """A3"""
+    """A delayed end between two writes does not tear the next transaction.
+
+    Source: KIP-890, Jepsen (users@kafka, 2024).
+    """
     p = Producer(b, "txn")
     old = retried_over_a_new_connection(p, True)
     assert not p.ends_over_a_lost_one(late, old)
@@ -190,15 +227,17 @@ def test_a3_a_delayed_end_between_two_writes_does_not_tear_the_next_transaction(
     assert b.read("t", 1, committed=True) == ([b"t2c"] if commit else [])
 
 
-def test_a5_a_delayed_batch_of_the_last_transaction_does_not_join_the_next(
-    b: PitfallBroker,
+def test_a_delayed_batch_of_the_last_transaction_does_not_join_the_next(
+    b: DiskBroker,
 ) -> None:
-    """A5. In TV1 sequences decide: a batch that is there already, or is not the next one, is not
-    appended.
+    """A delayed batch of the last transaction does not join the next.
 
-    A batch of T1 that was never answered and happens to be the next in sequence cannot be told from
-    one of T2 in TV1; the client's part is to ask for a new epoch when it aborts with unanswered
-    batches, and then it is refused.
+    In version 1 sequences decide: a batch that is there already, or is not the next one, is not
+    appended. A batch of T1 that was never answered and happens to be the next in sequence cannot be
+    told from one of T2 in version 1; the client's part is to ask for a new epoch when it aborts
+    with unanswered batches, and then it is refused.
+
+    Source: KIP-890.
     """
     p = Producer(b, "txn")
     p.send("t", 0, b"t1a", b"t1b")
@@ -221,7 +260,11 @@ def test_a5_a_delayed_batch_of_the_last_transaction_does_not_join_the_next(
     assert b.read("t", committed=True) == [b"t2"]
 
 
-def test_a5_a_delayed_batch_is_refused_once_the_client_has_a_new_epoch(b: PitfallBroker) -> None:
+def test_a_delayed_batch_is_refused_once_the_client_has_a_new_epoch(b: DiskBroker) -> None:
+    """A delayed batch is refused once the client has a new epoch.
+
+    Source: KIP-890.
+    """
     p = Producer(b, "txn")
     p.send("t", 0, b"t1a")
     pid, epoch = p.pid, p.epoch
@@ -239,9 +282,13 @@ def test_a5_a_delayed_batch_is_refused_once_the_client_has_a_new_epoch(b: Pitfal
     assert b.read("t", committed=True) == [b"t2"]
 
 
-def test_a6_a_partition_that_was_never_added_cannot_be_written(b: PitfallBroker) -> None:
-    """A6: neither without a transaction nor within one, and no last stable offset waits for what
-    was refused.
+def test_a_partition_that_was_never_added_cannot_be_written(b: DiskBroker) -> None:
+    """A partition that was never added cannot be written.
+
+    Neither without a transaction nor within one, and no last stable offset waits for what was
+    refused.
+
+    Source: KIP-890, KAFKA-14402, KAFKA-19690.
     """
     p = Producer(b, "txn")
     assert p.produce("t", 0, b"x") == 48
@@ -254,9 +301,13 @@ def test_a6_a_partition_that_was_never_added_cannot_be_written(b: PitfallBroker)
 
 
 @STEP_BY_STEP
-def test_a7_a_batch_is_checked_at_the_moment_of_its_append(b: PitfallBroker) -> None:
-    """A7: at every stage of an end it is either in the transaction that ends, or refused; never
-    behind the marker.
+def test_a_batch_is_checked_at_the_moment_of_its_append(b: DiskBroker) -> None:
+    """A batch is checked at the moment of its append.
+
+    At every stage of an end it is either in the transaction that ends, or refused; never behind the
+    marker.
+
+    Source: KAFKA-14884.
     """
     for commit in (True, False):
         p = Producer(b, f"txn-{commit}")
@@ -280,9 +331,13 @@ def test_a7_a_batch_is_checked_at_the_moment_of_its_append(b: PitfallBroker) -> 
         assert b.read("t", 1) == []
 
 
-def test_a7_between_check_and_append_nothing_else_is_done(b: PitfallBroker) -> None:
-    """A transaction that runs out of time in the tick before the batch is refused, and one in the
-    tick after it takes the batch with it.
+def test_between_check_and_append_nothing_else_is_done(b: DiskBroker) -> None:
+    """Between check and append nothing else is done.
+
+    A transaction that runs out of time in the tick before the batch is refused, and one in the tick
+    after it takes the batch with it.
+
+    Source: KAFKA-14884.
     """
     p = Producer(b, "txn", timeout_ms=1000)
     assert p.add("t", 0) == 0
@@ -297,8 +352,13 @@ def test_a7_between_check_and_append_nothing_else_is_done(b: PitfallBroker) -> N
 
 
 @STEP_BY_STEP
-def test_a8_an_end_that_meets_another_under_way_waits_for_it(b: PitfallBroker) -> None:
-    """A8: it is not told that all is well before it is."""
+def test_an_end_that_meets_another_under_way_waits_for_it(b: DiskBroker) -> None:
+    """An end that meets another under way waits for it.
+
+    It is not told that all is well before it is.
+
+    Source: ydb#52731.
+    """
     p = Producer(b, "txn")
     p.send("t", 0, b"a")
     b.hold_flushes()
@@ -322,9 +382,13 @@ def test_a8_an_end_that_meets_another_under_way_waits_for_it(b: PitfallBroker) -
 
 
 @STEP_BY_STEP
-def test_a8_a_repeated_end_that_waits_for_the_same_flush_ends_nothing_twice(
-    b: PitfallBroker,
+def test_a_repeated_end_that_waits_for_the_same_flush_ends_nothing_twice(
+    b: DiskBroker,
 ) -> None:
+    """A repeated end that waits for the same flush ends nothing twice.
+
+    Source: ydb#52731.
+    """
     p = Producer(b, "txn")
     p.send("t", 0, b"a")
     b.hold_flushes()
@@ -338,9 +402,13 @@ def test_a8_a_repeated_end_that_waits_for_the_same_flush_ends_nothing_twice(
     assert b.markers("t") == [(p.pid, p.epoch, True)]
 
 
-def test_a9_ending_a_transaction_that_never_began_changes_nothing(b: PitfallBroker) -> None:
-    """A9: in TV1 EndTxn of an Empty one is INVALID_TXN_STATE either way, and no epoch is given out:
+def test_ending_a_transaction_that_never_began_changes_nothing(b: DiskBroker) -> None:
+    """Ending a transaction that never began changes nothing.
+
+    In version 1 EndTxn of an Empty one is INVALID_TXN_STATE either way, and no epoch is given out:
     clients know whether they added partitions.
+
+    Source: apache/kafka#17698.
     """
     p = Producer(b, "txn")
     assert (p.end(False), p.end(True)) == (48, 48)
@@ -350,11 +418,15 @@ def test_a9_ending_a_transaction_that_never_began_changes_nothing(b: PitfallBrok
     assert b.read("t", committed=True) == [b"a"]
 
 
-def test_a10_a_partition_whose_append_failed_stays_in_its_transaction_and_not_in_the_next(
-    b: PitfallBroker,
+def test_a_partition_whose_append_failed_stays_in_its_transaction_and_not_in_the_next(
+    b: DiskBroker,
 ) -> None:
-    """A10: in TV1 partitions are registered by AddPartitionsToTxn alone, and leave with EndTxn,
+    """A partition whose append failed stays in its transaction and not in the next.
+
+    In version 1 partitions are registered by AddPartitionsToTxn alone, and leave with EndTxn,
     whatever became of their batches.
+
+    Source: franz-go: EndTransaction.
     """
     p = Producer(b, "txn")
     assert p.add("t", 0, 1) == 0
@@ -378,11 +450,15 @@ def test_a10_a_partition_whose_append_failed_stays_in_its_transaction_and_not_in
 
 @pytest.mark.parametrize("restart", ["", "kill", "stop"])
 @pytest.mark.parametrize("commit", [True, False])
-def test_a11_an_end_is_repeated_when_its_answer_was_lost(
-    b: PitfallBroker, commit: bool, restart: str
+def test_an_end_is_repeated_when_its_answer_was_lost(
+    b: DiskBroker, commit: bool, restart: str
 ) -> None:
-    """A11: in TV1 (same epoch before and after) the same result is NONE again and the opposite one
+    """An end is repeated when its answer was lost.
+
+    In version 1 (same epoch before and after) the same result is NONE again and the opposite one
     INVALID_TXN_STATE.
+
+    Source: KIP-890, flink-connector-kafka#271.
     """
     p = Producer(b, "txn")
     p.send("t", 0, b"a")

@@ -1,6 +1,4 @@
-"""Section F of the known failures of other brokers, its last two rows: damaged state beside the
-log, and a kill at any moment.
-"""
+"""Rules that other brokers broke: damaged files beside a log, and a kill at any moment."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
-from helpers.pitfall_broker import PitfallBroker, Producer
+from helpers.disk_broker import DiskBroker, Producer
 from sim.disk import Crash
 
 SMALL = {"segment_bytes": "400"}
@@ -23,7 +21,7 @@ class _Filled:
     """
 
     def __init__(self) -> None:
-        b = self.b = PitfallBroker(
+        b = self.b = DiskBroker(
             transaction_state_log_num_partitions="1", offsets_topic_num_partitions="1"
         )
         b.topic("t", **SMALL)
@@ -91,10 +89,15 @@ def filled() -> _Filled:
 
 
 @pytest.mark.parametrize("suffix", [".txnindex", ".snapshot", ".index", ".timeindex"])
-def test_f8_what_stands_beside_the_log_is_rebuilt_when_it_is_missing(
+def test_what_stands_beside_the_log_is_rebuilt_when_it_is_missing(
     filled: _Filled, suffix: str
 ) -> None:
-    """F8: each file by itself."""
+    """What stands beside the log is rebuilt when it is missing.
+
+    Each file by itself.
+
+    Source: Kafka: LogLoader.
+    """
     paths = filled.files(suffix)
     assert len(paths) >= 2
     for path, _ in paths:
@@ -102,11 +105,14 @@ def test_f8_what_stands_beside_the_log_is_rebuilt_when_it_is_missing(
 
 
 @pytest.mark.parametrize("suffix", [".txnindex", ".snapshot"])
-def test_f8_what_stands_beside_the_log_is_rebuilt_when_it_was_cut_at_any_byte(
+def test_what_stands_beside_the_log_is_rebuilt_when_it_was_cut_at_any_byte(
     filled: _Filled, suffix: str
 ) -> None:
-    """F8: the last file of its kind at every byte, since a start needs that; the others at every
-    eleventh.
+    """What stands beside the log is rebuilt when it was cut at any byte.
+
+    The last file of its kind at every byte, since a start needs that; the others at every eleventh.
+
+    Source: Kafka: LogLoader.
     """
     *others, last = [row for row in filled.files(suffix) if row[1]]
     assert others
@@ -120,10 +126,15 @@ def test_f8_what_stands_beside_the_log_is_rebuilt_when_it_was_cut_at_any_byte(
 
 
 @pytest.mark.parametrize("suffix", [".txnindex", ".snapshot"])
-def test_f8_what_stands_beside_the_log_is_rebuilt_when_a_byte_of_it_is_wrong(
+def test_what_stands_beside_the_log_is_rebuilt_when_a_byte_of_it_is_wrong(
     filled: _Filled, suffix: str
 ) -> None:
-    """F8: some bytes of each file, one at a time."""
+    """What stands beside the log is rebuilt when a byte of it is wrong.
+
+    Some bytes of each file, one at a time.
+
+    Source: Kafka: LogLoader.
+    """
     for path, data in filled.files(suffix):
         for at in range(0, len(data), 7):
             wrong = bytearray(data)
@@ -134,11 +145,11 @@ def test_f8_what_stands_beside_the_log_is_rebuilt_when_a_byte_of_it_is_wrong(
 # --- a kill at any moment -----------------------------------------------------------------------
 
 
-def prepared() -> tuple[PitfallBroker, Producer, int]:
+def prepared() -> tuple[DiskBroker, Producer, int]:
     """A broker with one committed transaction, and all that is made at first use; an idempotent
     producer's id.
     """
-    b = PitfallBroker()
+    b = DiskBroker()
     b.topic("t", 2)
     b.topic("plain", flush_messages="1")
     p = Producer(b, "txn")
@@ -150,7 +161,7 @@ def prepared() -> tuple[PitfallBroker, Producer, int]:
     return b, p, pid
 
 
-def run(b: PitfallBroker, p: Producer, pid: int, done: list[str]) -> None:
+def run(b: DiskBroker, p: Producer, pid: int, done: list[str]) -> None:
     """One transaction over two partitions and a group's offset, an aborted one, and a durable
     record; `done` has what was acknowledged.
     """
@@ -168,14 +179,16 @@ def run(b: PitfallBroker, p: Producer, pid: int, done: list[str]) -> None:
 
 
 @pytest.mark.parametrize("way", ["kill", "lose_power"])
-def test_f9_killed_between_any_two_steps_a_transaction_is_whole_and_what_was_acknowledged_is_there(
+def test_killed_between_any_two_steps_a_transaction_is_whole_and_what_was_acknowledged_is_there(
     way: str,
 ) -> None:
-    """F9: the process, or the machine, goes down before each change to the disk in turn: appends,
-    fsyncs, renames.
+    """Killed between any two steps a transaction is whole and what was acknowledged is there.
 
-    acks=all is durable against a kill always, and against a loss of power where the topic says
-    flush.messages=1; a commit is durable against both once it is answered.
+    The process, or the machine, goes down before each change to the disk in turn: appends, fsyncs,
+    renames. acks=all is durable against a kill always, and against a loss of power where the topic
+    says flush.messages=1; a commit is durable against both once it is answered.
+
+    Source: Jepsen: Redpanda 21.10.1, Jepsen: Bufstream 0.1.0.
     """
     outcomes = set()
     for steps in itertools.count():

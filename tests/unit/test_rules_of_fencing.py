@@ -1,0 +1,316 @@
+"""Rules that other brokers broke: epochs, sessions and timeouts of producers.
+
+This broker speaks the first version of the transaction protocol, before the second part of KIP-890:
+an epoch lasts for a whole session, and EndTxn gives out none. Where a rule is about the second
+version, its test shows what the first does in that situation, as Apache Kafka 3.9 does.
+"""
+
+from __future__ import annotations
+
+import pytest
+from helpers.disk_broker import DiskBroker, Producer, init_request
+from sim.disk import Crash
+
+LAST_EPOCH = 32766  # of a client: 32767 is left to the coordinator, for fencing
+MINUTE_MS = 60_000
+
+
+@pytest.fixture
+def b(request: pytest.FixtureRequest) -> DiskBroker:
+    broker = DiskBroker(barnabas_flush_journal_logs=getattr(request, "param", "2"))
+    broker.topic("t", 2)
+    return broker
+
+
+STEP_BY_STEP = pytest.mark.parametrize(
+    "b", ["0"], indirect=True
+)  # without the flush journal a commit waits for the disk at each step
+
+
+def at_last_epoch(b: DiskBroker) -> Producer:
+    """A producer in the last session that its id allows."""
+    p = Producer(b, "txn")
+    b.set_epoch("txn", LAST_EPOCH - 1)
+    p.begin_session()
+    assert p.epoch == LAST_EPOCH
+    return p
+
+
+# --- exhausted epochs ---------------------------------------------------------------------------
+
+
+def test_the_last_epoch_serves_any_number_of_transactions(b: DiskBroker) -> None:
+    """The last epoch serves any number of transactions.
+
+    In version 1 EndTxn gives out no epoch, so that none runs out there; the next session has
+    another producer id, and fences only the last.
+
+    Source: KAFKA-18660.
+    """
+    p = at_last_epoch(b)
+    for value in (b"1", b"2", b"3"):
+        p.send("t", 0, value)
+        assert p.end(True) == 0
+    assert b.state("txn") == ("CompleteCommit", p.pid, LAST_EPOCH)
+    old = p.pid
+    p.begin_session()
+    assert p.pid != old and p.epoch == 0
+    p.send("t", 0, b"4")
+    assert p.end(True) == 0
+    assert b.read("t", committed=True) == [b"1", b"2", b"3", b"4"]
+
+
+def test_a_session_that_meets_an_open_transaction_never_gets_a_negative_epoch(
+    b: DiskBroker,
+) -> None:
+    """A session that meets an open transaction never gets a negative epoch.
+
+    In version 1 two epochs go by, one for the abort's marker and one for the session, and no third
+    when the request is repeated.
+
+    Source: KAFKA-19367.
+    """
+    p = Producer(b, "txn")
+    p.send("t", 0, b"x")
+    first = b.init("txn", pid=p.pid, epoch=p.epoch)
+    assert first == (0, p.pid, p.epoch + 2)
+    assert b.init("txn", pid=p.pid, epoch=p.epoch) == first
+    assert b.markers("t") == [(p.pid, p.epoch + 1, False)]
+    for epoch, taken_over in ((LAST_EPOCH - 2, LAST_EPOCH), (LAST_EPOCH - 1, 0), (LAST_EPOCH, 0)):
+        p.begin_session()
+        b.set_epoch("txn", epoch)
+        p.epoch = epoch
+        p.send("t", 1, b"x")
+        code, pid, new_epoch = b.init("txn")
+        assert (code, new_epoch) == (0, taken_over)
+        assert (pid != p.pid) == (taken_over == 0)
+    assert all(0 <= epoch <= 32767 and not commit for _, epoch, commit in b.markers("t", 1))
+    assert b.read("t", 1, committed=True) == []
+
+
+@pytest.mark.parametrize("way", ["", "kill", "stop"])
+def test_a_timeout_at_the_last_epoch_ends_the_transaction(b: DiskBroker, way: str) -> None:
+    """A timeout at the last epoch ends the transaction.
+
+    The marker has the coordinator's own epoch, the late abort is refused, the next session has
+    another producer id.
+
+    Source: KAFKA-20090.
+    """
+    p = at_last_epoch(b)
+    p.send("t", 0, b"x")
+    if way:
+        getattr(b, way)()
+        p.reconnect()
+    b.tick(MINUTE_MS)
+    assert b.markers("t") == [(p.pid, 32767, False)]
+    assert b.state("txn") == ("CompleteAbort", p.pid, 32767)
+    assert (p.end(False), p.end(True)) == (90, 90)
+    assert b.end_offset("t", committed=True) == b.end_offset("t") == 2
+    if way:
+        getattr(b, way)()
+        p.reconnect()
+    assert b.state("txn") == ("CompleteAbort", p.pid, 32767)
+    old = p.pid
+    p.begin_session()
+    assert p.pid != old and p.epoch == 0
+    p.send("t", 0, b"a")
+    assert p.end(True) == 0
+    assert b.read("t", committed=True) == [b"a"]
+
+
+def test_a_kill_amid_the_abort_at_the_last_epoch_is_recovered_from() -> None:
+    """A kill amid the abort at the last epoch is recovered from.
+
+    Whatever step of the abort the kill comes before, its marker with epoch 32767 is accepted in the
+    end.
+
+    Source: KAFKA-20090.
+    """
+    outcomes = set()
+    for steps in range(100):
+        b = DiskBroker()
+        b.topic("t")
+        p = at_last_epoch(b)
+        p.send("t", 0, b"x")
+        b.disk.crash_in(steps)
+        try:
+            b.tick(MINUTE_MS)
+        except Crash:
+            b.kill()
+            b.tick()
+            assert b.state("txn") == ("CompleteAbort", p.pid, 32767)
+            assert {epoch for _, epoch, _ in b.markers("t")} == {32767}
+            assert b.end_offset("t", committed=True) == b.end_offset("t")
+            p.begin_session()
+            assert p.epoch == 0
+            outcomes.add(len(b.markers("t")))
+        else:
+            break
+    else:
+        pytest.fail("the abort never came to its end")
+    assert outcomes == {1, 2}, "killed before the marker, and behind it: then it stands there twice"
+
+
+@pytest.mark.parametrize("epoch", [0, LAST_EPOCH])
+def test_a_session_whose_answer_was_lost_in_a_kill_is_given_again(
+    b: DiskBroker, epoch: int
+) -> None:
+    """A session whose answer was lost in a kill is given again.
+
+    The record has who asked for it, so that the same request is known again.
+
+    Source: KAFKA-20357.
+    """
+    p = at_last_epoch(b) if epoch else Producer(b, "txn")
+    p.send("t", 0, b"a")
+    assert p.end(True) == 0
+    b.hold_flushes()
+    connection = b.connect()
+    b.send(connection, init_request("txn", p.pid, p.epoch), 4)
+    assert b.answer(connection) is None, "an epoch is told when it cannot be forgotten"
+    state, pid, new_epoch = b.state("txn")
+    assert (state, pid != p.pid, new_epoch) == ("Empty", bool(epoch), 0 if epoch else p.epoch + 1)
+    b.kill()
+    assert b.init("txn", pid=p.pid, epoch=p.epoch) == (0, pid, new_epoch)
+    assert b.init("txn", pid=p.pid, epoch=p.epoch) == (0, pid, new_epoch)
+    assert b.init("txn", pid=p.pid, epoch=p.epoch - 1 if epoch else 7)[0] == 90
+    p.reconnect()
+    p.pid, p.epoch = pid, new_epoch
+    p.sequences.clear()
+    p.send("t", 0, b"b")
+    assert p.end(True) == 0
+    assert b.read("t", committed=True) == [b"a", b"b"]
+
+
+# --- markers ------------------------------------------------------------------------------------
+
+
+def test_a_fencing_that_cannot_be_written_raises_no_epoch() -> None:
+    """A fencing that cannot be written raises no epoch.
+
+    The disk is full, the broker stops, is started again, and so on; then there is room, and one
+    epoch has gone by.
+
+    Source: KAFKA-9666.
+    """
+    b = DiskBroker()
+    b.topic("t")
+    p = Producer(b, "txn")
+    p.send("t", 0, b"x")
+    b.tick(MINUTE_MS - 1)
+    for _ in range(4):
+        b.disk.crash_in(0, is_full=True)
+        b.now_ms += 1
+        with pytest.raises(OSError, match="full"):
+            b.broker.on_tick(b.now_ms)
+        found = b.broker.transactions.metadata("txn")
+        assert found is not None and (found.state.value, found.producer_epoch) == (
+            "Ongoing",
+            p.epoch,
+        )
+        b.kill()
+        assert b.state("txn") == ("Ongoing", p.pid, p.epoch)
+    b.tick()
+    assert b.state("txn") == ("CompleteAbort", p.pid, p.epoch + 1)
+    assert b.markers("t") == [(p.pid, p.epoch + 1, False)]
+
+
+# --- time ---------------------------------------------------------------------------------------
+
+
+def test_a_producer_whose_transactional_id_expired_is_not_taken_back_silently() -> None:
+    """A producer whose transactional id expired is not taken back silently.
+
+    INVALID_PRODUCER_ID_MAPPING for all that it asks, until somebody begins a session; that one has
+    another producer id.
+
+    Source: KAFKA-18019.
+    """
+    b = DiskBroker(transactional_id_expiration_ms=str(10 * MINUTE_MS))
+    b.topic("t")
+    zombie = Producer(b, "txn")
+    zombie.send("t", 0, b"a")
+    b.tick(1)
+    assert zombie.end(True) == 0
+    b.tick(10 * MINUTE_MS)
+    for _ in ("nobody has come", "its successor has"):
+        assert zombie.add("t", 0) == 49
+        assert zombie.add_offsets("g") == 49
+        assert zombie.produce("t", 0, b"x") == 49
+        assert (zombie.end(True), zombie.end(False)) == (49, 49)
+        successor = Producer(b, "txn")
+        assert successor.pid != zombie.pid
+    b.kill()
+    zombie.reconnect()
+    assert zombie.add("t", 0) == 49
+    assert b.read("t", committed=True) == [b"a"]
+
+
+@pytest.mark.parametrize(("version", "code"), [(0, 47), (1, 47), (2, 90), (3, 90)])
+def test_a_producer_out_of_time_is_told_so_in_words_that_its_version_knows(
+    b: DiskBroker, version: int, code: int
+) -> None:
+    """A producer out of time is told so in words that its version knows.
+
+    PRODUCER_FENCED from version 2 on; before, and always for Produce, INVALID_PRODUCER_EPOCH.
+
+    Source: KIP-588, KAFKA-10687, corda#2418.
+    """
+    p = Producer(b, "txn", timeout_ms=1000)
+    p.send("t", 0, b"x")
+    p.send_offset("g", "t", 3)
+    b.tick(1000)
+    assert b.state("txn")[0] == "CompleteAbort"
+    assert p.add("t", 0, version=version) == code
+    assert p.add_offsets("g", version=version) == code
+    assert p.end(True, version=version) == code
+    assert p.produce("t", 0, b"x") == 47
+    assert p.commit_offset("g", "t", 4) == 47
+    assert b.group_offset("g", "t") == (0, -1)
+    assert b.read("t", committed=True) == []
+
+
+@pytest.mark.parametrize(("version", "code"), [(3, 47), (4, 90)])
+def test_a_new_epoch_lets_a_producer_out_of_time_go_on(
+    b: DiskBroker, version: int, code: int
+) -> None:
+    """A new epoch lets a producer out of time go on.
+
+    A client of KIP-588 asks for its next epoch and goes on; once another session has begun it is
+    fenced for good.
+
+    Source: KIP-588, KAFKA-10687, corda#2418.
+    """
+    p = Producer(b, "txn", timeout_ms=1000)
+    p.send("t", 0, b"x")
+    b.tick(1000)
+    old = p.epoch
+    got = b.init("txn", pid=p.pid, epoch=old, version=version)
+    if got[0] == 0:
+        p.epoch = got[2]
+        p.sequences.clear()
+        p.send("t", 0, b"a")
+        assert p.end(True) == 0
+        assert b.read("t", committed=True) == [b"a"]
+    else:
+        assert got == (code, -1, -1)
+    Producer(b, "txn")
+    assert b.init("txn", pid=p.pid, epoch=old, version=version)[0] == code
+
+
+def test_a_timeout_longer_than_the_broker_allows_is_refused() -> None:
+    """A timeout longer than the broker allows is refused.
+
+    INVALID_TRANSACTION_TIMEOUT, not a shorter timeout that the client does not know of.
+
+    Source: Kafka: InitProducerId.
+    """
+    b = DiskBroker(transaction_max_timeout_ms="5000")
+    for timeout_ms, code in ((5000, 0), (5001, 50), (2**31 - 1, 50), (0, 50), (-1, 50)):
+        assert b.init("txn", timeout_ms=timeout_ms)[0] == code
+    assert b.init(None, timeout_ms=5001)[0] == 0, "without a transactional id it says nothing"
+
+
+# --- crashes amid a transaction -----------------------------------------------------------------
+# --- the normal path ----------------------------------------------------------------------------
