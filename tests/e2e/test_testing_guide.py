@@ -1,0 +1,135 @@
+"""docs/TESTING.md, as it stands: each of its programs runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = re.findall(
+    r"```(\w+)\n(.*?)```", (ROOT / "docs" / "TESTING.md").read_text("utf-8"), re.DOTALL
+)
+
+NODE = """
+const net = require("node:net");
+startBroker().then(async (broker) => {
+  const [host, port] = broker.address.split(":");
+  await new Promise((resolve, reject) =>
+    net.connect(Number(port), host, resolve).on("error", reject).unref());
+  await broker.stop();
+  console.log("done");
+  process.exit(0);
+});
+"""
+GO = """
+package orders
+
+import (
+	"net"
+	"testing"
+)
+
+func TestItListens(t *testing.T) {
+	connection, err := net.Dial("tcp", broker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	connection.Close()
+}
+"""
+JAVA = """
+class Main {
+    public static void main(String[] arguments) throws Exception {
+        try (LocalBroker broker = LocalBroker.start()) {
+            String[] address = broker.bootstrapServers.split(":");
+            new java.net.Socket(address[0], Integer.parseInt(address[1])).close();
+        }
+        System.out.println("done");
+    }
+}
+"""
+
+
+def program(language: str, containing: str) -> str:
+    """The one program of the guide in that language that has that text."""
+    (text,) = [text for spoken, text in PROGRAMS if spoken == language and containing in text]
+    return text
+
+
+def run(directory: Path, *command: str) -> str:
+    """Run a command there, with `barnabas` on the PATH; what it printed."""
+    binaries, temporary = directory / "binaries", directory / "temporary"
+    binaries.mkdir(exist_ok=True)
+    temporary.mkdir(exist_ok=True)
+    barnabas = binaries / "barnabas"
+    barnabas.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m barnabas.broker.main "$@"\n')
+    barnabas.chmod(0o755)
+    environment = {
+        name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")
+    }
+    environment |= {"PATH": f"{binaries}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    environment |= {"HOME": str(directory), "TMPDIR": str(temporary)}
+    done = subprocess.run(
+        command, cwd=directory, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def needs(name: str) -> None:
+    if shutil.which(name) is None:
+        pytest.skip(f"no {name} on this machine")
+
+
+def test_every_program_is_run_here_or_is_a_ci_configuration() -> None:
+    spoken = [language for language, _ in PROGRAMS]
+    assert sorted(set(spoken)) == ["go", "java", "javascript", "python", "yaml"]
+    assert spoken.count("python") == 4
+
+
+def test_with_pytest(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(program("python", "barnabas_options"))
+    (tmp_path / "test_one.py").write_text(program("python", "test_what_is_sent_arrives"))
+    (tmp_path / "test_two.py").write_text(program("python", "test_with_short_sessions"))
+    said = run(tmp_path, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", ".")
+    assert "2 passed" in said
+
+
+def test_a_script(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(program("python", "print(broker.bootstrap_servers)"))
+    assert run(tmp_path, sys.executable, "script.py").startswith("127.0.0.1:")
+
+
+def test_with_unittest(tmp_path: Path) -> None:
+    (tmp_path / "test_orders.py").write_text(program("python", "unittest"))
+    run(tmp_path, sys.executable, "-m", "unittest", "-q", "test_orders")
+
+
+def test_with_node(tmp_path: Path) -> None:
+    needs("node")
+    (tmp_path / "orders.js").write_text(program("javascript", "startBroker") + NODE)
+    assert run(tmp_path, "node", "orders.js") == "done\n"
+
+
+def test_with_go(tmp_path: Path) -> None:
+    needs("go")
+    (tmp_path / "go.mod").write_text("module orders\n\ngo 1.18\n")
+    (tmp_path / "broker_test.go").write_text(program("go", "TestMain"))
+    (tmp_path / "orders_test.go").write_text(GO)
+    assert run(tmp_path, "go", "test", "./...").startswith("ok")
+
+
+def test_with_java(tmp_path: Path) -> None:
+    needs("javac")
+    (tmp_path / "LocalBroker.java").write_text(program("java", "class LocalBroker"))
+    (tmp_path / "Main.java").write_text(JAVA)
+    run(tmp_path, "javac", "-d", "classes", "LocalBroker.java", "Main.java")
+    assert run(tmp_path, "java", "-cp", "classes", "Main") == "done\n"
