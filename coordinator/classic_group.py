@@ -247,12 +247,10 @@ class ClassicGroup:
         group.subscribed_topics = group._compute_subscribed_topics()
         return group
 
-    def maybe_rebalance_oversized(self, result: Result, now_ms: int) -> bool:
+    def maybe_rebalance_oversized(self, result: Result, now_ms: int) -> None:
         """Rebalance a loaded group that is larger than the configuration now allows."""
-        if len(self.members) <= self._settings.max_size:
-            return False
-        self._prepare_rebalance(result, now_ms)
-        return True
+        if len(self.members) > self._settings.max_size:
+            self._prepare_rebalance(result, now_ms)
 
     def remove_all_members(self, result: Result, now_ms: int) -> None:
         """Remove all members of a loaded group, which begins its next generation."""
@@ -314,7 +312,7 @@ class ClassicGroup:
     def check_offset_delete(self) -> Code:
         """NONE where offsets may be deleted, else the error.
 
-        They may where the topics that members read can be known, or where there are no members.
+        They may be deleted where all topics that members read are known, or without members.
         """
         if self.state is State.EMPTY or self.uses_consumer_protocol:
             return Code.NONE
@@ -556,7 +554,7 @@ class ClassicGroup:
         return member_id in self.members or len(self.members) < self._settings.max_size
 
     def _supports_protocols(self, join: JoinRequest) -> bool:
-        """Whether the request has the group's protocol type, and a protocol that all members have."""
+        """Whether it has the group's protocol type, and a protocol that all members have."""
         if not join.protocol_type or not join.protocols:
             return False
         if not self.members:
@@ -692,7 +690,7 @@ class ClassicGroup:
         return max(votes, key=votes.__getitem__)
 
     def _compute_subscribed_topics(self) -> frozenset[str] | None:
-        """The topics that the members of a consumer group read; None where they cannot be known."""
+        """The topics that the members of a consumer group read; None where they are unknown."""
         if not self.uses_consumer_protocol:
             return None
         if not self.members:

@@ -18,8 +18,10 @@ class ProducerIdAllocator:
     def __init__(
         self, *, block_size: int = 1000, persist: Callable[[int], None], next_id: int = 0
     ) -> None:
-        """next_id: what `persist` was last told, 0 at first; no id at or above it was ever given
-        away.
+        """Begin after the last reserved block.
+
+        Takes:  next_id, the last argument of `persist`, 0 at first: no id at or above it was ever
+                given away.
         """
         assert block_size > 0
         assert next_id >= 0
@@ -28,8 +30,9 @@ class ProducerIdAllocator:
         self._next_id = self._block_end = next_id
 
     def skip_used(self, next_id: int) -> None:
-        """Give away none below: some were given out that `persist` was not told of (by another
-        broker, or the note of it is lost).
+        """Give away no id below `next_id`.
+
+        Another broker gave some of them away, or the note of the reserved block is lost.
         """
         if next_id > self._next_id:
             self._next_id = self._block_end = max(next_id, self._block_end)

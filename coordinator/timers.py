@@ -1,4 +1,4 @@
-"""Deadlines as rows of a table: nothing here runs, the owner asks what is due.
+"""Deadlines as rows of a table: nothing here runs, the owner takes out what is due.
 
 A key has at most one deadline; scheduling it again moves it. Rows that were moved or cancelled stay
 in the heap until they surface, or until they outnumber the living ones, when the heap is rebuilt:
@@ -16,8 +16,9 @@ _SMALL = 64  # below this many rows a rebuild is not worth its while
 
 
 class Timers(Generic[Key]):
-    """Keys and their deadlines in ms. Keys due at the same ms come in the order in which they were
-    scheduled.
+    """A table of keys and their deadlines in ms.
+
+    Keys due at the same ms come in the order in which they were scheduled.
     """
 
     def __init__(self) -> None:
@@ -49,8 +50,9 @@ class Timers(Generic[Key]):
         return self._rows.pop(key, None) is not None
 
     def pop_due(self, now_ms: int) -> list[Key]:
-        """Remove and give, earliest first, the keys whose deadline is at or before `now_ms`. O(due
-        log n).
+        """Remove and give, earliest first, the keys whose deadline is at or before `now_ms`.
+
+        O(due log n).
         """
         due = []
         while self._heap and self._heap[0][0] <= now_ms:
@@ -69,11 +71,10 @@ class Timers(Generic[Key]):
             heapq.heappop(self._heap)
         return None
 
-    def _maybe_rebuild(self) -> bool:
+    def _maybe_rebuild(self) -> None:
         if len(self._heap) <= max(_SMALL, 2 * len(self._rows)):
-            return False
+            return
         self._heap = [
             (deadline_ms, sequence, key) for key, (deadline_ms, sequence) in self._rows.items()
         ]
         heapq.heapify(self._heap)
-        return True

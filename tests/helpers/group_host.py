@@ -63,7 +63,7 @@ class GroupHost:
         self.checks = checks
         self.log: list[LogRow] = []
         self.answers: dict[int, Any] = {}
-        self.asked: dict[int, tuple[str, int]] = {}
+        self.requests: dict[int, tuple[str, int]] = {}
         self._tickets, self._suffixes = itertools.count(1), itertools.count(1)
         self._next_offset = [0] * partition_count
         self.coordinator = self.new_coordinator()
@@ -100,8 +100,10 @@ class GroupHost:
                 assert type(key) is bytes and (value is None or type(value) is bytes)
                 self._append((part.partition, key, value, part.producer))
             for ticket, response in part.replies:
-                assert ticket not in self.answers, f"request {self.asked[ticket]} is answered twice"
-                name, version = self.asked[ticket]
+                assert ticket not in self.answers, (
+                    f"request {self.requests[ticket]} is answered twice"
+                )
+                name, version = self.requests[ticket]
                 response_class = getattr(messages, f"{name}Response")
                 self.answers[ticket] = response_class.decode(
                     bytes(response.encode(version=version)), version=version
@@ -130,7 +132,7 @@ class GroupHost:
     def restart(self) -> None:
         """The broker is killed and comes back; requests that waited are never answered."""
         for ticket in self.waiting():
-            del self.asked[ticket]
+            del self.requests[ticket]
         self.event_ms()
         self.coordinator = self.replayed()
         self.handle(self.coordinator.on_loaded(self.now_ms))
@@ -180,7 +182,7 @@ class GroupHost:
 
     def waiting(self) -> list[int]:
         """The tickets of requests that have no answer yet."""
-        return [ticket for ticket in self.asked if ticket not in self.answers]
+        return [ticket for ticket in self.requests if ticket not in self.answers]
 
     def send(self, name: str, version: int, client_id: str = CLIENT_ID, /, **fields: Any) -> int:
         """The request's ticket; the answer, where there is one at once, is in `answers`."""
@@ -188,7 +190,7 @@ class GroupHost:
         encoded = memoryview(bytearray(request_class(**fields).encode(version=version)))
         request = request_class.decode(encoded, version=version)
         ticket = next(self._tickets)
-        self.asked[ticket] = (name, version)
+        self.requests[ticket] = (name, version)
         context = RequestContext(ticket, version, client_id, CLIENT_HOST)
         self.handle(getattr(self.coordinator, EVENTS[name])(request, context, self.event_ms()))
         encoded[:] = bytes(len(encoded))  # what the coordinator keeps must be its own
@@ -213,6 +215,7 @@ class GroupHost:
         version: int = 9,
         client_id: str = CLIENT_ID,
     ) -> int:
+        """JoinGroup; as many parameters as it has fields, of which a test names a few."""
         Protocol = messages.JoinGroupRequest.JoinGroupRequestProtocol
         listed = {"range": b"sub"} if protocols is None else protocols
         return self.send(
@@ -309,6 +312,7 @@ class GroupHost:
         leader_epoch: int = -1,
         version: int = 9,
     ) -> dict[tuple[str, int], int]:
+        """OffsetCommit; as many parameters as it has fields, of which a test names a few."""
         Topic = messages.OffsetCommitRequest.OffsetCommitRequestTopic
         Partition = Topic.OffsetCommitRequestPartition
         answer = self.call(
@@ -336,7 +340,7 @@ class GroupHost:
         metadata: str | None = "",
         version: int = 4,
     ) -> dict[tuple[str, int], int]:
-        """TxnOffsetCommit."""
+        """TxnOffsetCommit; as many parameters as it has fields, of which a test names a few."""
         Topic = messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
         Partition = Topic.TxnOffsetCommitRequestPartition
         answer = self.call(

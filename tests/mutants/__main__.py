@@ -120,7 +120,7 @@ def _options() -> argparse.Namespace:
         "--tests",
         action="append",
         metavar="FILES",
-        help="let these test files hunt alone, such as 'test_storage_*.py': a first look",
+        help="let these test files hunt alone, such as 'unit/test_storage_*.py': a first look",
     )
     parser.add_argument("--processes", type=int, default=2, help="at a time (default 2)")
     parser.add_argument("--report", type=Path, help="write all verdicts to this file, as JSON")

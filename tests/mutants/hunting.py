@@ -250,7 +250,7 @@ def _verdict(mutant: Mutant, tests: int, outcome: Outcome) -> Verdict:
 def _tests_of(
     mutant: Mutant, module: MutatedModule, coverage: Coverage, first: str | None
 ) -> tuple[str, ...]:
-    """The tests that run the changed lines: `first`, where it is one of them, then the quick ones."""
+    """The tests that run the changed lines: `first` if it is one of them, then the quick ones."""
     lines = coverage.lines.get(mutant.module, {})
     names: set[str] = set()
     for line in module.lines_of(mutant):
@@ -266,7 +266,7 @@ def hunt(
 ) -> None:
     """Collect the tests, and call `body` with the plugin that has them.
 
-    Takes: test_files, patterns of the names of test files, which then hunt alone; none: all do.
+    Takes: test_files, patterns of test files below tests/, which then hunt alone; none: all do.
     """
     folders = [root / folder for folder in FOLDERS]
     hunters = [

@@ -76,7 +76,7 @@ STEPS = st.builds(
 
 
 class Actor:
-    """A client of one group, which believes what it was told last."""
+    """A client of one group, which believes the last answer."""
 
     def __init__(self, group: str, instance: str | None) -> None:
         self.group, self.instance = group, instance
@@ -84,7 +84,7 @@ class Actor:
         self.forget()
 
     def forget(self) -> None:
-        """It was told that it is no member."""
+        """Note that it is no member."""
         self.member_id, self.generation, self.next = "", -1, "join"
 
 
@@ -98,7 +98,7 @@ class World:
             for group in GROUPS
             for who, instance in enumerate(INSTANCES)
         }
-        self.asked_by: dict[int, tuple[Actor, str, int]] = {}
+        self.senders: dict[int, tuple[Actor, str, int]] = {}
         self.seen: set[int] = set()
         self.lives = dict.fromkeys(GROUPS, 0)
         self.generations = dict.fromkeys(GROUPS, 0)
@@ -163,8 +163,10 @@ class World:
                 host.restart()
                 stored = self.stored_generations()
                 self.generations = {group: stored.get(group, 0) for group in GROUPS}
-                self.asked_by = {
-                    ticket: asked for ticket, asked in self.asked_by.items() if ticket in host.asked
+                self.senders = {
+                    ticket: sender
+                    for ticket, sender in self.senders.items()
+                    if ticket in host.requests
                 }
 
     def lose_power(self, end_offset: int) -> None:
@@ -177,18 +179,18 @@ class World:
         for group in GROUPS:
             assert not host.describe(group).members
             for (topic, partition), (offset, metadata) in before[group].items():
-                found = min(offset, end_offset) if topic == "t" else offset
+                expected = min(offset, end_offset) if topic == "t" else offset
                 assert host.fetch(group, {topic: [partition]}) == {
-                    (topic, partition): (found, metadata)
+                    (topic, partition): (expected, metadata)
                 }
         stored = self.stored_generations()
         self.generations = {group: stored.get(group, 0) for group in GROUPS}
-        self.asked_by = {
-            ticket: asked for ticket, asked in self.asked_by.items() if ticket in host.asked
+        self.senders = {
+            ticket: sender for ticket, sender in self.senders.items() if ticket in host.requests
         }
 
     def follow_the_protocol(self, actor: Actor) -> None:
-        if any(self.asked_by[ticket][0] is actor for ticket in self.host.waiting()):
+        if any(self.senders[ticket][0] is actor for ticket in self.host.waiting()):
             return
         if actor.next == "heartbeat":
             code = self.host.heartbeat(
@@ -215,7 +217,7 @@ class World:
             rebalance_ms=(1_000, 4_000)[who % 2],
             version=JOIN_VERSIONS[who] if actor.instance is None else 9,
         )
-        self.asked_by[ticket] = actor, "join", -1
+        self.senders[ticket] = actor, "join", -1
 
     def sync(self, actor: Actor, count: int) -> None:
         """With a plan for the first few members, in which every assignment is one that was never
@@ -232,18 +234,18 @@ class World:
             instance=actor.instance,
             protocol=actor.protocol,
         )
-        self.asked_by[ticket] = actor, actor.member_id, actor.generation
+        self.senders[ticket] = actor, actor.member_id, actor.generation
 
     def read_answers(self) -> None:
-        for ticket, (actor, asked, generation) in self.asked_by.items():
+        for ticket, (actor, request, generation) in self.senders.items():
             answer = self.host.answers.get(ticket)
             if answer is None or ticket in self.seen:
                 continue
             self.seen.add(ticket)
-            if asked == "join":
+            if request == "join":
                 self.read_join(actor, answer)
             elif answer.error_code == Code.NONE:
-                key = (actor.group, self.lives[actor.group], generation, asked)
+                key = (actor.group, self.lives[actor.group], generation, request)
                 assert self.assignments.setdefault(key, answer.assignment) == answer.assignment
                 actor.next = "heartbeat"
             elif answer.error_code in (Code.UNKNOWN_MEMBER_ID, Code.FENCED_INSTANCE_ID):
@@ -327,10 +329,10 @@ class World:
             assert self.host.fetch(group) == expected
             unstable = {
                 tp
-                for tp, told in self.host.fetch(
+                for tp, fetched in self.host.fetch(
                     group, {"t": [0, 1, 2], "u": [0]}, stable=True
                 ).items()
-                if isinstance(told, int)
+                if isinstance(fetched, int)
             }
             assert unstable == {
                 (topic, partition) for owner, topic, partition in pending if owner == group
@@ -359,13 +361,13 @@ class World:
         ) or answer.group_state == "PreparingRebalance"
         if answer.group_state == "Stable":
             assert not [
-                ticket for ticket in self.waiting_at(group) if self.asked_by[ticket][1] != "join"
+                ticket for ticket in self.waiting_at(group) if self.senders[ticket][1] != "join"
             ]
         if answer.group_state == "Empty":
             assert not self.waiting_at(group)
 
     def waiting_at(self, group: str) -> list[int]:
-        return [ticket for ticket in self.host.waiting() if self.asked_by[ticket][0].group == group]
+        return [ticket for ticket in self.host.waiting() if self.senders[ticket][0].group == group]
 
     def run(self, steps: list[Step]) -> None:
         for step in steps:
@@ -422,15 +424,15 @@ def test_a_group_goes_on_where_what_it_read_ends(
                 leader_epoch=data.draw(st.sampled_from([given[-1][0], given[-1][0], -1])),
             )
         log = log[: max(0, len(log) - lost)]
-        ends = {("t", 0, asked): _end_of_epoch(log, asked) for asked in range(epoch + 1)}
+        ends = {("t", 0, each): _end_of_epoch(log, each) for each in range(epoch + 1)}
         host.lose_power({("t", 0): len(log)}, ends)
         kept = [row for row, other in zip(given, log, strict=False) if row == other]
-        told = host.fetch("g", {"t": [0]})["t", 0][0]
-        assert max(told, 0) == len(kept)
+        fetched = host.fetch("g", {"t": [0]})["t", 0][0]
+        assert max(fetched, 0) == len(kept)
         given = kept
 
 
-def _end_of_epoch(log: list[tuple[int, int]], asked: int) -> tuple[int, int]:
+def _end_of_epoch(log: list[tuple[int, int]], leader_epoch: int) -> tuple[int, int]:
     """As OffsetForLeaderEpoch tells: the largest epoch that is not above, and where it ends."""
-    below = [epoch for epoch, _ in log if epoch <= asked]
-    return (below[-1], len(below)) if below else (asked, 0)
+    below = [epoch for epoch, _ in log if epoch <= leader_epoch]
+    return (below[-1], len(below)) if below else (leader_epoch, 0)

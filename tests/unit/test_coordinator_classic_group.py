@@ -435,7 +435,7 @@ def test_static_members():
     assert described(host) == ("Stable", "range", {first: (instance, b"sub", b"all")})
     again = f"{instance}-2"
     assert joined(join()) == (1, "range", first, again, []), (
-        "comes back: told of its former self as the leader"
+        "comes back: its former self is named as the leader"
     )
     assert synced(host.sync("g", 1, again, instance=instance)) == b"all"
     assert host.heartbeat("g", 1, first, instance) == Code.FENCED_INSTANCE_ID

@@ -55,15 +55,15 @@ def test_fetches_by_version(version):
         assert host.fetch("unknown", version=version) == {}
 
 
-@pytest.mark.parametrize(("commit_version", "told"), [(5, -1), (6, 3), (9, 3)])
-def test_leader_epochs_are_kept_from_version_6_on(commit_version, told):
+@pytest.mark.parametrize(("commit_version", "epoch"), [(5, -1), (6, 3), (9, 3)])
+def test_leader_epochs_are_kept_from_version_6_on(commit_version, epoch):
     host = GroupHost()
     host.commit("g", {"t": {0: 9}}, leader_epoch=3, version=commit_version)
     Topic = messages.OffsetFetchRequest.OffsetFetchRequestTopic
     answer = host.call(
         "OffsetFetch", 7, group_id="g", topics=[Topic(name="t", partition_indexes=[0])]
     )
-    assert answer.topics[0].partitions[0].committed_leader_epoch == told
+    assert answer.topics[0].partitions[0].committed_leader_epoch == epoch
 
 
 def epoch_of(host, group="g", partition=0):
@@ -492,7 +492,7 @@ def test_deleting_groups():
     assert host.state("empty") == "Dead"
     assert host.delete_groups("") == [("", Code.GROUP_ID_NOT_FOUND)]
     assert host.delete_groups("stable", "stable") == [("stable", Code.NON_EMPTY_GROUP)], (
-        "told of once"
+        "answered once"
     )
     assert member.heartbeat() == Code.NONE
     host.restart()

@@ -1,0 +1,192 @@
+"""Group: from when on the offsets of a group are retained, and what goes with the last of them."""
+
+from __future__ import annotations
+
+from helpers.group_host import subscription
+
+from barnabas.coordinator.classic_group import ClassicGroup, GroupSettings, JoinRequest, State
+from barnabas.coordinator.group import Group, PartitionCodes
+from barnabas.coordinator.group_records import (
+    GroupMetadataValue,
+    MemberMetadata,
+    group_tombstone,
+    offset_tombstone,
+)
+from barnabas.coordinator.offsets import CommittedOffset
+from barnabas.coordinator.result import Result
+from barnabas.coordinator.timers import Timers
+from barnabas.protocol.errors import Code
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.protocol.wall_clock import WallClock
+
+SETTINGS = GroupSettings(offsets_retention_ms=10_000, offsets_retention_check_interval_ms=100)
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+
+
+def new_group(value: GroupMetadataValue | None = None, now_ms: int = 50_000) -> Group:
+    """A group; loaded at `now_ms` from the value of its record where one is given."""
+    timers, wall = Timers[tuple[str, str, str]](), WallClock()
+    if value is None:
+        classic = ClassicGroup("g", SETTINGS, timers, str, wall)
+    else:
+        classic = ClassicGroup.load("g", value, SETTINGS, timers, str, wall, now_ms)
+    return Group("g", 3, classic)
+
+
+def commit(group: Group, partition: TopicPartition, since_ms: int) -> None:
+    group.offsets.replay_commit(partition, CommittedOffset(1, 0, "", since_ms, since_ms=since_ms))
+
+
+def value_of(kind: str, *subscriptions: bytes, since_ms: int = -1) -> GroupMetadataValue:
+    members = tuple(
+        MemberMetadata(f"m{number}", None, "c", "h", 60_000, 60_000, metadata, b"")
+        for number, metadata in enumerate(subscriptions)
+    )
+    leader_id = members[0].member_id if members else None
+    return GroupMetadataValue(kind, 4, "range" if members else None, leader_id, since_ms, members)
+
+
+def expired(group: Group, now_ms: int) -> list[TopicPartition] | None:
+    expiry = group.expiry(SETTINGS, now_ms)
+    return None if expiry is None else expiry.expired
+
+
+def test_without_members_ever_an_offset_is_retained_since_its_commit() -> None:
+    group = new_group()
+    commit(group, T0, 1_000)
+    commit(group, T1, 2_000)
+    assert expired(group, 10_999) == []
+    assert expired(group, 11_000) == [T0]
+
+
+def test_a_record_without_a_protocol_type_is_of_a_group_that_never_had_members() -> None:
+    """Apache Kafka writes such records for groups that only commit offsets."""
+    group = new_group(value_of("", since_ms=30_000))
+    assert group.classic.protocol_type is None
+    commit(group, T0, 1_000)
+    assert expired(group, 11_000) == [T0]
+
+
+def test_once_a_group_is_empty_its_offsets_are_retained_since_then() -> None:
+    group = new_group(value_of("consumer", since_ms=30_000))
+    assert group.classic.state is State.EMPTY
+    commit(group, T0, 1_000)
+    assert expired(group, 39_999) == []
+    assert expired(group, 40_000) == [T0]
+
+
+def test_where_the_record_does_not_say_since_when_the_commit_counts() -> None:
+    """Versions 0 and 1 of the record have no such field; it counts as -1."""
+    group = new_group(value_of("consumer", since_ms=-1))
+    commit(group, T0, 1_000)
+    assert expired(group, 11_000) == [T0]
+
+
+def test_the_first_moment_there_is_is_a_time_too() -> None:
+    group = new_group(value_of("consumer", since_ms=0))
+    commit(group, T0, 5_000)
+    assert expired(group, 9_999) == []
+    assert expired(group, 10_000) == [T0]
+
+
+def test_consumers_keep_the_offsets_of_the_topics_that_they_read() -> None:
+    group = new_group(value_of("consumer", subscription("t"), subscription()))
+    commit(group, T0, 1_000)
+    commit(group, U0, 1_000)
+    assert expired(group, 60_000) == [U0]
+
+
+def test_members_whose_topics_are_unknown_keep_all_offsets() -> None:
+    for value in (
+        value_of("consumer", b"no subscription"),
+        value_of("connect", subscription("t")),
+    ):
+        group = new_group(value)
+        commit(group, U0, 1_000)
+        assert expired(group, 60_000) is None
+
+
+def test_a_rebalance_keeps_all_offsets() -> None:
+    group = new_group(value_of("consumer", subscription("t")))
+    commit(group, U0, 1_000)
+    leader = group.classic.members["m0"]
+    group.classic.on_join(
+        JoinRequest(1, 9, "m0", None, "c", "h", 60_000, 60_000, "consumer", dict(leader.protocols)),
+        Result(),
+        60_000,
+    )
+    assert group.classic.state is State.COMPLETING_REBALANCE
+    assert expired(group, 60_000) is None
+
+
+def test_the_next_check_comes_with_the_next_expiry_but_not_before_its_interval() -> None:
+    group = new_group()
+    assert group.next_retention_check_ms(SETTINGS, 1_000) == 1_100
+    commit(group, T0, 2_000)
+    commit(group, T1, 3_000)
+    assert group.next_retention_check_ms(SETTINGS, 2_000) == 12_000
+    assert group.next_retention_check_ms(SETTINGS, 11_950) == 12_050
+    assert group.next_retention_check_ms(SETTINGS, 12_000) == 13_000, "T0 goes at this check"
+
+
+def test_a_group_with_members_is_checked_at_every_interval() -> None:
+    group = new_group(value_of("consumer", subscription("t")))
+    commit(group, U0, 49_000)
+    assert group.next_retention_check_ms(SETTINGS, 50_000) == 50_100
+
+
+def deleted(group: Group, *partitions: TopicPartition) -> tuple[Result, PartitionCodes]:
+    codes: PartitionCodes = {topic: {} for topic, _ in partitions}
+    result = Result()
+    group.delete_offsets(partitions, codes, result)
+    return result, codes
+
+
+def test_a_group_goes_with_the_last_of_its_offsets() -> None:
+    group = new_group()
+    commit(group, T0, 0)
+    commit(group, T1, 0)
+    assert deleted(group, T0)[0].records == [offset_tombstone("g", *T0)]
+    assert deleted(group, T0, U0, T1)[0].records == [
+        offset_tombstone("g", *T0),
+        offset_tombstone("g", *T1),
+        group_tombstone("g"),
+    ], "there is nothing to delete of u"
+
+
+def test_a_group_stays_while_anybody_needs_it() -> None:
+    pending, joining, member = (
+        new_group(),
+        new_group(),
+        new_group(value_of("consumer", subscription("t"))),
+    )
+    pending.offsets.replay_pending(7, T1, CommittedOffset(1, 0, "", 0))
+    joining.classic.pending_join_members["id"] = None
+    for group in (pending, joining, member):
+        commit(group, U0, 0)
+        assert deleted(group, U0)[0].records == [offset_tombstone("g", *U0)]
+    assert not joining.is_unused and not member.is_unused
+
+
+def test_pending_offsets_are_deleted_too() -> None:
+    group = new_group()
+    group.offsets.replay_pending(7, T1, CommittedOffset(1, 0, "", 0))
+    assert deleted(group, T1, T1)[0].records == [offset_tombstone("g", *T1)]
+
+
+def test_what_members_read_is_not_deleted() -> None:
+    group = new_group(value_of("consumer", subscription("t")))
+    commit(group, T0, 0)
+    result, codes = deleted(group, T0, T1)
+    assert not result.records
+    assert codes == {"t": dict.fromkeys(range(2), Code.GROUP_SUBSCRIBED_TO_TOPIC)}
+
+
+def test_a_group_has_hard_state_by_its_record_or_its_offsets() -> None:
+    group = new_group()
+    assert not group.has_hard_state
+    group.metadata_value = b"record"
+    assert group.has_hard_state
+    group.metadata_value = None
+    commit(group, T0, 0)
+    assert group.has_hard_state
