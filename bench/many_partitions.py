@@ -115,7 +115,9 @@ class Bench:
         self._sequences: dict[int, int] = {}
         self._offset = 0
         self._session = NEW_SESSION
-        self._topic_id = self.broker.create_topic(TOPIC, partitions, {}, now_ms=NOW_MS).topic_id
+        self._topic_id = self.broker.topics.create_topic(
+            TOPIC, partitions, {}, now_ms=NOW_MS
+        ).topic_id
         answer = self._answer_to(InitProducerIdResponse, init_producer_id(), 0, PRODUCER)
         self._transactional_producer_id = answer.producer_id
 
@@ -216,7 +218,9 @@ class Bench:
     def _has_grown(self, count: int) -> None:
         """Every partition has so many records more, or something was refused."""
         self._offset += count
-        ends = {log.log_end_offset for log in self.broker.partitions_of(TOPIC) if log is not None}
+        ends = {
+            log.log_end_offset for log in self.broker.topics.partitions_of(TOPIC) if log is not None
+        }
         assert ends == {self._offset}, f"logs end at {ends} instead of {self._offset}"
 
     def _time(self, work: str, frames: list[memoryview], connection: int) -> list[Any]:

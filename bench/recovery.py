@@ -48,8 +48,8 @@ def fill(directory: str, scale: float) -> None:
         BrokerConfig.from_properties({"log.dirs": directory}), SystemIds(), now_ms=now_ms
     )
     configs = {"segment.bytes": str(SEGMENT_BYTES), "retention.ms": str(KEPT_MS)}
-    broker.create_topic("many", partitions, configs, now_ms=now_ms)
-    logs: list[Any] = broker.partitions_of("many")
+    broker.topics.create_topic("many", partitions, configs, now_ms=now_ms)
+    logs: list[Any] = broker.topics.partitions_of("many")
     content = random.Random(1).randbytes(BATCH_BYTES // RECORDS - 20)
     sequences: dict[int, int] = {}
     for number in range(rounds):

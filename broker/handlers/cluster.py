@@ -181,7 +181,9 @@ def on_list_partition_reassignments(
 
 
 def _partition_exists(broker: Broker, name: str, index: int) -> bool:
-    return broker.metadata.topic(name) is not None and 0 <= index < len(broker.partitions_of(name))
+    return broker.metadata.topic(name) is not None and 0 <= index < len(
+        broker.topics.partitions_of(name)
+    )
 
 
 # --- DescribeTopicPartitions --------------------------------------------------------------------
@@ -219,7 +221,7 @@ def on_describe_topic_partitions(
         if topic is None:
             topics.append(_topic_row(name, None, _why_missing(name), []))
             continue
-        partition_count = len(broker.partitions_of(name))
+        partition_count = len(broker.topics.partitions_of(name))
         end = min(partition_count, first + left)
         rows = [_partition_row(broker, name, index) for index in range(first, end)]
         topics.append(_topic_row(name, topic, Code.NONE, rows))
@@ -255,12 +257,12 @@ def _partition_row(
     broker: Broker, name: str, index: int
 ) -> DescribeTopicPartitionsResponsePartition:
     nodes = [broker.node_id]
-    online = broker.partition(name, index) is not None
+    online = broker.topics.partition(name, index) is not None
     return DescribeTopicPartitionsResponsePartition(
         error_code=Code.NONE if online else Code.LEADER_NOT_AVAILABLE,
         partition_index=index,
         leader_id=broker.node_id if online else -1,
-        leader_epoch=broker.leader_epochs(name)[index],
+        leader_epoch=broker.topics.leader_epochs(name)[index],
         replica_nodes=nodes,
         isr_nodes=nodes,
         eligible_leader_replicas=[],

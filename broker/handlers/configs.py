@@ -406,7 +406,7 @@ def _target(changing: _Changing, resource_type: int, name: str) -> _Target:
             Code.INVALID_CONFIG,
             lambda key: topic_setting_value(broker.config, topic.configs, key),
             _check_topic_configs,
-            lambda configs: broker.set_topic_configs(name, configs, changing.now_ms),
+            lambda configs: _set_topic_configs(changing, name, configs),
         )
     if resource_type == CLIENT_METRICS:
         _check_subscription_name(name)
@@ -426,7 +426,7 @@ def _target(changing: _Changing, resource_type: int, name: str) -> _Target:
             Code.INVALID_REQUEST,
             broker.config.default_value,
             _check_broker_default_configs,
-            broker.set_broker_default_configs,
+            broker.topics.set_broker_default_configs,
         )
     _check_broker_name(broker, name)
     return _Target(
@@ -435,8 +435,15 @@ def _target(changing: _Changing, resource_type: int, name: str) -> _Target:
         Code.INVALID_REQUEST,
         lambda key: broker.config[key],
         _check_broker_configs,
-        broker.set_broker_configs,
+        broker.topics.set_broker_configs,
     )
+
+
+def _set_topic_configs(changing: _Changing, name: str, configs: dict[str, str]) -> None:
+    topics = changing.broker.topics
+    topics.set_topic_configs(name, configs)
+    # flush.messages=1 may have held back some
+    changing.broker.progress.on_appended(topics.logs_of(name), changing.now_ms)
 
 
 def _check_topic_configs(configs: dict[str, str]) -> None:

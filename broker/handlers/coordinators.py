@@ -28,9 +28,9 @@ def on_find_coordinator(
     """
     code = Code.NONE
     if request.key_type == GROUP:
-        broker.ensure_internal_topic(OFFSETS_TOPIC, context.now_ms)
+        broker.topics.ensure_internal_topic(OFFSETS_TOPIC, context.now_ms)
     elif request.key_type == TRANSACTION:
-        broker.ensure_internal_topic(TRANSACTIONS_TOPIC, context.now_ms)
+        broker.topics.ensure_internal_topic(TRANSACTIONS_TOPIC, context.now_ms)
     else:
         code = Code.INVALID_REQUEST
     host, port = broker.advertised(context) if code is Code.NONE else ("", -1)

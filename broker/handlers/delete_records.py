@@ -49,9 +49,9 @@ def on_delete_records(
 def _delete(broker: Broker, name: str, index: int, offset: int, now_ms: int) -> int:
     if name in INTERNAL_TOPICS:
         raise KafkaError(Code.INVALID_TOPIC_EXCEPTION)
-    log = broker.partition(name, index)
+    log = broker.topics.partition(name, index)
     if log is None:
-        raise KafkaError(broker.missing_code(name, index))
+        raise KafkaError(broker.topics.missing_code(name, index))
     if "delete" not in log.config.cleanup_policy:
         raise KafkaError(Code.POLICY_VIOLATION)
     low_watermark = log.delete_records_before(
@@ -59,5 +59,5 @@ def _delete(broker: Broker, name: str, index: int, offset: int, now_ms: int) -> 
     )
     # before the answer: what was deleted must not come back with a crash
     broker.logs.write_starts()
-    broker.on_progress(log, now_ms)
+    broker.progress.on_appended([log], now_ms)
     return low_watermark

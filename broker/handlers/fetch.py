@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from barnabas.broker.fetch_sessions import FetchSession, FetchTarget, Planned, TopicKey
 from barnabas.broker.outbox import PARKED, Answer, Encoded
 from barnabas.broker.purgatory import WaitingFetch
+from barnabas.broker.topics import check_leader_epoch
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.hot_responses import FETCH_TOPIC_IDS, FetchedPartition, Piece, encode_fetch
 from barnabas.protocol.messages.fetch import FetchRequest
@@ -65,14 +66,14 @@ class _Fetch:
             if target.topic is not key:  # a topic's targets mostly stand together
                 key = target.topic
                 name = self._topic_name(key)
-                logs = [] if name is None else self._broker.partitions_of(name)
+                logs = [] if name is None else self._broker.topics.partitions_of(name)
             index = target.index
             log = logs[index] if 0 <= index < len(logs) else None
             if log is None:
                 missing = (
                     Code.UNKNOWN_TOPIC_ID
                     if name is None
-                    else self._broker.missing_code(name, index)
+                    else self._broker.topics.missing_code(name, index)
                 )
                 self._refused.append((target, FetchedPartition(index, missing, aborted=())))
             else:
@@ -145,9 +146,8 @@ class _Fetch:
         self, target: FetchTarget, log: Log, left: int, min_one_batch: bool
     ) -> FetchedPartition:
         try:
-            log.check_leader_epoch(
-                max(target.current_leader_epoch, NO_LEADER_EPOCH)
-            )  # Kafka's Fetch alone takes any negative one for none
+            # Kafka's Fetch alone takes any negative one for none
+            check_leader_epoch(log, max(target.current_leader_epoch, NO_LEADER_EPOCH))
             if target.partition_max_bytes < 0:
                 raise KafkaError(Code.UNKNOWN_SERVER_ERROR)
             if target.last_fetched_epoch >= 0 and self._context.api_version >= DIVERGING_SINCE:

@@ -29,11 +29,9 @@ def on_offset_for_leader_epoch(
         for asked in topic.partitions:
             code, leader_epoch, end_offset = Code.NONE, -1, -1
             try:
-                log = broker.partition(topic.topic, asked.partition)
-                if log is None:
-                    raise KafkaError(broker.missing_code(topic.topic, asked.partition))
-                if context.api_version >= 2:
-                    log.check_leader_epoch(asked.current_leader_epoch)
+                log = broker.topics.fenced_partition(
+                    topic.topic, asked.partition, asked.current_leader_epoch
+                )
                 leader_epoch, end_offset = log.end_offset_for_epoch(asked.leader_epoch)
             except KafkaError as error:
                 code = error.code

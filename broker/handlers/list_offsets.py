@@ -106,16 +106,14 @@ def _answer(
                 ):
                     raise KafkaError(Code.UNSUPPORTED_VERSION)
                 committed = _is_committed(request, context.api_version)
-                log = broker.partition(topic.name, asked.partition_index)
-                if log is None:
-                    raise KafkaError(broker.missing_code(topic.name, asked.partition_index))
-                log.check_leader_epoch(asked.current_leader_epoch)
+                log = broker.topics.fenced_partition(
+                    topic.name, asked.partition_index, asked.current_leader_epoch
+                )
                 if left_bytes > 0:
                     found = _look_up(
                         log, asked.timestamp, searched.setdefault(log, {}), committed=committed
                     )
             except SearchTakesLong as search:
-                assert log is not None
                 put_off.append((log, search))
                 left_bytes -= search.data_bytes
             except KafkaError as error:

@@ -24,11 +24,12 @@ def on_describe_log_dirs(
 ) -> DescribeLogDirsResponse:
     """The one log directory, with those of the partitions asked for that it holds (null: all)."""
     if request.topics is None:
-        wanted = {name: broker.partitions_of(name) for name in broker.metadata.topics}
+        wanted = {name: broker.topics.partitions_of(name) for name in broker.metadata.topics}
     else:
         wanted = {
             asked.topic: [
-                broker.partition(asked.topic, index) for index in dict.fromkeys(asked.partitions)
+                broker.topics.partition(asked.topic, index)
+                for index in dict.fromkeys(asked.partitions)
             ]
             for asked in request.topics
         }

@@ -81,7 +81,7 @@ def _make_missing(
             context.client_id or "a client", context.client_host, len(names), MOST_PARTITIONS_AT_ONCE,
         )  # fmt: skip
     try:
-        broker.check_descriptors(len(names) * partition_count)
+        broker.topics.check_descriptors(len(names) * partition_count)
     except KafkaError as error:
         is_too_much = True
         logger.warning(
@@ -97,7 +97,7 @@ def _make_missing(
         try:
             check_topic_name(name)
             if name in INTERNAL_TOPICS:
-                broker.ensure_internal_topic(name, now_ms)
+                broker.topics.ensure_internal_topic(name, now_ms)
                 continue
             taken.check(name)
             taken.add(name)
@@ -105,7 +105,7 @@ def _make_missing(
         except KafkaError as error:
             codes[name] = error.code
     if wanted:
-        yield from broker.create_topics(wanted, now_ms)
+        yield from broker.topics.create_topics(wanted, now_ms)
     return _encoded(broker, request, context, codes)
 
 
@@ -188,7 +188,7 @@ def _why_missing(name: str) -> Code:
 
 
 def _found(broker: Broker, topic: Topic) -> MetadataTopic:
-    logs = broker.partitions_of(topic.name)
+    logs = broker.topics.partitions_of(topic.name)
     offline = (
         frozenset(index for index, log in enumerate(logs) if log is None)
         if None in logs
@@ -199,6 +199,6 @@ def _found(broker: Broker, topic: Topic) -> MetadataTopic:
         topic.name,
         topic.topic_id,
         topic.internal,
-        broker.leader_epochs(topic.name),
+        broker.topics.leader_epochs(topic.name),
         offline,
     )

@@ -94,7 +94,7 @@ def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext)
             produce.failed = produce.failed or answer.error_code != 0
             row.append(answer)
         produce.answers.append((topic.name, row))
-    broker.on_appended(
+    broker.progress.on_appended(
         produce.appended, context.now_ms
     )  # when all is there: a fetch that waits for several of them gets it with one answer
     if produce.pending:
@@ -136,7 +136,7 @@ def _check_elsewhere(broker: Broker, produce: _Produce) -> None:
             )
             produce.failed = produce.failed or answer.error_code != 0
             batch.row[batch.at] = answer
-        broker.on_appended(produce.appended, now_ms)
+        broker.progress.on_appended(produce.appended, now_ms)
         if produce.pending:  # the topic's settings are others than when the check began
             _check_elsewhere(broker, produce)
         elif produce.request.acks == 0:
@@ -216,9 +216,9 @@ def _append(
     context = produce.context
     if name in INTERNAL_TOPICS:
         return ProducedPartition(index, Code.INVALID_TOPIC_EXCEPTION)
-    log = broker.partition(name, index)
+    log = broker.topics.partition(name, index)
     if log is None:
-        return ProducedPartition(index, broker.missing_code(name, index))
+        return ProducedPartition(index, broker.topics.missing_code(name, index))
     if records is None:
         return ProducedPartition(index, Code.INVALID_RECORD)
     if type(records) is bytes:
@@ -236,12 +236,12 @@ def _append(
         if attributes & CODEC_MASK == Codec.ZSTD and context.api_version < ZSTD_SINCE:
             return ProducedPartition(index, Code.UNSUPPORTED_COMPRESSION_TYPE)
     try:
-        if pending is None and not broker.room.take(
+        if pending is None and not broker.disk_space.reserve(
             len(records)
         ):  # what was checked elsewhere was counted when it came
-            broker.room.note_refused(name, index, records)
+            broker.refused_batches.add(name, index, records)
             return ProducedPartition(index, Code.KAFKA_STORAGE_ERROR, error_message=DISK_FULL)
-        if broker.room.is_overtaking(name, index, records):
+        if broker.refused_batches.is_overtaken_by(name, index, records):
             raise KafkaError(
                 Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 "an earlier batch of this producer found no room and has not come again yet",
@@ -259,7 +259,7 @@ def _append(
     except OSError as error:
         if not is_want_of_room(error):
             raise
-        broker.room.note_refused(name, index, records)
+        broker.refused_batches.add(name, index, records)
         return ProducedPartition(
             index, Code.KAFKA_STORAGE_ERROR, error_message=f"{DISK_FULL} ({error.strerror})"
         )
@@ -274,7 +274,7 @@ def _append(
     if log.log_end_offset - log.durable_offset >= config.flush_messages:
         produce.unflushed.append(log)
     elif config.flush_ms < NEVER_MS:
-        broker.flush_later(log, context.now_ms + config.flush_ms)
+        broker.progress.flush_later(log, context.now_ms + config.flush_ms)
     return ProducedPartition(
         index, 0, info.first_offset, info.log_append_time_ms, log.log_start_offset
     )

@@ -93,7 +93,7 @@ def _create_topics(broker: Broker, request: CreateTopicsRequest, context: Reques
                     f"{MOST_PARTITIONS_AT_ONCE} at once.",
                 )
             topic = _checked_topic(broker, asked, taken)
-            broker.check_descriptors(total)
+            broker.topics.check_descriptors(total)
             taken.add(topic.name)
             if not request.validate_only:
                 wanted.append(topic)
@@ -124,7 +124,7 @@ def _create_topics(broker: Broker, request: CreateTopicsRequest, context: Reques
                 )
             )
     if wanted:
-        lacking = set((yield from broker.create_topics(wanted, now_ms)))
+        lacking = set((yield from broker.topics.create_topics(wanted, now_ms)))
         for row in rows:
             if row.name in lacking:
                 row.topic_id, row.error_code, row.error_message = (
@@ -324,7 +324,7 @@ def _delete_topics(broker: Broker, request: DeleteTopicsRequest, context: Reques
             code, message = error.code, error.message
         rows.append(DeletableTopicResult(name, topic_id, code, message))
     if gone:
-        yield from broker.delete_topics(gone, now_ms)
+        yield from broker.deletion.delete_topics(gone, now_ms)
     return DeleteTopicsResponse(responses=rows)
 
 
@@ -417,7 +417,7 @@ def _create_partitions(broker: Broker, request: CreatePartitionsRequest) -> Slic
             code, message = error.code, error.message
         rows.append(CreatePartitionsTopicResult(asked.name, code, message))
     if wanted:
-        lacking = set((yield from broker.add_partitions(wanted, now_ms)))
+        lacking = set((yield from broker.topics.add_partitions(wanted, now_ms)))
         for row in rows:
             if row.name in lacking:
                 row.error_code, row.error_message = int(Code.KAFKA_STORAGE_ERROR), NO_ROOM
@@ -448,7 +448,7 @@ def _check_growth(broker: Broker, asked: CreatePartitionsTopic, total: int) -> N
             f"This request is for {total} more partitions: ask for at most "
             f"{MOST_PARTITIONS_AT_ONCE} at once.",
         )
-    broker.check_descriptors(total)
+    broker.topics.check_descriptors(total)
     if asked.assignments is not None:
         if len(asked.assignments) != added_count:
             raise KafkaError(

@@ -93,7 +93,7 @@ class Storm:
                 "compacted": {"cleanup.policy": "compact"},
                 "small-segments": {"segment.bytes": "2000"},
             }.get(name, {})
-            self.broker.create_topic(name, partitions, configs, now_ms=self.now_ms)
+            self.broker.topics.create_topic(name, partitions, configs, now_ms=self.now_ms)
         self.maker = Maker(self.random, self.knowledge, self.now_ms)
 
     # --- the broker and its rim ------------------------------------------------------------------
@@ -365,10 +365,10 @@ class Storm:
                 and not name.startswith("__")
                 and len(broker.logs.logs) > MOST_PARTITIONS // 2
             ):
-                broker.delete_topic(name, self.now_ms)
+                broker.deletion.delete_topic(name, self.now_ms)
         for name, partitions in BASE_TOPICS.items():
             if name not in broker.metadata.topics:
-                broker.create_topic(name, partitions, {}, now_ms=self.now_ms)
+                broker.topics.create_topic(name, partitions, {}, now_ms=self.now_ms)
             elif (
                 self.random.random() < 0.3
             ):  # what the storm has set would otherwise stay for good, and close the topic
@@ -376,7 +376,8 @@ class Storm:
                     "compacted": {"cleanup.policy": "compact"},
                     "small-segments": {"segment.bytes": "2000"},
                 }.get(name, {})
-                broker.set_topic_configs(name, configs, self.now_ms)
+                broker.topics.set_topic_configs(name, configs)
+                broker.progress.on_appended(broker.topics.logs_of(name), self.now_ms)
         self.carry_out()
 
     def check_invariants(self) -> None:

@@ -128,13 +128,13 @@ class CoreHost:
     # --- requests that most tests need -----------------------------------------------------------
 
     def create(self, name: str, partitions: int = 1, **configs: str) -> list[Any]:
-        self.broker.create_topic(
+        self.broker.topics.create_topic(
             name,
             partitions,
             {key.replace("_", "."): value for key, value in configs.items()},
             now_ms=self.now_ms,
         )
-        return self.broker.partitions_of(name)
+        return self.broker.topics.partitions_of(name)
 
 
 def _content(piece: Any) -> bytes:

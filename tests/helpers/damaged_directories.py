@@ -103,7 +103,7 @@ def history(path: Path) -> AdminHost:
     produce(
         host, "payments", 0, [b"open"], identity=other, transactional_id="left open", sequence=0
     )
-    host.broker.partition("plain", 0).delete_records_before(2)  # type: ignore[union-attr]
+    host.broker.topics.partition("plain", 0).delete_records_before(2)  # type: ignore[union-attr]
     host.broker.logs.write_starts()
     return host
 
@@ -411,7 +411,7 @@ def check_batches(
             ), str(error)
             lost = True
             continue
-        log = broker.partition(topic, index)
+        log = broker.topics.partition(topic, index)
         assert log is not None, f"{topic}-{index} is not there"
         aside = b"".join(
             file.read_bytes()
@@ -509,7 +509,7 @@ def check_knowledge(
             "topic ids are those that the directories have"
         )
         used = max(metadata.producer_id for metadata in before.transactions.values())
-        assert broker._producer_ids.allocate() > used, "a producer id is given out twice"
+        assert broker.producer_ids.allocate() > used, "a producer id is given out twice"
         assert complaints.texts or damage.kind != "flip", (
             f"the journal was changed at {damage.at}, and nothing is said"
         )

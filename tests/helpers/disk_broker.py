@@ -459,7 +459,7 @@ class DiskBroker:
         record = CoordinatorRecord(
             encode_key(txn), encode_value(found._replace(producer_epoch=epoch))
         )
-        partition = partition_for(txn, len(self.broker.partitions_of("__transaction_state")))
+        partition = partition_for(txn, len(self.broker.topics.partitions_of("__transaction_state")))
         self.broker.runtime.run_transactions(
             Result(partition=partition, records=[record]), self.now_ms
         )
@@ -527,7 +527,7 @@ class DiskBroker:
 
     def markers(self, topic: str, partition: int = 0) -> list[tuple[int, int, bool]]:
         """(producer id, epoch, commit) of every marker in a log."""
-        log = self.broker.partition(topic, partition)
+        log = self.broker.topics.partition(topic, partition)
         assert log is not None
         return [
             (h.producer_id, h.producer_epoch, decode_marker(batch).commit)

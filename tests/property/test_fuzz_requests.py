@@ -285,7 +285,7 @@ def test_a_marker_of_no_producer_is_refused(storm: Storm) -> None:
         + b"\0\0"
     )
     assert outcome(storm, head(WRITE_TXN_MARKERS, 1) + b"\0" + flexible) == "answered"
-    log = storm.broker.partition("plain", 0)
+    log = storm.broker.topics.partition("plain", 0)
     assert log is not None and log.log_end_offset == 0 and log.active_producers() == []
 
 
@@ -307,5 +307,7 @@ def test_offsets_of_an_epoch_that_was_never_given_out(storm: Storm) -> None:
     later = struct.pack(">qh", metadata.producer_id, metadata.producer_epoch + 100)
     outcome(storm, head(TXN_OFFSET_COMMIT, 0) + string("id") + string("g") + later + offsets)
     storm.flush()
-    assert any(log.open_transactions() for log in broker.partitions_of("__consumer_offsets") if log)
+    assert any(
+        log.open_transactions() for log in broker.topics.partitions_of("__consumer_offsets") if log
+    )
     storm.calm()

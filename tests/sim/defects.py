@@ -921,7 +921,7 @@ def complete_before_marker() -> Iterator[None]:
             effect.transactional_id, effect.producer_id, effect.producer_epoch, now_ms
         )
         self.run_transactions(done, now_ms)
-        logs = [log for log in broker.partitions_of(TRANSACTIONS_TOPIC) if log is not None]
+        logs = [log for log in broker.topics.partitions_of(TRANSACTIONS_TOPIC) if log is not None]
         broker.flushes.wait(logs, lambda then_ms: write(self, effect, then_ms), now_ms)
 
     with changed(CoordinatorRuntime, "write_markers", write_markers):

@@ -332,7 +332,7 @@ class IdempotentProducer(Producer):
         ):
             return True
         logs = (
-            [world.node.broker.partition(*partition) for partition in self.partitions]
+            [world.node.broker.topics.partition(*partition) for partition in self.partitions]
             if world.node.broker is not None
             else []
         )

@@ -190,7 +190,7 @@ class Reader(Client):
         if broker is None:
             return False
         for partition, position in self.positions.items():
-            log = broker.partition(*partition)
+            log = broker.topics.partition(*partition)
             if (
                 log is None
                 or position < log.high_watermark

@@ -425,7 +425,7 @@ class World:
         broker = self.node.broker
         assert broker is not None
         partition = self.rng.choice(self.scenario.deletable)
-        log = broker.partition(*partition)
+        log = broker.topics.partition(*partition)
         if log is None:
             return
         offset = self.rng.randint(log.log_start_offset, log.high_watermark)
@@ -462,7 +462,7 @@ class World:
         broker = self.node.broker
         assert broker is not None
         for name, count in scenario.topics.items():
-            broker.create_topic(
+            broker.topics.create_topic(
                 name, count, scenario.topic_configs.get(name, {}), now_ms=self.node.now_ms()
             )
         self._set_off()
@@ -692,7 +692,7 @@ class World:
     def _has_read_all(self, members: Sequence[Worker], partitions: list[Partition]) -> bool:
         assert self.node.broker is not None
         for partition in partitions:
-            log = self.node.broker.partition(*partition)
+            log = self.node.broker.topics.partition(*partition)
             end = log.high_watermark if log is not None else 0
             if not any(
                 member.is_idle and member.positions.get(partition, -1) >= end for member in members

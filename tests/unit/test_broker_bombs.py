@@ -63,7 +63,7 @@ def test_a_bomb_is_refused_and_its_neighbour_in_the_request_is_not(host: CoreHos
         encode_batch([NewRecord(None, b"v", NOW_MS)])
     )
     host.ask(one, request, 9)
-    assert host.broker.partition("t", 1).log_end_offset == 1  # type: ignore[union-attr]
+    assert host.broker.topics.partition("t", 1).log_end_offset == 1  # type: ignore[union-attr]
     host.finish_work()
     (answer,) = host.answers[one]
     codes = [partition.error_code for partition in answer.responses[0].partition_responses]
@@ -100,14 +100,14 @@ def test_a_connection_that_is_gone_has_its_batch_appended(host: CoreHost) -> Non
     host.ask(one, asking(large()), 9)
     host.broker.on_closed(one)
     host.finish_work()
-    assert host.broker.partition("t", 0).log_end_offset == 1  # type: ignore[union-attr]
+    assert host.broker.topics.partition("t", 0).log_end_offset == 1  # type: ignore[union-attr]
     assert not host.answers[one]
 
 
 def test_a_topic_that_went_meanwhile_is_told(host: CoreHost) -> None:
     one = host.connect(1)
     host.ask(one, asking(large()), 9)
-    host.broker.delete_topic("t", NOW_MS)
+    host.broker.deletion.delete_topic("t", NOW_MS)
     host.finish_work()
     assert error_of(host.answers[one][0]) == Code.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -115,10 +115,10 @@ def test_a_topic_that_went_meanwhile_is_told(host: CoreHost) -> None:
 def test_settings_that_changed_meanwhile_hold(host: CoreHost) -> None:
     one = host.connect(1)
     host.ask(one, asking(large()), 9)
-    host.broker.set_topic_configs("t", {"max.message.bytes": "100"}, NOW_MS)
+    host.broker.topics.set_topic_configs("t", {"max.message.bytes": "100"})
     host.finish_work()
     assert error_of(host.answers[one][0]) == Code.MESSAGE_TOO_LARGE
-    assert host.broker.partition("t", 0).log_end_offset == 0  # type: ignore[union-attr]
+    assert host.broker.topics.partition("t", 0).log_end_offset == 0  # type: ignore[union-attr]
 
 
 def test_a_transaction_that_ended_meanwhile_does_not_get_the_batch(host: CoreHost) -> None:
@@ -160,15 +160,17 @@ def test_a_transaction_that_ended_meanwhile_does_not_get_the_batch(host: CoreHos
     host.tick(1)
     host.finish_work()
     assert error_of(host.answers[one][0]) == Code.INVALID_TXN_STATE
-    assert not host.broker.partition("t", 0).open_transactions()  # type: ignore[union-attr]
+    assert not host.broker.topics.partition("t", 0).open_transactions()  # type: ignore[union-attr]
 
 
 def test_a_batch_is_counted_once_against_the_room_of_the_disk(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[int] = []
-    take = host.broker.room.take
-    monkeypatch.setattr(host.broker.room, "take", lambda count: taken.append(count) or take(count))
+    take = host.broker.disk_space.reserve
+    monkeypatch.setattr(
+        host.broker.disk_space, "reserve", lambda count: taken.append(count) or take(count)
+    )
     host.ask(host.connect(1), asking(large()), 9)
     host.finish_work()
     assert taken == [len(large())]

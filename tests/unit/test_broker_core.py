@@ -118,7 +118,7 @@ def test_a_fetch_is_answered_when_its_time_is_up(host: CoreHost) -> None:
 def test_a_fetch_is_answered_when_its_topic_goes(host: CoreHost) -> None:
     host.create("t")
     host.ask(1, fetch({"t": {0: 0}}, max_wait_ms=60_000), 12)
-    host.broker.delete_topic("t", host.now_ms)
+    host.broker.deletion.delete_topic("t", host.now_ms)
     host.carry_out()
     host.tick(60_000)
     assert len(host.answers[1]) == 1
@@ -201,7 +201,7 @@ def test_a_producer_that_hung_up_while_its_flush_runs(host: CoreHost) -> None:
 def test_a_topic_that_goes_while_its_flush_runs(host: CoreHost) -> None:
     host.create("t", flush_messages="1")
     host.ask(1, produce("t"), 9)
-    host.broker.delete_topic("t", host.now_ms)
+    host.broker.deletion.delete_topic("t", host.now_ms)
     host.carry_out()
     assert len(host.answers[1]) == 1
     host.flush()
@@ -538,7 +538,7 @@ def test_an_abort_waits_for_nothing(host: CoreHost) -> None:
 def test_a_topic_deleted_during_the_commit_does_not_hold_it_up(host: CoreHost) -> None:
     transaction = begun(host)
     transaction.end(commit=True)
-    host.broker.delete_topic("t", host.now_ms)
+    host.broker.deletion.delete_topic("t", host.now_ms)
     host.carry_out()
     transaction.flush_all()
     assert [answer.error_code for answer in host.answers[1]] == [0]
@@ -556,7 +556,7 @@ def test_with_durability_os_no_step_waits(tmp_path: Path) -> None:
     transaction = Transaction.__new__(Transaction)
     transaction.host, transaction.logs, transaction.sequence = (
         host,
-        host.broker.partitions_of("t"),
+        host.broker.topics.partitions_of("t"),
         0,
     )
     transaction.transactional_id, transaction.topic = "id", "t"
@@ -634,7 +634,7 @@ def test_deltas_transaction_is_open_and_ends_when_its_time_is_up(tmp_path: Path)
     path = tmp_path / "data"
     shutil.copytree(KAFKA, path)
     broker = open_kafkas(path, DELTA_BEGAN_MS + 60_000)
-    log: Log = broker.partition("txn", 0)
+    log: Log = broker.topics.partition("txn", 0)
     assert (log.last_stable_offset, log.log_end_offset) == (48, 49)
     assert broker.transactions.snapshot()["delta"].state.name == "ONGOING"
     broker.on_tick(DELTA_BEGAN_MS + 599_999)
@@ -658,10 +658,10 @@ def test_producer_ids_begin_above_those_that_kafka_gave_out(tmp_path: Path) -> N
         for producer in log.active_producers()
     }
     assert max(used) == 8
-    assert broker._producer_ids.allocate() == 9
+    assert broker.producer_ids.allocate() == 9
     broker.close_logs(DELTA_BEGAN_MS)
     again = open_kafkas(path, DELTA_BEGAN_MS)
-    assert again._producer_ids.allocate() == 1009, (
+    assert again.producer_ids.allocate() == 1009, (
         "the rest of a block is lost with a stop, and none is given out twice"
     )
     again.close_logs(DELTA_BEGAN_MS)

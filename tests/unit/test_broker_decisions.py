@@ -162,7 +162,7 @@ def test_a_marker_that_was_deleted_is_not_written_to_the_next_transaction() -> N
     b, p = ready(log_segment_bytes="300")
     assert p.end(True) == 0
     p.send("t", 0, b"c")
-    log = b.broker.partition("t", 0)
+    log = b.broker.topics.partition("t", 0)
     assert log is not None and len(log.segments) == 2
     log.delete_records_before(log.last_stable_offset)
     assert log.delete_old_segments(b.now_ms) == 1
@@ -176,7 +176,7 @@ def test_a_marker_that_was_deleted_is_not_written_to_the_next_transaction() -> N
 def test_a_topic_of_the_same_name_is_not_the_one_that_was_decided_on() -> None:
     b, p = ready()
     assert p.end(True) == 0
-    b.broker.delete_topic("t", b.now_ms)
+    b.broker.deletion.delete_topic("t", b.now_ms)
     b.flush()
     b.topic("t", 2)
     p.begin_session()
@@ -191,7 +191,7 @@ def begin_a_flush(b: DiskBroker) -> None:
     """Anybody's, that stays under way."""
     b.hold_flushes()
     assert b.produce("in", (b"x",))[0] == 0
-    log = b.broker.partition("in", 0)
+    log = b.broker.topics.partition("in", 0)
     assert log is not None
     b.broker.flushes.wait([log], lambda _: None, b.now_ms)
 
@@ -268,7 +268,7 @@ def test_a_new_session_that_followed_keeps_its_epoch() -> None:
 def test_without_a_journal_each_step_waits_for_the_disk(setting: str) -> None:
     b, p = ready(**{"barnabas_flush_journal_logs": "0"} if setting == "no journal" else {})
     if setting == "no room":
-        b.broker.room.is_full = True
+        b.broker.disk_space.is_full = True
     b.hold_flushes()
     p.start_end(True)
     seen = []
@@ -283,9 +283,9 @@ def test_without_a_journal_each_step_waits_for_the_disk(setting: str) -> None:
 
 def test_room_that_comes_back_lets_the_journal_begin_anew() -> None:
     b, p = ready()
-    b.broker.room.is_full = True
+    b.broker.disk_space.is_full = True
     assert p.end(True) == 0
-    b.broker.room.is_full = False
+    b.broker.disk_space.is_full = False
     p.send("t", 0, b"c")
     assert p.end(True) == 0
     b.lose_power()

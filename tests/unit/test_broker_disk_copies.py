@@ -93,13 +93,13 @@ def test_a_mere_kill_is_not_taken_for_a_copy(away: str) -> None:
     assert any(path.endswith(".journal") for path, _ in b.disk.files())
     if away == "retention":
         for index in (0, 1):
-            log = b.broker.partition("t", index)
+            log = b.broker.topics.partition("t", index)
             assert log is not None
             log.delete_records_before(log.log_end_offset)
         b.tick(2000)
         assert log.segments[0].base_offset > 0
     else:
-        b.broker.delete_topic("t", b.now_ms)
+        b.broker.deletion.delete_topic("t", b.now_ms)
     if away == "another life":
         b.topic("t", 2)
         assert b.produce("t", (b"new",))[0] == 0

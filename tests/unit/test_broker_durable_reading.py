@@ -19,7 +19,7 @@ def test_nobody_reads_what_a_power_loss_may_take() -> None:
     b.topic("t", flush_messages="1")
     assert b.produce("t", (b"kept",))[0] == 0
     b.hold_flushes()
-    log = b.broker.partition("t", 0)
+    log = b.broker.topics.partition("t", 0)
     assert log is not None
     b.broker.runtime.append_marker(
         "t", 0, 77, 0, 0, commit=True, now_ms=b.now_ms
@@ -58,7 +58,7 @@ def test_who_knows_of_a_commit_reads_it(journal: str, durability: str) -> None:
         assert b.read("t", committed=True) == [b"0", b"1", b"2"]
     b.tick(1000)
     fetched = b.fetch("t", committed=True)
-    log = b.broker.partition("t", 0)
+    log = b.broker.topics.partition("t", 0)
     assert log is not None
     assert fetched.last_stable_offset == fetched.high_watermark == log.log_end_offset, (
         "what was owed is on the disk"
@@ -99,7 +99,7 @@ def test_a_start_after_a_kill_brings_all_such_logs_to_the_disk_at_once() -> None
         {"log.dirs": "/data", "offsets.topic.num.partitions": "2"}
     )
     broker = open_broker(config, CountedIds(), disk=b.disk, now_ms=b.now_ms, sync=sync)
-    logs = [broker.partition("t", partition) for partition in range(5)]
+    logs = [broker.topics.partition("t", partition) for partition in range(5)]
     assert [(log.high_watermark, log.recovery_point) for log in logs if log is not None] == [
         (1, 1)
     ] * 5

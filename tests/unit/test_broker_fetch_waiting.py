@@ -148,7 +148,7 @@ def test_what_is_deleted_under_a_waiting_fetch_is_told_at_once(host: CoreHost) -
         host.call(2, produce("t"), 9)
     host.ask(3, fetch({"t": {0: 0}}, min_bytes=1000, max_wait_ms=1000), 12)
     log.delete_records_before(2)
-    host.broker.on_progress(log, host.now_ms)
+    host.broker.progress.on_appended([log], host.now_ms)
     host.carry_out()
     (answer,) = host.answers[3]
     assert answer.responses[0].partitions[0].error_code == 1, "OFFSET_OUT_OF_RANGE"
@@ -208,7 +208,7 @@ def test_what_is_called_idle_has_nothing_to_read_and_nothing_wrong(
     is_committed: bool,
 ) -> None:
     broker = open_transaction.broker
-    log = broker.partition("t", index)
+    log = broker.topics.partition("t", index)
     assert log is not None
     asked = messages.FetchRequest.FetchTopic.FetchPartition(
         partition=index,

@@ -261,7 +261,7 @@ def log_dirs(host: AdminHost, wanted: dict[str, list[int]] | None, version: int 
 def test_partitions_have_the_size_of_their_batches(
     host: AdminHost, tmp_path: Path, version: int
 ) -> None:
-    log = host.broker.partition("t", 1)
+    log = host.broker.topics.partition("t", 1)
     assert log is not None
     batch = encode_batch([NewRecord(None, b"x" * 100, NOW_MS)])
     log.append(batch, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
@@ -293,7 +293,7 @@ def test_null_asks_for_all_partitions(host: AdminHost) -> None:
 def test_a_partition_without_its_log_is_told_as_leaderless_and_spoils_no_other(
     host: AdminHost,
 ) -> None:
-    host.broker.partitions_of("t")[1] = None
+    host.broker.topics.partitions_of("t")[1] = None
     described = page(host, "t").topics[0]
     found = host.metadata("t")[0]
     for topic in (described, found):

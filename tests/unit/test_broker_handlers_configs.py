@@ -256,13 +256,13 @@ def test_what_has_no_settings_is_neither_described_nor_changed(
 
 def test_a_set_value_holds_at_once_and_after_a_restart(host: AdminHost) -> None:
     assert alter(host, "t", ("max.message.bytes", SET, "5000"), ("retention.ms", DELETE, None)) == 0
-    log = host.broker.partition("t", 0)
+    log = host.broker.topics.partition("t", 0)
     assert log is not None and (log.config.max_message_bytes, log.config.retention_ms) == (
         5000,
         10_800_000,
     )
     host.restart()
-    log = host.broker.partition("t", 0)
+    log = host.broker.topics.partition("t", 0)
     assert log is not None and (log.config.max_message_bytes, log.config.retention_ms) == (
         5000,
         10_800_000,
@@ -353,7 +353,7 @@ def test_the_brokers_dynamic_settings_hold_for_its_topics_at_once_and_after_a_re
         assert told(host, ME, "message.max.bytes", kind=BROKER) == {
             "message.max.bytes": ("5000", FROM_DYNAMIC)
         }
-        log = host.broker.partition("plain", 0)
+        log = host.broker.topics.partition("plain", 0)
         assert log is not None and log.config.max_message_bytes == 5000
         host.restart()
     assert alter(host, ME, ("message.max.bytes", DELETE, None), kind=BROKER) == 0
@@ -417,7 +417,7 @@ def test_what_is_set_for_every_broker_holds_below_the_brokers_own(host: AdminHos
         assert told(host, "plain", "segment.bytes") == {
             "segment.bytes": ("2000000", FROM_DYNAMIC_DEFAULT)
         }
-        log = host.broker.partition("plain", 0)
+        log = host.broker.topics.partition("plain", 0)
         assert log is not None and (log.config.segment_bytes, log.config.retention_ms) == (
             2_000_000,
             5,

@@ -52,8 +52,8 @@ def test_a_topic_is_made_with_logs_and_an_id_and_survives_a_restart(host: AdminH
     host.restart()
     (found,) = host.metadata("t")
     assert found.topic_id == row.topic_id and len(found.partitions) == 3
-    assert all(host.broker.partition("t", index) is not None for index in range(3))
-    log = host.broker.partition("t", 2)
+    assert all(host.broker.topics.partition("t", index) is not None for index in range(3))
+    log = host.broker.topics.partition("t", 2)
     assert log is not None and log.config.retention_ms == 1000
 
 
@@ -268,7 +268,7 @@ def test_an_internal_topic_made_by_asking_is_as_the_coordinator_needs_it(tmp_pat
     host.metadata(OFFSETS, auto=True)
     (row,) = host.metadata(OFFSETS)
     assert (row.error_code, row.is_internal, len(row.partitions)) == (0, True, 5)
-    log = host.broker.partition(OFFSETS, 0)
+    log = host.broker.topics.partition(OFFSETS, 0)
     assert log is not None and log.config.cleanup_policy == {"compact"}
     host.close()
 
@@ -309,7 +309,10 @@ def test_topics_are_deleted_by_name(host: AdminHost, version: int) -> None:
         "t": 0,
         "missing": Code.UNKNOWN_TOPIC_OR_PARTITION,
     }
-    assert host.broker.partition("t", 0) is None and host.broker.partition("kept", 0) is not None
+    assert (
+        host.broker.topics.partition("t", 0) is None
+        and host.broker.topics.partition("kept", 0) is not None
+    )
     host.restart()
     assert list(host.broker.metadata.topics) == ["kept"]
 
@@ -392,14 +395,14 @@ def test_a_topic_grows_and_never_shrinks(host: AdminHost) -> None:
     for count in (-1, 0, 1, 2):
         assert grow(host, "t", count) == Code.INVALID_PARTITIONS
     assert grow(host, "t", 5, validate_only=True) == 0
-    assert host.broker.partition("t", 2) is None
+    assert host.broker.topics.partition("t", 2) is None
     for version, count in enumerate((3, 4, 5, 6)):
         assert grow(host, "t", count, version=version) == 0
     assert grow(host, "t", 20_000) == Code.POLICY_VIOLATION
     assert grow(host, "missing", 3) == Code.UNKNOWN_TOPIC_OR_PARTITION
     host.restart()
     assert [row.partition_index for row in host.metadata("t")[0].partitions] == [0, 1, 2, 3, 4, 5]
-    assert host.broker.partition("t", 5) is not None
+    assert host.broker.topics.partition("t", 5) is not None
 
 
 def test_new_partitions_can_be_assigned_to_this_broker_alone(host: AdminHost) -> None:

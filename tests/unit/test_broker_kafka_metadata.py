@@ -112,7 +112,7 @@ def test_the_settings_of_a_real_log_are_taken_over(
         "compression.type": "producer",
         "segment.bytes": "104857600",
     }
-    log = broker.partition("compacted", 0)
+    log = broker.topics.partition("compacted", 0)
     assert log is not None and log.config.is_compacted
     assert "settings are not known" not in caplog.text
     broker.close_logs(NOW_MS)
@@ -265,7 +265,7 @@ def test_brokers_defaults_of_topics_are_taken_over_once(kafka_directory: Path) -
         == broker.config.dynamic_defaults
         == {"log.retention.ms": "-1"}
     )
-    log = broker.partition("plain", 0)
+    log = broker.topics.partition("plain", 0)
     assert log is not None and (log.config.retention_ms, log.config.segment_bytes) == (-1, 5000)
 
 
@@ -277,4 +277,4 @@ def test_no_producer_id_that_kafka_has_reserved_is_given_out_again(kafka_directo
     metadata = read_kafka_metadata(OsDisk(), str(kafka_directory))
     assert metadata is not None
     assert metadata.next_producer_id == reserved
-    assert opened(kafka_directory)._producer_ids.allocate() == reserved
+    assert opened(kafka_directory).producer_ids.allocate() == reserved

@@ -86,7 +86,7 @@ def fetch_code(b: DiskBroker, topic: str, current: int, *, offset: int = 0) -> i
 
 
 def batch_epochs(b: DiskBroker, topic: str) -> list[int]:
-    log = b.broker.partition(topic, 0)
+    log = b.broker.topics.partition(topic, 0)
     assert log is not None
     return [header.leader_epoch for header, _ in log.read_batches()]
 
@@ -134,14 +134,14 @@ def test_a_new_partition_begins_at_0_in_any_run() -> None:
     b.topic("old")
     b.stop()
     b.topic("new")
-    run_through(b.broker.add_partitions({"old": 2}, b.now_ms), b.now_ms)
+    run_through(b.broker.topics.add_partitions({"old": 2}, b.now_ms), b.now_ms)
     assert (told_epochs(b, "new"), told_epochs(b, "old")) == ([0], [1, 0])
     b.produce("new", (b"0",))
     assert batch_epochs(b, "new") == [0]
     b.stop()
     assert (told_epochs(b, "new"), told_epochs(b, "old")) == ([2], [2, 2])
     assert end_of_epoch(b, "new", 0) == (0, 0, 1)
-    b.broker.delete_topic("new", b.now_ms)
+    b.broker.deletion.delete_topic("new", b.now_ms)
     b.topic("new")
     assert told_epochs(b, "new") == [0]
 
@@ -329,7 +329,7 @@ def test_markers_bear_the_leader_epoch_of_the_coordinators_partition(again: Rest
         producer = Producer(b, "txn")
         producer.send("t", 0, b"%d" % epoch)
         assert producer.end(commit=True) == 0
-        log = b.broker.partition("t", 0)
+        log = b.broker.topics.partition("t", 0)
         assert log is not None
         markers = [
             decode_marker(batch).coordinator_epoch

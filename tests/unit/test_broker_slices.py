@@ -27,8 +27,8 @@ NO_ID = uuid.UUID(int=0)
 @pytest.fixture
 def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slices of one log."""
-    monkeypatch.setattr("barnabas.broker.core.LOGS_MADE_AT_ONCE", 1)
-    monkeypatch.setattr("barnabas.broker.core.LOGS_DELETED_AT_ONCE", 1)
+    monkeypatch.setattr("barnabas.broker.topics.LOGS_MADE_AT_ONCE", 1)
+    monkeypatch.setattr("barnabas.broker.topic_deletion.LOGS_DELETED_AT_ONCE", 1)
 
 
 def creation(*names: str, partitions: int = 1) -> Any:
@@ -308,10 +308,10 @@ def test_what_is_altered_between_two_slices_holds_for_all_logs() -> None:
     b = DiskBroker()
     busy = b.connect()
     b.send(busy, creation("wide", partitions=3 * LOGS_MADE_AT_ONCE), 7)
-    b.broker.set_broker_configs({"message.max.bytes": "12345"})
+    b.broker.topics.set_broker_configs({"message.max.bytes": "12345"})
     while b.answer(busy) is None:
         b.tick()
-    logs = b.broker.partitions_of("wide")
+    logs = b.broker.topics.partitions_of("wide")
     assert len(logs) == 3 * LOGS_MADE_AT_ONCE
     assert {log.config.max_message_bytes for log in logs if log is not None} == {12345}
 
@@ -405,7 +405,7 @@ def test_what_is_kept_of_a_full_disk_is_not_for_new_topics(monkeypatch: pytest.M
     b = DiskBroker()
     answered(b, b.connect(), creation("t", partitions=2), 7)
     monkeypatch.setattr(b.disk, "free_bytes", lambda path: 0)
-    b.broker.room._left = 0
+    b.broker.disk_space._left_bytes = 0
     before = b.saved()
     assert (
         answered(b, b.connect(), creation("u"), 7)[0].topics[0].error_code

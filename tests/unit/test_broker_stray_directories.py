@@ -53,7 +53,7 @@ def test_a_copy_of_a_partition_is_set_aside_with_one_line(
         (data / JOURNAL).unlink()
     host = opened(tmp_path)
     assert list(host.broker.metadata.topics) == ["t"]
-    assert len(host.broker.partitions_of("t")) == 1
+    assert len(host.broker.topics.partitions_of("t")) == 1
     assert size_of(host, "t") > 0
     (line,) = [record.getMessage() for record in caplog.records if "is not used" in record.message]
     assert copy in line and "topic t;" in line and "move it out" in line
@@ -79,7 +79,7 @@ def test_a_copy_that_does_not_tell_its_topic_makes_no_thousands_of_partitions(
         (data / JOURNAL).unlink()
     host = opened(tmp_path)
     assert list(host.broker.metadata.topics) == ["t"]
-    assert len(host.broker.partitions_of("t")) == 1
+    assert len(host.broker.topics.partitions_of("t")) == 1
     assert strays(data) == ["t-0-20241122", "t-20241122"]
     host.close()
 
@@ -89,7 +89,7 @@ def test_a_gap_as_another_broker_leaves_it_is_filled(tmp_path: Path) -> None:
     (data / "t-0").rename(data / "t-2")
     (data / JOURNAL).unlink()
     host = opened(tmp_path)
-    assert len(host.broker.partitions_of("t")) == 3
+    assert len(host.broker.topics.partitions_of("t")) == 3
     assert strays(data) == []
     host.close()
 
@@ -127,8 +127,8 @@ def test_a_topic_that_grows_keeps_what_is_found_in_its_new_partition(tmp_path: P
     data = directory_with(tmp_path, "t")
     shutil.copytree(data / "t-0", data / "t-1")
     host = opened(tmp_path)
-    assert len(host.broker.partitions_of("t")) == 1
-    run_through(host.broker.add_partitions({"t": 2}, host.now_ms), host.now_ms)
-    assert host.broker.partitions_of("t")[1] is host.broker.logs.logs["t", 1]
-    assert host.broker.partitions_of("t")[1].log_end_offset == 1
+    assert len(host.broker.topics.partitions_of("t")) == 1
+    run_through(host.broker.topics.add_partitions({"t": 2}, host.now_ms), host.now_ms)
+    assert host.broker.topics.partitions_of("t")[1] is host.broker.logs.logs["t", 1]
+    assert host.broker.topics.partitions_of("t")[1].log_end_offset == 1
     host.close()

@@ -94,7 +94,7 @@ def test_few_records_that_decompress_to_much_are_searched_elsewhere(tmp_path: Pa
 def test_records_that_are_deleted_meanwhile_are_not_told(tmp_path: Path, timestamp: int) -> None:
     host = host_with(tmp_path, many(4))
     host.ask(1, asking(timestamp), 7)
-    log = host.broker.partition("t", 0)
+    log = host.broker.topics.partition("t", 0)
     assert log is not None
     log.delete_records_before(COUNT - 1)
     while host.work:
@@ -105,7 +105,7 @@ def test_records_that_are_deleted_meanwhile_are_not_told(tmp_path: Path, timesta
 def test_a_topic_that_went_meanwhile_is_told(tmp_path: Path) -> None:
     host = host_with(tmp_path, many(4))
     host.ask(1, asking(NOW_MS), 7)
-    host.broker.delete_topic("t", NOW_MS)
+    host.broker.deletion.delete_topic("t", NOW_MS)
     host.finish_work()
     assert [rows(answer) for answer in host.answers[1]] == [
         [(Code.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)]

@@ -137,7 +137,7 @@ def test_it_keeps_whatever_step_a_power_loss_comes_at(step: int) -> None:
 def test_what_was_kept_goes_with_the_topic() -> None:
     b, p = with_partition_off_line()
     assert p.end(True) == 0
-    b.broker.delete_topic("t", b.now_ms)
+    b.broker.deletion.delete_topic("t", b.now_ms)
     b.topic("t", 2)
     assert b.disk.exists(UNWRITTEN)
     b.kill()

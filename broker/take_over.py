@@ -1,0 +1,100 @@
+"""The take-over of a data directory of Apache Kafka's: topics that only its directories tell of, and
+their settings and the producer ids given out, where Kafka's metadata log is there to tell them.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from barnabas.broker.config import BROKER_SETTINGS, TOPIC_SETTINGS
+from barnabas.broker.kafka_metadata import KafkaMetadata, read_kafka_metadata, usable_configs
+
+if TYPE_CHECKING:
+    from barnabas.broker.outbox import Ids
+    from barnabas.broker.topics import TopicRegistry
+    from barnabas.coordinator.producer_ids import ProducerIdAllocator
+    from barnabas.storage.log_manager import LogManager
+
+logger = logging.getLogger("barnabas.broker")
+
+
+def take_over_topics(
+    topics: TopicRegistry, producer_ids: ProducerIdAllocator, ids: Ids, node_id: int
+) -> None:
+    """Journal every topic that has directories and is not in the metadata journal: another broker
+    wrote them.
+    """
+    logs, metadata = topics.logs, topics.metadata
+    counts: dict[str, int] = {}
+    for name, index in [*logs.logs, *logs.offline]:
+        counts[name] = max(counts.get(name, 0), index + 1)
+    counts = {name: counts[name] for name in sorted(counts) if metadata.topic(name) is None}
+    if not counts:
+        return
+    kafka = read_kafka_metadata(logs.disk, logs.data_dir)
+    refused: dict[str, None] = {}
+    if kafka is not None:
+        refused.update(dict.fromkeys(_take_over_broker_configs(kafka, topics, node_id)))
+        producer_ids.skip_used(kafka.next_producer_id)
+    for name, count in counts.items():
+        topic_id = _topic_id_of_logs(logs, name) or ids.uuid()
+        configs = kafka.topic_configs(name, topic_id) if kafka is not None else None
+        if configs is not None:
+            configs, wrong = usable_configs(configs, TOPIC_SETTINGS)
+            refused.update(dict.fromkeys(wrong))
+        metadata.adopt_topic(name, topic_id, count, configs)
+    if refused:
+        logger.warning(
+            "settings in Kafka's metadata log that are not taken over: %s", "; ".join(refused)
+        )
+
+
+def _topic_id_of_logs(logs: LogManager, name: str) -> uuid.UUID | None:
+    """The id that the first of a topic's directories bears; None where none bears one."""
+    for (topic, _), log in sorted(logs.logs.items()):
+        if topic == name and log.topic_id:
+            return log.topic_id
+    return None
+
+
+def _take_over_broker_configs(
+    kafka: KafkaMetadata, topics: TopicRegistry, node_id: int
+) -> list[str]:
+    """Take over the dynamic settings that are defaults of topics, of each layer where none is set.
+
+    Gives: what is wrong with those that are not taken over.
+    """
+    metadata = topics.metadata
+    refused: list[str] = []
+    if not metadata.broker_default_configs:
+        configs, wrong = _defaults_of_topics(kafka.broker_default_configs())
+        refused += wrong
+        if configs:
+            topics.set_broker_default_configs(configs)
+    if not metadata.broker_configs:
+        configs, wrong = _defaults_of_topics(kafka.broker_configs(node_id))
+        refused += wrong
+        if configs:
+            topics.set_broker_configs(configs)
+    return refused
+
+
+def _defaults_of_topics(configs: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """The usable ones of a broker's settings that are defaults of topics, and what is wrong with
+    the others of these.
+    """
+    defaults = {
+        synonym
+        for setting in TOPIC_SETTINGS.values()
+        for synonym in setting.synonyms
+        if BROKER_SETTINGS[synonym].dynamic
+    }
+    usable, wrong = usable_configs(
+        {name: text for name, text in configs.items() if name in defaults}, BROKER_SETTINGS
+    )
+    if usable:
+        logger.info("taking over the broker settings that Kafka's metadata log has: %s", usable)
+    return usable, wrong

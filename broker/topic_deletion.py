@@ -1,0 +1,88 @@
+"""The deletion of topics, with all that hangs on them: logs, waiting fetches, flushes, and the
+offsets that groups committed on them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from barnabas.broker.slices import LOGS_DELETED_AT_ONCE, Slices, run_through
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
+from barnabas.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.broker.compaction import Compaction
+    from barnabas.broker.coordinator_runtime import CoordinatorRuntime
+    from barnabas.broker.flush_queue import FlushQueue
+    from barnabas.broker.log_progress import LogProgress
+    from barnabas.broker.topics import TopicRegistry
+    from barnabas.coordinator.group_coordinator import GroupCoordinator
+    from barnabas.storage.log import Log
+
+
+class TopicDeletion:
+    """Deletes topics, in this order:
+
+    1. which transactions are completed is brought to the disk;
+    2. the topics leave the journal, and nobody finds them from then on;
+    3. their logs are moved away, a few in each slice, and the renames made durable;
+    4. the offsets that groups committed on them are deleted;
+    5. when those tombstones are on the disk, the journal forgets the deletion.
+
+    A start goes on from wherever a kill cut it short.
+    """
+
+    def __init__(
+        self,
+        topics: TopicRegistry,
+        groups: GroupCoordinator,
+        runtime: CoordinatorRuntime,
+        progress: LogProgress,
+        flushes: FlushQueue,
+        compaction: Compaction,
+    ) -> None:
+        self._topics, self._groups, self._runtime = topics, groups, runtime
+        self._progress, self._flushes, self._compaction = progress, flushes, compaction
+
+    def delete_topic(self, name: str, now_ms: int) -> None:
+        """Delete one topic at once."""
+        run_through(self.delete_topics([name], now_ms), now_ms)
+
+    def delete_topics(self, names: Sequence[str], now_ms: int) -> Slices:
+        """Delete topics, a few logs in each slice."""
+        self._runtime.flush_completions()
+        topic_ids = self._topics.metadata.delete_topics(names)
+        partitions = self._topics.forget(names)
+        for first in range(0, len(partitions), LOGS_DELETED_AT_ONCE):
+            if first:
+                now_ms = yield
+            self._delete_logs(partitions[first : first + LOGS_DELETED_AT_ONCE], now_ms)
+        self._topics.logs.end_removals()
+        yield from self.end_deletions(dict(zip(topic_ids, names, strict=True)), now_ms)
+
+    def _delete_logs(self, partitions: Sequence[tuple[str, int, Log | None]], now_ms: int) -> None:
+        for name, index, log in partitions:
+            self._topics.logs.remove(name, index, now_ms)
+            if log is not None:
+                self._progress.on_deleted(log, now_ms)
+        self._compaction.forget([TopicPartition(name, index) for name, index, _ in partitions])
+
+    def end_deletions(self, names: Mapping[uuid.UUID, str], now_ms: int) -> Slices:
+        """The topics' logs are gone: so go the offsets that groups committed on them, or they would
+        hold for topics of the same names.
+        """
+        metadata = self._topics.metadata
+        # after a start there may be a topic of the same name already, with offsets of its own
+        absent = [name for name in names.values() if metadata.topic(name) is None]
+        for number, result in enumerate(self._groups.on_topics_deleted(absent)):
+            if number:
+                now_ms = yield
+            self._runtime.run_groups(result, now_ms)
+
+        def end(_: int) -> None:
+            for topic_id in names:
+                metadata.end_deletion(topic_id)
+
+        self._flushes.wait(self._topics.logs_of(OFFSETS_TOPIC), end, now_ms)
