@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages.fetch import AbortedTransaction
 from barnabas.protocol.records import (
     HEADER_SIZE,
     MAGIC,
@@ -26,13 +27,6 @@ from barnabas.protocol.records import (
     has_right_crc,
     read_header,
 )
-
-
-class AbortedTransaction(NamedTuple):
-    """One entry of a fetch's list."""
-
-    producer_id: int
-    first_offset: int
 
 
 class Batch(NamedTuple):

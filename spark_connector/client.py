@@ -10,16 +10,27 @@ from __future__ import annotations
 
 import base64
 import math
-import struct
 import time
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
-from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, ListOffsetsResponse
-
 from barnabas.protocol.errors import Code
-from barnabas.spark_connector.batches import AbortedTransaction
+from barnabas.protocol.messages.fetch import (
+    AbortedTransaction,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
+from barnabas.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from barnabas.protocol.messages.metadata import MetadataResponseTopic
+from barnabas.protocol.primitives import Buffer
 from barnabas.spark_connector.connection import (
     UNKNOWN_TOPIC_PATIENCE_MS,
     ClientError,
@@ -27,102 +38,39 @@ from barnabas.spark_connector.connection import (
     Connections,
     PassingError,
     RefusedError,
-    Spoken,
+    RequestKind,
     UnknownTopicError,
-    Vocabulary,
     check,
     metadata,
-    spoken,
 )
 from barnabas.spark_connector.offsets import PartitionName
 from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.patterns import takes
 
-__all__ = ["Client", "ClientError", "Fetched", "RefusedError", "UnknownTopicError", "decode_fetch"]
+__all__ = ["Client", "ClientError", "FetchedPartition", "RefusedError", "UnknownTopicError"]
 
 T = TypeVar("T")
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 CONSUMER = -1  # as replica_id
 
-# ListOffsets and Fetch have the isolation level since 2 and 4. Later versions bring nothing to this
-# reader.
-_SPOKEN: Vocabulary = {
-    ListOffsetsRequest: spoken(2, 5, ListOffsetsResponse),
-    FetchRequest: Spoken(4, 11, lambda body, version: decode_fetch(body, version)),  # noqa: PLW0108 (it is defined further down)
-}
+# The isolation level is told from ListOffsets 2 and Fetch 4 on. What later versions bring is of no
+# use to this reader.
+LIST_OFFSETS = RequestKind(ListOffsetsRequest, ListOffsetsResponse, 2, 5)
+FETCH = RequestKind(FetchRequest, FetchResponse, 4, 11)
 
 
-class Fetched(NamedTuple):
-    """One partition's part of a fetch. `records` lies in the connection's buffer: it is good until
-    the next answer is received.
+class FetchedPartition(NamedTuple):
+    """What a fetch brought of its one partition.
+
+    `records` lies in the connection's buffer: it is good until the next answer is received.
+    `aborted_transactions` is None unless the fetch was read_committed.
     """
 
-    topic: str
-    partition: int
-    error_code: int
     high_watermark: int
     last_stable_offset: int
-    log_start_offset: int
-    aborted: list[AbortedTransaction] | None
-    records: memoryview
-
-
-_PARTITION = struct.Struct(">ihqq")
-_ABORTED = struct.Struct(">qq")
-
-
-def decode_fetch(body: memoryview, version: int) -> tuple[int, int, list[Fetched]]:
-    """The error_code and throttle_time_ms of a FetchResponse of version 4 to 11, and its
-    partitions; their records are not copied.
-
-    int32 throttle_time_ms | 7+: int16 error_code, int32 session_id | [ string topic | [ int32 partition, int16 error_code,
-    int64 high_watermark, int64 last_stable_offset | 5+: int64 log_start_offset | nullable [ int64 producer_id, int64 first_offset ]
-    | 11+: int32 preferred_read_replica | nullable bytes records ] ]
-    """
-    position = 10 if version >= 7 else 4
-    error_code = struct.unpack_from(">h", body, 4)[0] if version >= 7 else 0
-    throttle_time_ms, _ = _int(">i", body, 0)
-    topic_count, position = _int(">i", body, position)
-    found = []
-    for _ in range(topic_count):
-        size, position = _int(">h", body, position)
-        topic, position = str(body[position : position + size], "utf-8"), position + size
-        partition_count, position = _int(">i", body, position)
-        for _ in range(partition_count):
-            partition, code, high_watermark, last_stable_offset = _PARTITION.unpack_from(
-                body, position
-            )
-            position += _PARTITION.size
-            log_start_offset = -1
-            if version >= 5:
-                log_start_offset, position = _int(">q", body, position)
-            aborted_count, position = _int(">i", body, position)
-            aborted = None
-            if aborted_count >= 0:
-                entries = body[position : position + aborted_count * _ABORTED.size]
-                aborted = [AbortedTransaction(*entry) for entry in _ABORTED.iter_unpack(entries)]
-                position += len(entries)
-            position += 4 if version >= 11 else 0
-            size, position = _int(">i", body, position)
-            records, position = body[position : position + max(size, 0)], position + max(size, 0)
-            found.append(
-                Fetched(
-                    topic,
-                    partition,
-                    code,
-                    high_watermark,
-                    last_stable_offset,
-                    log_start_offset,
-                    aborted,
-                    records,
-                )
-            )
-    return error_code, throttle_time_ms, found
-
-
-def _int(kind: str, body: memoryview, position: int) -> tuple[int, int]:
-    return struct.unpack_from(kind, body, position)[0], position + struct.calcsize(kind)
+    aborted_transactions: list[AbortedTransaction] | None
+    records: Buffer
 
 
 class Client:
@@ -134,7 +82,7 @@ class Client:
         self.topic_ids: dict[
             str, str
         ] = {}  # as the last Metadata told, in Kafka's form; none of brokers before 2.8
-        self._connections = Connections(options, _SPOKEN)
+        self._connections = Connections(options)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"options": self.options}
@@ -184,9 +132,9 @@ class Client:
 
         def ask() -> list[str]:
             return sorted(
-                topic.name
+                _name_of(topic)
                 for topic in self._metadata(None)
-                if not topic.is_internal and takes(pattern, topic.name)
+                if not topic.is_internal and takes(pattern, _name_of(topic))
             )
 
         return self._retrying(ask, "listing topics")
@@ -211,23 +159,21 @@ class Client:
 
     def _metadata(
         self, topics: list[str] | None, *, missing_ok: bool = False, create: bool = False
-    ) -> list[Any]:
+    ) -> list[MetadataResponseTopic]:
         answer = metadata(self._connections, topics, create=create)
         for topic in answer.topics:
-            topic_id = getattr(topic, "topic_id", None)
-            if topic_id is not None and topic_id.int and not topic.error_code:
-                self.topic_ids[topic.name] = (
-                    base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+            name = _name_of(topic)
+            if topic.topic_id is not None and not topic.error_code:
+                self.topic_ids[name] = (
+                    base64.urlsafe_b64encode(topic.topic_id.bytes).decode().rstrip("=")
                 )
             for partition in topic.partitions:
-                self._leaders[PartitionName(topic.name, partition.partition_index)] = (
-                    partition.leader_id
-                )
+                self._leaders[PartitionName(name, partition.partition_index)] = partition.leader_id
         if topics is not None:
             for topic in answer.topics:
                 if not (missing_ok and topic.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION):
                     _check(topic.error_code, f"topic {topic.name!r}")
-        return list(answer.topics)
+        return answer.topics
 
     # --- offsets
 
@@ -256,28 +202,26 @@ class Client:
     def _offsets_of_leader(
         self, node: int, timestamps: Mapping[PartitionName, int], committed: bool
     ) -> dict[PartitionName, int | None]:
-        topics: dict[str, list[Any]] = {}
+        topics: dict[str, list[ListOffsetsPartition]] = {}
         for name, timestamp in timestamps.items():
-            partition = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
-                partition_index=name.partition, current_leader_epoch=-1, timestamp=timestamp
-            )
+            partition = ListOffsetsPartition(partition_index=name.partition, timestamp=timestamp)
             topics.setdefault(name.topic, []).append(partition)
         answer = self._connections.of_node(node).request(
+            LIST_OFFSETS,
             ListOffsetsRequest(
                 replica_id=CONSUMER,
                 isolation_level=READ_COMMITTED if committed else READ_UNCOMMITTED,
                 topics=[
-                    ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=each)
-                    for topic, each in topics.items()
+                    ListOffsetsTopic(name=topic, partitions=each) for topic, each in topics.items()
                 ],
-            )
+            ),
         )
         found: dict[PartitionName, int | None] = {}
-        for topic in answer.topics:
-            for partition in topic.partitions:
-                name = PartitionName(topic.name, partition.partition_index)
-                _check(partition.error_code, f"partition {name}")
-                found[name] = partition.offset if partition.offset >= 0 else None
+        for each in answer.topics:
+            for part in each.partitions:
+                name = PartitionName(each.name, part.partition_index)
+                _check(part.error_code, f"partition {name}")
+                found[name] = part.offset if part.offset >= 0 else None
         for name in timestamps.keys() - found.keys():
             raise PassingError(f"an answer says nothing of {name}")
         return found
@@ -303,7 +247,7 @@ class Client:
 
     def start_fetch(
         self, name: PartitionName, offset: int, *, read_committed: bool, max_bytes: int
-    ) -> Callable[[], Fetched]:
+    ) -> Callable[[], FetchedPartition]:
         """Send a Fetch; calling what is returned waits for its answer, and repeats the request
         where that failed for a passing reason.
 
@@ -315,30 +259,20 @@ class Client:
 
         def send() -> Connection:
             connection = self._connections.of_node(self._by_leader([name]).popitem()[0])
-            partition = FetchRequest.FetchTopic.FetchPartition(
-                partition=name.partition,
-                current_leader_epoch=-1,
-                fetch_offset=offset,
-                last_fetched_epoch=-1,
-                log_start_offset=-1,
-                partition_max_bytes=max_bytes,
+            partition = FetchPartition(
+                partition=name.partition, fetch_offset=offset, partition_max_bytes=max_bytes
             )
-            connection.send(
-                FetchRequest(
-                    replica_id=CONSUMER,
-                    max_wait_ms=min(
-                        self.options.fetch_max_wait_ms, self.options.request_timeout_ms // 2
-                    ),
-                    min_bytes=1,
-                    max_bytes=max_bytes,
-                    isolation_level=isolation,
-                    session_id=0,
-                    session_epoch=-1,
-                    topics=[FetchRequest.FetchTopic(topic=name.topic, partitions=[partition])],
-                    forgotten_topics_data=[],
-                    rack_id="",
-                )
+            request = FetchRequest(
+                replica_id=CONSUMER,
+                max_wait_ms=min(
+                    self.options.fetch_max_wait_ms, self.options.request_timeout_ms // 2
+                ),
+                min_bytes=1,
+                max_bytes=max_bytes,
+                isolation_level=isolation,
+                topics=[FetchTopic(topic=name.topic, partitions=[partition])],
             )
+            connection.send(FETCH, request)
             return connection
 
         sent: list[Connection] = []
@@ -347,15 +281,13 @@ class Client:
         except PassingError:
             pass  # the call below tries again, and keeps the time
 
-        def finish() -> Fetched:
+        def finish() -> FetchedPartition:
             while True:
-                connection = sent.pop() if sent else send()
-                code, throttle_time_ms, parts = connection.receive()
-                if code or parts or not throttle_time_ms:
-                    return _fetched(code, parts, name)
-                time.sleep(
-                    throttle_time_ms / 1000
-                )  # a quota is used up (KIP-219): a new connection would not help
+                answer = (sent.pop() if sent else send()).receive(FETCH)
+                if answer.error_code or answer.responses or not answer.throttle_time_ms:
+                    return _fetched(answer, name)
+                # A quota is used up (KIP-219): a new connection would not help.
+                time.sleep(answer.throttle_time_ms / 1000)
 
         return lambda: self._retrying(finish, f"reading {name} from offset {offset}")
 
@@ -400,18 +332,30 @@ class Client:
             time.sleep(self.options.retry_backoff_ms / 1000)
 
 
-def _fetched(error_code: int, parts: list[Fetched], name: PartitionName) -> Fetched:
-    _check(error_code, f"a fetch of {name}")
-    for part in parts:
-        if (part.topic, part.partition) == name:
-            _check(part.error_code, f"partition {name}")
-            return part
+def _fetched(answer: FetchResponse, name: PartitionName) -> FetchedPartition:
+    _check(answer.error_code, f"a fetch of {name}")
+    for topic in answer.responses:
+        for part in topic.partitions:
+            if (topic.topic, part.partition_index) == name:
+                _check(part.error_code, f"partition {name}")
+                return FetchedPartition(
+                    part.high_watermark,
+                    part.last_stable_offset,
+                    part.aborted_transactions,
+                    b"" if part.records is None else part.records,
+                )
     raise PassingError(f"an answer says nothing of {name}")
 
 
-def _partitions_in(topic: Any) -> list[PartitionName]:
+def _name_of(topic: MetadataResponseTopic) -> str:
+    # A name is null only where a request gave a topic's id in its place.
+    assert topic.name is not None, "Metadata gives no name of a topic"
+    return topic.name
+
+
+def _partitions_in(topic: MetadataResponseTopic) -> list[PartitionName]:
     return sorted(
-        PartitionName(topic.name, partition.partition_index) for partition in topic.partitions
+        PartitionName(_name_of(topic), partition.partition_index) for partition in topic.partitions
     )
 
 

@@ -16,18 +16,25 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from kafka.protocol.metadata import (
-    ApiVersionsRequest,
-    ApiVersionsResponse,
+from barnabas.protocol.errors import Code
+from barnabas.protocol.framing import decode_response, encode_request
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.messages.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
 )
-
-from barnabas.protocol.errors import Code, ProtocolViolation
-from barnabas.protocol.framing import skip_tagged_fields
+from barnabas.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from barnabas.protocol.primitives import Buffer, MalformedMessageError
 from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.security import (
     AuthenticationError,
@@ -44,8 +51,9 @@ SESSION_USED = 0.85  # of a login's lifetime; then a new connection takes its pl
 UNKNOWN_TOPIC_PATIENCE_MS = 3000
 PIECES_AT_ONCE = 512  # sendmsg takes at most IOV_MAX of them, 1024 on Linux and macOS
 
-Buffer = bytes | bytearray | memoryview
 Address = tuple[str, int]
+Request = TypeVar("Request", bound=Message)
+Response = TypeVar("Response", bound=Message)
 
 PASSING = frozenset(
     {
@@ -100,26 +108,29 @@ class UnresolvedError(PassingError):
     """
 
 
-class Spoken(NamedTuple):
-    """Of one kind of request: the versions that are used here, and what decodes the body of its
-    answer.
-    """
+class RequestKind(NamedTuple, Generic[Request, Response]):
+    """One kind of request: its two messages, and the versions of them that are used here."""
 
-    lowest: int
-    highest: int
-    decode: Callable[[memoryview, int], Any]
-
-
-def spoken(lowest: int, highest: int, answer: Any) -> Spoken:
-    """The row of a request that is answered with one of kafka-python's classes."""
-    return Spoken(lowest, highest, lambda body, version: answer.decode(body, version=version))
+    request_class: type[Request]
+    response_class: type[Response]
+    first_version: int
+    last_version: int
 
 
-Vocabulary = dict[type, Spoken]
-COMMON: Vocabulary = {
-    ApiVersionsRequest: spoken(0, 0, ApiVersionsResponse),
-    MetadataRequest: spoken(1, 12, MetadataResponse),  # ids of topics come with 10
-}
+# Version 0 of ApiVersions is the one that every broker answers.
+API_VERSIONS = RequestKind(ApiVersionsRequest, ApiVersionsResponse, 0, 0)
+METADATA = RequestKind(MetadataRequest, MetadataResponse, 1, 12)  # ids of topics come with 10
+SASL_HANDSHAKE = RequestKind(SaslHandshakeRequest, SaslHandshakeResponse, 1, 1)
+SASL_AUTHENTICATE = RequestKind(SaslAuthenticateRequest, SaslAuthenticateResponse, 0, 2)
+METADATA_WITHOUT_CREATION = 4  # the first version that can ask for a topic without making it
+
+
+class _Sent(NamedTuple):
+    """A request whose response was not yet received."""
+
+    kind: RequestKind[Any, Any]
+    version: int
+    correlation_id: int
 
 
 class Connection:
@@ -129,14 +140,12 @@ class Connection:
         self,
         address: Address,
         options: ClientOptions,
-        vocabulary: Vocabulary,
         context: ssl.SSLContext | None,
     ) -> None:
         self.address = f"{address[0]}:{address[1]}"
         self._options = options
-        self._vocabulary = vocabulary
         self._correlation_ids = itertools.count(1)
-        self._expected: list[tuple[int, Callable[[memoryview, int], Any], int, bool]] = []
+        self._unanswered: deque[_Sent] = deque()
         self._buffer = bytearray(64 * 1024)
         self._versions: dict[int, tuple[int, int]] = {}
         # something was answered that a broker answers only to those who come the right way
@@ -173,7 +182,7 @@ class Connection:
 
     def _agree(self) -> None:
         """Versions, and who we are."""
-        answer = self.request(ApiVersionsRequest())
+        answer = self.request(API_VERSIONS, ApiVersionsRequest())
         if answer.error_code:
             raise ClientError(
                 f"{self.address} refuses ApiVersions with {code_name(answer.error_code)}"
@@ -187,48 +196,37 @@ class Connection:
 
     def _log_in(self) -> None:
         """SaslHandshake and SaslAuthenticate. Source: KIP-152; KIP-368 (session lifetime)."""
-        from kafka.protocol.sasl import (
-            SaslAuthenticateRequest,
-            SaslAuthenticateResponse,
-            SaslHandshakeRequest,
-            SaslHandshakeResponse,
-        )
-
-        self._vocabulary = {
-            **self._vocabulary,
-            SaslHandshakeRequest: spoken(1, 1, SaslHandshakeResponse),
-            SaslAuthenticateRequest: spoken(0, 2, SaslAuthenticateResponse),
-        }
         security = self._options.security
         if SaslHandshakeRequest.API_KEY not in self._versions:
             raise ClientError(
                 f"{self.address} asks for no login there: give kafka.security.protocol without "
                 "SASL_, or another port"
             )
-        shaken = self.request(SaslHandshakeRequest(mechanism=security.mechanism))
-        if shaken.error_code == Code.UNSUPPORTED_SASL_MECHANISM:
-            has = ", ".join(shaken.mechanisms) or "none"
+        assert security.mechanism is not None
+        handshake = self.request(SASL_HANDSHAKE, SaslHandshakeRequest(security.mechanism))
+        if handshake.error_code == Code.UNSUPPORTED_SASL_MECHANISM:
+            has = ", ".join(handshake.mechanisms) or "none"
             raise ClientError(
                 f"{self.address} does not have kafka.sasl.mechanism={security.mechanism}; it has "
                 f"{has}"
             )
-        if shaken.error_code:
+        if handshake.error_code:
             raise ClientError(
-                f"{self.address} refuses a login with {code_name(shaken.error_code)}: does this "
+                f"{self.address} refuses a login with {code_name(handshake.error_code)}: does this "
                 "port ask for one?"
             )
         login = exchange(security)
         message: bytes | None = login.first()
         try:
             while message is not None:
-                answer = self.request(SaslAuthenticateRequest(auth_bytes=message))
+                answer = self.request(SASL_AUTHENTICATE, SaslAuthenticateRequest(message))
                 if answer.error_code:
                     raise AuthenticationError(answer.error_message or code_name(answer.error_code))
-                if getattr(answer, "session_lifetime_ms", 0) > 0:
+                if answer.session_lifetime_ms > 0:
                     self._session_end_s = (
                         time.monotonic() + SESSION_USED * answer.session_lifetime_ms / 1000
                     )
-                message = login.answer(bytes(answer.auth_bytes))
+                message = login.answer(answer.auth_bytes)
         except AuthenticationError as error:
             raise ClientError(
                 f"{self.address} does not let user {security.username!r} in by "
@@ -283,31 +281,32 @@ class Connection:
         """What it may mean that a connection ends."""
         return "" if self._is_proven else "; is kafka.security.protocol right for this port?"
 
-    def version_of(self, kind: Any) -> int:
-        """The highest version of a kind of request that both sides speak. Raises ClientError where
-        there is none.
+    def version_of(self, kind: RequestKind[Any, Any]) -> int:
+        """The highest version of a kind of request that both sides speak.
+
+        Raises: ClientError where there is none.
         """
-        if kind is ApiVersionsRequest:
+        if kind is API_VERSIONS:
             return 0
-        low, high, _ = self._vocabulary[kind]
-        lowest, highest = self._versions.get(kind.API_KEY, (0, -1))
-        if min(high, highest) < max(low, lowest):
+        name, (_, _, first, last) = kind.request_class.__name__, kind
+        lowest, highest = self._versions.get(kind.request_class.API_KEY, (0, -1))
+        if min(last, highest) < max(first, lowest):
             has = (
-                f"has {kind.name} in versions {lowest} to {highest}"
+                f"has {name} in versions {lowest} to {highest}"
                 if highest >= 0
-                else f"does not have {kind.name}"
+                else f"does not have {name}"
             )
-            raise ClientError(f"{self.address} {has}; versions {low} to {high} are spoken here")
-        return min(high, highest)
+            raise ClientError(f"{self.address} {has}; versions {first} to {last} are spoken here")
+        return min(last, highest)
 
     @property
     def unanswered(self) -> int:
         """How many requests were sent whose answers were not yet received."""
-        return len(self._expected)
+        return len(self._unanswered)
 
     def is_stale(self) -> bool:
         """Whether the broker hung up (or says what nobody asked) while nothing was under way."""
-        if self._expected:
+        if self._unanswered:
             return False
         try:
             with selectors.DefaultSelector() as selector:  # select() knows no descriptor above 1023
@@ -316,43 +315,39 @@ class Connection:
         except (OSError, ValueError):
             return True
 
-    def request(self, request: Any) -> Any:
-        """Send and wait for the answer."""
-        assert not self._expected, "the answer to another request is still to be received"
-        self.send(request)
-        return self.receive()
+    def request(self, kind: RequestKind[Request, Response], request: Request) -> Response:
+        """Send a request and wait for its response."""
+        assert not self._unanswered, "the answer to another request is still to be received"
+        self.send(kind, request)
+        return self.receive(kind)
 
-    def send(self, request: Any) -> None:
-        """Send without waiting; `receive` gives the answers in the same order."""
-        version = self.version_of(type(request))
-        correlation_id = next(self._correlation_ids)
-        request.with_header(correlation_id=correlation_id, client_id=self._options.client_id)
-        self._send_all([request.encode(version=version, header=True, framed=True)])
-        self._expect(type(request), correlation_id, version)
+    def send(self, kind: RequestKind[Request, Any], request: Request) -> None:
+        """Send without waiting; `receive` gives the responses in the same order."""
+        version, correlation_id = self.version_of(kind), next(self._correlation_ids)
+        frame = encode_request(request, version, correlation_id, self._options.client_id)
+        self._send_all([frame])
+        self._unanswered.append(_Sent(kind, version, correlation_id))
 
-    def send_encoded(self, kind: Any, version: int, body: Sequence[Buffer]) -> None:
+    def send_encoded(
+        self, kind: RequestKind[Any, Any], version: int, body: Sequence[Buffer]
+    ) -> None:
         """Send a request whose body was encoded elsewhere, in pieces that are not put together:
         records are not copied.
 
         int32 size, int16 api_key, int16 api_version, int32 correlation_id, nullable string
         client_id | flexible: no tagged fields
         """
-        correlation_id = next(self._correlation_ids)
+        request_class, correlation_id = kind.request_class, next(self._correlation_ids)
         client_id = self._options.client_id.encode()
-        header = (
-            struct.pack(">hhih", kind.API_KEY, version, correlation_id, len(client_id)) + client_id
+        header = struct.pack(
+            ">hhih", request_class.API_KEY, version, correlation_id, len(client_id)
         )
-        if kind.flexible_version_q(version):
+        header += client_id
+        if version >= request_class.FLEXIBLE_FROM:
             header += b"\0"
         size = len(header) + sum(map(len, body))
         self._send_all([struct.pack(">i", size) + header, *body])
-        self._expect(kind, correlation_id, version)
-
-    def _expect(self, kind: Any, correlation_id: int, version: int) -> None:
-        # The answer to ApiVersions has no tagged fields in its header, so that any client can read
-        # it (KIP-511).
-        tagged = kind is not ApiVersionsRequest and bool(kind.flexible_version_q(version))
-        self._expected.append((correlation_id, self._vocabulary[kind].decode, version, tagged))
+        self._unanswered.append(_Sent(kind, version, correlation_id))
 
     def _send_all(self, pieces: Sequence[Buffer]) -> None:
         try:
@@ -372,9 +367,10 @@ class Connection:
         except OSError as error:
             raise self._failure(error) from error
 
-    def receive(self) -> Any:
-        """The answer to the oldest request that has none yet."""
-        correlation_id, decode, version, tagged = self._expected.pop(0)
+    def receive(self, kind: RequestKind[Any, Response]) -> Response:
+        """The response to the oldest request that has none yet, which is of that kind."""
+        sent = self._unanswered.popleft()
+        assert sent.kind is kind, f"{sent.kind} was sent, and {kind} is to be received"
         (size,) = struct.unpack(">i", self._read(4))
         if not 4 <= size <= (MAX_RESPONSE_BYTES if self._versions else MAX_FIRST_RESPONSE_BYTES):
             raise ClientError(
@@ -382,15 +378,17 @@ class Connection:
                 f"(kafka.security.protocol): an answer of {size} bytes"
             )
         frame = self._read(size)
-        (answered,) = struct.unpack_from(">i", frame)
-        if answered != correlation_id:
+        (correlation_id,) = struct.unpack_from(">i", frame)
+        if correlation_id != sent.correlation_id:
             raise ClientError(
-                f"{self.address} answers request {answered} instead of {correlation_id}"
+                f"{self.address} answers request {correlation_id} instead of {sent.correlation_id}"
             )
         self._is_proven = True
         try:
-            return decode(frame[skip_tagged_fields(frame, 4) if tagged else 4 :], version)
-        except (struct.error, IndexError, UnicodeDecodeError, ProtocolViolation) as error:
+            response: Response
+            _, response = decode_response(kind.response_class, frame, sent.version)
+            return response
+        except (struct.error, IndexError, MalformedMessageError) as error:
             raise ClientError(
                 f"{self.address} sent an answer that cannot be decoded ({error})"
             ) from error
@@ -422,10 +420,9 @@ class Connections:
     thread of one process.
     """
 
-    def __init__(self, options: ClientOptions, vocabulary: Vocabulary) -> None:
+    def __init__(self, options: ClientOptions) -> None:
         self.options = options
         self.nodes: dict[int, Address] = {}  # as the last Metadata told
-        self._vocabulary = {**COMMON, **vocabulary}
         self._open: dict[tuple[Address, str], Connection] = {}
         self._context: ssl.SSLContext | None = None
         self._pid = os.getpid()
@@ -487,9 +484,7 @@ class Connections:
             found.close()
             found = None
         if found is None:
-            found = self._open[address, purpose] = Connection(
-                address, self.options, self._vocabulary, self._tls()
-            )
+            found = self._open[address, purpose] = Connection(address, self.options, self._tls())
         return found
 
     def _tls(self) -> ssl.SSLContext | None:
@@ -515,22 +510,19 @@ def metadata(
     *,
     create: bool = False,
     purpose: str = "",
-) -> Any:
+) -> MetadataResponse:
     """Ask any broker; `connections.nodes` is as the answer says. None is all topics; `create` makes
     them where the broker allows it.
     """
-    wanted = (
-        None
-        if topics is None
-        else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
-    )
-    answer = connections.any(purpose).request(
+    connection = connections.any(purpose)
+    # Older versions cannot say it: their brokers make what is missing as they are configured.
+    create = create or connection.version_of(METADATA) < METADATA_WITHOUT_CREATION
+    answer = connection.request(
+        METADATA,
         MetadataRequest(
-            topics=wanted,
+            topics=None if topics is None else [MetadataRequestTopic(name=name) for name in topics],
             allow_auto_topic_creation=create,
-            include_cluster_authorized_operations=False,
-            include_topic_authorized_operations=False,
-        )
+        ),
     )
     connections.nodes = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
     return answer

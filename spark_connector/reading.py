@@ -15,7 +15,7 @@ from barnabas.spark_connector.batches import Selection, first_batch_size, select
 from barnabas.spark_connector.client import (
     Client,
     ClientError,
-    Fetched,
+    FetchedPartition,
     RefusedError,
     UnknownTopicError,
 )
@@ -127,14 +127,14 @@ def _selections(
     read_committed: bool,
     fail_on_data_loss: bool,
     open_transactions: OpenTransactions,
-) -> Iterator[tuple[Fetched, Selection, int]]:
+) -> Iterator[tuple[FetchedPartition, Selection, int]]:
     """Each fetch with what was chosen of it, and the position it began at. The next one is under
     way while the caller has this one.
     """
     max_bytes = client.options.fetch_max_bytes
     standstill = _Standstill(client, wanted, read_committed, fail_on_data_loss, open_transactions)
 
-    def start(position: int) -> Callable[[], Fetched]:
+    def start(position: int) -> Callable[[], FetchedPartition]:
         return client.start_fetch(
             wanted.name, position, read_committed=read_committed, max_bytes=max_bytes
         )
@@ -155,7 +155,7 @@ def _selections(
                 continue
             selection = select_batches(
                 fetched.records,
-                fetched.aborted if read_committed else None,
+                fetched.aborted_transactions if read_committed else None,
                 start_offset=position,
                 end_offset=wanted.end_offset,
                 check_crc=client.options.check_crcs,
@@ -201,7 +201,7 @@ class _Standstill:
         """A fetch brought something."""
         self._answers = 0
 
-    def look_again(self, fetched: Fetched, position: int) -> bool:
+    def look_again(self, fetched: FetchedPartition, position: int) -> bool:
         """True after a pause; False where the range ends at the position, which was told.
 
         Raises: DataLossError, OpenTransactionError; ClientError where the broker has had its time,

@@ -22,32 +22,49 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from crc32c import crc32c
-from kafka.protocol.consumer import OffsetFetchRequest, OffsetFetchResponse
-from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
-from kafka.protocol.producer import (
-    AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    EndTxnRequest,
-    EndTxnResponse,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-)
 
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.add_offsets_to_txn import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+)
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
+from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from barnabas.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from barnabas.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from barnabas.protocol.messages.metadata import MetadataResponseTopic
+from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from barnabas.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
+from barnabas.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+from barnabas.protocol.primitives import Buffer, write_string, write_uvarint
 from barnabas.protocol.records import (
     CRC_START,
     HEADER,
     HEADER_SIZE,
     MAGIC,
+    BatchHeader,
     add_sequence,
     has_right_crc,
     read_header,
@@ -56,15 +73,13 @@ from barnabas.spark_connector.connection import (
     PASSING,
     UNKNOWN_TOPIC_PATIENCE_MS,
     Address,
-    Buffer,
     ClientError,
     Connection,
     Connections,
     PassingError,
-    Vocabulary,
+    RequestKind,
     code_name,
     metadata,
-    spoken,
 )
 from barnabas.spark_connector.offsets import PartitionName
 from barnabas.spark_connector.options import ClientOptions
@@ -78,16 +93,15 @@ SMALL_BYTES = (
     8 * 1024
 )  # records up to this size are copied into a piece with others: cheaper than a piece of their own
 
-SPOKEN: Vocabulary = {
-    FindCoordinatorRequest: spoken(1, 3, FindCoordinatorResponse),
-    InitProducerIdRequest: spoken(1, 5, InitProducerIdResponse),
-    AddPartitionsToTxnRequest: spoken(1, 3, AddPartitionsToTxnResponse),
-    AddOffsetsToTxnRequest: spoken(1, 4, AddOffsetsToTxnResponse),
-    TxnOffsetCommitRequest: spoken(2, 4, TxnOffsetCommitResponse),
-    EndTxnRequest: spoken(1, 4, EndTxnResponse),
-    OffsetFetchRequest: spoken(7, 7, OffsetFetchResponse),
-    ProduceRequest: spoken(3, 11, ProduceResponse),
-}
+# Versions that Apache Kafka 2.5 and 4 have in common.
+FIND_COORDINATOR = RequestKind(FindCoordinatorRequest, FindCoordinatorResponse, 1, 3)
+INIT_PRODUCER_ID = RequestKind(InitProducerIdRequest, InitProducerIdResponse, 1, 5)
+ADD_PARTITIONS_TO_TXN = RequestKind(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, 1, 3)
+ADD_OFFSETS_TO_TXN = RequestKind(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, 1, 4)
+TXN_OFFSET_COMMIT = RequestKind(TxnOffsetCommitRequest, TxnOffsetCommitResponse, 2, 4)
+END_TXN = RequestKind(EndTxnRequest, EndTxnResponse, 1, 4)
+OFFSET_FETCH = RequestKind(OffsetFetchRequest, OffsetFetchResponse, 7, 7)
+PRODUCE = RequestKind(ProduceRequest, ProduceResponse, 3, 11)
 
 # Worth a new transaction. That of the sequences cannot be ours with a new epoch each time, unless
 # the broker forgot what it had answered.
@@ -164,7 +178,7 @@ class Producer(NamedTuple):
     epoch: int
 
 
-def checked_header(batch: EncodedBatch) -> Any:
+def checked_header(batch: EncodedBatch) -> BatchHeader:
     """The header of a batch that is whole, undamaged and made for a transaction. Raises
     PublishError.
     """
@@ -233,52 +247,40 @@ def encode_produce(
     partition, bytes records ] ]; flexible from 9 on: sizes are uvarints and one larger, and each
     struct ends in tagged fields.
     """
-    flexible = version >= 9
+    compact = version >= ProduceRequest.FLEXIBLE_FROM
     pieces: list[Buffer] = []
     piece = bytearray()
     topics: dict[str, list[Stamped]] = {}
     for batch in batches:
         topics.setdefault(batch.partition.topic, []).append(batch)
-    piece += (
-        _string(transactional_id, flexible)
-        + struct.pack(">hi", ALL_REPLICAS, timeout_ms)
-        + _size(len(topics), ">i", flexible)
-    )
+    write_string(piece, transactional_id, compact)
+    piece += struct.pack(">hi", ALL_REPLICAS, timeout_ms)
+    _write_size(piece, len(topics), compact)
     for topic, parts in topics.items():
-        piece += _string(topic, flexible) + _size(len(parts), ">i", flexible)
+        write_string(piece, topic, compact)
+        _write_size(piece, len(parts), compact)
         for part in parts:
-            piece += (
-                struct.pack(">i", part.partition.partition)
-                + _size(part.size_bytes, ">i", flexible)
-                + part.header
-            )
+            piece += struct.pack(">i", part.partition.partition)
+            _write_size(piece, part.size_bytes, compact)
+            piece += part.header
             if len(part.records) <= SMALL_BYTES:
                 piece += part.records
             else:
                 pieces += [piece, part.records]
                 piece = bytearray()
-            piece += b"\0" * flexible
-        piece += b"\0" * flexible
-    piece += b"\0" * flexible
+            piece += b"\0" * compact
+        piece += b"\0" * compact
+    piece += b"\0" * compact
     pieces.append(piece)
     return pieces
 
 
-def _string(text: str, flexible: bool) -> bytes:
-    data = text.encode()
-    return _size(len(data), ">h", flexible) + data
-
-
-def _size(size: int, kind: str, flexible: bool) -> bytes:
-    if not flexible:
-        return struct.pack(kind, size)
-    size += 1
-    out = bytearray()
-    while size > 0x7F:
-        out.append(size & 0x7F | 0x80)
-        size >>= 7
-    out.append(size)
-    return bytes(out)
+def _write_size(out: bytearray, size: int, compact: bool) -> None:
+    """Append the size of an array or of records."""
+    if compact:
+        write_uvarint(out, size + 1)
+    else:
+        out += struct.pack(">i", size)
 
 
 @dataclass
@@ -306,7 +308,7 @@ class TransactionalProducer:
     ) -> None:
         self._options, self._settings = options, settings
         self._transactional_id, self._group_id = transactional_id, group_id
-        self._connections = Connections(options, SPOKEN)
+        self._connections = Connections(options)
         self._coordinators: dict[int, Address] = {}
         self._leaders: dict[PartitionName, int] = {}
         self._forget_transaction()
@@ -336,12 +338,11 @@ class TransactionalProducer:
         self._connections.after_fork()
         self._connections.close_stale()
         answer = self._coordinator(TRANSACTION).request(
+            INIT_PRODUCER_ID,
             InitProducerIdRequest(
                 transactional_id=self._transactional_id,
                 transaction_timeout_ms=self._settings.transaction_timeout_ms,
-                producer_id=-1,
-                producer_epoch=-1,
-            )
+            ),
         )
         code = answer.error_code
         if code in (Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH):
@@ -356,7 +357,8 @@ class TransactionalProducer:
         one is being committed.
         """
         answer = self._coordinator(GROUP).request(
-            OffsetFetchRequest(group_id=self._group_id, topics=None, require_stable=True)
+            OFFSET_FETCH,
+            OffsetFetchRequest(group_id=self._group_id, topics=None, require_stable=True),
         )
         what = f"group {self._group_id!r}"
         self._check(answer.error_code, what)
@@ -435,7 +437,7 @@ class TransactionalProducer:
                     raise PassingError(f"{connection.address}: an answer was lost")
                 while leader.sent:
                     leader.sent.popleft()
-                    connection.receive()
+                    connection.receive(PRODUCE)
 
     # --- parts of them
 
@@ -443,32 +445,30 @@ class TransactionalProducer:
         what = f"group {self._group_id!r}"
         self._has_offsets = True  # before it is sure: an answer may be lost
         added = self._coordinator(TRANSACTION).request(
+            ADD_OFFSETS_TO_TXN,
             AddOffsetsToTxnRequest(
                 transactional_id=self._transactional_id,
                 producer_id=self._producer.producer_id,
                 producer_epoch=self._producer.epoch,
                 group_id=self._group_id,
-            )
+            ),
         )
         self._check(added.error_code, what)
-        topic_kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-        partition = topic_kind.TxnOffsetCommitRequestPartition(
-            partition_index=0,
-            committed_offset=offset,
-            committed_leader_epoch=-1,
-            committed_metadata=metadata_text,
+        partition = TxnOffsetCommitRequestPartition(
+            partition_index=0, committed_offset=offset, committed_metadata=metadata_text
         )
         answer = self._coordinator(GROUP).request(
+            TXN_OFFSET_COMMIT,
             TxnOffsetCommitRequest(
                 transactional_id=self._transactional_id,
                 group_id=self._group_id,
                 producer_id=self._producer.producer_id,
                 producer_epoch=self._producer.epoch,
-                generation_id=-1,
-                member_id="",
-                group_instance_id=None,
-                topics=[topic_kind(name=topic, partitions=[partition]) for topic in topics],
-            )
+                topics=[
+                    TxnOffsetCommitRequestTopic(name=topic, partitions=[partition])
+                    for topic in topics
+                ],
+            ),
         )
         for each in answer.topics:
             for part in each.partitions:
@@ -476,12 +476,13 @@ class TransactionalProducer:
 
     def _end(self, *, commit: bool) -> None:
         answer = self._coordinator(TRANSACTION).request(
+            END_TXN,
             EndTxnRequest(
                 transactional_id=self._transactional_id,
                 producer_id=self._producer.producer_id,
                 producer_epoch=self._producer.epoch,
                 committed=commit,
-            )
+            ),
         )
         self._check(answer.error_code, f"the end of a transaction of {self._transactional_id!r}")
 
@@ -499,11 +500,11 @@ class TransactionalProducer:
         while leader.sent and self._connections.of_node(node).is_expired:
             self._receive(node, leader)
         connection = self._connections.of_node(node)
-        version = connection.version_of(ProduceRequest)
+        version = connection.version_of(PRODUCE)
         body = encode_produce(
             version, self._transactional_id, self._options.request_timeout_ms, batches
         )
-        connection.send_encoded(ProduceRequest, version, body)
+        connection.send_encoded(PRODUCE, version, body)
         leader.sent.append([batch.partition for batch in batches])
 
     def _add_partitions(self, names: Iterable[PartitionName]) -> None:
@@ -513,16 +514,17 @@ class TransactionalProducer:
             self._added.add(name)  # before it is sure: an answer may be lost
         if not topics:
             return
-        kind = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
         answer = self._coordinator(TRANSACTION).request(
+            ADD_PARTITIONS_TO_TXN,
             AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id=self._transactional_id,
                 v3_and_below_producer_id=self._producer.producer_id,
                 v3_and_below_producer_epoch=self._producer.epoch,
                 v3_and_below_topics=[
-                    kind(name=topic, partitions=partitions) for topic, partitions in topics.items()
+                    AddPartitionsToTxnTopic(topic, partitions)
+                    for topic, partitions in topics.items()
                 ],
-            )
+            ),
         )
         codes = {
             PartitionName(topic.name, partition.partition_index): partition.partition_error_code
@@ -538,7 +540,7 @@ class TransactionalProducer:
     def _receive(self, node: int, leader: _Leader) -> None:
         """Take the answer to the oldest Produce."""
         asked = set(leader.sent.popleft())
-        answer = self._connections.of_node(node).receive()
+        answer = self._connections.of_node(node).receive(PRODUCE)
         for topic in answer.responses:
             for part in topic.partition_responses:
                 name = PartitionName(topic.name, part.index)
@@ -554,7 +556,7 @@ class TransactionalProducer:
         if kind not in self._coordinators:
             key = self._transactional_id if kind == TRANSACTION else self._group_id
             answer = self._connections.any(CONTROL).request(
-                FindCoordinatorRequest(key=key, key_type=kind)
+                FIND_COORDINATOR, FindCoordinatorRequest(key=key, key_type=kind)
             )
             what = f"transactional id {key!r}" if kind == TRANSACTION else f"group {key!r}"
             self._check(
@@ -589,7 +591,7 @@ class TransactionalProducer:
                 raise self._no_leader(name, topic)
             time.sleep(self._options.retry_backoff_ms / 1000)
 
-    def _no_leader(self, name: PartitionName, topic: Any) -> ClientError:
+    def _no_leader(self, name: PartitionName, topic: MetadataResponseTopic) -> ClientError:
         if topic.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
             return PublishError(
                 f"topic {name.topic!r} does not exist, and the broker does not make it "
@@ -632,11 +634,11 @@ class TransactionalProducer:
         return self._connections.advice(error)
 
 
-def _broker_says(part: Any) -> str:
+def _broker_says(part: PartitionProduceResponse) -> str:
     """What the answer to Produce tells beside the code, of the batch or of its first bad record."""
     records = [
         each.batch_index_error_message
-        for each in part.record_errors or ()
+        for each in part.record_errors
         if each.batch_index_error_message
     ]
     return part.error_message or (records[0] if records else "")

@@ -21,48 +21,79 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from kafka.protocol.consumer import (
-    FetchRequest,
-    FetchResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-)
-from kafka.protocol.metadata import (
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-    MetadataRequest,
-    MetadataResponse,
-)
-from kafka.protocol.producer import (
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
+)
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
-    EndTxnRequest,
-    EndTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
+from barnabas.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
+from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from barnabas.protocol.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from barnabas.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from barnabas.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
+)
+from barnabas.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from barnabas.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+from barnabas.protocol.messages.produce import (
+    PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceResponse,
+)
+from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
 )
-
-from barnabas.protocol.errors import Code
 from barnabas.protocol.records import Record, add_sequence, computed_crc, read_header, records_of
 
-SPEAKS = {
+Versions = dict[int, tuple[type[Message], int, int]]  # of requests, by their API's key
+SPEAKS: Versions = {
     FetchRequest.API_KEY: (FetchRequest, 4, 11),
     ListOffsetsRequest.API_KEY: (ListOffsetsRequest, 1, 5),
     MetadataRequest.API_KEY: (MetadataRequest, 0, 12),
     ApiVersionsRequest.API_KEY: (ApiVersionsRequest, 0, 2),
 }
-PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
-
 
 HANG_UP = -2
 
@@ -72,9 +103,7 @@ class FrameServer:
     Threads: one for each connection.
     """
 
-    def __init__(
-        self, speaks: dict[int, tuple[Any, int, int]], handle: Callable[[Any], Any | None]
-    ) -> None:
+    def __init__(self, speaks: Versions, handle: Callable[[Message], Message | None]) -> None:
         self._speaks, self._handle = speaks, handle
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
@@ -117,17 +146,17 @@ class FrameServer:
                 )
                 kind, low, high = self._speaks[api_key]
                 assert low <= version <= high, f"{kind.__name__} v{version}"
-                flexible = kind.flexible_version_q(version)
+                flexible = version >= kind.FLEXIBLE_FROM
                 start = 10 + client_id_size
                 assert not flexible or frame[start] == 0, (
                     "a flexible request's header ends in tagged fields"
                 )
-                answer = self._handle(kind.decode(frame[start + flexible :], version=version))
+                answer = self._handle(kind.decode(frame[start + flexible :], version))
                 if answer is None:
                     connection.shutdown(socket.SHUT_RDWR)
                     return
                 body = b"\0" * (flexible and api_key != ApiVersionsRequest.API_KEY) + answer.encode(
-                    version=version
+                    version
                 )
                 connection.sendall(struct.pack(">ii", 4 + len(body), correlation_id) + body)
 
@@ -166,8 +195,8 @@ class FakeBroker:
     """
 
     logs: dict[tuple[str, int], FakeLog]
-    disturb: Callable[[Any], int | None] = lambda request: None
-    requests: list[Any] = field(default_factory=list)
+    disturb: Callable[[Message], int | None] = lambda request: None
+    requests: list[Message] = field(default_factory=list)
     topic_ids: dict[str, uuid.UUID] = field(
         default_factory=dict
     )  # of a topic that is not in it brokers tell none
@@ -191,31 +220,29 @@ class FakeBroker:
     def bootstrap_servers(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def _handle(self, request: Any) -> Any | None:
+    def _handle(self, request: Message) -> Message | None:
         self.requests.append(request)
         code = self.disturb(request)
         return None if code == self.HANG_UP else self._answer(request, code or 0)
 
-    def _answer(self, request: Any, code: int) -> Any:
+    def _answer(self, request: Message, code: int) -> Message:
         if isinstance(request, ApiVersionsRequest):
             return _versions(SPEAKS, code)
         if isinstance(request, MetadataRequest):
             return self._metadata(request, code)
-        return (
-            self._offsets(request, code)
-            if isinstance(request, ListOffsetsRequest)
-            else self._fetch(request, code)
-        )
+        if isinstance(request, ListOffsetsRequest):
+            return self._offsets(request, code)
+        assert isinstance(request, FetchRequest)
+        return self._fetch(request, code)
 
-    def _metadata(self, request: Any, code: int) -> Any:
-        topic_kind = MetadataResponse.MetadataResponseTopic
+    def _metadata(self, request: MetadataRequest, code: int) -> MetadataResponse:
         existing = sorted({topic for topic, _ in self.logs})
         topics = []
         for name in (
             existing if request.topics is None else [topic.name for topic in request.topics]
         ):
             partitions = [
-                topic_kind.MetadataResponsePartition(
+                MetadataResponsePartition(
                     error_code=0,
                     partition_index=index,
                     leader_id=1,
@@ -231,7 +258,7 @@ class FakeBroker:
             topic_id = self.topic_ids.get(name)
             internal = name.startswith("__")
             topics.append(
-                topic_kind(
+                MetadataResponseTopic(
                     error_code=error,
                     name=name,
                     topic_id=topic_id,
@@ -239,17 +266,12 @@ class FakeBroker:
                     partitions=partitions,
                 )
             )
-        brokers = [
-            MetadataResponse.MetadataResponseBroker(
-                node_id=1, host="127.0.0.1", port=self.port, rack=None
-            )
-        ]
+        brokers = [MetadataResponseBroker(node_id=1, host="127.0.0.1", port=self.port, rack=None)]
         return MetadataResponse(
             throttle_time_ms=0, brokers=brokers, cluster_id="fake", controller_id=1, topics=topics
         )
 
-    def _offsets(self, request: Any, code: int) -> Any:
-        topic_kind = ListOffsetsResponse.ListOffsetsTopicResponse
+    def _offsets(self, request: ListOffsetsRequest, code: int) -> ListOffsetsResponse:
         topics = []
         for topic in request.topics:
             partitions = []
@@ -257,7 +279,7 @@ class FakeBroker:
                 log = self.logs.get((topic.name, each.partition_index))
                 if log is None:
                     partitions.append(
-                        topic_kind.ListOffsetsPartitionResponse(
+                        ListOffsetsPartitionResponse(
                             partition_index=each.partition_index,
                             error_code=Code.UNKNOWN_TOPIC_OR_PARTITION,
                             timestamp=-1,
@@ -276,7 +298,7 @@ class FakeBroker:
                     ]
                     offset = late[0] if late and late[0] < end else -1
                 partitions.append(
-                    topic_kind.ListOffsetsPartitionResponse(
+                    ListOffsetsPartitionResponse(
                         partition_index=each.partition_index,
                         error_code=code,
                         timestamp=-1,
@@ -284,10 +306,10 @@ class FakeBroker:
                         leader_epoch=0,
                     )
                 )
-            topics.append(topic_kind(name=topic.name, partitions=partitions))
+            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
         return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
 
-    def _fetch(self, request: Any, code: int) -> Any:
+    def _fetch(self, request: FetchRequest, code: int) -> FetchResponse:
         (topic,) = request.topics
         (asked,) = topic.partitions
         log = self.logs.get((topic.topic, asked.partition))
@@ -313,7 +335,7 @@ class FakeBroker:
                 del records[asked.partition_max_bytes :]  # cut off within a batch, as Kafka does
                 break
         aborted = [
-            PartitionData.AbortedTransaction(producer_id=producer, first_offset=first)
+            AbortedTransaction(producer_id=producer, first_offset=first)
             for producer, first, marker in log.aborted
             if marker >= offset and first < upper
         ]
@@ -327,13 +349,13 @@ class FakeBroker:
             preferred_read_replica=-1,
             records=bytes(records),
         )
-        responses = [FetchResponse.FetchableTopicResponse(topic=topic.topic, partitions=[part])]
+        responses = [FetchableTopicResponse(topic=topic.topic, partitions=[part])]
         return FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=responses)
 
 
-def _versions(speaks: dict[int, tuple[Any, int, int]], code: int) -> Any:
+def _versions(speaks: Versions, code: int) -> ApiVersionsResponse:
     keys = [
-        ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
+        ApiVersion(api_key=key, min_version=low, max_version=high)
         for key, (_, low, high) in speaks.items()
     ]
     return ApiVersionsResponse(error_code=code, api_keys=keys, throttle_time_ms=0)
@@ -341,7 +363,7 @@ def _versions(speaks: dict[int, tuple[Any, int, int]], code: int) -> Any:
 
 # What producers need, in the versions of Apache Kafka 2.5, and in those of 4.0 up to where this
 # connector's own end.
-_PRODUCER_KINDS: tuple[tuple[Any, tuple[int, int], tuple[int, int]], ...] = (
+_PRODUCER_KINDS: tuple[tuple[type[Message], tuple[int, int], tuple[int, int]], ...] = (
     (ApiVersionsRequest, (0, 3), (0, 4)),
     (MetadataRequest, (0, 9), (0, 12)),
     (FindCoordinatorRequest, (0, 3), (0, 6)),
@@ -383,9 +405,9 @@ class FakeCluster:
 
     partitions: dict[str, int]
     nodes: int = 2
-    speaks: dict[int, tuple[Any, int, int]] = field(default_factory=lambda: KAFKA_4_0)
-    disturb: Callable[[int, Any], int | None] = lambda node, request: None
-    requests: list[tuple[int, Any]] = field(default_factory=list)
+    speaks: Versions = field(default_factory=lambda: KAFKA_4_0)
+    disturb: Callable[[int, Message], int | None] = lambda node, request: None
+    requests: list[tuple[int, Message]] = field(default_factory=list)
     committed: dict[tuple[str, int], list[Record]] = field(default_factory=dict)
     offsets: dict[str, int] = field(default_factory=dict)  # by group, what it committed last
     notes: dict[str, dict[str, tuple[int, str]]] = field(
@@ -421,17 +443,17 @@ class FakeCluster:
         """What was committed, in order."""
         return [record.value for record in self.committed.get((topic, partition), [])]
 
-    def asked(self, kind: Any) -> int:
+    def asked(self, kind: type[Message]) -> int:
         """How many requests of a kind came."""
         return sum(isinstance(request, kind) for _, request in self.requests)
 
-    def _handle(self, node: int, request: Any) -> Any | None:
+    def _handle(self, node: int, request: Message) -> Message | None:
         with self._lock:
             self.requests.append((node, request))
             code = self.disturb(node, request)
             if code == HANG_UP:
                 return None
-            answers: dict[Any, Callable[[int, Any, int], Any]] = {
+            answers: dict[type[Message], Callable[[int, Any, int], Message]] = {
                 ApiVersionsRequest: lambda node, request, code: _versions(self.speaks, code),
                 MetadataRequest: self._metadata,
                 FindCoordinatorRequest: self._find_coordinator,
@@ -445,8 +467,7 @@ class FakeCluster:
             }
             return answers[type(request)](node, request, code or 0)
 
-    def _metadata(self, node: int, request: Any, code: int) -> Any:
-        kind = MetadataResponse.MetadataResponseTopic
+    def _metadata(self, node: int, request: MetadataRequest, code: int) -> MetadataResponse:
         topics = []
         for topic in request.topics:
             if (
@@ -458,7 +479,7 @@ class FakeCluster:
                 self.partitions[topic.name] = 1
             there = topic.name in self.partitions and not code
             parts = [
-                kind.MetadataResponsePartition(
+                MetadataResponsePartition(
                     error_code=0, partition_index=index, leader_id=1 + index % self.nodes, leader_epoch=0, replica_nodes=[1], isr_nodes=[1],
                     offline_replicas=[],
                 )
@@ -466,19 +487,19 @@ class FakeCluster:
             ]  # fmt: skip
             error = code or (0 if there else Code.UNKNOWN_TOPIC_OR_PARTITION)
             topics.append(
-                kind(error_code=error, name=topic.name, is_internal=False, partitions=parts)
+                MetadataResponseTopic(error_code=error, name=topic.name, partitions=parts)
             )
         brokers = [
-            MetadataResponse.MetadataResponseBroker(
-                node_id=1 + index, host="127.0.0.1", port=server.port, rack=None
-            )
+            MetadataResponseBroker(node_id=1 + index, host="127.0.0.1", port=server.port, rack=None)
             for index, server in enumerate(self._servers)
         ]
         return MetadataResponse(
             throttle_time_ms=0, brokers=brokers, cluster_id="fake", controller_id=1, topics=topics
         )
 
-    def _find_coordinator(self, node: int, request: Any, code: int) -> Any:
+    def _find_coordinator(
+        self, node: int, request: FindCoordinatorRequest, code: int
+    ) -> FindCoordinatorResponse:
         found = 1 if request.key_type == 1 else self.nodes
         return FindCoordinatorResponse(
             throttle_time_ms=0,
@@ -489,7 +510,7 @@ class FakeCluster:
             port=self._servers[found - 1].port,
         )
 
-    def _init(self, node: int, request: Any, code: int) -> Any:
+    def _init(self, node: int, request: InitProducerIdRequest, code: int) -> InitProducerIdResponse:
         assert node == 1
         state = self._transactions.setdefault(
             request.transactional_id, FakeTransaction(7000 + len(self._transactions), -1)
@@ -509,11 +530,12 @@ class FakeCluster:
         assert producer_id == state.producer_id
         return state, 0 if epoch == state.epoch else Code.PRODUCER_FENCED
 
-    def _add_partitions(self, node: int, request: Any, code: int) -> Any:
+    def _add_partitions(
+        self, node: int, request: AddPartitionsToTxnRequest, code: int
+    ) -> AddPartitionsToTxnResponse:
         assert node == 1
         name, producer_id = request.v3_and_below_transactional_id, request.v3_and_below_producer_id
         state, fenced = self._state(name, producer_id, request.v3_and_below_producer_epoch)
-        kind = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
         topics = []
         for topic in request.v3_and_below_topics:
             parts = []
@@ -522,16 +544,15 @@ class FakeCluster:
                     assert (topic.name, index) not in state.partitions, "added twice"
                     state.partitions.add((topic.name, index))
                 parts.append(
-                    kind.AddPartitionsToTxnPartitionResult(
+                    AddPartitionsToTxnPartitionResult(
                         partition_index=index, partition_error_code=code or fenced
                     )
                 )
-            topics.append(kind(name=topic.name, results_by_partition=parts))
+            topics.append(AddPartitionsToTxnTopicResult(topic.name, parts))
         return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=topics)
 
-    def _produce(self, node: int, request: Any, code: int) -> Any:
+    def _produce(self, node: int, request: ProduceRequest, code: int) -> ProduceResponse:
         assert request.acks == -1
-        kind = ProduceResponse.TopicProduceResponse
         topics = []
         for topic in request.topic_data:
             parts = []
@@ -540,12 +561,12 @@ class FakeCluster:
                     node, request.transactional_id, topic.name, part.index, bytes(part.records)
                 )
                 parts.append(
-                    kind.PartitionProduceResponse(
+                    PartitionProduceResponse(
                         index=part.index, error_code=error, base_offset=0, log_append_time_ms=-1, log_start_offset=0, record_errors=[],
                         error_message="as the test wants it" if code else None,
                     )
                 )  # fmt: skip
-            topics.append(kind(name=topic.name, partition_responses=parts))
+            topics.append(TopicProduceResponse(name=topic.name, partition_responses=parts))
         return ProduceResponse(responses=topics, throttle_time_ms=0)
 
     def _append(self, node: int, name: str, topic: str, partition: int, batch: bytes) -> int:
@@ -569,32 +590,35 @@ class FakeCluster:
         written += records_of(batch)
         return 0
 
-    def _add_offsets(self, node: int, request: Any, code: int) -> Any:
+    def _add_offsets(
+        self, node: int, request: AddOffsetsToTxnRequest, code: int
+    ) -> AddOffsetsToTxnResponse:
         assert node == 1
         _, fenced = self._state(
             request.transactional_id, request.producer_id, request.producer_epoch
         )
         return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=code or fenced)
 
-    def _commit_offset(self, node: int, request: Any, code: int) -> Any:
+    def _commit_offset(
+        self, node: int, request: TxnOffsetCommitRequest, code: int
+    ) -> TxnOffsetCommitResponse:
         assert node == self.nodes
         state, fenced = self._state(
             request.transactional_id, request.producer_id, request.producer_epoch
         )
-        kind = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
         topics = []
         for topic in request.topics:
             (part,) = topic.partitions
             if not (code or fenced):
                 state.group, state.offset = request.group_id, part.committed_offset
                 state.notes[topic.name] = part.committed_offset, part.committed_metadata
-            answered = kind.TxnOffsetCommitResponsePartition(
+            answered = TxnOffsetCommitResponsePartition(
                 partition_index=part.partition_index, error_code=code or fenced
             )
-            topics.append(kind(name=topic.name, partitions=[answered]))
+            topics.append(TxnOffsetCommitResponseTopic(topic.name, [answered]))
         return TxnOffsetCommitResponse(throttle_time_ms=0, topics=topics)
 
-    def _end(self, node: int, request: Any, code: int) -> Any:
+    def _end(self, node: int, request: EndTxnRequest, code: int) -> EndTxnResponse:
         assert node == 1
         state, fenced = self._state(
             request.transactional_id, request.producer_id, request.producer_epoch
@@ -614,20 +638,21 @@ class FakeCluster:
             self.aborted += 1
         state.partitions, state.written, state.offset, state.notes = set(), {}, None, {}
 
-    def _fetch_offsets(self, node: int, request: Any, code: int) -> Any:
+    def _fetch_offsets(
+        self, node: int, request: OffsetFetchRequest, code: int
+    ) -> OffsetFetchResponse:
         assert node == self.nodes and request.topics is None and request.require_stable
-        kind = OffsetFetchResponse.OffsetFetchResponseTopic
         known = self.notes.get(
             request.group_id,
             {"t": (self.offsets[request.group_id], "")} if request.group_id in self.offsets else {},
         )
         topics = []
         for topic, (offset, text) in known.items():
-            part = kind.OffsetFetchResponsePartition(
+            part = OffsetFetchResponsePartition(
                 partition_index=0, committed_offset=offset, committed_leader_epoch=-1, metadata=text,
                 error_code=code if code == Code.UNSTABLE_OFFSET_COMMIT else 0,
             )  # fmt: skip
-            topics.append(kind(name=topic, partitions=[part]))
+            topics.append(OffsetFetchResponseTopic(name=topic, partitions=[part]))
         return OffsetFetchResponse(
             throttle_time_ms=0,
             error_code=0 if code == Code.UNSTABLE_OFFSET_COMMIT else code,

@@ -16,10 +16,12 @@ pytest.importorskip("pyarrow")
 from helpers.fake_broker import FakeBroker, FakeLog
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
-from kafka.protocol.metadata import ApiVersionsRequest, MetadataResponse
 
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest
+from barnabas.protocol.messages.fetch import FetchRequest
+from barnabas.protocol.messages.list_offsets import ListOffsetsRequest
+from barnabas.protocol.messages.metadata import MetadataResponseBroker
 from barnabas.protocol.records import NewRecord, encode_batch, encode_marker
 from barnabas.spark_connector.client import Client
 from barnabas.spark_connector.offsets import OffsetRange
@@ -130,9 +132,7 @@ def restless(log: FakeLog, chance: random.Random) -> Iterator[list[FakeBroker]]:
     def metadata(broker: FakeBroker, request: Any, code: int) -> Any:
         answer = FakeBroker._metadata(broker, request, code)
         answer.brokers = [
-            MetadataResponse.MetadataResponseBroker(
-                node_id=node, host="127.0.0.1", port=each.port, rack=None
-            )
+            MetadataResponseBroker(node_id=node, host="127.0.0.1", port=each.port, rack=None)
             for node, each in zip(NODES, nodes, strict=True)
         ]
         for topic in answer.topics:

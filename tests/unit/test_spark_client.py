@@ -16,20 +16,20 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from helpers.fake_broker import FakeBroker, FakeCluster, FakeLog
-from kafka.protocol.metadata import (
-    ApiVersionsResponse,
+from helpers.fake_broker import KAFKA_2_5, FakeBroker, FakeCluster, FakeLog, Versions
+
+from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from barnabas.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
-    MetadataRequest,
 )
-
-from barnabas.spark_connector.client import Client, ClientError
-from barnabas.spark_connector.connection import Connections, PassingError, spoken
+from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.spark_connector.client import FETCH, Client, ClientError
+from barnabas.spark_connector.connection import Connections, PassingError
 from barnabas.spark_connector.offsets import PartitionName
 from barnabas.spark_connector.options import ClientOptions
-
-VOCABULARY = {FindCoordinatorRequest: spoken(1, 3, FindCoordinatorResponse)}
+from barnabas.spark_connector.transactions import FIND_COORDINATOR
 
 
 @contextmanager
@@ -66,12 +66,12 @@ def options_of(port: int) -> ClientOptions:
 
 def versions(request: bytes) -> bytes:
     kinds = [
-        ApiVersionsResponse.ApiVersion(api_key=key, min_version=0, max_version=6)
+        ApiVersion(api_key=key, min_version=0, max_version=6)
         for key in (FindCoordinatorRequest.API_KEY, 3, 18)
     ]
     return answered(
         request,
-        ApiVersionsResponse(error_code=0, api_keys=kinds, throttle_time_ms=0).encode(version=0),
+        ApiVersionsResponse(error_code=0, api_keys=kinds, throttle_time_ms=0).encode(0),
     )
 
 
@@ -120,31 +120,33 @@ def test_a_port_that_hangs_up_on_the_first_real_request() -> None:
 def test_answers_of_flexible_versions_with_tagged_fields_in_their_header() -> None:
     coordinator = FindCoordinatorResponse(
         throttle_time_ms=0, error_code=0, error_message=None, node_id=5, host="h", port=9
-    ).encode(version=3)
+    ).encode(3)
     tags = bytes([2, 0, 1, 255, 0x81, 1, 130, 1]) + bytes(
         130
     )  # tag 0 with a byte, tag 129 with 130 of them
     with answering(versions, lambda request: answered(request, tags + coordinator)) as port:
-        connections = Connections(options_of(port), VOCABULARY)
-        answer = connections.any().request(FindCoordinatorRequest(key="k", key_type=1))
+        connections = Connections(options_of(port))
+        answer = connections.any().request(
+            FIND_COORDINATOR, FindCoordinatorRequest(key="k", key_type=1)
+        )
         assert (answer.node_id, answer.host, answer.port) == (5, "h", 9)
         connections.close()
 
 
 def test_a_request_that_the_broker_does_not_have() -> None:
     with FakeBroker({("t", 0): FakeLog()}) as broker:
-        connections = Connections(options_of(broker.port), VOCABULARY)
+        connections = Connections(options_of(broker.port))
         with pytest.raises(
             ClientError,
             match=r"does not have FindCoordinatorRequest; versions 1 to 3 are spoken here",
         ):
-            connections.any().request(FindCoordinatorRequest(key="k", key_type=1))
+            connections.any().request(FIND_COORDINATOR, FindCoordinatorRequest(key="k", key_type=1))
         connections.close()
 
 
 def test_connections_that_were_closed_while_idle_are_let_go_of() -> None:
     with FakeBroker({("t", 0): FakeLog()}) as broker:
-        connections = Connections(options_of(broker.port), {})
+        connections = Connections(options_of(broker.port))
         idle = connections.any()
         connections.close_stale()
         assert connections.any() is idle and connections.any("other") is not idle
@@ -163,7 +165,7 @@ def test_a_connection_is_kept_in_a_process_with_many_open_files() -> None:
     with FakeBroker({("t", 0): FakeLog()}) as broker, open(os.devnull) as file:
         others = [os.dup(file.fileno()) for _ in range(1050)]
         try:
-            connections = Connections(options_of(broker.port), {})
+            connections = Connections(options_of(broker.port))
             idle = connections.any()
             connections.close_stale()
             assert connections.any() is idle
@@ -219,3 +221,41 @@ def test_a_name_that_was_resolved_before_is_tried_again(monkeypatch: pytest.Monk
         monkeypatch.setattr(socket, "create_connection", sometimes)
         assert client.partitions_of(["t"]) == [PartitionName("t", 0)]
     assert failures < 0
+
+
+def test_a_topic_is_not_made_by_who_only_asks_for_it() -> None:
+    """Metadata tells so from version 4 on; who speaks older ones is asked all the same."""
+    oldest: Versions = {
+        kind.API_KEY: (kind, low, 3 if kind is MetadataRequest else high)
+        for kind, low, high in KAFKA_2_5.values()
+    }
+    for versions, creates in ((KAFKA_2_5, False), (oldest, True)):
+        with (
+            FakeCluster({"t": 1}, nodes=1, speaks=versions) as cluster,
+            Client(options_of(cluster.port)) as client,
+        ):
+            assert client.partitions_of(["t"]) == [PartitionName("t", 0)]
+            (request,) = [each for _, each in cluster.requests if isinstance(each, MetadataRequest)]
+            assert request.allow_auto_topic_creation == creates
+
+
+def test_records_of_a_fetch_are_not_copied() -> None:
+    answer = FetchResponse(
+        responses=[FetchableTopicResponse("t", partitions=[PartitionData(records=b"records")])]
+    )
+    for version in range(FETCH.first_version, FETCH.last_version + 1):
+        body = memoryview(answer.encode(version))
+        records = FetchResponse.decode(body, version).responses[0].partitions[0].records
+        assert isinstance(records, memoryview) and records.obj is body.obj and records == b"records"
+
+
+def test_tagged_fields_of_a_later_broker_are_skipped() -> None:
+    """Newer brokers may put fields of their own behind each struct of a flexible version."""
+    answer = FindCoordinatorResponse(node_id=5, host="h", port=9).encode(3)
+    assert answer.endswith(b"\0"), "no tagged fields"
+    later = answer[:-1] + bytes([1, 77, 3]) + b"new"  # one: tag 77, three bytes
+    with answering(versions, lambda request: answered(request, b"\0" + later)) as port:
+        connections = Connections(options_of(port))
+        response = connections.any().request(FIND_COORDINATOR, FindCoordinatorRequest("k", 1))
+        assert (response.node_id, response.host, response.port) == (5, "h", 9)
+        connections.close()

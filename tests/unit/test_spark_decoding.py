@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages.fetch import AbortedTransaction
 from barnabas.protocol.records import (
     HEADER_SIZE,
     NewRecord,
@@ -33,7 +34,7 @@ from barnabas.protocol.records import (
     records_of,
 )
 from barnabas.spark_connector import decoding, kernels
-from barnabas.spark_connector.batches import AbortedTransaction, Selection, select_batches
+from barnabas.spark_connector.batches import Selection, select_batches
 from barnabas.spark_connector.compiled import Kernels, UnavailableError, load
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "kafka-logdir" / "logdir"
@@ -56,7 +57,8 @@ def naive(
 ) -> list[Row]:
     """Record by record, with the aborted transactions' extents written out from their markers."""
     extents = []
-    for producer_id, first in aborted or []:
+    for each in aborted or []:
+        producer_id, first = each.producer_id, each.first_offset
         markers = [
             header.base_offset
             for position, header in batches_in(buffer)

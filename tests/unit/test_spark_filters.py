@@ -16,8 +16,8 @@ pytest.importorskip("pyarrow")
 from helpers.fake_broker import FakeBroker, FakeLog
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka.protocol.consumer import ListOffsetsRequest
 
+from barnabas.protocol.messages.list_offsets import ListOffsetsRequest
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector.client import Client
 from barnabas.spark_connector.filters import EPOCH, Condition, Narrowing, narrow, timestamp_ms

@@ -17,14 +17,19 @@ pytest.importorskip("pyarrow")
 
 from helpers.fake_broker import FakeBroker, FakeLog
 from helpers.ports import refusing_port
-from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest
-from kafka.protocol.metadata import MetadataRequest
 
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from barnabas.protocol.messages.list_offsets import ListOffsetsRequest
+from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.records import NewRecord, assemble_batch, encode_batch, encode_marker
-from barnabas.spark_connector.batches import AbortedTransaction
-from barnabas.spark_connector.client import Client, ClientError, RefusedError, decode_fetch
+from barnabas.spark_connector.client import Client, ClientError, RefusedError
 from barnabas.spark_connector.offsets import (
     EARLIEST,
     LATEST,
@@ -321,10 +326,10 @@ def test_a_broker_that_never_brings_what_it_says_it_has(broker: FakeBroker) -> N
     ):
         values(broker, 0, 5, retry_timeout_ms=50)
     broker.logs["t", 0] = FakeLog([batch(0, "a"), batch(1, "b")], end_offset=5)
-    first = FetchResponse.FetchableTopicResponse(
+    first = FetchableTopicResponse(
         topic="t",
         partitions=[
-            FetchResponse.FetchableTopicResponse.PartitionData(
+            PartitionData(
                 partition_index=0,
                 error_code=0,
                 high_watermark=5,
@@ -606,46 +611,3 @@ def test_a_client_travels_without_its_connections(broker: FakeBroker) -> None:
         client.partitions_of(["t"])
         with pickle.loads(pickle.dumps(client)) as copy:
             assert copy.partitions_of(["t"]) == client.partitions_of(["t"])
-
-
-@pytest.mark.parametrize("version", range(4, 12))
-def test_fetch_answers_of_all_versions(version: int) -> None:
-    """Against kafka-python's encoder."""
-    kind = FetchResponse.FetchableTopicResponse
-
-    def part(index: int, records: bytes | None, aborted: list[tuple[int, int]] | None) -> Any:
-        entries = (
-            None
-            if aborted is None
-            else [
-                kind.PartitionData.AbortedTransaction(producer_id=p, first_offset=o)
-                for p, o in aborted
-            ]
-        )
-        return kind.PartitionData(
-            partition_index=index,
-            error_code=index,
-            high_watermark=2**40 + index,
-            last_stable_offset=7,
-            log_start_offset=3,
-            aborted_transactions=entries,
-            preferred_read_replica=-1,
-            records=records,
-        )
-
-    topics = [
-        kind(topic="äh", partitions=[part(0, b"abc", [(1, 2), (3, 4)]), part(1, None, None)]),
-        kind(topic="b", partitions=[part(2, b"", [])]),
-    ]
-    encoded = FetchResponse(
-        throttle_time_ms=60, error_code=0, session_id=9, responses=topics
-    ).encode(version=version)
-    code, throttle_time_ms, found = decode_fetch(memoryview(bytes(encoded)), version)
-    start = 3 if version >= 5 else -1
-    assert (code, throttle_time_ms) == (0, 60)
-    assert [tuple(each)[:7] for each in found] == [
-        ("äh", 0, 0, 2**40, 7, start, [AbortedTransaction(1, 2), AbortedTransaction(3, 4)]),
-        ("äh", 1, 1, 2**40 + 1, 7, start, None),
-        ("b", 2, 2, 2**40 + 2, 7, start, []),
-    ]
-    assert [bytes(each.records) for each in found] == [b"abc", b"", b""]

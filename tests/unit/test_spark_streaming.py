@@ -14,10 +14,11 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from helpers.fake_broker import FakeBroker, FakeLog
-from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
-from kafka.protocol.metadata import MetadataRequest
 
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.fetch import FetchRequest
+from barnabas.protocol.messages.list_offsets import ListOffsetsRequest
+from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector.client import Client, ClientError
 from barnabas.spark_connector.offsets import (

@@ -1,5 +1,5 @@
 """Producing encoded batches: what is stamped into them, and the bytes of the requests, against
-kafka-python's encoder.
+the message that is made of the schema.
 """
 
 from __future__ import annotations
@@ -8,8 +8,11 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from kafka.protocol.producer import ProduceRequest
-
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from barnabas.protocol.records import NewRecord, computed_crc, encode_batch, read_header, records_of
 from barnabas.spark_connector.offsets import PartitionName
 from barnabas.spark_connector.spool import EncodedBatch
@@ -83,7 +86,7 @@ def test_only_batches_for_transactions_are_taken() -> None:
 
 @pytest.mark.parametrize("version", range(3, 12))
 def test_produce_requests_of_all_versions(version: int) -> None:
-    """Against kafka-python's encoder; sizes of several uvarint lengths, and records on both sides
+    """Against the message's own bytes; sizes of several uvarint lengths, and records on both sides
     of what is copied.
     """
     names = [
@@ -97,12 +100,11 @@ def test_produce_requests_of_all_versions(version: int) -> None:
         Stamped(name, bytes([size % 251]) * HEADER_SIZE, memoryview(bytes([size % 241]) * size))
         for name, size in zip(names, sizes, strict=True)
     ]
-    topic_kind = ProduceRequest.TopicProduceData
     topics = [
-        topic_kind(
+        TopicProduceData(
             name=topic,
             partition_data=[
-                topic_kind.PartitionProduceData(
+                PartitionProduceData(
                     index=each.partition.partition, records=each.header + bytes(each.records)
                 )
                 for each in batches
@@ -113,7 +115,7 @@ def test_produce_requests_of_all_versions(version: int) -> None:
     ]
     expected = ProduceRequest(
         transactional_id="query", acks=-1, timeout_ms=30_000, topic_data=topics
-    ).encode(version=version)
+    ).encode(version)
     pieces = encode_produce(version, "query", 30_000, batches)
     assert b"".join(pieces) == expected
     assert sum(isinstance(piece, memoryview) for piece in pieces) == 2
