@@ -27,7 +27,7 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 
-from barnabas.broker.config import ConfigError, Setting
+from barnabas.broker.config import TOPIC_SETTINGS, ConfigError, Setting
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records import MAGIC, batches_in, computed_crc, records_of
 from barnabas.storage.disk import Disk
@@ -64,6 +64,13 @@ class KafkaMetadata:
             if self.topic_ids.get(name) == topic_id
             else None
         )
+
+    def usable_topic_configs(self) -> dict[str, dict[str, str]]:
+        """Of each topic what is set on it, as far as it is known here."""
+        return {
+            name: usable_configs(self._configs.get((OF_TOPIC, name), {}), TOPIC_SETTINGS)[0]
+            for name in self.topic_ids
+        }
 
     def broker_configs(self, node_id: int) -> dict[str, str]:
         """The dynamic settings of that broker's own."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.config import BrokerConfig, topic_log_config
 from barnabas.broker.core import Broker
+from barnabas.broker.kafka_metadata import read_kafka_metadata
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.outbox import Ids
 from barnabas.storage.disk import Disk, OsDisk, Syncable, may_have_lost_pages
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.opening")
 
 JOURNAL = "barnabas-metadata.journal"
+COMPACTED = {
+    "cleanup.policy": "compact"
+}  # what a topic may be of which nothing is known: gaps in it are no damage
 
 
 def open_broker(
@@ -62,9 +66,17 @@ def open_broker(
         return opened
 
     @functools.cache
+    def kafkas_configs() -> dict[str, dict[str, str]]:
+        """The settings of the topics that only Apache Kafka's metadata log knows."""
+        kafka = read_kafka_metadata(disk, config.data_dir)
+        return {} if kafka is None else kafka.usable_topic_configs()
+
+    @functools.cache
     def config_of(name: str) -> LogConfig:
         topic = metadata().topic(name)
-        return topic_log_config(config, topic.configs if topic is not None else {})
+        if topic is not None:
+            return topic_log_config(config, topic.configs)
+        return topic_log_config(config, kafkas_configs().get(name, COMPACTED))
 
     try:
         logs.load(config_of, now_ms, progress=_Progress(), known_topics=metadata)

@@ -38,7 +38,9 @@ def take_over_topics(
     refused: dict[str, None] = {}
     if kafka is not None:
         refused.update(dict.fromkeys(_take_over_broker_configs(kafka, topics, node_id)))
-        producer_ids.skip_used(kafka.next_producer_id)
+        if kafka.next_producer_id > metadata.next_producer_id:
+            metadata.set_next_producer_id(kafka.next_producer_id)  # the next start does not ask
+            producer_ids.skip_used(kafka.next_producer_id)
     for name, count in counts.items():
         topic_id = _topic_id_of_logs(logs, name) or ids.uuid()
         configs = kafka.topic_configs(name, topic_id) if kafka is not None else None

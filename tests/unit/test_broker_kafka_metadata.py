@@ -17,7 +17,8 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.core import Broker
 from barnabas.broker.kafka_metadata import DIRECTORY, read_kafka_metadata
 from barnabas.broker.opening import open_broker
-from barnabas.protocol.records import NewRecord, encode_batch, set_offset_and_epoch
+from barnabas.protocol.records import NewRecord, encode_batch, read_header, set_offset_and_epoch
+from barnabas.storage.checkpoints import CLEAN_SHUTDOWN_NAME, RECOVERY_POINT_NAME
 from barnabas.storage.disk import OsDisk
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -277,4 +278,29 @@ def test_no_producer_id_that_kafka_has_reserved_is_given_out_again(kafka_directo
     metadata = read_kafka_metadata(OsDisk(), str(kafka_directory))
     assert metadata is not None
     assert metadata.next_producer_id == reserved
+    opened(kafka_directory).close_logs(NOW_MS)
+    # the second start does not read Kafka's metadata log
     assert opened(kafka_directory).producer_ids.allocate() == reserved
+
+
+@pytest.mark.parametrize("topics_are_known", [True, False])
+def test_a_gap_that_kafkas_cleaner_left_is_no_torn_end(
+    kafka_directory: Path, *, topics_are_known: bool
+) -> None:
+    """Kafka was killed, and what its cleaner had left of the first segment was nothing: all behind
+    it was set aside.
+    """
+    directory = kafka_directory / "compacted-0"
+    batch = bytearray((directory / SEGMENT).read_bytes())
+    count = read_header(batch).next_offset
+    set_offset_and_epoch(batch, 5, 0)
+    (directory / SEGMENT).write_bytes(b"")
+    (directory / f"{5:020d}.log").write_bytes(batch)
+    for path in [*directory.glob("*.snapshot"), kafka_directory / CLEAN_SHUTDOWN_NAME]:
+        path.unlink(missing_ok=True)
+    (kafka_directory / RECOVERY_POINT_NAME).unlink()
+    if not topics_are_known:
+        shutil.rmtree(kafka_directory / DIRECTORY)
+    log = opened(kafka_directory).partition("compacted", 0)
+    assert log is not None
+    assert log.log_end_offset == 5 + count
