@@ -84,7 +84,7 @@ class Compaction:
             return
         log, dirt = found
         self._under_way = log
-        if log.is_flushed_in_place(dirt.end_offset):
+        if log.durability.is_flushed_in_place(dirt.end_offset):
             self._begin(now_ms)
         else:
             self._flushes.wait([log], self._begin, now_ms, in_place=True)
@@ -192,7 +192,7 @@ class Compaction:
         assert log is not None and self._job is None
         key = TopicPartition(log.topic, log.partition)
         dirt = self._assess(log, now_ms) if self._logs.logs.get(key) is log else None
-        if dirt is not None and not log.is_flushed_in_place(dirt.end_offset):
+        if dirt is not None and not log.durability.is_flushed_in_place(dirt.end_offset):
             dirt = None  # it has grown by a segment meanwhile: its turn comes again
         try:
             if dirt is not None:

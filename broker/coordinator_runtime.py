@@ -58,7 +58,7 @@ class _Found(NamedTuple):
         but where its marker stands before it.
         """
         end = self.ends.get((log.topic, log.partition))
-        first_offset = log.first_offset_of_transaction(self.effect.producer_id)
+        first_offset = log.producer_state.first_offset_of_transaction(self.effect.producer_id)
         if end is None or first_offset is None or end.topic_id != topic_id:
             return False
         if end.offset == OFFLINE_END:
@@ -441,7 +441,7 @@ class CoordinatorRuntime:
             log = broker.partition(marker.topic, marker.partition)
             if log is None:
                 return (marker.topic, marker.partition) not in broker.logs.offline
-            if log.has_ongoing_transaction_of(marker.producer_id):
+            if log.producer_state.has_ongoing_transaction_of(marker.producer_id):
                 decision = (marker.producer_id, marker.producer_epoch, marker.coordinator_epoch)
                 timestamp = marker.decided_ms
                 self.append_marker(
@@ -493,11 +493,11 @@ class CoordinatorRuntime:
     def _is_not_meant(self, log: Log, effect: WriteMarkers) -> bool:
         found = self._decisions_found.get((effect.transactional_id, effect.decided_ms))
         if found is not None:
-            return log.has_ongoing_transaction_of(effect.producer_id) and not found.is_open(
-                log, self._topic_id(log)
-            )
+            return log.producer_state.has_ongoing_transaction_of(
+                effect.producer_id
+            ) and not found.is_open(log, self._topic_id(log))
         if self._broker.logs.lost_power and not self.flushes_transactions:
-            return log.has_ongoing_transaction_of(effect.producer_id)
+            return log.producer_state.has_ongoing_transaction_of(effect.producer_id)
         return log.ended_before_open_transaction(effect.producer_id, effect.decided_ms)
 
     def _topic_id(self, log: Log) -> bytes:
@@ -546,10 +546,12 @@ class CoordinatorRuntime:
         log = self._broker.partition(topic, index)
         if log is None:
             return None
-        coordinator_epoch = max(coordinator_epoch, log.coordinator_epoch_of(producer_id))
-        is_open = log.has_ongoing_transaction_of(producer_id)
+        coordinator_epoch = max(
+            coordinator_epoch, log.producer_state.coordinator_epoch_of(producer_id)
+        )
+        is_open = log.producer_state.has_ongoing_transaction_of(producer_id)
         if is_open:
-            producer_epoch = max(producer_epoch, log.producer_epoch_of(producer_id))
+            producer_epoch = max(producer_epoch, log.producer_state.producer_epoch_of(producer_id))
         try:
             info = log.append_marker(
                 producer_id=producer_id,
@@ -590,7 +592,7 @@ class CoordinatorRuntime:
         open_there = {
             producer_id
             for log in broker.logs.logs.values()
-            for producer_id in log.open_transactions()
+            for producer_id in log.producer_state.open_transactions()
         }
         marked: dict[Log, None] = {}
         for key, value, ends in decisions:
@@ -660,10 +662,10 @@ class CoordinatorRuntime:
             for pair in metadata.partitions:
                 known.setdefault(pair, set()).add(metadata.producer_id)
         for (topic, index), log in sorted(broker.logs.logs.items()):
-            for producer_id in log.open_transactions():
+            for producer_id in log.producer_state.open_transactions():
                 if producer_id in known.get((topic, index), ()):
                     continue
-                epoch = log.producer_epoch_of(producer_id)
+                epoch = log.producer_state.producer_epoch_of(producer_id)
                 logger.warning(
                     "%s-%d: aborting the transaction of producer %d, which its coordinator does "
                     "not know",
@@ -676,7 +678,7 @@ class CoordinatorRuntime:
                     index,
                     producer_id,
                     epoch,
-                    log.coordinator_epoch_of(producer_id),
+                    log.producer_state.coordinator_epoch_of(producer_id),
                     commit=False,
                     now_ms=now_ms,
                 )

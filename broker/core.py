@@ -39,7 +39,6 @@ from barnabas.broker.outbox import (
     Work,
 )
 from barnabas.broker.purgatory import Purgatory, WaitingFetch
-from barnabas.broker.refused_batches import RefusedBatches
 from barnabas.broker.slices import SlicedWork, Slices
 from barnabas.broker.start import Start, adopt_logs
 from barnabas.broker.topic_deletion import TopicDeletion
@@ -107,7 +106,6 @@ class Broker:
         self.disk_space = DiskSpace(
             lambda: logs.disk.free_bytes(logs.data_dir), config["barnabas.disk.reserve.bytes"]
         )
-        self.refused_batches = RefusedBatches()
         self.topics = TopicRegistry(config, metadata, logs, ids, self.disk_space)
         self.producer_ids = ProducerIdAllocator(
             block_size=PRODUCER_ID_BLOCK,

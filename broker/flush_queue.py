@@ -24,8 +24,10 @@ from barnabas.broker.outbox import FlushJob, Outbox
 from barnabas.storage.flush_journal import JournalDecision
 
 if TYPE_CHECKING:
+    from barnabas.storage.durability import FlushToken
     from barnabas.storage.flush_journal import FlushJournal, JournalEntry
-    from barnabas.storage.log import FlushToken, Log, LogEnd
+    from barnabas.storage.log import Log
+    from barnabas.storage.segment_list import LogEnd
 
 Continuation = Callable[[int], None]
 
@@ -140,7 +142,7 @@ class FlushQueue:
         if not self._owed:
             self._owed_due_ms = now_ms + LONGEST_OWED_MS
         for log in logs:
-            self._owed[log] = log.end
+            self._owed[log] = log.segments.end
             if self._journal.size_bytes:
                 self._journaled[log] = None
             if self._journal.has_older:
@@ -225,7 +227,7 @@ class FlushQueue:
         journaled: set[Log] = set()
 
         def take(log: Log, end: LogEnd | None) -> None:
-            begun = None if journal is None else log.try_begin_journal(most_bytes, end)
+            begun = None if journal is None else log.durability.try_begin_journal(most_bytes, end)
             if begun is None:
                 self._take_files(log, tokens, files)
                 return
@@ -237,15 +239,18 @@ class FlushQueue:
         for log, in_place in wanted.items():
             if in_place:
                 self._take_files(log, tokens, files)
-            elif not log.is_flushed(
+            elif not log.durability.is_flushed(
                 log.log_end_offset
             ):  # else by the flush that was under way when it was asked for
                 take(log, None)
         for log, end in owed.items():
-            if log not in wanted and not log.is_flushed(end.offset):
+            if log not in wanted and not log.durability.is_flushed(end.offset):
                 take(log, end)
         if journal is not None:
-            if all(log in journaled or log.is_flushed(end.offset) for log, end in owed.items()):
+            if all(
+                log in journaled or log.durability.is_flushed(end.offset)
+                for log, end in owed.items()
+            ):
                 self._decide(
                     journaled, now_ms
                 )  # else in the next frame: a power loss may keep this one, and not the files beside it
@@ -257,7 +262,7 @@ class FlushQueue:
         """
         committing, self._committing = self._committing, []
         for needed, decide in committing:
-            if all(log in journaled or log.is_flushed(offset) for log, offset in needed):
+            if all(log in journaled or log.durability.is_flushed(offset) for log, offset in needed):
                 decision = decide(now_ms)
                 if decision is not None:
                     self._decided.append(decision)
@@ -290,7 +295,7 @@ class FlushQueue:
 
     def _take_files(self, log: Log, tokens: list[tuple[Log, FlushToken]], files: list[Any]) -> None:
         self._to_settle.pop(log, None)
-        token = log.begin_flush()
+        token = log.durability.begin_flush()
         if token is not None:
             tokens.append((log, token))
             files += token.files
@@ -346,5 +351,9 @@ class FlushQueue:
 
 def _what_is_missing(needed: list[tuple[Log, int]], in_place: bool) -> list[tuple[Log, int]]:
     if in_place:
-        return [(log, offset) for log, offset in needed if not log.is_flushed_in_place(offset)]
-    return [(log, offset) for log, offset in needed if not log.is_flushed(offset)]
+        return [
+            (log, offset)
+            for log, offset in needed
+            if not log.durability.is_flushed_in_place(offset)
+        ]
+    return [(log, offset) for log, offset in needed if not log.durability.is_flushed(offset)]

@@ -11,7 +11,7 @@ from barnabas.protocol.hot_responses import Piece
 from barnabas.protocol.messages.message import Message
 from barnabas.storage.cleaner import CleanJob
 from barnabas.storage.disk import Syncable
-from barnabas.storage.log import FlushToken
+from barnabas.storage.durability import FlushToken
 
 CloseReason = ProtocolViolation | str  # why the broker ends a connection, for its log
 

@@ -42,7 +42,7 @@ from barnabas.broker.worker import Worker
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.framing import FrameBuffer, ReceiveMemory
 from barnabas.storage.cleaner import CleanJob, CleanResult
-from barnabas.storage.log import Slice
+from barnabas.storage.log_reader import Slice
 
 logger = logging.getLogger("barnabas.server")
 

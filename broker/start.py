@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from barnabas.coordinator.producer_ids import ProducerIdAllocator
     from barnabas.coordinator.transaction_coordinator import TransactionCoordinator
     from barnabas.storage.disk import Syncable
-    from barnabas.storage.log import FlushToken, Log
+    from barnabas.storage.durability import FlushToken
+    from barnabas.storage.log import Log
     from barnabas.storage.log_manager import LogManager
 
 logger = logging.getLogger("barnabas.broker")
@@ -213,7 +214,7 @@ def _flush_what_readers_saw(logs: LogManager, sync: Callable[[list[Syncable]], N
     tokens: list[tuple[Log, FlushToken]] = []
     files: dict[Syncable, None] = {}
     for log in logs.logs.values():
-        token = log.begin_flush() if log.high_watermark < log.log_end_offset else None
+        token = log.durability.begin_flush() if log.high_watermark < log.log_end_offset else None
         if token is not None:
             tokens.append((log, token))
             files.update(dict.fromkeys(token.files))

@@ -21,8 +21,8 @@ from barnabas.broker.slices import LOGS_MADE_AT_ONCE, Slices, run_through
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import partition_for
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.records import NO_LEADER_EPOCH
 from barnabas.storage.disk import is_want_of_room
-from barnabas.storage.log import NO_LEADER_EPOCH
 from barnabas.storage.log_manager import LogDirectoryError
 
 if TYPE_CHECKING:

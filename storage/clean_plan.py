@@ -150,6 +150,6 @@ def _aborted(log: Log, end_offset: int) -> list[AbortedEntry]:
     return [
         entry
         for segment in log.segments
-        for entry in log.txn_index(segment).entries
+        for entry in log.reader.txn_index(segment).entries
         if entry.first_offset < end_offset
     ]

@@ -30,7 +30,6 @@ from typing import Protocol
 
 from crc32c import crc32c
 
-from barnabas.protocol.wall_clock import WallClock
 from barnabas.storage.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEAN_SHUTDOWN_NAME,
@@ -52,11 +51,15 @@ from barnabas.storage.checkpoints import (
 from barnabas.storage.disk import Disk, Lock, Syncable, is_want_of_room
 from barnabas.storage.flush_journal import FlushJournal, JournalDecision, Redo
 from barnabas.storage.leader_epochs import LeaderEpochs
-from barnabas.storage.log import Log, Trash
+from barnabas.storage.log import Log, LogContents
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_directory import LogDirectory, TopicIdPartition
+from barnabas.storage.producer_snapshots import ProducerSnapshots
 from barnabas.storage.producer_state import ProducerStateManager
 from barnabas.storage.recovery import load_log
 from barnabas.storage.segment import LOG_SUFFIX, CorruptLog, IndexCache, Segment
+from barnabas.storage.segment_list import SegmentList
+from barnabas.storage.trash import Trash
 
 _DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)")
 _GOING = re.compile(r".+\.[0-9a-f]{32}-delete")
@@ -152,13 +155,11 @@ class LogManager:
         self.leader_epoch = 0
         self.cluster_id = config.cluster_id
         self.node_id = config.node_id
-        self.cache = IndexCache(config.index_cache_bytes)
-        self.wall = WallClock()
-        self._trash = Trash()
+        self.log_dir = LogDirectory(disk, self.data_dir, IndexCache(config.index_cache_bytes))
+        self.cache = self.log_dir.cache
+        self.wall = self.log_dir.wall
         self._going = Trash()
         self._removed: set[str] = set()
-        self._start_changed: set[tuple[str, int]] = set()
-        self._changed: dict[Log, int] = {}
         self._kept_points: Offsets = {}
         self._kept_starts: Offsets = {}
         self._written: dict[str, bytes] = {}
@@ -239,8 +240,7 @@ class LogManager:
             key = topic, partition
             try:
                 self.logs[key] = load_log(
-                    self.disk,
-                    self._directory(topic, partition),
+                    self.log_dir,
                     topic,
                     partition,
                     config_of(topic),
@@ -251,13 +251,8 @@ class LogManager:
                     redo=redo if self.lost_power or clean else None,
                     knows_recovery_point=is_ours and RECOVERY_POINT_NAME in self._written,
                     now_ms=now_ms,
-                    cache=self.cache,
-                    trash=self._trash,
-                    start_changed=self._start_changed,
-                    changed=self._changed,
                     on_read=on_read,
                 )
-                self.logs[key].wall = self.wall
             except CorruptLog as error:
                 logger.error("the log of %s-%d is off line: %s", topic, partition, error)
                 self.offline[key] = error
@@ -555,27 +550,17 @@ class LogManager:
             with suppress(OSError):
                 self.disk.rmtree(directory)
             raise
-        log = Log(
-            self.disk,
-            directory,
-            topic,
-            partition,
-            topic_id,
-            config,
-            segments=[segment],
+        contents = LogContents(
+            segments=SegmentList([segment], 0),
             log_start_offset=0,
-            log_end_offset=0,
             recovery_point=0,
             producer_state=ProducerStateManager(),
             epochs=epochs,
-            snapshots=[],
-            cache=self.cache,
-            trash=self._trash,
-            start_changed=self._start_changed,
-            changed=self._changed,
+            snapshots=ProducerSnapshots(self.disk, directory, []),
+            names_are_durable=True,
         )
-        log.wall = self.wall
-        log.directory_changed(f"{directory}/{PARTITION_METADATA_NAME}")
+        log = Log(self.log_dir, TopicIdPartition(topic, partition, topic_id), config, contents)
+        log.durability.add_names(f"{directory}/{PARTITION_METADATA_NAME}")
         self.logs[key] = log
         return log
 
@@ -589,11 +574,11 @@ class LogManager:
         key = topic, partition
         log = self.logs.pop(key, None)
         self.offline.pop(key, None)
-        self._start_changed.discard(key)
+        self.log_dir.changed_starts.discard(key)
         delay_ms = 0
         topic_id = uuid.UUID(int=0)
         if log is not None:
-            log.forget_indexes()
+            log.forget()
             delay_ms, topic_id = log.config.file_delete_delay_ms, log.topic_id
         self._deletion_count += 1
         unique = uuid.uuid5(topic_id, f"{topic} {partition} {now_ms} {self._deletion_count}").hex
@@ -607,7 +592,7 @@ class LogManager:
         """What was removed stays removed, whatever happens; the checkpoints know of it no more."""
         if self._removed:
             self.disk.fsync_dir(self.data_dir)
-            self._trash.forget_in(self._removed)
+            self.log_dir.trash.remove_in(self._removed)
             self._removed.clear()
             self._checkpoint(force=False)
 
@@ -623,7 +608,7 @@ class LogManager:
             while self.disk.exists(self._directory(topic, index)):
                 log = self.logs.pop((topic, index), None)
                 if log is not None:
-                    log.forget_indexes()
+                    log.forget()
                 directories.append(self._directory(topic, index))
                 index += 1
         log = None
@@ -636,13 +621,13 @@ class LogManager:
     def next_deadline_ms(self) -> int:
         """When `on_tick` has something to do."""
         due = min(self._next_checkpoint_ms, self._next_retention_ms, self._next_expiration_ms)
-        for waiting in (self._going, self._trash):
+        for waiting in (self._going, self.log_dir.trash):
             at = waiting.next_due_ms()
             if at is not None and at < due:
                 due = at
-        if self._changed and self._next_log_check_ms < due:
+        if self.log_dir.changed_logs and self._next_log_check_ms < due:
             due = self._next_log_check_ms
-        return 0 if self._start_changed or self._to_retain or self._to_expire else due
+        return 0 if self.log_dir.changed_starts or self._to_retain or self._to_expire else due
 
     def on_tick(self, now_ms: int) -> None:
         """Do what is due: retention, checkpoints, producers that expire, files that go."""
@@ -651,7 +636,9 @@ class LogManager:
             self._to_retain = self._to_retain or deque(self.logs.values())
         if self._to_retain:
             self._retain_some(now_ms)
-        if self._start_changed:  # before any file goes: a start that was told must not fall back
+        if (
+            self.log_dir.changed_starts
+        ):  # before any file goes: a start that was told must not fall back
             self._write_changed_starts()
         if now_ms >= self._next_checkpoint_ms:
             self._next_checkpoint_ms = now_ms + self.config.recovery_checkpoint_interval_ms
@@ -666,7 +653,7 @@ class LogManager:
             self._to_expire = self._to_expire or deque(self.logs.values())
         if self._to_expire:
             self._expire_some(now_ms)
-        if self._changed and now_ms >= self._next_log_check_ms:
+        if self.log_dir.changed_logs and now_ms >= self._next_log_check_ms:
             self._checkpoint_logs(now_ms)
         self._empty_trash(now_ms)
 
@@ -715,8 +702,8 @@ class LogManager:
             self._next_log_check_ms = now_ms + max(_LOG_CHECK_INTERVAL_MS, interval_ms)
             return
         self._next_log_check_ms = now_ms + min(_LOG_CHECK_INTERVAL_MS, interval_ms)
-        if self._changed:
-            due_ms = next(iter(self._changed.values())) + interval_ms
+        if self.log_dir.changed_logs:
+            due_ms = next(iter(self.log_dir.changed_logs.values())) + interval_ms
             self._next_log_check_ms = (
                 now_ms if excess > 0 else max(now_ms, min(self._next_log_check_ms, due_ms))
             )
@@ -724,15 +711,20 @@ class LogManager:
     def _checkpoint_due_logs(self, now_ms: int, interval_ms: int) -> int:
         """Gives by how many bytes too much is still in no checkpoint."""
         room = _CHECKPOINTS_AT_ONCE
-        while room > 0 and self._changed:
-            log, changed_ms = next(iter(self._changed.items()))
+        while room > 0 and self.log_dir.changed_logs:
+            log, changed_ms = next(iter(self.log_dir.changed_logs.items()))
             if now_ms - changed_ms < interval_ms:
                 break
             room -= _checkpoint_cost(log)
             log.checkpoint()
-        excess = sum(log.unread_bytes for log in self._changed) - self.config.most_unread_bytes
+        excess = (
+            sum(log.unread_bytes for log in self.log_dir.changed_logs)
+            - self.config.most_unread_bytes
+        )
         for log in (
-            heapq.nlargest(_CHECKPOINTS_AT_ONCE, self._changed, key=lambda log: log.unread_bytes)
+            heapq.nlargest(
+                _CHECKPOINTS_AT_ONCE, self.log_dir.changed_logs, key=lambda log: log.unread_bytes
+            )
             if excess > 0
             else ()
         ):
@@ -745,7 +737,7 @@ class LogManager:
 
     def _empty_trash(self, now_ms: int) -> None:
         """A few at a call, so that requests get their turn: what is left is due at once."""
-        for path in self._trash.take_due(now_ms, _FILES_GO_AT_ONCE):
+        for path in self.log_dir.trash.take_due(now_ms, _FILES_GO_AT_ONCE):
             self.disk.unlink(path)
         for path in self._going.take_due(now_ms, _DIRECTORIES_GO_AT_ONCE):
             try:
@@ -757,7 +749,7 @@ class LogManager:
 
     def _checkpoint(self, *, force: bool) -> None:
         logs = self.logs
-        points = {key: log.recovery_point for key, log in logs.items()}
+        points = {key: log.durability.recovery_point for key, log in logs.items()}
         self._write(RECOVERY_POINT_NAME, encode_offsets(self._kept_points | points), force)
         self._points = points
         self._write(
@@ -771,8 +763,8 @@ class LogManager:
         """Have it written down that all below `offset` is durable in its files, which it is: gaps
         below are no damage then.
         """
-        assert log.is_flushed_in_place(offset), (
-            f"{log!r} is durable up to {log.recovery_point}, not {offset}"
+        assert log.durability.is_flushed_in_place(offset), (
+            f"{log!r} is durable up to {log.durability.recovery_point}, not {offset}"
         )
         if self._points.get((log.topic, log.partition), 0) < offset:
             self._checkpoint(force=False)
@@ -783,9 +775,9 @@ class LogManager:
         Of a log that begins with its first segment, too: a power loss may bring the segments back
         that were before it.
         """
-        for key in sorted(self._start_changed):
+        for key in sorted(self.log_dir.changed_starts):
             self.logs[key].checkpoint()  # the manifest has the start too, with a checksum
-        self._start_changed.clear()
+        self.log_dir.changed_starts.clear()
         starts = {
             key: log.log_start_offset for key, log in self.logs.items() if log.log_start_offset
         }
@@ -795,7 +787,7 @@ class LogManager:
         """The same; where there is no room for it, which what retention took will give, what it
         took is made to stay away.
         """
-        changed = [self.logs[key] for key in sorted(self._start_changed)]
+        changed = [self.logs[key] for key in sorted(self.log_dir.changed_starts)]
         try:
             self.write_starts()
         except OSError as error:
@@ -804,7 +796,7 @@ class LogManager:
             ):
                 raise
             logger.warning("the starts of %s wait for room: %s", changed, error)
-            self._start_changed.clear()
+            self.log_dir.changed_starts.clear()
             for log in changed:
                 self.disk.fsync_dir(log.directory)
 
@@ -821,7 +813,7 @@ class LogManager:
         """
         files: dict[Syncable, None] = {}
         for log in self.logs.values():
-            files.update(dict.fromkeys(log.begin_close(now_ms)))
+            files.update(dict.fromkeys(log.begin_close()))
         sync(list(files))
         for log in self.logs.values():
             log.end_close()

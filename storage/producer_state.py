@@ -35,6 +35,7 @@ from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import MAX_SEQUENCE, NO_PRODUCER_EPOCH, NO_SEQUENCE
 
 REMEMBERED_BATCHES = 5
+MOST_REFUSED = 10_000  # producers of one log
 SNAPSHOT_VERSION = 1
 _HEAD = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")
@@ -65,6 +66,20 @@ class CompletedTxn(NamedTuple):
     last_offset: int
     aborted: bool
     last_stable_offset: int
+
+
+class ActiveProducer(NamedTuple):
+    """A producer that a partition remembers, as DescribeProducers tells of it.
+
+    -1 stands for none: no batch yet, no marker yet, no open transaction.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    current_txn_start_offset: int
 
 
 class ProducerEntry:
@@ -118,17 +133,19 @@ class ProducerStateManager:
 
     open_txns: producer id -> first offset of its open transaction, in the order of the first
     offsets (a transaction begins at the end of the log, so the order of insertion is that of the
-    offsets). end_offset: all batches below it have been taken in.
+    offsets). end_offset: all batches below it have been taken in. refused: (producer id, epoch) ->
+    the first sequence of a batch that was not written for want of room and may come again.
     """
 
-    __slots__ = ("end_offset", "open_txns", "producers")
+    __slots__ = ("end_offset", "open_txns", "producers", "refused")
 
     def __init__(self, end_offset: int = 0) -> None:
         self.producers: dict[int, ProducerEntry] = {}
         self.open_txns: dict[int, int] = {}
+        self.refused: dict[tuple[int, int], int] = {}
         self.end_offset = end_offset
 
-    # --- asking ----------------------------------------------------------------------------------
+    # --- questions -------------------------------------------------------------------------------
 
     def first_open_offset(self) -> int | None:
         """The first offset of the earliest open transaction."""
@@ -137,9 +154,46 @@ class ProducerStateManager:
         return None
 
     def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the producer has a transaction open in that epoch: what it writes is verified."""
         if producer_id not in self.open_txns:
             return False
         return self.producers[producer_id].producer_epoch == producer_epoch
+
+    def has_ongoing_transaction_of(self, producer_id: int) -> bool:
+        """Whether the producer has a transaction open, whatever its epoch."""
+        return producer_id in self.open_txns
+
+    def first_offset_of_transaction(self, producer_id: int) -> int | None:
+        """The first offset of the producer's open transaction; None where none is open."""
+        return self.open_txns.get(producer_id)
+
+    def open_transactions(self) -> list[int]:
+        """The producers with a transaction open, in the order of its beginning."""
+        return list(self.open_txns)
+
+    def producer_epoch_of(self, producer_id: int) -> int:
+        """The epoch that the producer wrote with last; -1 of one that is not remembered."""
+        entry = self.producers.get(producer_id)
+        return -1 if entry is None else entry.producer_epoch
+
+    def coordinator_epoch_of(self, producer_id: int) -> int:
+        """The epoch of the coordinator that last ended a transaction of the producer; 0: none."""
+        entry = self.producers.get(producer_id)
+        return 0 if entry is None else max(entry.coordinator_epoch, 0)
+
+    def active_producers(self) -> list[ActiveProducer]:
+        """The producers that are remembered, as KIP-664 shows them."""
+        return [
+            ActiveProducer(
+                entry.producer_id,
+                entry.producer_epoch,
+                entry.last_sequence,
+                entry.last_timestamp,
+                entry.coordinator_epoch,
+                entry.txn_first_offset,
+            )
+            for entry in self.producers.values()
+        ]
 
     def check_batch(
         self,
@@ -148,11 +202,11 @@ class ProducerStateManager:
         base_sequence: int,
         last_sequence: int,
         transactional: bool,
-        remembered: Callable[[ProducerEntry], None],
+        restore_window: Callable[[ProducerEntry], None],
     ) -> BatchMeta | None:
         """Whether a client's batch comes next.
 
-        Takes:  remembered, called where the entry's earlier batches are needed and not known: it
+        Takes:  restore_window, called where the entry's earlier batches are needed and not known: it
                 fills them in.
         Gives:  None: append it; or the earlier batch that it repeats.
         Raises: KafkaError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
@@ -169,7 +223,7 @@ class ProducerStateManager:
             if base_sequence != last + 1 and not (base_sequence == 0 and last == MAX_SEQUENCE):
                 duplicate = entry.find(base_sequence, last_sequence)
                 if duplicate is None and not entry.window_known:
-                    remembered(entry)
+                    restore_window(entry)
                     duplicate = entry.find(base_sequence, last_sequence)
                 if duplicate is not None:
                     return duplicate
@@ -195,6 +249,23 @@ class ProducerStateManager:
             )
         return None
 
+    def check_overtaking(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Refuse a batch while an earlier one of its producer, which found no room, has to come.
+
+        That one coming again ends it.
+
+        Raises: KafkaError OUT_OF_ORDER_SEQUENCE_NUMBER.
+        """
+        first_refused = self.refused.get((producer_id, producer_epoch))
+        if first_refused is None:
+            return
+        if base_sequence > first_refused:
+            raise KafkaError(
+                Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                "an earlier batch of this producer found no room and has not come again yet",
+            )
+        del self.refused[producer_id, producer_epoch]
+
     def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
         """Raises: KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED."""
         entry = self.producers.get(producer_id)
@@ -213,7 +284,18 @@ class ProducerStateManager:
                 f"this one has {coordinator_epoch}",
             )
 
-    # --- taking in -------------------------------------------------------------------------------
+    # --- change ----------------------------------------------------------------------------------
+
+    def add_refused(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Remember an idempotent producer's batch that was not written for want of room.
+
+        Its later batches, which are under way, must not overtake it: a log takes the first batch of
+        a producer that it does not know with any sequence, so that one would leave a hole in its
+        order, and the refused one, sent again, be out of order for good.
+        """
+        key = producer_id, producer_epoch
+        if producer_id >= 0 and (key in self.refused or len(self.refused) < MOST_REFUSED):
+            self.refused[key] = min(base_sequence, self.refused.get(key, base_sequence))
 
     def on_batch(
         self,

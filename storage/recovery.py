@@ -54,9 +54,11 @@ from barnabas.storage.checkpoints import (
 from barnabas.storage.disk import Disk
 from barnabas.storage.flush_journal import Redo
 from barnabas.storage.leader_epochs import LeaderEpochs
-from barnabas.storage.log import UNREAD_BATCH_BYTES, Log, Trash, aborted_entry, replay_batch
+from barnabas.storage.log import UNREAD_BATCH_BYTES, Log, LogContents
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.producer_state import CorruptSnapshot, ProducerStateManager
+from barnabas.storage.log_directory import LogDirectory, TopicIdPartition
+from barnabas.storage.producer_snapshots import ProducerSnapshots, aborted_entry, replay_batch
+from barnabas.storage.producer_state import ProducerStateManager
 from barnabas.storage.segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -70,6 +72,7 @@ from barnabas.storage.segment import (
     Segment,
     offset_name,
 )
+from barnabas.storage.segment_list import SegmentList
 from barnabas.storage.segment_swap import complete_swaps
 
 _READ_BYTES = 1 << 20
@@ -91,8 +94,7 @@ class Files(NamedTuple):
 
 
 def load_log(
-    disk: Disk,
-    directory: str,
+    log_dir: LogDirectory,
     topic: str,
     partition: int,
     config: LogConfig,
@@ -104,10 +106,6 @@ def load_log(
     redo: Redo | None = None,
     knows_recovery_point: bool = False,
     now_ms: int,
-    cache: IndexCache,
-    trash: Trash | None = None,
-    start_changed: set[tuple[str, int]] | None = None,
-    changed: dict[Log, int] | None = None,
     on_read: Callable[[int], None] | None = None,
 ) -> Log:
     """Open the log in `directory`.
@@ -122,6 +120,8 @@ def load_log(
             that were read, piece by piece.
     Raises: CorruptLog, naming the file and what to do. OSError.
     """
+    disk, cache = log_dir.disk, log_dir.cache
+    directory = log_dir.partition_path(topic, partition)
     files = _tidy(disk, directory)
     manifest = _load_manifest(disk, directory)
     topic_id = _load_topic_id(disk, directory, manifest)
@@ -148,11 +148,12 @@ def load_log(
         log_start = max(manifest.log_start_offset, noted, segments[0].base_offset)
         if clean:
             recovery_point = manifest.log_end_offset
+    snapshots = ProducerSnapshots(disk, directory, files.snapshots)
     loader = _Loader(
         disk,
         directory,
         segments,
-        files.snapshots,
+        snapshots,
         manifest,
         recovery_point,
         config.is_compacted,
@@ -172,48 +173,32 @@ def load_log(
         disk.unlink(
             f"{directory}/{MANIFEST_NAME}"
         )  # else it may seem to fit when the log has grown again, to something else
-    snapshots = _usable_snapshots(disk, directory, files.snapshots, end_offset)
+    snapshots.drop_above(end_offset)
     epochs = _load_epochs(disk, directory, segments, end_offset, manifest, clean=clean)
-    log = Log(
-        disk,
-        directory,
-        topic,
-        partition,
-        topic_id,
-        config,
-        segments=segments,
+    contents = LogContents(
+        segments=SegmentList(segments, end_offset),
         log_start_offset=min(log_start, end_offset),
-        log_end_offset=end_offset,
         recovery_point=min(recovery_point, end_offset),
         producer_state=state,
         epochs=epochs,
         snapshots=snapshots,
-        cache=cache,
-        trash=trash,
-        start_changed=start_changed,
-        changed=changed,
-        directory_is_durable=clean,
+        names_are_durable=clean,
     )
+    log = Log(log_dir, TopicIdPartition(topic, partition, topic_id), config, contents)
     if not clean and topic_id != NO_TOPIC_ID:
-        log.directory_changed(
+        log.durability.add_names(
             f"{directory}/{PARTITION_METADATA_NAME}"
         )  # by which a flush journal's entries are told to be of this log
-    if (
-        manifest is not None
-        and start_changed is not None
-        and log.log_start_offset > manifest.log_start_offset
-    ):
-        start_changed.add(
-            (topic, partition)
-        )  # a power loss took the later manifest, and the next start after a kill believes this one
-    log.note_unread(loader.read_bytes, now_ms)
-    if (
+    if manifest is not None and log.log_start_offset > manifest.log_start_offset:
+        # A power loss took the later manifest, and the next start after a kill believes this one.
+        log_dir.changed_starts.add((topic, partition))
+    as_closed = (
         clean
         and manifest is not None
         and manifest.log_end_offset == end_offset
         and _is_exact(manifest, segments)
-    ):
-        log.note_as_closed()
+    )
+    log.set_opened(loader.read_bytes, now_ms, as_closed=as_closed)
     return log
 
 
@@ -374,16 +359,6 @@ def _is_exact(manifest: Manifest, segments: list[Segment]) -> bool:
     }
 
 
-def _usable_snapshots(
-    disk: Disk, directory: str, snapshots: list[int], end_offset: int
-) -> list[int]:
-    """Those of the log as it is; snapshots of what was cut off go."""
-    for offset in snapshots:
-        if offset > end_offset:
-            disk.unlink(f"{directory}/{offset_name(offset)}{SNAPSHOT_SUFFIX}")
-    return [offset for offset in snapshots if offset <= end_offset]
-
-
 def _load_epochs(
     disk: Disk,
     directory: str,
@@ -497,7 +472,7 @@ class _Loader:
         disk: Disk,
         directory: str,
         segments: list[Segment],
-        snapshots: list[int],
+        snapshots: ProducerSnapshots,
         manifest: Manifest | None,
         recovery_point: int,
         is_compacted: bool,
@@ -544,7 +519,7 @@ class _Loader:
                     0, f"the segment before it reaches to offset {state.end_offset}"
                 )
             if position == 0 and segment.base_offset > state.end_offset:
-                self._drop_snapshots_above(
+                self.snapshots.drop_above(
                     state.end_offset
                 )  # what is missing before it may be in them
                 if at > 1 and self._is_torn_before(at - 1, state.end_offset):
@@ -585,7 +560,7 @@ class _Loader:
         number = by_base[last]
         segment = self.segments[number]
         note = manifest.segments[last]
-        state = self._snapshot(manifest.log_end_offset)
+        state = self.snapshots.read(manifest.log_end_offset, self.now_ms)
         held = segment.size
         if state is None or not segment.reopen(note):
             segment.size = held
@@ -629,52 +604,8 @@ class _Loader:
                 suspect = number
         return suspect
 
-    def _snapshot(self, offset: int) -> ProducerStateManager | None:
-        path = f"{self.directory}/{offset_name(offset)}{SNAPSHOT_SUFFIX}"
-        try:
-            return ProducerStateManager.decode_snapshot(self.disk.read(path), offset, self.now_ms)
-        except FileNotFoundError:
-            return None
-        except CorruptSnapshot as error:
-            logger.warning("%s cannot be used (%s): an older one is, or the log", path, error)
-            self.disk.unlink(path)
-            if offset in self.snapshots:
-                self.snapshots.remove(offset)
-            return None
-
     def _state_at(self, number: int) -> ProducerStateManager:
-        """The producers' state before segment `number`, from the latest good snapshot at or below
-        its start and the batches after.
-        """
-        target = self.segments[number].base_offset
-        state: ProducerStateManager | None = None
-        for offset in sorted(self.snapshots, reverse=True):
-            if offset <= target:
-                state = self._snapshot(offset)
-                if state is not None:
-                    break
-        if state is None:
-            state = ProducerStateManager(self.segments[0].base_offset)
-        for segment, following in zip(self.segments[:number], self.segments[1:], strict=False):
-            if following.base_offset > state.end_offset and segment.size:
-                self._replay(segment, state)
-        state.end_offset = target
-        return state
-
-    def _replay(self, segment: Segment, state: ProducerStateManager) -> None:
-        """Take in the batches of a segment that is known to be whole."""
-        place = segment.find(state.end_offset)
-        if place is None:
-            return
-        for position, header in segment.headers(place.position):
-            if header.producer_id >= 0:
-                replay_batch(
-                    state,
-                    header,
-                    partial(segment.file.pread, header.size_bytes, position),
-                    self.now_ms,
-                )
-            state.end_offset = header.next_offset
+        return self.snapshots.state_at_segment(self.segments, number, self.now_ms)
 
     def _check(self, segment: Segment, position: int, state: ProducerStateManager) -> None:
         """Check each batch from `position` on, and note it in the segment's indexes and the
@@ -843,7 +774,7 @@ class _Loader:
         if behind >= 0 and not _is_hole(segment, position, end_offset):
             raise segment.corrupt(position, f"{why}, but a good batch follows at byte {behind}")
         self.disk.unlink(f"{self.directory}/{MANIFEST_NAME}")
-        self._drop_snapshots_above(end_offset)
+        self.snapshots.drop_above(end_offset)
         if behind >= 0:
             self._say_set_aside(self._set_tail_aside(segment, position), why, segment, position)
         self._set_later_aside(segment, position, why)
@@ -922,14 +853,6 @@ class _Loader:
             position,
             path,
         )
-
-    def _drop_snapshots_above(self, offset: int) -> None:
-        """They hold what producers wrote that is not there any more: a batch sent again would pass
-        for written.
-        """
-        for above in [above for above in self.snapshots if above > offset]:
-            self.disk.unlink(f"{self.directory}/{offset_name(above)}{SNAPSHOT_SUFFIX}")
-            self.snapshots.remove(above)
 
     def _say_what_is_missing(self, end_offset: int) -> None:
         known = max(

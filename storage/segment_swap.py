@@ -71,7 +71,7 @@ def swap_in(log: Log, segments: Sequence[CleanedSegment], now_ms: int) -> bool:
             discard(log.disk, log.directory, cleaned.base_offset)
     if taken:
         _rename_all(log, taken)
-        log.drop_snapshots_below(_end_of(log, taken[-1]))
+        log.snapshots.drop_below(_end_of(log, taken[-1]))
         log.checkpoint()
         manifest = _foretell(log, taken)
         for cleaned in taken:
@@ -125,14 +125,14 @@ def _foretell(log: Log, taken: Sequence[CleanedSegment]) -> Manifest:
 def _replace(
     log: Log, cleaned: CleanedSegment, old: list[Segment], manifest: Manifest, now_ms: int
 ) -> None:
-    log.discard_files(old, now_ms)
+    log.log_dir.discard_segments(old, now_ms + log.config.file_delete_delay_ms)
     new = Segment(
         log.disk,
         log.directory,
         cleaned.base_offset,
         size=cleaned.size,
         created_ms=old[0].created_ms,
-        cache=log.cache,
+        cache=log.log_dir.cache,
         index_interval_bytes=log.config.index_interval_bytes,
         manifest=manifest,
     )

@@ -12,8 +12,9 @@ from barnabas.broker.topics import check_leader_epoch
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.hot_responses import FETCH_TOPIC_IDS, FetchedPartition, Piece, encode_fetch
 from barnabas.protocol.messages.fetch import FetchRequest
+from barnabas.protocol.records import NO_LEADER_EPOCH
 from barnabas.protocol.request_context import RequestContext
-from barnabas.storage.log import NO_LEADER_EPOCH, Isolation
+from barnabas.storage.log_reader import Isolation
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker

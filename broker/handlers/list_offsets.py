@@ -12,9 +12,10 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from barnabas.protocol.records import NO_LEADER_EPOCH
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.log import NO_LEADER_EPOCH, Isolation
+from barnabas.storage.log_reader import Isolation
 from barnabas.storage.time_search import Searched, SearchResult, SearchTakesLong
 
 if TYPE_CHECKING:

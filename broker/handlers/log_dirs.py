@@ -36,7 +36,7 @@ def on_describe_log_dirs(
     topics = []
     for name, logs in wanted.items():
         partitions = [
-            DescribeLogDirsPartition(log.partition, log.size_bytes)
+            DescribeLogDirsPartition(log.partition, log.segments.size_bytes)
             for log in logs
             if log is not None
         ]

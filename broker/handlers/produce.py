@@ -239,13 +239,9 @@ def _append(
         if pending is None and not broker.disk_space.reserve(
             len(records)
         ):  # what was checked elsewhere was counted when it came
-            broker.refused_batches.add(name, index, records)
+            log.add_refused(records)
             return ProducedPartition(index, Code.KAFKA_STORAGE_ERROR, error_message=DISK_FULL)
-        if broker.refused_batches.is_overtaken_by(name, index, records):
-            raise KafkaError(
-                Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                "an earlier batch of this producer found no room and has not come again yet",
-            )
+        log.check_overtaking(records)
         if pending is None or pending.rules != log.rules:
             info = log.append(records, now_ms=context.now_ms, at_once=True)
         elif isinstance(result, AppendRefused):
@@ -259,7 +255,7 @@ def _append(
     except OSError as error:
         if not is_want_of_room(error):
             raise
-        broker.refused_batches.add(name, index, records)
+        log.add_refused(records)
         return ProducedPartition(
             index, Code.KAFKA_STORAGE_ERROR, error_message=f"{DISK_FULL} ({error.strerror})"
         )
@@ -271,7 +267,7 @@ def _append(
         return ProducedPartition(index, error.code, -1, -1, start, record_errors, error.message)
     produce.appended.append(log)
     config = log.config
-    if log.log_end_offset - log.durable_offset >= config.flush_messages:
+    if log.log_end_offset - log.durability.durable_offset >= config.flush_messages:
         produce.unflushed.append(log)
     elif config.flush_ms < NEVER_MS:
         broker.progress.flush_later(log, context.now_ms + config.flush_ms)
@@ -288,7 +284,7 @@ def _verify(broker: Broker, transactional_id: str, log: Log, records: Any) -> Co
     transaction in between.
     """
     producer_id, producer_epoch, _ = producer_of(records)
-    if log.has_ongoing_transaction(producer_id, producer_epoch):
+    if log.producer_state.has_ongoing_transaction(producer_id, producer_epoch):
         return Code.NONE
     return broker.transactions.verify(
         transactional_id, producer_id, producer_epoch, log.topic, log.partition

@@ -37,7 +37,7 @@ from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
-    from barnabas.storage.log import ActiveProducer
+    from barnabas.storage.producer_state import ActiveProducer
 
 
 def on_end_txn(broker: Broker, request: EndTxnRequest, context: RequestContext) -> Parked:
@@ -76,12 +76,12 @@ def on_txn_offset_commit(
     index = partition_for(request.group_id, len(broker.partitions_of(OFFSETS_TOPIC)))
     log = broker.internal_log(OFFSETS_TOPIC, index, context.now_ms)
     code = Code.NONE
-    if not log.has_ongoing_transaction_of(request.producer_id):
+    if not log.producer_state.has_ongoing_transaction_of(request.producer_id):
         code = broker.transactions.verify_offsets(
             request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
         )
     elif (
-        not log.producer_epoch_of(request.producer_id)
+        not log.producer_state.producer_epoch_of(request.producer_id)
         <= request.producer_epoch
         < MAX_PRODUCER_EPOCH
     ):
@@ -176,7 +176,9 @@ def on_describe_producers(
             producers = (
                 []
                 if log is None
-                else [_producer_state(producer) for producer in log.active_producers()]
+                else [
+                    _producer_state(producer) for producer in log.producer_state.active_producers()
+                ]
             )
             rows.append(PartitionResponse(index, code, active_producers=producers))
         topics.append(TopicResponse(topic.name, rows))

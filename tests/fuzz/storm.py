@@ -29,7 +29,8 @@ from barnabas.protocol.api_table import APIS, BY_KEY
 from barnabas.protocol.errors import DelayedRequest
 from barnabas.protocol.framing import response_has_tagged_header
 from barnabas.protocol.hot_responses import Piece
-from barnabas.storage.log import Log, Slice
+from barnabas.storage.log import Log
+from barnabas.storage.log_reader import Slice
 from fuzz.making import BASE_TOPICS, Knowledge, Maker, Producer, mutated
 from fuzz.reading import PRODUCE, Reading, Verdict, read
 
@@ -353,7 +354,7 @@ class Storm:
         knowledge.end_offsets = {key: log.log_end_offset for key, log in broker.logs.logs.items()}
         knowledge.next_sequence.clear()
         for (name, index), log in broker.logs.logs.items():
-            for producer in log.active_producers():
+            for producer in log.producer_state.active_producers():
                 sequence = (producer.last_sequence + 1) % 2**31
                 knowledge.next_sequence[
                     producer.producer_id, producer.producer_epoch, name, index
@@ -427,7 +428,7 @@ class Storm:
             metadata.partitions for metadata in broker.transactions.snapshot().values()
         ), "a transaction outlived its time"
         for log in broker.logs.logs.values():
-            assert not log.open_transactions(), log
+            assert not log.producer_state.open_transactions(), log
             assert log.last_stable_offset == log.log_end_offset
         self.check_invariants()
         gc.collect()
@@ -483,7 +484,9 @@ def state_of_log(log: Log) -> dict[str, Any]:
             log.log_end_offset,
         ),
         "batches": digest.hexdigest(),
-        "producers": {producer.producer_id: producer for producer in log.active_producers()},
+        "producers": {
+            producer.producer_id: producer for producer in log.producer_state.active_producers()
+        },
         "config": log.config,
     }
 

@@ -14,7 +14,7 @@ from barnabas.broker.outbox import FlushJob, Work
 from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.framing import response_has_tagged_header
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.storage.log import Slice
+from barnabas.storage.log_reader import Slice
 from helpers import kafka_messages as messages
 from helpers.admin_host import HOST, NOW_MS, PORT, CountedIds
 

@@ -28,8 +28,9 @@ from barnabas.broker.opening import JOURNAL, open_broker
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import NewRecord, batches_in, encode_batch, records_of
-from barnabas.storage.log import Isolation, Log, Slice
+from barnabas.storage.log import Log
 from barnabas.storage.log_manager import BOOT_ID_NAME, LogDirectoryError
+from barnabas.storage.log_reader import Isolation, Slice
 from helpers import kafka_messages as messages
 from helpers.admin_host import NOW_MS, AdminHost, CountedIds, creatable
 from helpers.scratch import IN_MEMORY, SamePlaceDisk, scratch_directory

@@ -30,7 +30,7 @@ from barnabas.coordinator.transaction_records import encode_key, encode_value
 from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.framing import response_has_tagged_header
 from barnabas.protocol.records import NewRecord, batches_in, decode_marker, encode_batch, records_of
-from barnabas.storage.log import Slice
+from barnabas.storage.log_reader import Slice
 from helpers import kafka_messages as messages
 from helpers.admin_host import NOW_MS, CountedIds, creatable
 

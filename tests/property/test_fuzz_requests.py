@@ -286,7 +286,9 @@ def test_a_marker_of_no_producer_is_refused(storm: Storm) -> None:
     )
     assert outcome(storm, head(WRITE_TXN_MARKERS, 1) + b"\0" + flexible) == "answered"
     log = storm.broker.topics.partition("plain", 0)
-    assert log is not None and log.log_end_offset == 0 and log.active_producers() == []
+    assert (
+        log is not None and log.log_end_offset == 0 and log.producer_state.active_producers() == []
+    )
 
 
 def test_offsets_of_an_epoch_that_was_never_given_out(storm: Storm) -> None:
@@ -308,6 +310,8 @@ def test_offsets_of_an_epoch_that_was_never_given_out(storm: Storm) -> None:
     outcome(storm, head(TXN_OFFSET_COMMIT, 0) + string("id") + string("g") + later + offsets)
     storm.flush()
     assert any(
-        log.open_transactions() for log in broker.topics.partitions_of("__consumer_offsets") if log
+        log.producer_state.open_transactions()
+        for log in broker.topics.partitions_of("__consumer_offsets")
+        if log
     )
     storm.calm()

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from sim.disk import Crash, SimDisk
 
 from barnabas.protocol.records import records_of
-from barnabas.storage.log import Isolation, Log
+from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_manager import LogManager, LogManagerConfig
+from barnabas.storage.log_reader import Isolation
 
 PRODUCERS, KEYS = (1, 2, 3), (b"a", b"b", b"c", b"d" * 40)
 DAY_MS = 86_400_000
@@ -128,7 +129,7 @@ class History:
             log.log_start_offset,
             log.last_stable_offset,
             log.log_end_offset,
-            sorted(log.active_producers()),
+            sorted(log.producer_state.active_producers()),
         )
 
     def latest(self, end: int) -> dict[int, tuple[bytes, bytes | None]]:
@@ -178,8 +179,8 @@ class History:
 
     def check_structure(self) -> None:
         log = self.log
-        assert log.size_bytes == sum(segment.size for segment in log.segments)
-        assert log.segments[-1] is log.active
+        assert log.segments.size_bytes == sum(segment.size for segment in log.segments)
+        assert log.segments[-1] is log.segments.active
         assert [
             name for name in self.disk.list(log.directory) if name.endswith((".cleaned", ".swap"))
         ] == []
@@ -199,7 +200,10 @@ class History:
                 ), "a reader is stuck"
 
     def stop(self, clean: bool) -> None:
-        state, producers = self.state(), {p.producer_id: p for p in self.log.active_producers()}
+        state, producers = (
+            self.state(),
+            {p.producer_id: p for p in self.log.producer_state.active_producers()},
+        )
         if clean:
             self.manager.close(self.now_ms)
         self.disk.kill()
@@ -302,7 +306,7 @@ def test_cleaning_what_is_clean_changes_nothing(
 def untouched_producers(log: Log) -> dict[int, tuple[int, int, int]]:
     return {
         p.producer_id: (p.producer_epoch, p.last_sequence, p.current_txn_start_offset)
-        for p in log.active_producers()
+        for p in log.producer_state.active_producers()
     }
 
 

@@ -161,7 +161,7 @@ def check_that_nothing_is_missing(
         NOW_MS + 4,
         b"plain4",
     )
-    assert log.has_ongoing_transaction(7, 0)
+    assert log.producer_state.has_ongoing_transaction(7, 0)
     if name != "t-0/partition.metadata":
         assert log.topic_id == TOPIC_ID
     for pid, sent in LAST.items():

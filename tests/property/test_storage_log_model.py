@@ -199,9 +199,9 @@ class LogMachine(RuleBasedStateMachine):
         end.
         """
         self.manager.on_tick(NOW_MS)  # log starts that were told are on disk
-        if self.log.is_flushed(self.log.log_end_offset):
+        if self.log.durability.is_flushed(self.log.log_end_offset):
             self.manager._checkpoint(force=False)
-        path = self.log.active.path(".log")
+        path = self.log.segments.active.path(".log")
         with open(path, "ab") as file:
             file.write(garbage)
         self.manager, self.log = reopened(self.manager, self.config, clean=False)
@@ -239,7 +239,7 @@ class LogMachine(RuleBasedStateMachine):
         }
         assert committed_values(log) == stable
         for pid, producer in self.producers.items():
-            assert log.has_ongoing_transaction(pid, producer.epoch) == (
+            assert log.producer_state.has_ongoing_transaction(pid, producer.epoch) == (
                 producer.open_from is not None
             )
 

@@ -98,7 +98,7 @@ def live(rng: random.Random, disk: SimDisk, power: bool) -> None:
 
 def flush(rng: random.Random, manager: LogManager, log: Log) -> None:
     """In place, or by the journal; a journal that is over goes when its log was flushed."""
-    begun = log.try_begin_journal(1 << 20) if rng.random() < 0.7 else None
+    begun = log.durability.try_begin_journal(1 << 20) if rng.random() < 0.7 else None
     if begun is None:
         log.flush()
         return

@@ -36,6 +36,7 @@ from barnabas.storage import (
     cleaner,
     flush_journal,
     log_manager,
+    log_reader,
     recovery,
     retention,
     validate,
@@ -47,9 +48,12 @@ from barnabas.storage.checkpoints import (
     RECOVERY_POINT_NAME,
     encode_offsets,
 )
+from barnabas.storage.disk import DirectorySync
+from barnabas.storage.durability import Durability
 from barnabas.storage.flush_journal import FlushJournal, Redo
-from barnabas.storage.log import Isolation, Log
+from barnabas.storage.log import Log
 from barnabas.storage.log_manager import LogManager
+from barnabas.storage.log_reader import Isolation, LogReader
 from barnabas.storage.producer_state import ProducerEntry, ProducerStateManager
 from sim.disk import Refusal, SimDisk, SimFile
 from sim.network import Weather
@@ -715,7 +719,7 @@ def owed_markers_are_forgotten() -> Iterator[None]:
 )
 def redone_markers_end_the_next_transaction() -> Iterator[None]:
     def is_open(self: Any, log: Log, topic_id: bytes) -> bool:
-        return log.has_ongoing_transaction_of(self.effect.producer_id)
+        return log.producer_state.has_ongoing_transaction_of(self.effect.producer_id)
 
     with changed(coordinator_runtime._Found, "is_open", is_open):
         yield
@@ -729,9 +733,9 @@ def redone_markers_end_the_next_transaction() -> Iterator[None]:
     tweak=_with_power,
 )
 def half_a_flush() -> Iterator[None]:
-    begin = Log.begin_flush
+    begin = Durability.begin_flush
 
-    def begin_flush(self: Log) -> Any:
+    def begin_flush(self: Durability) -> Any:
         token = begin(self)
         return (
             token
@@ -739,7 +743,7 @@ def half_a_flush() -> Iterator[None]:
             else token._replace(files=token.files[:1] if len(token.files) > 1 else token.files)
         )
 
-    with changed(Log, "begin_flush", begin_flush):
+    with changed(Durability, "begin_flush", begin_flush):
         yield
 
 
@@ -1000,19 +1004,17 @@ def prepared_is_forgotten() -> Iterator[None]:
     tweak=_with_power,
 )
 def names_are_not_durable() -> Iterator[None]:
-    begin = Log.begin_flush
+    begin = Durability.begin_flush
 
-    def begin_flush(self: Log) -> Any:
+    def begin_flush(self: Durability) -> Any:
         token = begin(self)
         if token is None:
             return None
         return token._replace(
-            files=tuple(
-                file for file in token.files if not isinstance(file, log_module.DirectorySync)
-            )
+            files=tuple(file for file in token.files if not isinstance(file, DirectorySync))
         )
 
-    with changed(Log, "begin_flush", begin_flush):
+    with changed(Durability, "begin_flush", begin_flush):
         yield
 
 
@@ -1091,7 +1093,7 @@ def hanging_transactions_are_committed() -> Iterator[None]:
 @defect("where a log begins is not written down", "watermark", tweak=_with_deletions)
 def deletions_are_forgotten() -> Iterator[None]:
     def write_starts(self: LogManager) -> None:
-        self._start_changed.clear()
+        self.log_dir.changed_starts.clear()
 
     with changed(LogManager, "write_starts", write_starts):
         yield
@@ -1222,7 +1224,7 @@ def failed_rolls_count() -> Iterator[None]:
         try:
             roll(self, now_ms)
         except OSError:
-            self._closed_bytes += self.active.size
+            self.segments._closed_bytes += self.segments.active.size
             raise
 
     with changed(Log, "_roll", roll_and_count):
@@ -1269,9 +1271,9 @@ def retained_starts_are_not_written() -> Iterator[None]:
     encode = log_manager.encode_offsets
 
     def write_starts(self: LogManager) -> None:
-        for key in sorted(self._start_changed):
+        for key in sorted(self.log_dir.changed_starts):
             self.logs[key].checkpoint()
-        self._start_changed.clear()
+        self.log_dir.changed_starts.clear()
         starts = {
             key: log.log_start_offset
             for key, log in self.logs.items()
@@ -1286,7 +1288,7 @@ def retained_starts_are_not_written() -> Iterator[None]:
 @defect("what DeleteRecords took is there again after a kill", "deleted", tweak=_with_deletions)
 def deleted_records_come_back() -> Iterator[None]:
     def write_starts(self: LogManager) -> None:
-        self._start_changed.clear()
+        self.log_dir.changed_starts.clear()
 
     with changed(LogManager, "write_starts", write_starts):
         yield
@@ -1475,10 +1477,10 @@ def producer_ids_are_given_twice() -> Iterator[None]:
     tweak=_with_lost_answers,
 )
 def window_lost_on_restart() -> Iterator[None]:
-    def remember(self: Log, entry: ProducerEntry) -> None:
+    def restore_window(self: Log, entry: ProducerEntry) -> None:
         entry.window_known = True
 
-    with changed(Log, "_remember", remember):
+    with changed(Log, "_restore_window", restore_window):
         yield
 
 
@@ -1527,7 +1529,10 @@ def aborted_index_off_by_one() -> Iterator[None]:
         right = entry_of(completed)
         return right._replace(first_offset=right.first_offset + 1)
 
-    with changed(log_module, "aborted_entry", entry):
+    with (
+        changed(log_module, "aborted_entry", entry),
+        changed(log_reader, "aborted_entry", entry),
+    ):
         yield
 
 
@@ -1590,10 +1595,10 @@ def waiting_fetch_forgets_its_isolation() -> Iterator[None]:
 
 @defect("readers of committed records are not told what was aborted", "aborted-read")
 def aborted_transactions_are_not_told() -> Iterator[None]:
-    def collect(self: Log, *arguments: Any) -> None:
-        pass
+    def aborted(self: LogReader, *arguments: Any) -> list[Any]:
+        return []
 
-    with changed(Log, "_collect_aborted", collect):
+    with changed(LogReader, "aborted", aborted):
         yield
 
 
@@ -1635,13 +1640,14 @@ def timeouts_commit() -> Iterator[None]:
     tweak=_with_small_segments,
 )
 def aborts_of_later_segments_are_missed() -> Iterator[None]:
-    def collect(self: Log, offset: int, segment: Any, found: Any, into: Any) -> None:
-        upper = segment.upper_bound_offset(found.position + found.size)
-        self.txn_index(segment).collect(
-            offset, self._end_of(segment) if upper is None else upper, into
-        )
+    def aborted(self: LogReader, offset: int, segment: Any, slice: Any) -> list[Any]:
+        upper = segment.upper_bound_offset(slice.position + slice.size)
+        end_offset = self._segments.end_of(segment) if upper is None else upper
+        transactions: list[Any] = []
+        self.txn_index(segment).collect(offset, end_offset, transactions)
+        return transactions
 
-    with changed(Log, "_collect_aborted", collect):
+    with changed(LogReader, "aborted", aborted):
         yield
 
 
@@ -1926,8 +1932,8 @@ def open_producers_expire() -> Iterator[None]:
 def retention_is_early() -> Iterator[None]:
     beyond_time = retention._beyond_time
 
-    def early(log: Log, wall_ms: int) -> int:
-        return beyond_time(log, wall_ms + 600)
+    def early(segments: Any, retention_ms: int, wall_ms: int) -> int:
+        return beyond_time(segments, retention_ms, wall_ms + 600)
 
     with changed(retention, "_beyond_time", early):
         yield
@@ -2060,7 +2066,7 @@ def shown_before_the_flush() -> Iterator[None]:
 
     def shows_at_once(self: Log, config: Any) -> None:
         set_config(self, config)
-        self._waits_for_disk = False
+        self.durability.waits_for_disk = False
 
     with changed(Log, "config", Log.config.setter(shows_at_once)):
         yield
@@ -2068,13 +2074,10 @@ def shown_before_the_flush() -> Iterator[None]:
 
 @defect("DescribeProducers tells of transactions that are over", "stuck", tweak=_with_an_auditor)
 def ended_transactions_are_told_as_open() -> Iterator[None]:
-    active_producers = Log.active_producers
+    active_producers = ProducerStateManager.active_producers
 
-    def all_open(self: Log) -> Any:
-        return [
-            row._replace(current_txn_start_offset=self.log_start_offset)
-            for row in active_producers(self)
-        ]
+    def all_open(self: ProducerStateManager) -> Any:
+        return [row._replace(current_txn_start_offset=0) for row in active_producers(self)]
 
-    with changed(Log, "active_producers", all_open):
+    with changed(ProducerStateManager, "active_producers", all_open):
         yield

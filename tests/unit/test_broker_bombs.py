@@ -160,7 +160,7 @@ def test_a_transaction_that_ended_meanwhile_does_not_get_the_batch(host: CoreHos
     host.tick(1)
     host.finish_work()
     assert error_of(host.answers[one][0]) == Code.INVALID_TXN_STATE
-    assert not host.broker.topics.partition("t", 0).open_transactions()  # type: ignore[union-attr]
+    assert not host.broker.topics.partition("t", 0).producer_state.open_transactions()  # type: ignore[union-attr]
 
 
 def test_a_batch_is_counted_once_against_the_room_of_the_disk(

@@ -157,7 +157,7 @@ def test_flush_messages_1_waits_for_the_disk(host: CoreHost) -> None:
         "a fetch that waits is answered with the flush"
     )
     host.flush()
-    assert len(host.answers[2]) == 1 and log.recovery_point == 2
+    assert len(host.answers[2]) == 1 and log.durability.recovery_point == 2
     assert error_of(host.call(3, produce("t", acks=1), 9)) == 0, "acks=1 does not wait"
     assert (log.high_watermark, log.log_end_offset) == (2, 3), "and readers wait for what it wrote"
     host.flush()
@@ -173,7 +173,7 @@ def test_flush_messages_3_waits_with_the_third_that_is_not_on_the_disk(host: Cor
     host.ask(1, produce("t"), 9)
     assert host.answers[1] == []
     host.flush()
-    assert len(host.answers[1]) == 1 and log.recovery_point == 3
+    assert len(host.answers[1]) == 1 and log.durability.recovery_point == 3
 
 
 def test_flush_ms_brings_records_to_the_disk_in_time_and_nobody_waits(host: CoreHost) -> None:
@@ -187,7 +187,7 @@ def test_flush_ms_brings_records_to_the_disk_in_time_and_nobody_waits(host: Core
     )
     host.tick(100)
     host.flush()
-    assert log.recovery_point == 2
+    assert log.durability.recovery_point == 2
 
 
 def test_a_producer_that_hung_up_while_its_flush_runs(host: CoreHost) -> None:
@@ -350,15 +350,15 @@ def test_markers_come_to_the_disk_soon_without_anybody_waiting(host: CoreHost) -
     transaction.end(commit=True)
     transaction.flush_all()
     ends = [log.log_end_offset for log in transaction.logs]
-    assert [log.durable_offset for log in transaction.logs] == [end - 1 for end in ends]
+    assert [log.durability.durable_offset for log in transaction.logs] == [end - 1 for end in ends]
     host.tick(LONGEST_OWED_MS - 1)
     assert host.flushes == []
     host.tick(1)
     assert transaction.flushed() == ["t", "t"]
-    assert [log.durable_offset for log in transaction.logs] == ends
+    assert [log.durability.durable_offset for log in transaction.logs] == ends
     host.tick(60_000)
     transaction.flush_all()
-    assert [log.recovery_point for log in transaction.logs] == ends, (
+    assert [log.durability.recovery_point for log in transaction.logs] == ends, (
         "and in their own files before the journal goes"
     )
 
@@ -372,13 +372,13 @@ def test_a_decision_that_is_made_later_brings_earlier_markers_to_the_disk(host: 
     transaction = begun(host)
     transaction.end(commit=True)
     transaction.flush_all()
-    assert [log.durable_offset for log in transaction.logs] == [1, 1]
+    assert [log.durability.durable_offset for log in transaction.logs] == [1, 1]
     other.end(commit=True)
     jobs = []
     while host.flushes:
         jobs.append(other.flushed())
     assert jobs == [["t", "t", "u", "u"], []]
-    assert [log.durable_offset for log in transaction.logs] == [2, 2]
+    assert [log.durability.durable_offset for log in transaction.logs] == [2, 2]
 
 
 def while_deciding(host: CoreHost) -> Transaction:
@@ -655,7 +655,7 @@ def test_producer_ids_begin_above_those_that_kafka_gave_out(tmp_path: Path) -> N
     used = {
         producer.producer_id
         for log in broker.logs.logs.values()
-        for producer in log.active_producers()
+        for producer in log.producer_state.active_producers()
     }
     assert max(used) == 8
     assert broker.producer_ids.allocate() == 9

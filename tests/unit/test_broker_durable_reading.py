@@ -100,9 +100,9 @@ def test_a_start_after_a_kill_brings_all_such_logs_to_the_disk_at_once() -> None
     )
     broker = open_broker(config, CountedIds(), disk=b.disk, now_ms=b.now_ms, sync=sync)
     logs = [broker.topics.partition("t", partition) for partition in range(5)]
-    assert [(log.high_watermark, log.recovery_point) for log in logs if log is not None] == [
-        (1, 1)
-    ] * 5
+    assert [
+        (log.high_watermark, log.durability.recovery_point) for log in logs if log is not None
+    ] == [(1, 1)] * 5
     assert len(calls) == 1 and calls[0] >= 5
     b.lose_power()
     assert [b.read("t", partition) for partition in range(5)] == [[b"read"]] * 5

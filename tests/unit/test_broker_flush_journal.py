@@ -70,7 +70,9 @@ def test_several_logs_are_flushed_with_one_file(tmp_path: Path) -> None:
     queue.wait("all")
     assert queue.end_flush() == [FIRST, tmp_path.name], "the new file and its name"
     assert queue.done == ["all"]
-    assert [(log.durable_offset, log.recovery_point) for log in queue.logs] == [(1, 0)] * 3
+    assert [
+        (log.durability.durable_offset, log.durability.recovery_point) for log in queue.logs
+    ] == [(1, 0)] * 3
     queue.append()
     queue.wait("again")
     assert queue.end_flush() == [FIRST]
@@ -95,7 +97,7 @@ def test_a_log_with_much_to_flush_is_flushed_beside_the_journal(tmp_path: Path) 
     queue.append(queue.logs[1], size=flush_queue.MOST_BYTES_OF_A_FLUSH // 3)
     queue.wait("all")
     assert queue.end_flush() == [LOG, FIRST, tmp_path.name]
-    assert [log.recovery_point for log in queue.logs] == [0, 2, 0]
+    assert [log.durability.recovery_point for log in queue.logs] == [0, 2, 0]
     assert queue.done == ["all"]
 
 
@@ -125,7 +127,7 @@ def test_who_needs_the_own_files_gets_them(tmp_path: Path) -> None:
     assert queue.done == ["journal", "nothing to do"]
     assert queue.end_flush() == [LOG]
     assert queue.done == ["journal", "nothing to do", "in place"]
-    assert [log.recovery_point for log in queue.logs] == [1, 0, 0]
+    assert [log.durability.recovery_point for log in queue.logs] == [1, 0, 0]
 
 
 def test_an_old_journal_goes_when_its_logs_are_flushed(tmp_path: Path) -> None:
@@ -141,7 +143,7 @@ def test_an_old_journal_goes_when_its_logs_are_flushed(tmp_path: Path) -> None:
     assert queue.journals() == [FIRST], "not before"
     assert queue.end_flush() == [LOG] * 3
     assert queue.journals() == []
-    assert [log.recovery_point for log in queue.logs] == [1, 1, 1]
+    assert [log.durability.recovery_point for log in queue.logs] == [1, 1, 1]
     assert queue.queue.next_deadline_ms() is None and queue.queue.is_idle
 
 
@@ -178,7 +180,10 @@ def test_a_full_disk_gets_the_room_of_the_journal_back(tmp_path: Path) -> None:
     assert queue.journals() == [FIRST]
     assert queue.end_flush() == [LOG] * 2
     assert queue.done == ["journal", "in place"]
-    assert queue.journals() == [] and [log.recovery_point for log in queue.logs] == [2, 2]
+    assert queue.journals() == [] and [log.durability.recovery_point for log in queue.logs] == [
+        2,
+        2,
+    ]
 
 
 # --- decisions ----------------------------------------------------------------------------------
@@ -305,7 +310,9 @@ def test_what_is_owed_comes_to_the_disk_after_a_while(tmp_path: Path) -> None:
     queue.append(*queue.logs[:2])
     queue.queue.on_tick(NOW_MS + flush_queue.LONGEST_OWED_MS)
     assert queue.end_flush() == [FIRST]
-    assert [log.durable_offset for log in queue.logs] == [2, 2, 0], "and not what came after it"
+    assert [log.durability.durable_offset for log in queue.logs] == [2, 2, 0], (
+        "and not what came after it"
+    )
     assert queue.queue.next_deadline_ms() == NOW_MS + 60_000
 
 
@@ -313,7 +320,9 @@ def test_what_is_owed_goes_with_any_flush(tmp_path: Path) -> None:
     queue = with_decision(tmp_path)
     queue.wait("other", queue.logs[2])
     assert queue.end_flush() == [FIRST]
-    assert [log.durable_offset for log in queue.logs] == [2, 2, 1] and queue.done == ["other"]
+    assert [log.durability.durable_offset for log in queue.logs] == [2, 2, 1] and queue.done == [
+        "other"
+    ]
     assert queue.queue.next_deadline_ms() == NOW_MS + 60_000
 
 
@@ -323,7 +332,7 @@ def test_what_is_owed_goes_in_place_where_there_is_no_room(tmp_path: Path) -> No
     queue.queue.on_tick(NOW_MS + flush_queue.LONGEST_OWED_MS)
     while queue.outbox.flushes:
         assert set(queue.end_flush()) == {LOG}
-    assert [log.recovery_point for log in queue.logs] == [2, 2, 1]
+    assert [log.durability.recovery_point for log in queue.logs] == [2, 2, 1]
     assert queue.journals() == []
 
 
@@ -333,7 +342,10 @@ def test_what_is_owed_in_a_segment_that_was_closed_goes_in_place(tmp_path: Path)
     queue.append(queue.logs[0])
     queue.queue.on_tick(NOW_MS + flush_queue.LONGEST_OWED_MS)
     assert LOG in queue.end_flush()
-    assert queue.logs[0].recovery_point == 3 and queue.logs[1].durable_offset == 2
+    assert (
+        queue.logs[0].durability.recovery_point == 3
+        and queue.logs[1].durability.durable_offset == 2
+    )
 
 
 def test_no_decision_is_made_beside_what_is_owed_and_goes_in_place(tmp_path: Path) -> None:
@@ -385,7 +397,7 @@ def test_a_journal_stays_until_all_that_follows_from_its_decisions_is_in_place(
     while queue.outbox.flushes:
         assert queue.journals()[:1] == [FIRST]
         queue.end_flush()
-    assert [log.recovery_point for log in queue.logs] == [2, 2, 1]
+    assert [log.durability.recovery_point for log in queue.logs] == [2, 2, 1]
     assert FIRST not in queue.journals()
 
 
@@ -443,4 +455,4 @@ def test_what_an_earlier_run_left_is_settled_first(tmp_path: Path) -> None:
             later.on_flushed(job, NOW_MS)
         outbox.flushes.clear()
         later.on_tick(NOW_MS)
-    assert queue.journals() == [] and [log.recovery_point for log in logs] == [2, 2, 1]
+    assert queue.journals() == [] and [log.durability.recovery_point for log in logs] == [2, 2, 1]

@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.broker.flush_queue import FlushQueue
 from barnabas.broker.outbox import Outbox
-from barnabas.storage.log import FlushToken
+from barnabas.storage.durability import FlushToken
 
 
 class FakeLog:
@@ -17,6 +17,7 @@ class FakeLog:
     def __init__(self) -> None:
         self.log_end_offset = 0
         self.flushed = 0
+        self.durability = self
 
     def append(self) -> None:
         self.log_end_offset += 1

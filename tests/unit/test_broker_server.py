@@ -22,7 +22,7 @@ from barnabas.broker.server import Connection, Server, _descriptors_for_connecti
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.wall_clock import WallClock
 from barnabas.storage.disk import OsDisk
-from barnabas.storage.log import Slice
+from barnabas.storage.log_reader import Slice
 
 Answer = Callable[[int, bytes], None]
 IDLE_MS = 600_000

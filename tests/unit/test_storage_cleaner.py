@@ -40,9 +40,10 @@ from barnabas.protocol.records import DELETE_HORIZON, Record, assemble_batch, re
 from barnabas.storage.clean_plan import assess, is_due
 from barnabas.storage.cleaner import clean
 from barnabas.storage.disk import OsDisk
-from barnabas.storage.log import AppendOrigin, Isolation, Log
+from barnabas.storage.log import AppendOrigin, Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_manager import LogManager
+from barnabas.storage.log_reader import Isolation
 from barnabas.storage.segment import CorruptLog
 from barnabas.storage.segment_swap import swap_in
 from barnabas.storage.txn_index import AbortedEntry
@@ -235,7 +236,9 @@ def test_small_segments_become_one_and_one_that_stays_as_it_is_is_left_alone(
     ]  # now that they are empty they do
     assert offsets(log) == [11, 12, 15]
     assert log.segments[1].file is kept
-    assert log.size_bytes == sum(path.stat().st_size for path in tmp_path.glob("t-0/*.log"))
+    assert log.segments.size_bytes == sum(
+        path.stat().st_size for path in tmp_path.glob("t-0/*.log")
+    )
 
 
 def test_what_does_not_fit_the_map_of_keys_is_cleaned_in_rounds(tmp_path: Path) -> None:
@@ -386,7 +389,7 @@ def test_a_marker_goes_after_its_data_and_its_horizon(tmp_path: Path) -> None:
     cleaned_to = compact(manager, log, cleaned_to, NOW_MS + 1)
     horizons = {header.base_offset: header.delete_horizon_ms for header, _ in batches_of(log)}
     assert (horizons[1], horizons[3], horizons[5]) == (NOW_MS + 101, NOW_MS + 101, None)
-    assert log.txn_index(next(s for s in log.segments if s.base_offset == 3)).entries == [
+    assert log.reader.txn_index(next(s for s in log.segments if s.base_offset == 3)).entries == [
         AbortedEntry(1, 2, 3, 4)
     ]
     fill(log)
@@ -395,7 +398,9 @@ def test_a_marker_goes_after_its_data_and_its_horizon(tmp_path: Path) -> None:
     fill(log)
     compact(manager, log, cleaned_to, NOW_MS + 101)
     assert (offsets(log), markers(log)) == ([4], [5])
-    assert [entry for segment in log.segments for entry in log.txn_index(segment).entries] == []
+    assert [
+        entry for segment in log.segments for entry in log.reader.txn_index(segment).entries
+    ] == []
     assert log.last_stable_offset == log.log_end_offset
 
 
@@ -542,7 +547,10 @@ def test_a_marker_that_is_all_a_producer_is_known_by_stays_whole(tmp_path: Path)
         path.unlink()
     (tmp_path / "t-0/segments.manifest").unlink()
     again = open_manager(tmp_path, log.config).logs["t", 0]
-    assert (again.producer_epoch_of(1), again.coordinator_epoch_of(1)) == (7, 3)
+    assert (
+        again.producer_state.producer_epoch_of(1),
+        again.producer_state.coordinator_epoch_of(1),
+    ) == (7, 3)
 
 
 def test_a_snapshot_from_before_a_marker_that_is_gone_does_not_open_its_transaction_again(
@@ -569,7 +577,7 @@ def test_a_snapshot_from_before_a_marker_that_is_gone_does_not_open_its_transact
             path.unlink()
     (tmp_path / "t-0/segments.manifest").unlink()
     again = open_manager(tmp_path, log.config).logs["t", 0]
-    assert again.open_transactions() == []
+    assert again.producer_state.open_transactions() == []
     assert again.last_stable_offset == again.log_end_offset
 
 
@@ -594,7 +602,7 @@ def test_a_position_passes_the_gap_at_the_end_of_what_was_cleaned(tmp_path: Path
     cleaned_to = compact(manager, log)
     log.config = replace(log.config, delete_retention_ms=0)
     assert compact(manager, log, 0, NOW_MS + 10 * DAY_MS) is not None
-    assert (log.active.size, cleaned_to, log.log_end_offset) == (0, 3, 3)
+    assert (log.segments.active.size, cleaned_to, log.log_end_offset) == (0, 3, 3)
     for isolation in Isolation:
         at = 0
         while at < log.log_end_offset:
@@ -914,7 +922,7 @@ def test_directories_that_kafka_wrote_are_compacted(tmp_path: Path) -> None:
     manager = open_manager(tmp_path / "data", config)
     removed = 0
     for log in manager.logs.values():
-        if log.active.size:
+        if log.segments.active.size:
             log._roll(NOW_MS)
         log.append(batch(keys=[b"one more"]), now_ms=NOW_MS)
         before, latest, ends = (

@@ -56,7 +56,9 @@ def sync(files: list[Syncable]) -> None:
 
 
 def flush_to_journal(manager: LogManager, *logs: Log) -> None:
-    begun = [found for log in logs if (found := log.try_begin_journal(1 << 20)) is not None]
+    begun = [
+        found for log in logs if (found := log.durability.try_begin_journal(1 << 20)) is not None
+    ]
     assert len(begun) == len(logs)
     sync(manager.journal.append([entry for entry, _ in begun]))
     for log, (_, token) in zip(logs, begun, strict=True):
@@ -71,7 +73,7 @@ def flushed_log(path: Path, **config: object) -> tuple[LogManager, Log]:
 
 
 def cut(log: Log, size: int) -> None:
-    path = Path(log.active.path(".log"))
+    path = Path(log.segments.active.path(".log"))
     path.write_bytes(path.read_bytes()[:size])
 
 
@@ -84,18 +86,18 @@ def test_what_a_power_loss_took_is_written_again(
     tmp_path: Path, keep: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     manager, log = flushed_log(tmp_path)
-    size = log.size_bytes
+    size = log.segments.size_bytes
     append(log, 3)
     flush_to_journal(manager, log)
     append(log, 2)
     flush_to_journal(manager, log)
     assert (
-        log.recovery_point,
-        log.durable_offset,
-        log.is_flushed(7),
-        log.is_flushed_in_place(3),
+        log.durability.recovery_point,
+        log.durability.durable_offset,
+        log.durability.is_flushed(7),
+        log.durability.is_flushed_in_place(3),
     ) == (2, 7, True, False)
-    path = Path(log.active.path(".log"))
+    path = Path(log.segments.active.path(".log"))
     whole = path.read_bytes()
     if keep == "a hole":
         path.write_bytes(whole[: size + 10] + bytes(60) + whole[size + 70 :])
@@ -114,11 +116,11 @@ def test_what_a_power_loss_took_is_written_again(
 
 def test_what_was_written_later_stays_where_it_is_whole(tmp_path: Path) -> None:
     manager, log = flushed_log(tmp_path)
-    size = log.size_bytes
+    size = log.segments.size_bytes
     append(log, 2)
     flush_to_journal(manager, log)
     append(log, 2)
-    path = Path(log.active.path(".log"))
+    path = Path(log.segments.active.path(".log"))
     whole = path.read_bytes()
     path.write_bytes(whole[:size] + bytes(100) + whole[size + 100 :])
     kill(manager)
@@ -128,7 +130,7 @@ def test_what_was_written_later_stays_where_it_is_whole(tmp_path: Path) -> None:
 
 def test_transactions_are_known_again(tmp_path: Path) -> None:
     manager, log = flushed_log(tmp_path)
-    size = log.size_bytes
+    size = log.segments.size_bytes
     append(log, 2, transactional=True)
     log.append_marker(
         producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=False, now_ms=NOW_MS
@@ -150,7 +152,7 @@ def test_a_kill_leaves_the_journal_until_the_logs_are_flushed(tmp_path: Path) ->
     again = open_manager(tmp_path)
     assert journals(tmp_path) == ["barnabas-flush-0000000001.journal"] and again.journal.has_older
     append(again.logs["t", 0], 1)
-    assert again.logs["t", 0].try_begin_journal(1 << 20) is None, (
+    assert again.logs["t", 0].durability.try_begin_journal(1 << 20) is None, (
         "the first flush after a start that was not clean is in place"
     )
     again.logs["t", 0].flush()
@@ -191,7 +193,7 @@ def test_what_is_below_the_recovery_point_is_not_written_again(
     old bytes.
     """
     manager, log = flushed_log(tmp_path)
-    size = log.size_bytes
+    size = log.segments.size_bytes
     append(log, 2)
     flush_to_journal(manager, log)
     log.flush()
@@ -210,14 +212,14 @@ def test_a_segment_that_was_closed_is_flushed_in_place(tmp_path: Path) -> None:
     flush_to_journal(manager, log)
     while len(log.segments) == 1:
         append(log, 1)
-    assert log.try_begin_journal(1 << 20) is None
-    token = log.begin_flush()
+    assert log.durability.try_begin_journal(1 << 20) is None
+    token = log.durability.begin_flush()
     assert token is not None
     paths = [getattr(file, "path", "") for file in token.files]
     assert [segment.path(".log") for segment in log.segments] == paths[:2]
     sync(list(token.files))
     log.finish_flush(token)
-    assert log.recovery_point == log.durable_offset == log.log_end_offset
+    assert log.durability.recovery_point == log.durability.durable_offset == log.log_end_offset
     append(log, 1)
     flush_to_journal(manager, log)
 
@@ -225,8 +227,8 @@ def test_a_segment_that_was_closed_is_flushed_in_place(tmp_path: Path) -> None:
 def test_much_is_flushed_in_place(tmp_path: Path) -> None:
     _, log = flushed_log(tmp_path)
     append(log, 1)
-    assert log.try_begin_journal(68) is None
-    assert log.try_begin_journal(69) is not None
+    assert log.durability.try_begin_journal(68) is None
+    assert log.durability.try_begin_journal(69) is not None
 
 
 def entries(count: int, seed: int = 1) -> list[JournalEntry]:

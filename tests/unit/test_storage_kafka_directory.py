@@ -20,9 +20,10 @@ from barnabas.storage.checkpoints import (
     decode_properties,
     encode_offsets,
 )
-from barnabas.storage.log import Isolation, Log
+from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_manager import LogManager
+from barnabas.storage.log_reader import Isolation
 from barnabas.storage.offset_index import OffsetIndex
 from barnabas.storage.producer_state import ProducerStateManager
 from barnabas.storage.time_index import TimeIndex
@@ -170,7 +171,7 @@ def test_all_indexes_built_anew_are_kafkas_to_the_byte(tmp_path: Path) -> None:
     for log in manager.logs.values():
         for segment in log.segments:
             segment.offset_index()
-            log.txn_index(segment)
+            log.reader.txn_index(segment)
     manager.close(NOW_MS)
     compared = 0
     for original in KAFKA.rglob("*-*/*"):
@@ -219,7 +220,7 @@ def test_snapshots_built_anew_hold_what_kafkas_hold(tmp_path: Path) -> None:
 def test_the_open_transaction_of_delta_is_still_open(manager: LogManager) -> None:
     log = manager.logs["txn", 0]
     assert (log.last_stable_offset, log.log_end_offset) == (48, 49)
-    assert log.has_ongoing_transaction(8, 0)
+    assert log.producer_state.has_ongoing_transaction(8, 0)
     log.append_marker(
         producer_id=8, producer_epoch=0, coordinator_epoch=0, commit=False, now_ms=NOW_MS
     )

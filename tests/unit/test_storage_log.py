@@ -21,8 +21,9 @@ from helpers.storage_logs import (
 
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import encode_batch, new_records, read_header
-from barnabas.storage.log import AppendInfo, AppendOrigin, Isolation, Log
+from barnabas.storage.log import AppendInfo, AppendOrigin, Log
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_reader import Isolation
 
 COMMITTED = Isolation.READ_COMMITTED
 
@@ -306,7 +307,9 @@ def test_open_transactions_survive_also_without_their_data(tmp_path: Path, clean
     send(log, [b"plain"])
     _, log = reopened(manager, LogConfig(), clean=clean)
     assert (log.log_start_offset, log.last_stable_offset, log.log_end_offset) == (2, 2, 3)
-    assert log.has_ongoing_transaction(1, 0) and not log.has_ongoing_transaction(1, 1)
+    assert log.producer_state.has_ongoing_transaction(
+        1, 0
+    ) and not log.producer_state.has_ongoing_transaction(1, 1)
     end(log, 1, True)
     assert log.last_stable_offset == 4
 
@@ -367,7 +370,7 @@ def test_limits_of_a_fetch(tmp_path: Path) -> None:
     _, log = new_log(tmp_path)
     for value in (b"a", b"b", b"c"):
         send(log, [value * 100])
-    size = log.size_bytes // 3
+    size = log.segments.size_bytes // 3
     for max_bytes in (0, 1):
         assert len(fetched(log.read(0, max_bytes=max_bytes, min_one_batch=True))) == size
         assert log.read(0, max_bytes=max_bytes, min_one_batch=False).slice is None
@@ -532,24 +535,28 @@ def test_a_flush_covers_all_segments_and_new_names(tmp_path: Path) -> None:
     _, log = new_log(tmp_path, segment_bytes=100)
     send(log)
     log.flush()
-    assert log.begin_flush() is None and log.is_flushed(1)
+    assert log.durability.begin_flush() is None and log.durability.is_flushed(1)
     for _ in range(3):
         send(log)
-    token = log.begin_flush()
+    token = log.durability.begin_flush()
     assert token is not None
     assert token.end_offset == 4
     paths = [getattr(file, "path", None) for file in token.files]
     assert [segment.path(".log") for segment in log.segments] == paths[:4]
     assert len(paths) > 4  # the directory: the new files' names
     send(log)
-    assert not log.is_flushed(4)
+    assert not log.durability.is_flushed(4)
     log.finish_flush(token)
-    assert (log.recovery_point, log.is_flushed(4), log.is_flushed(5)) == (4, True, False)
-    again = log.begin_flush()
+    assert (
+        log.durability.recovery_point,
+        log.durability.is_flushed(4),
+        log.durability.is_flushed(5),
+    ) == (4, True, False)
+    again = log.durability.begin_flush()
     assert again is not None
     assert again.end_offset == 5
     log.finish_flush(token)
-    assert log.recovery_point == 4
+    assert log.durability.recovery_point == 4
 
 
 def test_an_earlier_transaction_that_aborts_later_is_listed_too(tmp_path: Path) -> None:
@@ -559,7 +566,7 @@ def test_an_earlier_transaction_that_aborts_later_is_listed_too(tmp_path: Path) 
     _, log = new_log(tmp_path, index_interval_bytes=0)
     send(log, [b"a"], pid=1, epoch=0, seq=0, transactional=True)
     send(log, [b"b"], pid=2, epoch=0, seq=0, transactional=True)
-    size = log.size_bytes
+    size = log.segments.size_bytes
     end(log, 2, False)
     end(log, 1, False)
     data = log.read(0, max_bytes=size, isolation=COMMITTED, min_one_batch=True)

@@ -23,9 +23,10 @@ from sim.disk import SimDisk
 from barnabas.storage import log_manager
 from barnabas.storage.checkpoints import MANIFEST_NAME, decode_offsets
 from barnabas.storage.disk import OsDisk
-from barnabas.storage.log import UNREAD_BATCH_BYTES, Log, Trash
+from barnabas.storage.log import UNREAD_BATCH_BYTES, Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_manager import LogDirectoryError, LogManager, LogManagerConfig
+from barnabas.storage.trash import Trash
 
 
 def test_a_new_directory_has_kafkas_files(tmp_path: Path) -> None:
@@ -196,7 +197,7 @@ def test_the_oldest_go_by_size(tmp_path: Path) -> None:
     for number in range(20):
         log.append(batch([b"%02d" % number * 10]), now_ms=NOW_MS)
     manager.on_tick(NOW_MS + 10**6)
-    assert 1000 <= log.size_bytes < 1400
+    assert 1000 <= log.segments.size_bytes < 1400
     assert list(values_of(log)) == list(range(log.log_start_offset, 20))
     assert log.log_start_offset == log.segments[0].base_offset > 0
 
@@ -217,7 +218,7 @@ def test_the_oldest_go_by_the_time_of_their_records(tmp_path: Path) -> None:
 def test_without_times_a_segment_is_as_old_as_its_file(tmp_path: Path) -> None:
     _, log = new_log(tmp_path, retention_ms=60_000)
     log.append(batch(timestamp=-1), now_ms=NOW_MS)
-    written = OsDisk().modified_ms(log.active.path(".log"))
+    written = OsDisk().modified_ms(log.segments.active.path(".log"))
     assert log.delete_old_segments(written + 60_000) == 0
     assert log.delete_old_segments(written + 60_001) == 1
 
@@ -254,9 +255,9 @@ def test_segments_roll_by_the_time_of_the_records(tmp_path: Path) -> None:
         log.append(batch(timestamp=time), now_ms=NOW_MS)
     assert [segment.base_offset for segment in log.segments] == [0, 2]
     log.append(batch(timestamp=7001), now_ms=NOW_MS)
-    assert log.active.base_offset == 2
+    assert log.segments.active.base_offset == 2
     log.append(batch(timestamp=7002), now_ms=NOW_MS)
-    assert log.active.base_offset == 4
+    assert log.segments.active.base_offset == 4
 
 
 def test_files_of_deleted_segments_go_after_their_delay(tmp_path: Path) -> None:
@@ -297,7 +298,7 @@ def test_one_bad_log_does_not_keep_the_others_from_being_served(tmp_path: Path) 
         each.append(batch([b"a"]), now_ms=NOW_MS)
         each.append(batch([b"b"]), now_ms=NOW_MS)
     kill(manager)
-    path = Path(log.active.path(".log"))
+    path = Path(log.segments.active.path(".log"))
     path.write_bytes(path.read_bytes()[:30] + b"x" + path.read_bytes()[31:])
     again = open_manager(tmp_path)
     assert list(again.offline) == [("t", 0)]
@@ -331,15 +332,15 @@ def test_a_log_that_changed_has_a_snapshot_within_the_interval(tmp_path: Path) -
     logs[1].append(batch(), now_ms=NOW_MS + 10_000)
     logs[0].append(batch(pid=1, epoch=0, seq=1, transactional=True), now_ms=NOW_MS + 20_000)
     ticked(manager, NOW_MS + 29_999)
-    assert [log.snapshots for log in logs] == [[], [], []]
+    assert [log.snapshots.offsets for log in logs] == [[], [], []]
     ticked(manager, NOW_MS + 30_000)
-    assert [log.snapshots for log in logs] == [[2], [], []]
+    assert [log.snapshots.offsets for log in logs] == [[2], [], []]
     ticked(manager, NOW_MS + 40_000)
-    assert [log.snapshots for log in logs] == [[2], [1], []]
+    assert [log.snapshots.offsets for log in logs] == [[2], [1], []]
     assert manager.next_deadline_ms() > NOW_MS + 100_000  # an idle broker has nothing to do
     kill(manager, machine=False)
     again = open_manager(tmp_path)
-    assert again.logs["t", 0].open_transactions() == [1]
+    assert again.logs["t", 0].producer_state.open_transactions() == [1]
 
 
 def test_a_marker_alone_changes_a_log(tmp_path: Path) -> None:
@@ -348,8 +349,8 @@ def test_a_marker_alone_changes_a_log(tmp_path: Path) -> None:
         producer_id=7, producer_epoch=3, coordinator_epoch=2, commit=False, now_ms=NOW_MS
     )
     ticked(manager, NOW_MS + 30_000)
-    assert log.snapshots == [1]
-    assert log.state_at(1).producers[7].producer_epoch == 3
+    assert log.snapshots.offsets == [1]
+    assert log.snapshots.state_at(1, log.segments).producers[7].producer_epoch == 3
 
 
 def test_a_tick_takes_a_few_logs_and_fewer_with_many_producers(tmp_path: Path) -> None:
@@ -357,17 +358,17 @@ def test_a_tick_takes_a_few_logs_and_fewer_with_many_producers(tmp_path: Path) -
     for log in logs:
         log.append(batch(), now_ms=NOW_MS)
     assert ticked(manager, NOW_MS + 30_000) >= 3
-    assert all(log.snapshots == [1] for log in logs)
+    assert all(log.snapshots.offsets == [1] for log in logs)
     for log in logs[:2]:
         for producer_id in range(5000):
             log.producer_state.on_batch(producer_id, 0, 0, 0, 1, 1, SECOND_MS, False, NOW_MS)
     for log in logs[:2]:
         log.append(batch(), now_ms=NOW_MS + 30_000)
     manager.on_tick(NOW_MS + 60_000)
-    assert [log.snapshots for log in logs[:2]] == [[1, 2], [1]]
+    assert [log.snapshots.offsets for log in logs[:2]] == [[1, 2], [1]]
     assert manager.next_deadline_ms() <= NOW_MS + 60_000
     manager.on_tick(NOW_MS + 60_000)
-    assert [log.snapshots for log in logs[:2]] == [[1, 2], [1, 2]]
+    assert [log.snapshots.offsets for log in logs[:2]] == [[1, 2], [1, 2]]
 
 
 def test_logs_together_do_not_hold_more_than_the_bound_that_no_checkpoint_knows(
@@ -381,7 +382,7 @@ def test_logs_together_do_not_hold_more_than_the_bound_that_no_checkpoint_knows(
             log.append(batch(), now_ms=NOW_MS)
     assert manager.next_deadline_ms() <= NOW_MS + 1000
     ticked(manager, NOW_MS + 1000)
-    assert [bool(log.snapshots) for log in logs] == [False, True, False, False]
+    assert [bool(log.snapshots.offsets) for log in logs] == [False, True, False, False]
     assert sum(log.unread_bytes for log in logs) <= bound
     kill(manager, machine=False)
     again = open_manager(tmp_path, most_unread_bytes=bound)
@@ -402,7 +403,7 @@ def test_what_was_read_at_a_start_is_known_after_the_next_interval(tmp_path: Pat
     kill(manager, machine=False)
     again = open_manager(tmp_path)
     again.on_tick(NOW_MS + 30_000)
-    assert again.logs["t", 0].snapshots == [1]
+    assert again.logs["t", 0].snapshots.offsets == [1]
     kill(again, machine=False)
     assert open_manager(tmp_path).logs["t", 0].unread_bytes == 0
 
@@ -411,22 +412,22 @@ def test_a_roll_is_a_checkpoint(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path, segment_bytes=200)
     for number in range(7):
         log.append(batch([b"%d" % number], pid=1, epoch=0, seq=number), now_ms=NOW_MS)
-    held = log.active.size
+    held = log.segments.active.size
     assert len(log.segments) > 2 and 0 < log.unread_bytes < 3 * UNREAD_BATCH_BYTES
     kill(manager, machine=False)
     again = open_manager(tmp_path, LogConfig(segment_bytes=200)).logs["t", 0]
     assert again.unread_bytes == log.unread_bytes
-    assert again.active.size == held
+    assert again.segments.active.size == held
 
 
 def test_producers_that_expired_go_from_the_snapshot_too(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path, producer_id_expiration_ms=1000)
     log.append(batch(pid=1, epoch=0, seq=0), now_ms=NOW_MS)
     ticked(manager, NOW_MS + 30_000)
-    assert 1 in log.state_at(1).producers
+    assert 1 in log.snapshots.state_at(1, log.segments).producers
     ticked(manager, NOW_MS + 630_000)
     ticked(manager, NOW_MS + 660_000)
-    assert log.snapshots == [1] and log.state_at(1).producers == {}
+    assert log.snapshots.offsets == [1] and log.snapshots.state_at(1, log.segments).producers == {}
 
 
 def test_a_log_that_is_deleted_is_not_checkpointed(tmp_path: Path) -> None:
@@ -445,7 +446,7 @@ def test_files_go_in_the_order_of_their_time(tmp_path: Path) -> None:
     assert trash.next_due_ms() == 10
     assert trash.take_due(9, 10) == []
     assert trash.take_due(10, 10) == ["/d/a", "/d/b"]
-    trash.forget_in({"/e"})
+    trash.remove_in({"/e"})
     assert (trash.next_due_ms(), len(trash)) == (30, 1)
     assert trash.take_due(30, 10) == ["/d/c"]
     assert trash.next_due_ms() is None

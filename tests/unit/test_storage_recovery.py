@@ -38,7 +38,7 @@ def fill(log: Log, count: int, start: int = 0) -> None:
 def test_a_torn_tail_is_cut_and_said_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     manager, log = new_log(tmp_path)
     fill(log, 5)
-    path, size = Path(log.active.path(".log")), log.size_bytes
+    path, size = Path(log.segments.active.path(".log")), log.segments.size_bytes
     path.write_bytes(path.read_bytes()[:-3])
     with caplog.at_level(logging.WARNING):
         manager, log = reopened(manager, LogConfig(), clean=False)
@@ -54,7 +54,7 @@ def test_what_was_durable_is_not_cut(tmp_path: Path) -> None:
     fill(log, 5)
     log.flush()
     manager._checkpoint(force=True)
-    path = Path(log.active.path(".log"))
+    path = Path(log.segments.active.path(".log"))
     path.write_bytes(path.read_bytes()[:-3])
     kill(manager)
     again = open_manager(tmp_path)
@@ -72,7 +72,7 @@ def test_a_bad_batch_with_good_ones_behind_is_not_cut(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path)
     fill(log, 5)
     kill(manager)
-    path = Path(log.active.path(".log"))
+    path = Path(log.segments.active.path(".log"))
     data = bytearray(path.read_bytes())
     data[len(data) // 5 + 40] ^= 1
     path.write_bytes(data)
@@ -85,7 +85,7 @@ def test_a_bad_batch_with_good_ones_behind_is_not_cut(tmp_path: Path) -> None:
 def test_zeros_after_a_power_failure_are_cut(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path)
     fill(log, 5)
-    with Path(log.active.path(".log")).open("ab") as file:
+    with Path(log.segments.active.path(".log")).open("ab") as file:
         file.write(bytes(5000))
     _, log = reopened(manager, LogConfig(), clean=False)
     assert log.log_end_offset == 5
@@ -99,12 +99,12 @@ def test_a_lost_sector_may_hold_no_more_than_the_offset_of_a_batch(
     checksum is right, and its offset is 0.
     """
     manager, log = new_log(tmp_path)
-    path = Path(log.active.path(".log"))
+    path = Path(log.segments.active.path(".log"))
     log.append(batch([bytes(200)], pid=1, epoch=0, seq=0), now_ms=NOW_MS)
     torn_at = 1024 - left_bytes
-    rest = torn_at - 2 * log.size_bytes + 200
+    rest = torn_at - 2 * log.segments.size_bytes + 200
     log.append(batch([bytes(rest)], pid=1, epoch=0, seq=1), now_ms=NOW_MS)
-    assert log.size_bytes == torn_at
+    assert log.segments.size_bytes == torn_at
     fill(log, 3, start=2)
     kill(manager)
     data = bytearray(path.read_bytes())
@@ -122,7 +122,7 @@ def test_a_segment_begun_behind_a_torn_one_goes(tmp_path: Path) -> None:
     """
     manager, log = new_log(tmp_path, segment_bytes=200)
     fill(log, 2)
-    torn = Path(log.active.path(".log"))
+    torn = Path(log.segments.active.path(".log"))
     log._roll(NOW_MS)
     assert [segment.base_offset for segment in log.segments] == [0, 2]
     torn.write_bytes(torn.read_bytes()[:-1])
@@ -130,7 +130,7 @@ def test_a_segment_begun_behind_a_torn_one_goes(tmp_path: Path) -> None:
     assert (
         [segment.base_offset for segment in log.segments],
         log.log_end_offset,
-        log.snapshots,
+        log.snapshots.offsets,
     ) == ([0], 1, [])
     fill(log, 1, start=1)
     assert values_of(log) == {0: b"0", 1: b"1"}
@@ -160,14 +160,14 @@ def test_the_two_latest_snapshots_are_kept_and_those_of_segments(tmp_path: Path)
     _, log = new_log(tmp_path)
     for number in range(4):
         fill(log, 1, start=number)
-        log.take_snapshot()
+        log._checkpoint.write_snapshot()
     names = [path.stem for path in sorted((tmp_path / "t-0").glob("*.snapshot"))]
-    assert [int(name) for name in names] == log.snapshots == [3, 4]
+    assert [int(name) for name in names] == log.snapshots.offsets == [3, 4]
     log._roll(NOW_MS)
     for number in range(4, 8):
         fill(log, 1, start=number)
-        log.take_snapshot()
-    assert log.snapshots == [4, 7, 8]
+        log._checkpoint.write_snapshot()
+    assert log.snapshots.offsets == [4, 7, 8]
 
 
 def test_after_a_clean_stop_no_batch_is_read(
@@ -182,7 +182,11 @@ def test_after_a_clean_stop_no_batch_is_read(
 
     monkeypatch.setattr(Segment, "file", property(refuse))
     log = open_manager(tmp_path, SMALL).logs["t", 0]
-    assert (log.log_end_offset, log.recovery_point, log.size_bytes) == (9, 9, 9 * 69)
+    assert (log.log_end_offset, log.durability.recovery_point, log.segments.size_bytes) == (
+        9,
+        9,
+        9 * 69,
+    )
     log.delete_old_segments(NOW_MS)  # retention by time asks for no batch either
 
 
@@ -214,7 +218,7 @@ def test_what_is_missing_from_a_file_is_said(
     manager, log = new_log(tmp_path)
     fill(log, 4)
     manager.close(NOW_MS)
-    path = Path(log.active.path(".log"))
+    path = Path(log.segments.active.path(".log"))
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     log = open_manager(tmp_path).logs["t", 0]
     assert log.log_end_offset == 2
@@ -348,7 +352,7 @@ def test_a_manifest_of_more_than_is_left_does_not_fit_what_grows_again(tmp_path:
     manager, log = new_log(tmp_path)
     fill(log, 4)
     log.checkpoint()
-    path = Path(log.active.path(".log"))
+    path = Path(log.segments.active.path(".log"))
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     manager, log = reopened(manager, LogConfig(), clean=False)
     assert log.log_end_offset == 2

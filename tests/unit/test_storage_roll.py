@@ -56,11 +56,11 @@ def log_on(path: Path, disk: RefusingDisk) -> tuple[LogManager, Log]:
 def state_of(log: Log) -> tuple[Any, ...]:
     return (
         [segment.base_offset for segment in log.segments],
-        log.size_bytes,
-        list(log.snapshots),
-        log.active.is_closed,
+        log.segments.size_bytes,
+        list(log.snapshots.offsets),
+        log.segments.active.is_closed,
         log.log_end_offset,
-        [segment.base_offset for segment in log._unflushed],
+        [segment.base_offset for segment in log.durability.unflushed_segments],
     )
 
 
@@ -88,7 +88,7 @@ def test_a_roll_that_fails_changes_nothing(tmp_path: Path, left: int, code: int)
     )
     assert log.append(batch([BIG]), now_ms=NOW_MS).first_offset == 4
     assert log.delete_old_segments(NOW_MS) == 0
-    log.check_sizes()
+    log.segments.check_sizes()
     wanted = {0: BIG, 1: BIG, 2: BIG, 3: SMALL, 4: BIG}
     assert values_of(log) == wanted
     assert values_of(reopened(manager, CONFIG, clean=False)[1]) == wanted
@@ -100,12 +100,15 @@ def test_the_manifest_of_a_roll_waits_for_room(tmp_path: Path) -> None:
     log.append(batch([BIG]), now_ms=NOW_MS)
     disk.left = 4
     log.append(batch([BIG]), now_ms=NOW_MS)
-    assert [segment.base_offset for segment in log.segments] == [0, 1] and log in manager._changed
+    assert [segment.base_offset for segment in log.segments] == [
+        0,
+        1,
+    ] and log in manager.log_dir.changed_logs
     manager.on_tick(NOW_MS + 40_000)
-    assert log in manager._changed, "its checkpoint, too, waits"
+    assert log in manager.log_dir.changed_logs, "its checkpoint, too, waits"
     disk.left = -1
     manager.on_tick(NOW_MS + 80_000)
-    assert log not in manager._changed
+    assert log not in manager.log_dir.changed_logs
     assert values_of(reopened(manager, CONFIG, clean=False)[1]) == {0: BIG, 1: BIG}
 
 
@@ -125,12 +128,12 @@ def test_what_a_failed_append_left_is_not_in_the_way(tmp_path: Path) -> None:
 
     manager, log = log_on(tmp_path, RefusingDisk())
     log.append(batch([BIG]), now_ms=NOW_MS)
-    whole = log.active._file
+    whole = log.segments.active._file
     assert whole is not None
-    log.active._file = HalfFile(whole)  # type: ignore[assignment]
+    log.segments.active._file = HalfFile(whole)  # type: ignore[assignment]
     with pytest.raises(OSError, match="full"):
         log.append(batch([SMALL]), now_ms=NOW_MS)
-    log.active._file = whole
+    log.segments.active._file = whole
     log.append(batch([BIG]), now_ms=NOW_MS)
     assert len(log.segments) == 2
     assert values_of(reopened(manager, CONFIG, clean=False)[1]) == {0: BIG, 1: BIG}
@@ -175,7 +178,7 @@ def test_nothing_is_deleted_for_a_size_that_the_files_do_not_have(tmp_path: Path
     os.truncate(log.segments[1].path(LOG_SUFFIX), 10)
     manager.on_tick(NOW_MS + 400_000)
     assert len(log.segments) == 3
-    log._closed_bytes += 1
+    log.segments._closed_bytes += 1
     os.truncate(log.segments[1].path(LOG_SUFFIX), log.segments[1].size)
     with pytest.raises(AssertionError, match="hold"):
         log.delete_old_segments(NOW_MS)

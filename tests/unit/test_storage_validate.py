@@ -123,7 +123,7 @@ def test_bytes_of_a_second_batch_that_is_not_whole_are_left_out(tmp_path: Path) 
     _, log = new_log(tmp_path)
     log.append(bytearray(GOOD + GOOD[:-1]), now_ms=NOW_MS)
     assert values_of(log) == {0: b"a", 1: b"b"}
-    assert log.size_bytes == len(GOOD)
+    assert log.segments.size_bytes == len(GOOD)
 
 
 def test_a_changed_limit_holds_at_once_and_hides_the_log_start(tmp_path: Path) -> None:
@@ -349,7 +349,7 @@ def test_the_highest_time_is_that_of_the_records(tmp_path: Path, codec: int, cla
     raw = fetched(log.read(0, max_bytes=1000, min_one_batch=True))
     assert read_header(raw).max_timestamp == SECOND_MS
     assert computed_crc(raw) == read_header(raw).crc
-    assert log.active.max_timestamp == SECOND_MS
+    assert log.segments.active.max_timestamp == SECOND_MS
     assert log.offset_for_timestamp(SECOND_MS) == (SECOND_MS, 0, 0)
     assert log.offset_of_max_timestamp() == (SECOND_MS, 0, 0)
     assert log.delete_old_segments(SECOND_MS + 500) == 0
