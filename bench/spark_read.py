@@ -21,13 +21,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from barnabas import BrokerProcess
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.spark_connector.batches import select_batches
 from barnabas.spark_connector.client import Client
-from barnabas.spark_connector.compiled import Kernels, UnavailableError, compile_kernels, load
 from barnabas.spark_connector.decoding import decode
+from barnabas.spark_connector.numba_loops import (
+    CompiledLoops,
+    UnavailableError,
+    compile_loops,
+    load,
+)
 from barnabas.spark_connector.options import parse_source_options
 from barnabas.spark_connector.planning import plan
 from barnabas.spark_connector.reading import COLUMNS, read_range
+from barnabas.spark_connector.record_batches import select_batches
 from bench.common import create_topic, metered
 
 TOPIC = "spark-read"
@@ -63,9 +68,9 @@ def fetch_of(
     return bytes(out)
 
 
-def decoders() -> dict[str, Kernels | None]:
+def decoders() -> dict[str, CompiledLoops | None]:
     """By the option's value, those that there are; says what it costs to have them."""
-    found: dict[str, Kernels | None] = {"numpy": None}
+    found: dict[str, CompiledLoops | None] = {"numpy": None}
     try:
         start = time.process_time()
         found["numba"] = load()
@@ -74,7 +79,7 @@ def decoders() -> dict[str, Kernels | None]:
         print(f"no numba: {error}")
         return found
     start = time.process_time()
-    compile_kernels(cache=False)
+    compile_loops(cache=False)
     print(
         f"numba: imported and loaded (or compiled, the first time) in {imported:.1f} s; compiled "
         f"in {time.process_time() - start:.1f} s"
@@ -82,7 +87,7 @@ def decoders() -> dict[str, Kernels | None]:
     return found
 
 
-def decoding(rows: int, size: int, ways: dict[str, Kernels | None]) -> None:
+def decoding(rows: int, size: int, ways: dict[str, CompiledLoops | None]) -> None:
     """Rows a second of one thread's CPU, fetch of 16 MB at most, checksums checked."""
     print(
         f"decoding, {size} B, one thread, rows/s:{'':<5}", "".join(f"{name:>14}" for name in ways)
@@ -100,13 +105,13 @@ def decoding(rows: int, size: int, ways: dict[str, Kernels | None]) -> None:
     for name, shape in cases:
         buffer = fetch_of(rows, size=size, **shape)  # type: ignore[arg-type]
         best = [
-            min(_decode_once(buffer, rows, kernels, headers="headers" in shape) for _ in range(5))
-            for kernels in ways.values()
+            min(_decode_once(buffer, rows, loops, headers="headers" in shape) for _ in range(5))
+            for loops in ways.values()
         ]
         print(f"  {name:<36}", "".join(f"{rows / seconds:>14,.0f}" for seconds in best))
 
 
-def _decode_once(buffer: bytes, rows: int, kernels: Kernels | None, *, headers: bool) -> float:
+def _decode_once(buffer: bytes, rows: int, loops: CompiledLoops | None, *, headers: bool) -> float:
     start = time.process_time()
     selection = select_batches(buffer, None, start_offset=0, end_offset=rows)
     parts = decode(
@@ -115,7 +120,7 @@ def _decode_once(buffer: bytes, rows: int, kernels: Kernels | None, *, headers: 
         start_offset=0,
         end_offset=rows,
         headers=headers,
-        compiled=kernels,
+        loops=loops,
     )
     assert sum(len(part.offset) for part in parts) == rows
     return time.process_time() - start

@@ -22,7 +22,7 @@ import posixpath
 import pyarrow.fs as arrow_fs
 
 from barnabas.spark_connector.spool import RENAMING, SpoolError, join_uri, opened
-from barnabas.spark_connector.waiting import logger
+from barnabas.spark_connector.user_messages import logger
 
 VERSION = 1
 NAME = "barnabas-published"

@@ -1,4 +1,4 @@
-"""Record batches -> Arrow columns, without a Python step per record: by compiled loops (kernels.py)
+"""Record batches -> Arrow columns, without a Python step per record: by compiled loops (record_loops.py)
 where there are, else by array arithmetic.
 
 The loops accept what is plainly right. What they refuse is read by arrays, as all is where there
@@ -37,15 +37,15 @@ import pyarrow as pa
 from barnabas.protocol.compression import Codec, decompress
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import HEADER_SIZE, NewRecord, decode_records, encode_record
-from barnabas.spark_connector import kernels
-from barnabas.spark_connector.kernels import LONGEST_LENGTH, SHORTEST_RECORD
+from barnabas.spark_connector import record_loops
+from barnabas.spark_connector.record_loops import LONGEST_LENGTH, SHORTEST_RECORD
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from barnabas.protocol.records import BatchHeader
-    from barnabas.spark_connector.batches import Batch
-    from barnabas.spark_connector.compiled import Kernels
+    from barnabas.spark_connector.numba_loops import CompiledLoops
+    from barnabas.spark_connector.record_batches import Batch
 
     Bytes = NDArray[np.uint8]
     Ints = NDArray[np.int64]
@@ -124,14 +124,14 @@ def decode(
     key: bool = True,
     value: bool = True,
     headers: bool = False,
-    compiled: Kernels | None = None,
+    loops: CompiledLoops | None = None,
 ) -> Iterator[Columns]:
     """The records of `batches`, which lie in `buffer`, as Arrow columns; in several parts where
     they decompress to very much.
 
     Takes:  batches, none of them empty, by position; start_offset and end_offset, outside of which
             records are left out (a range may begin and end within a batch); key, value, headers,
-            whether that column is needed; compiled, the loops to use, which make no other
+            whether that column is needed; loops, those to use, which make no other
             difference than speed.
     Raises: KafkaError INVALID_RECORD (damage), DecompressionError.
     """
@@ -142,7 +142,7 @@ def decode(
                 f"the batch at offset {part[-1].header.base_offset} holds more than 2 GiB",
             )
         counts = np.fromiter((batch.header.record_count for batch in part), np.int64, len(part))
-        fields = None if compiled is None else _fields_by_loop(body, counts, compiled)
+        fields = None if loops is None else _fields_by_loop(body, counts, loops)
         if fields is None:
             records = _find_records(body, counts)
             if records is None:
@@ -157,7 +157,7 @@ def decode(
             counts,
             (start_offset, end_offset),
             (key, value, headers),
-            compiled,
+            loops,
         )
         if len(columns.offset):
             yield columns
@@ -396,22 +396,24 @@ def _blobs(data: Bytes, positions: Ints) -> tuple[_Blobs, Ints]:
     return _Blobs(positions, length, null), after
 
 
-def _fields_by_loop(body: _Body, counts: Ints, compiled: Kernels) -> _Fields | None:
+def _fields_by_loop(body: _Body, counts: Ints, loops: CompiledLoops) -> _Fields | None:
     """None where something is not plainly right."""
     if ((counts <= 0) | (counts > (body.ends - body.starts) // (1 + SHORTEST_RECORD))).any():
         return None  # before there is a table of as many records as a damaged header says
     total = int(counts.sum())
-    table, null = np.empty((kernels.FIELDS, total), np.int64), np.empty((2, total), np.bool_)
-    if not compiled.parse(body.data, body.starts, body.ends, counts, table, null):
+    table, null = np.empty((record_loops.FIELDS, total), np.int64), np.empty((2, total), np.bool_)
+    if not loops.parse(body.data, body.starts, body.ends, counts, table, null):
         return None
     return _Fields(
-        table[kernels.TIMESTAMP_DELTA],
-        table[kernels.OFFSET_DELTA],
-        _Blobs(table[kernels.KEY_AT], table[kernels.KEY_SIZE], null[kernels.KEY]),
-        _Blobs(table[kernels.VALUE_AT], table[kernels.VALUE_SIZE], null[kernels.VALUE]),
-        table[kernels.HEADER_COUNT],
-        table[kernels.HEADERS_AT],
-        table[kernels.RECORD_END],
+        table[record_loops.TIMESTAMP_DELTA],
+        table[record_loops.OFFSET_DELTA],
+        _Blobs(table[record_loops.KEY_AT], table[record_loops.KEY_SIZE], null[record_loops.KEY]),
+        _Blobs(
+            table[record_loops.VALUE_AT], table[record_loops.VALUE_SIZE], null[record_loops.VALUE]
+        ),
+        table[record_loops.HEADER_COUNT],
+        table[record_loops.HEADERS_AT],
+        table[record_loops.RECORD_END],
     )
 
 
@@ -445,7 +447,7 @@ def _columns(
     counts: Ints,
     offsets: tuple[int, int],
     wanted: tuple[bool, bool, bool],
-    compiled: Kernels | None,
+    loops: CompiledLoops | None,
 ) -> Columns:
     headers = [batch.header for batch in batches]
     offset = np.repeat([header.base_offset for header in headers], counts) + fields.offset_delta
@@ -470,21 +472,21 @@ def _columns(
         offset,
         timestamp,
         timestamp_type,
-        _taken(data, key, pa.binary(), compiled) if wanted[0] else None,
-        _taken(data, value, pa.binary(), compiled) if wanted[1] else None,
-        _headers(data, header_count, headers_at, record_ends, compiled) if wanted[2] else None,
+        _taken(data, key, pa.binary(), loops) if wanted[0] else None,
+        _taken(data, value, pa.binary(), loops) if wanted[1] else None,
+        _headers(data, header_count, headers_at, record_ends, loops) if wanted[2] else None,
     )
 
 
-def _taken(data: Bytes, blobs: _Blobs, kind: pa.DataType, compiled: Kernels | None) -> pa.Array:
+def _taken(data: Bytes, blobs: _Blobs, kind: pa.DataType, loops: CompiledLoops | None) -> pa.Array:
     """An Arrow array of the byte strings, copied out of `data` in one go."""
     count = len(blobs.positions)
     if not count:
         return pa.array([], kind)
     buffers = (
         _gathered_by_take(data, blobs, kind)
-        if compiled is None
-        else _gathered_by_loop(data, blobs, compiled)
+        if loops is None
+        else _gathered_by_loop(data, blobs, loops)
     )
     valid = pa.py_buffer(np.packbits(~blobs.null, bitorder="little")) if blobs.null.any() else None
     return pa.Array.from_buffers(kind, count, [valid, *buffers])
@@ -507,31 +509,27 @@ def _gathered_by_take(data: Bytes, blobs: _Blobs, kind: pa.DataType) -> list[pa.
     return buffers[1:]
 
 
-def _gathered_by_loop(data: Bytes, blobs: _Blobs, compiled: Kernels) -> list[pa.Buffer]:
+def _gathered_by_loop(data: Bytes, blobs: _Blobs, loops: CompiledLoops) -> list[pa.Buffer]:
     edges = np.zeros(len(blobs.positions) + 1, np.int32)
     np.cumsum(blobs.lengths, out=edges[1:])
     out = np.empty(int(edges[-1]), np.uint8)
-    is_whole = compiled.gather(data, blobs.positions, edges, out)
+    is_whole = loops.gather(data, blobs.positions, edges, out)
     assert is_whole, "byte strings that were found lie outside of the data"
     return [pa.py_buffer(edges), pa.py_buffer(out)]
 
 
 def _headers(
-    data: Bytes, counts: Ints, positions: Ints, record_ends: Ints, compiled: Kernels | None
+    data: Bytes, counts: Ints, positions: Ints, record_ends: Ints, loops: CompiledLoops | None
 ) -> pa.Array:
     """The headers column; a record without headers has null there, as with Spark's own Kafka
     source.
     """
     edges = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=edges[1:])
-    found = (
-        None
-        if compiled is None
-        else _headers_by_loop(data, counts, positions, record_ends, compiled)
-    )
+    found = None if loops is None else _headers_by_loop(data, counts, positions, record_ends, loops)
     keys, values = found or _headers_by_arrays(data, counts, positions, record_ends, edges)
     structs = pa.StructArray.from_arrays(
-        [_taken(data, keys, pa.string(), compiled), _taken(data, values, pa.binary(), compiled)],
+        [_taken(data, keys, pa.string(), loops), _taken(data, values, pa.binary(), loops)],
         fields=list(HEADERS_TYPE.value_type),
     )
     valid = None if counts.all() else pa.py_buffer(np.packbits(counts > 0, bitorder="little"))
@@ -541,13 +539,13 @@ def _headers(
 
 
 def _headers_by_loop(
-    data: Bytes, counts: Ints, positions: Ints, record_ends: Ints, compiled: Kernels
+    data: Bytes, counts: Ints, positions: Ints, record_ends: Ints, loops: CompiledLoops
 ) -> tuple[_Blobs, _Blobs] | None:
     """None where something is not plainly right."""
     total = int(counts.sum())
     keys, values = np.empty((2, total), np.int64), np.empty((2, total), np.int64)
     null = np.empty(total, np.bool_)
-    if not compiled.headers(data, counts, positions, record_ends, keys, values, null):
+    if not loops.headers(data, counts, positions, record_ends, keys, values, null):
         return None
     return _Blobs(keys[0], keys[1], np.zeros(total, np.bool_)), _Blobs(values[0], values[1], null)
 

@@ -11,11 +11,10 @@ Source: the documentation of Apache Kafka 4.1, "Consumer Configs" and "Producer 
 from __future__ import annotations
 
 import difflib
-import logging
 from collections.abc import Iterable
 from functools import lru_cache
 
-logger = logging.getLogger("barnabas.spark")
+from barnabas.spark_connector.user_messages import logger
 
 TEXT, BOOLEAN, INT, LONG = (
     "a text",

@@ -17,6 +17,7 @@ from barnabas.spark_connector.offsets import (
     PartitionName,
     divide,
 )
+from barnabas.spark_connector.open_transactions import Beyond, Patience
 from barnabas.spark_connector.options import (
     OpenTransactions,
     OptionError,
@@ -24,7 +25,7 @@ from barnabas.spark_connector.options import (
     Subscription,
 )
 from barnabas.spark_connector.reading import NEVER_THERE, DataLossError, not_read
-from barnabas.spark_connector.waiting import Beyond, Patience, logger
+from barnabas.spark_connector.user_messages import logger
 
 EVERYTHING = Narrowing()
 

@@ -3,7 +3,7 @@ tried and by however many drivers.
 
 An attempt takes the transactional id, which ends whatever an earlier attempt or another driver had
 begun. Then it asks the group for the numbers of the batches that were committed, and returns if
-this one is recognised (recognition.py has the rules). Then it produces everything, commits
+this one is recognised (deduplication.py has the rules). Then it produces everything, commits
 `batch_id + 1` as the group's offset on each topic of it in the same transaction, and ends it.
 Whatever fails for a reason that passes, also an end of which nobody knows whether it took place, is
 followed by another attempt from the start: the committed offset says what happened. Source: KIP-98,
@@ -18,12 +18,12 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from barnabas.spark_connector.connection import ClientError, PassingError
+from barnabas.spark_connector.deduplication import Recognise, by_number
 from barnabas.spark_connector.options import ClientOptions
-from barnabas.spark_connector.recognition import Recognise, by_number
+from barnabas.spark_connector.produce_request import PublishError
 from barnabas.spark_connector.spool import EncodedBatch, SpoolError
-from barnabas.spark_connector.transactions import (
+from barnabas.spark_connector.transactional_producer import (
     FencedError,
-    PublishError,
     PublishSettings,
     TransactionalProducer,
 )

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.spark_connector.batches import Selection, first_batch_size, select_batches
 from barnabas.spark_connector.client import (
     Client,
     ClientError,
@@ -19,11 +18,13 @@ from barnabas.spark_connector.client import (
     RefusedError,
     UnknownTopicError,
 )
-from barnabas.spark_connector.compiled import AUTO, choice
 from barnabas.spark_connector.decoding import HEADERS_TYPE, Columns, decode
+from barnabas.spark_connector.numba_loops import AUTO, decoder_choice
 from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetRange
+from barnabas.spark_connector.open_transactions import Beyond, Patience
 from barnabas.spark_connector.options import MAX_INT, OpenTransactions
-from barnabas.spark_connector.waiting import Beyond, Patience, logger
+from barnabas.spark_connector.record_batches import Selection, first_batch_size, select_batches
+from barnabas.spark_connector.user_messages import logger
 
 EMPTY_ANSWERS = (
     20  # in a row, below the end of the log, that a reader takes at least before it gives up
@@ -96,7 +97,7 @@ def read_range(
                 key="key" in columns,
                 value="value" in columns,
                 headers="headers" in columns,
-                compiled=choice.kernels(
+                loops=decoder_choice.loops_for(
                     decoder, selection, remaining=wanted.end_offset - selection.next_offset
                 ),
             )

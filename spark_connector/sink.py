@@ -33,9 +33,7 @@ from pyspark.sql.datasource import (
 
 from barnabas.spark_connector.checkpoint import BEGUN, DONE, Checkpoint
 from barnabas.spark_connector.client import Client, ClientError
-from barnabas.spark_connector.encoding import Encoder, EncodingError, check_schema
-from barnabas.spark_connector.publishing import Publication, publish
-from barnabas.spark_connector.recognition import (
+from barnabas.spark_connector.deduplication import (
     COLUMN,
     Committed,
     Decision,
@@ -44,6 +42,8 @@ from barnabas.spark_connector.recognition import (
     recognise_micro_batch,
     recognise_write,
 )
+from barnabas.spark_connector.encoding import Encoder, EncodingError, check_schema
+from barnabas.spark_connector.publishing import Publication, publish
 from barnabas.spark_connector.sink_options import SinkOptions
 from barnabas.spark_connector.spool import (
     EncodedBatch,
@@ -58,8 +58,7 @@ from barnabas.spark_connector.spool import (
     read_spool,
     to_message,
 )
-from barnabas.spark_connector.telling import hide_traceback
-from barnabas.spark_connector.waiting import logger
+from barnabas.spark_connector.user_messages import hide_traceback, logger
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from barnabas.protocol.compression import Codec
+from barnabas.spark_connector.deduplication import FAIL, SKIP_IT, WRITE_IT
 from barnabas.spark_connector.options import (
     ClientOptions,
     OptionError,
@@ -21,7 +22,6 @@ from barnabas.spark_connector.options import (
     refuse_unknown,
 )
 from barnabas.spark_connector.publishing import PublishSettings
-from barnabas.spark_connector.recognition import FAIL, SKIP_IT, WRITE_IT
 
 KIBIBYTE = 1 << 10
 

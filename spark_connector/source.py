@@ -49,6 +49,7 @@ from barnabas.spark_connector.offsets import (
     offsets_of_json,
     topic_ids_of_json,
 )
+from barnabas.spark_connector.open_transactions import OpenTransactionError
 from barnabas.spark_connector.options import (
     OptionError,
     SourceOptions,
@@ -59,9 +60,8 @@ from barnabas.spark_connector.planning import plan
 from barnabas.spark_connector.reading import DamageError, DataLossError, read_range
 from barnabas.spark_connector.sink import BatchWriter, StreamWriter
 from barnabas.spark_connector.sink_options import parse_sink_options
-from barnabas.spark_connector.streaming import StreamPlanner
-from barnabas.spark_connector.telling import plainly
-from barnabas.spark_connector.waiting import OpenTransactionError
+from barnabas.spark_connector.stream_planning import StreamPlanner
+from barnabas.spark_connector.user_messages import without_traceback
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,11 +97,11 @@ class BarnabasSource(DataSource):  # type: ignore[misc]
         return "barnabas"
 
     def schema(self) -> StructType:
-        with plainly(OptionError):
+        with without_traceback(OptionError):
             return SCHEMA_WITH_HEADERS if includes_headers(self.options) else SCHEMA
 
     def reader(self, schema: StructType) -> BatchReader:
-        with plainly(OptionError):
+        with without_traceback(OptionError):
             options = parse_source_options(self.options)
             return (
                 FilteringBatchReader(options, schema)
@@ -116,7 +116,7 @@ class BarnabasSource(DataSource):  # type: ignore[misc]
             return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        with plainly(OptionError, EncodingError):
+        with without_traceback(OptionError, EncodingError):
             if overwrite:
                 raise OptionError(
                     'mode("overwrite") cannot be kept: a topic only grows; use mode("append"), or delete the topic first'
@@ -124,7 +124,7 @@ class BarnabasSource(DataSource):  # type: ignore[misc]
             return BatchWriter(parse_sink_options(self.options, streaming=False), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        with plainly(OptionError, EncodingError):
+        with without_traceback(OptionError, EncodingError):
             return StreamWriter(parse_sink_options(self.options, streaming=True), schema)
 
 
@@ -150,7 +150,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         self.narrowing = Narrowing()
 
     def partitions(self) -> list[InputPartition]:
-        with plainly(*TOLD), Client(self.options.client) as client:
+        with without_traceback(*TOLD), Client(self.options.client) as client:
             ranges = plan(client, self.options, self.narrowing)
         # Spark turns an empty list into one task without work; saying so ourselves keeps that out
         # of `read`'s guesses.
@@ -206,7 +206,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._planner = StreamPlanner(options)
 
     def initialOffset(self) -> dict[str, Any]:
-        with plainly(*TOLD):
+        with without_traceback(*TOLD):
             return offsets_as_json(self._planner.initial(), self._planner.topic_ids)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -224,7 +224,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         trigger = self.options.trigger
         limited = not isinstance(limit, ReadAllAvailable)
         begin = offsets_of_json(start)
-        with plainly(*TOLD):
+        with without_traceback(*TOLD):
             end = self._planner.latest(
                 begin,
                 topic_ids=topic_ids_of_json(start),
@@ -240,12 +240,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return None if newest is None else offsets_as_json(newest)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        with plainly(*TOLD):
+        with without_traceback(*TOLD):
             self._planner.freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         topic_ids = topic_ids_of_json(end)
-        with plainly(*TOLD):
+        with without_traceback(*TOLD):
             ranges = self._planner.ranges(
                 offsets_of_json(start), offsets_of_json(end), topic_ids=topic_ids
             )
@@ -274,7 +274,7 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
         self._error = error
 
     def _refuse(self, *_: object) -> Any:
-        with plainly(OptionError):
+        with without_traceback(OptionError):
             raise self._error
 
     initialOffset = getDefaultReadLimit = latestOffset = reportLatestOffset = (
@@ -293,7 +293,7 @@ def read_partition(
     assert isinstance(partition, RangePartition), f"not one of our partitions: {partition!r}"
     if partition.wanted is None:
         return
-    with plainly(*TOLD), Client(options.client) as client:
+    with without_traceback(*TOLD), Client(options.client) as client:
         yield from read_range(
             client,
             partition.wanted,

@@ -159,7 +159,9 @@ def test_a_topic_is_made_as_for_any_producer(broker: BrokerProcess, servers: str
 
 
 def test_where_topics_are_not_made_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barnabas.spark_connector.transactions.UNKNOWN_TOPIC_PATIENCE_MS", 200)
+    monkeypatch.setattr(
+        "barnabas.spark_connector.transactional_producer.UNKNOWN_TOPIC_PATIENCE_MS", 200
+    )
     with BrokerProcess(settings={"auto.create.topics.enable": "false"}) as broker:
         topic = create_topic(broker.bootstrap_servers, "there")
         name = unique("query")

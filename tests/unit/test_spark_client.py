@@ -29,7 +29,7 @@ from barnabas.spark_connector.client import FETCH, Client, ClientError
 from barnabas.spark_connector.connection import Connections, PassingError
 from barnabas.spark_connector.offsets import PartitionName
 from barnabas.spark_connector.options import ClientOptions
-from barnabas.spark_connector.transactions import FIND_COORDINATOR
+from barnabas.spark_connector.transactional_producer import FIND_COORDINATOR
 
 
 @contextmanager

@@ -33,9 +33,9 @@ from barnabas.protocol.records import (
     read_header,
     records_of,
 )
-from barnabas.spark_connector import decoding, kernels
-from barnabas.spark_connector.batches import Selection, select_batches
-from barnabas.spark_connector.compiled import Kernels, UnavailableError, load
+from barnabas.spark_connector import decoding, record_loops
+from barnabas.spark_connector.numba_loops import CompiledLoops, UnavailableError, load
+from barnabas.spark_connector.record_batches import Selection, select_batches
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "kafka-logdir" / "logdir"
 FAR = 2**62
@@ -93,9 +93,9 @@ def naive(
 
 
 @lru_cache(maxsize=1)
-def ways() -> list[Kernels | None]:
+def ways() -> list[CompiledLoops | None]:
     """By arrays, by loops as plain Python and, where numba is there, by compiled ones."""
-    found = [None, Kernels(kernels.parse, kernels.headers, kernels.gather)]
+    found = [None, CompiledLoops(record_loops.parse, record_loops.headers, record_loops.gather)]
     with suppress(UnavailableError):
         found.append(load())
     return found
@@ -127,11 +127,11 @@ def decoded(
 
 
 def rows_of(
-    buffer: bytes, selection: Selection, start: int, end: int, way: Kernels | None
+    buffer: bytes, selection: Selection, start: int, end: int, way: CompiledLoops | None
 ) -> list[Row]:
     rows: list[Row] = []
     for part in decoding.decode(
-        buffer, selection.batches, start_offset=start, end_offset=end, headers=True, compiled=way
+        buffer, selection.batches, start_offset=start, end_offset=end, headers=True, loops=way
     ):
         assert part.key is not None and part.value is not None and part.headers is not None
         for array in (part.key, part.value, part.headers):

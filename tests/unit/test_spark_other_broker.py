@@ -17,7 +17,7 @@ from barnabas.spark_connector.client import Client
 from barnabas.spark_connector.options import SourceOptions, parse_source_options
 from barnabas.spark_connector.planning import plan
 from barnabas.spark_connector.reading import read_range
-from barnabas.spark_connector.streaming import StreamPlanner
+from barnabas.spark_connector.stream_planning import StreamPlanner
 
 Row = tuple[bytes, list[tuple[str, bytes | None]] | None]
 

@@ -57,7 +57,7 @@ def test_what_has_no_counterpart_is_refused(java: str, says: str) -> None:
 
 
 def test_a_pattern_that_is_found_nowhere_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, "spark_connector")
+    caplog.set_level(logging.WARNING, "barnabas.spark")
     with (
         FakeBroker({("t", 0): FakeLog()}) as broker,
         Client(ClientOptions((("127.0.0.1", broker.port),))) as client,

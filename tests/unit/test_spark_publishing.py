@@ -27,20 +27,20 @@ from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector.connection import ClientError
-from barnabas.spark_connector.options import ClientOptions
-from barnabas.spark_connector.publishing import (
-    Publication,
-    Publisher,
-    PublishError,
-    PublishSettings,
-)
-from barnabas.spark_connector.recognition import (
+from barnabas.spark_connector.deduplication import (
     SKIP,
     WRITE,
     Committed,
     Decision,
     Note,
     UncertainBatchError,
+)
+from barnabas.spark_connector.options import ClientOptions
+from barnabas.spark_connector.publishing import (
+    Publication,
+    Publisher,
+    PublishError,
+    PublishSettings,
 )
 from barnabas.spark_connector.spool import EncodedBatch, SpoolError
 
@@ -183,7 +183,9 @@ def test_an_unstable_offset_is_waited_for(cluster: FakeCluster) -> None:
 def test_a_topic_that_gets_its_leader_late_is_waited_for_without_a_new_attempt(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("barnabas.spark_connector.transactions.UNKNOWN_TOPIC_PATIENCE_MS", 600_000)
+    monkeypatch.setattr(
+        "barnabas.spark_connector.transactional_producer.UNKNOWN_TOPIC_PATIENCE_MS", 600_000
+    )
     left = [Code.LEADER_NOT_AVAILABLE, Code.UNKNOWN_TOPIC_OR_PARTITION, Code.LEADER_NOT_AVAILABLE]
     cluster.disturb = lambda node, request: (
         left.pop() if isinstance(request, MetadataRequest) and left else None
@@ -193,7 +195,9 @@ def test_a_topic_that_gets_its_leader_late_is_waited_for_without_a_new_attempt(
 
 
 def test_a_topic_that_nobody_makes(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barnabas.spark_connector.transactions.UNKNOWN_TOPIC_PATIENCE_MS", 20)
+    monkeypatch.setattr(
+        "barnabas.spark_connector.transactional_producer.UNKNOWN_TOPIC_PATIENCE_MS", 20
+    )
     cluster.creates = False
     with pytest.raises(
         PublishError, match="topic 'new' does not exist, and the broker does not make it"

@@ -14,12 +14,12 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from barnabas.protocol.records import NewRecord, encode_batch, read_header
-from barnabas.spark_connector import compiled, kernels
-from barnabas.spark_connector.batches import Batch, Selection
-from barnabas.spark_connector.compiled import Choice, Kernels, UnavailableError
+from barnabas.spark_connector import numba_loops, record_loops
+from barnabas.spark_connector.numba_loops import CompiledLoops, DecoderChoice, UnavailableError
 from barnabas.spark_connector.options import OptionError
+from barnabas.spark_connector.record_batches import Batch, Selection
 
-LOOPS = Kernels(kernels.parse, kernels.headers, kernels.gather)
+LOOPS = CompiledLoops(record_loops.parse, record_loops.headers, record_loops.gather)
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -38,7 +38,7 @@ class Loading:
         self.times = 0
         self.fails = ""
 
-    def __call__(self) -> Kernels:
+    def __call__(self) -> CompiledLoops:
         self.times += 1
         if self.fails:
             raise UnavailableError(self.fails)
@@ -48,67 +48,72 @@ class Loading:
 @pytest.fixture
 def loading(monkeypatch: pytest.MonkeyPatch) -> Loading:
     counter = Loading()
-    monkeypatch.setattr(compiled, "load", counter)
-    monkeypatch.setattr(compiled, "is_cached", lambda: True)
+    monkeypatch.setattr(numba_loops, "load", counter)
+    monkeypatch.setattr(numba_loops, "is_cached", lambda: True)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     return counter
 
 
 def test_little_is_read_with_arrays(loading: Loading) -> None:
-    choice = Choice()
-    assert choice.kernels("auto", fetched(400), remaining=0) is None
-    assert choice.kernels("auto", fetched(100_000), remaining=500_000) is None
+    choice = DecoderChoice()
+    assert choice.loops_for("auto", fetched(400), remaining=0) is None
+    assert choice.loops_for("auto", fetched(100_000), remaining=500_000) is None
     assert loading.times == 0
 
 
 def test_a_range_that_holds_much_is_read_with_loops_from_its_first_fetch_on(
     loading: Loading,
 ) -> None:
-    choice = Choice()
-    assert choice.kernels("auto", fetched(100_000), remaining=20_000_000) is LOOPS
-    assert choice.kernels("auto", fetched(1), remaining=0) is LOOPS, "what is loaded is used"
+    choice = DecoderChoice()
+    assert choice.loops_for("auto", fetched(100_000), remaining=20_000_000) is LOOPS
+    assert choice.loops_for("auto", fetched(1), remaining=0) is LOOPS, "what is loaded is used"
     assert loading.times == 1
 
 
 def test_large_records_are_worth_it_sooner(loading: Loading) -> None:
     assert (
-        Choice().kernels("auto", fetched(15_000, size_bytes=16_000_000), remaining=600_000) is LOOPS
+        DecoderChoice().loops_for("auto", fetched(15_000, size_bytes=16_000_000), remaining=600_000)
+        is LOOPS
     )
     assert (
-        Choice().kernels("auto", fetched(15_000, size_bytes=1_600_000), remaining=600_000) is None
+        DecoderChoice().loops_for("auto", fetched(15_000, size_bytes=1_600_000), remaining=600_000)
+        is None
     )
 
 
 def test_what_a_process_reads_in_many_small_ranges_adds_up(loading: Loading) -> None:
-    choice = Choice()
-    used = [choice.kernels("auto", fetched(100_000), remaining=0) is LOOPS for _ in range(100)]
+    choice = DecoderChoice()
+    used = [choice.loops_for("auto", fetched(100_000), remaining=0) is LOOPS for _ in range(100)]
     first = used.index(True)
     assert 10 < first < 90 and all(used[first:])
 
 
 def test_offsets_that_compaction_emptied_are_not_taken_for_records(loading: Loading) -> None:
-    assert Choice().kernels("auto", fetched(400, offsets=50_000_000), remaining=50_000_000) is None
+    assert (
+        DecoderChoice().loops_for("auto", fetched(400, offsets=50_000_000), remaining=50_000_000)
+        is None
+    )
     assert loading.times == 0
 
 
 def test_what_has_to_be_compiled_first_must_be_worth_more(
     loading: Loading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiled, "is_cached", lambda: False)
-    assert Choice().kernels("auto", fetched(1000), remaining=4_000_000) is None
-    assert Choice().kernels("auto", fetched(1000), remaining=40_000_000) is LOOPS
+    monkeypatch.setattr(numba_loops, "is_cached", lambda: False)
+    assert DecoderChoice().loops_for("auto", fetched(1000), remaining=4_000_000) is None
+    assert DecoderChoice().loops_for("auto", fetched(1000), remaining=40_000_000) is LOOPS
 
 
 def test_without_numba_arrays_do_it_and_the_log_says_so_once(
     loading: Loading, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    choice = Choice()
-    assert choice.kernels("auto", fetched(1), remaining=0) is None and not caplog.records, (
+    choice = DecoderChoice()
+    assert choice.loops_for("auto", fetched(1), remaining=0) is None and not caplog.records, (
         "a small read never needs it"
     )
     for _ in range(2):
-        assert choice.kernels("auto", fetched(1000), remaining=10**9) is None
+        assert choice.loops_for("auto", fetched(1000), remaining=10**9) is None
     assert loading.times == 0
     assert [record.message for record in caplog.records] == [
         "barnabas: records are decoded with numpy, at half the speed or less: there is no numba; "
@@ -118,14 +123,14 @@ def test_without_numba_arrays_do_it_and_the_log_says_so_once(
 
 
 def test_a_fetch_of_nothing_decides_nothing(loading: Loading) -> None:
-    assert Choice().kernels("auto", Selection([], 5, 1), remaining=10**12) is None
+    assert DecoderChoice().loops_for("auto", Selection([], 5, 1), remaining=10**12) is None
     assert loading.times == 0
 
 
 def test_the_option_decides(loading: Loading) -> None:
-    choice = Choice()
-    assert choice.kernels("numba", fetched(1), remaining=0) is LOOPS
-    assert choice.kernels("numpy", fetched(1), remaining=10**9) is None
+    choice = DecoderChoice()
+    assert choice.loops_for("numba", fetched(1), remaining=0) is LOOPS
+    assert choice.loops_for("numpy", fetched(1), remaining=10**9) is None
 
 
 def test_loops_that_cannot_be_had_are_an_error_only_where_they_are_asked_for(
@@ -136,11 +141,11 @@ def test_loops_that_cannot_be_had_are_an_error_only_where_they_are_asked_for(
         OptionError,
         match="option decoder=numba: numba is of another planet; or leave the option out",
     ):
-        Choice().kernels("numba", fetched(1), remaining=0)
-    choice = Choice()
-    with caplog.at_level(logging.WARNING, "spark_connector"):
+        DecoderChoice().loops_for("numba", fetched(1), remaining=0)
+    choice = DecoderChoice()
+    with caplog.at_level(logging.WARNING, "barnabas.spark"):
         for _ in range(3):
-            assert choice.kernels("auto", fetched(1000), remaining=10**9) is None
+            assert choice.loops_for("auto", fetched(1000), remaining=10**9) is None
     assert [record.getMessage() for record in caplog.records] == [
         "barnabas: records are decoded with numpy: numba is of another planet"
     ]
@@ -149,11 +154,11 @@ def test_loops_that_cannot_be_had_are_an_error_only_where_they_are_asked_for(
 
 def test_numba_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)
-    compiled.load.cache_clear()
+    numba_loops.load.cache_clear()
     with pytest.raises(
         UnavailableError, match=r"numba cannot be imported .*pip install 'barnabas\[numba\]'"
     ):
-        compiled.load()
+        numba_loops.load()
 
 
 def test_a_cache_that_cannot_be_used_is_done_without(
@@ -162,58 +167,58 @@ def test_a_cache_that_cannot_be_used_is_done_without(
     pytest.importorskip("numba")
     tried = []
 
-    def compile_kernels(*, cache: bool) -> Kernels:
+    def compile_loops(*, cache: bool) -> CompiledLoops:
         tried.append(cache)
         if cache:
             raise RuntimeError("cannot cache")
         return LOOPS
 
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(compiled, "compile_kernels", compile_kernels)
-    compiled.load.cache_clear()
+    monkeypatch.setattr(numba_loops, "compile_loops", compile_loops)
+    numba_loops.load.cache_clear()
     try:
-        assert compiled.load() is LOOPS
+        assert numba_loops.load() is LOOPS
     finally:
-        compiled.load.cache_clear()
+        numba_loops.load.cache_clear()
     assert tried == [True, True, False]
 
 
 def test_loops_that_numba_may_not_compile_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     numba = pytest.importorskip("numba")
     monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
-    compiled.load.cache_clear()
+    numba_loops.load.cache_clear()
     with pytest.raises(UnavailableError, match="NUMBA_DISABLE_JIT is set"):
-        compiled.load()
+        numba_loops.load()
 
 
 def test_a_damaged_cache_is_made_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     numba = pytest.importorskip("numba")
-    kept = compiled.load().parse.stats.cache_path  # type: ignore[attr-defined]
+    kept = numba_loops.load().parse.stats.cache_path  # type: ignore[attr-defined]
     if kept is None:
         pytest.skip("numba has no directory to write to here")
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    assert not compiled.is_cached()
-    place = Path(numba.njit(cache=True)(kernels.parse).stats.cache_path)
+    assert not numba_loops.is_cached()
+    place = Path(numba.njit(cache=True)(record_loops.parse).stats.cache_path)
     shutil.copytree(
         kept,
         place,
         dirs_exist_ok=True,
-        ignore=lambda _, names: [name for name in names if not name.startswith("kernels.")],
+        ignore=lambda _, names: [name for name in names if not name.startswith("record_loops.")],
     )
-    assert compiled.is_cached()
-    for data in place.glob("kernels.parse-*.nbc"):
+    assert numba_loops.is_cached()
+    for data in place.glob("record_loops.parse-*.nbc"):
         data.write_bytes(data.read_bytes()[:100])
-    compiled.load.cache_clear()
-    anew = compiled.load()
+    numba_loops.load.cache_clear()
+    anew = numba_loops.load()
     assert (sum(anew.parse.stats.cache_hits.values()), anew.parse.stats.cache_path) == (
         0,
         str(place),
     )  # type: ignore[attr-defined]
-    compiled.load.cache_clear()
-    assert sum(compiled.load().parse.stats.cache_hits.values()) == 1  # type: ignore[attr-defined]
+    numba_loops.load.cache_clear()
+    assert sum(numba_loops.load().parse.stats.cache_hits.values()) == 1  # type: ignore[attr-defined]
 
 
 def test_nothing_of_numba_is_imported_before_it_is_worth_it() -> None:
-    script = "import sys; from spark_connector import compiled, reading; compiled.is_cached(); sys.exit('numba' in sys.modules)"
+    script = "import sys; from spark_connector import numba_loops, reading; numba_loops.is_cached(); sys.exit('numba' in sys.modules)"
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=600, check=True)

@@ -1,4 +1,4 @@
-"""The loops over records that numba compiles (compiled.py), and what they rely on. As plain Python
+"""The loops over records that numba compiles (numba_loops.py), and what they rely on. As plain Python
 they do the same, slowly.
 
 Each of them reads what a stranger may have written, and compiled code that leaves an array crashes

@@ -1,22 +1,16 @@
 """What a reader does where its range goes on beyond an open transaction: wait and say so, or end
-there. And how it says things to the user.
-
-Words go through `logging`, logger `spark_connector`. Without configuration Python prints warnings
-to stderr: in the driver's reader process that is the driver's terminal, in a task the executor's
-log (with master local[*] the same terminal).
+there.
 """
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from barnabas.spark_connector.offsets import PartitionName
 from barnabas.spark_connector.options import OpenTransactions
-
-logger = logging.getLogger("barnabas.spark")
+from barnabas.spark_connector.user_messages import logger
 
 STEP_S = 0.1  # between two looks
 REMINDER_S = 10.0

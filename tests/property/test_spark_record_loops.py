@@ -32,9 +32,9 @@ from barnabas.protocol.records import (
     encode_varint,
     read_header,
 )
-from barnabas.spark_connector import decoding, kernels
-from barnabas.spark_connector.batches import Batch
-from barnabas.spark_connector.compiled import Kernels, UnavailableError, load
+from barnabas.spark_connector import decoding, record_loops
+from barnabas.spark_connector.numba_loops import CompiledLoops, UnavailableError, load
+from barnabas.spark_connector.record_batches import Batch
 
 FAR = 2**62
 
@@ -68,11 +68,13 @@ def guarded(function: Callable[..., bool]) -> Callable[..., bool]:
     return lambda *arrays: function(*map(Guarded, arrays))
 
 
-PLAIN = Kernels(guarded(kernels.parse), guarded(kernels.headers), guarded(kernels.gather))
+PLAIN = CompiledLoops(
+    guarded(record_loops.parse), guarded(record_loops.headers), guarded(record_loops.gather)
+)
 
 
 @lru_cache(maxsize=1)
-def all_loops() -> list[Kernels]:
+def all_loops() -> list[CompiledLoops]:
     with contextlib.suppress(UnavailableError):
         return [PLAIN, load()]
     return [PLAIN]
@@ -195,7 +197,7 @@ Outcome = list[tuple[Any, ...]] | str
 
 def outcome(
     buffer: bytes | bytearray,
-    compiled: Kernels | None,
+    loops: CompiledLoops | None,
     start: int,
     end: int,
     wanted: dict[str, bool],
@@ -205,7 +207,7 @@ def outcome(
     try:
         parts = list(
             decoding.decode(
-                buffer, batches, start_offset=start, end_offset=end, compiled=compiled, **wanted
+                buffer, batches, start_offset=start, end_offset=end, loops=loops, **wanted
             )
         )
     except KafkaError as error:
@@ -295,13 +297,17 @@ def test_no_loop_looks_outside(data: st.DataObject, content: bytes) -> None:
     count = data.draw(st.integers(1, 12))
     array = np.frombuffer(content, np.uint8)
     for loops in all_loops():
-        table, null = np.full((kernels.FIELDS, count), -1), np.zeros((2, count), np.bool_)
+        table, null = np.full((record_loops.FIELDS, count), -1), np.zeros((2, count), np.bool_)
         if loops.parse(array, *(np.array([each]) for each in (start, end, count)), table, null):
-            assert table[kernels.RECORD_END][-1] == end
+            assert table[record_loops.RECORD_END][-1] == end
             assert (
-                table[kernels.VALUE_AT] + table[kernels.VALUE_SIZE] < table[kernels.RECORD_END]
+                table[record_loops.VALUE_AT] + table[record_loops.VALUE_SIZE]
+                < table[record_loops.RECORD_END]
             ).all()
-            assert (table[[kernels.KEY_SIZE, kernels.VALUE_SIZE, kernels.HEADER_COUNT]] >= 0).all()
+            assert (
+                table[[record_loops.KEY_SIZE, record_loops.VALUE_SIZE, record_loops.HEADER_COUNT]]
+                >= 0
+            ).all()
         keys, values = np.full((2, count), -1), np.full((2, count), -1)
         if loops.headers(
             array,

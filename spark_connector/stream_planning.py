@@ -45,7 +45,7 @@ from barnabas.spark_connector.reading import (
     made_again,
     not_read,
 )
-from barnabas.spark_connector.waiting import logger
+from barnabas.spark_connector.user_messages import logger
 
 
 class StreamPlanner:

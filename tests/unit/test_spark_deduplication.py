@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from barnabas.spark_connector.checkpoint import BEGUN, DONE, NAME, Checkpoint
-from barnabas.spark_connector.recognition import (
+from barnabas.spark_connector.deduplication import (
     COLUMN,
     SKIP,
     WRITE,

@@ -29,11 +29,11 @@ from barnabas.spark_connector.offsets import (
     offsets_of_json,
     topic_ids_of_json,
 )
+from barnabas.spark_connector.open_transactions import Beyond, OpenTransactionError, Patience
 from barnabas.spark_connector.options import OpenTransactions, OptionError, parse_source_options
 from barnabas.spark_connector.planning import plan
 from barnabas.spark_connector.reading import DataLossError, read_range
-from barnabas.spark_connector.streaming import StreamPlanner
-from barnabas.spark_connector.waiting import Beyond, OpenTransactionError, Patience
+from barnabas.spark_connector.stream_planning import StreamPlanner
 
 T0, T1, U0 = PartitionName("t", 0), PartitionName("t", 1), PartitionName("u", 0)
 

@@ -17,14 +17,10 @@ KIP-447, KIP-890.
 
 from __future__ import annotations
 
-import struct
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
-
-from crc32c import crc32c
 
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_offsets_to_txn import (
@@ -58,16 +54,9 @@ from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from barnabas.protocol.primitives import Buffer, write_string, write_uvarint
 from barnabas.protocol.records import (
-    CRC_START,
-    HEADER,
     HEADER_SIZE,
-    MAGIC,
-    BatchHeader,
     add_sequence,
-    has_right_crc,
-    read_header,
 )
 from barnabas.spark_connector.connection import (
     PASSING,
@@ -81,17 +70,20 @@ from barnabas.spark_connector.connection import (
     code_name,
     metadata,
 )
+from barnabas.spark_connector.deduplication import Committed, note_of
 from barnabas.spark_connector.offsets import PartitionName
 from barnabas.spark_connector.options import ClientOptions
-from barnabas.spark_connector.recognition import Committed, note_of
+from barnabas.spark_connector.produce_request import (
+    Producer,
+    PublishError,
+    Stamped,
+    encode_produce,
+    stamped,
+)
 from barnabas.spark_connector.spool import EncodedBatch
 
-ALL_REPLICAS = -1  # as acks
 GROUP, TRANSACTION = 0, 1  # kinds of coordinators
 CONTROL = "control"  # the purpose of connections that must not wait behind Produce
-SMALL_BYTES = (
-    8 * 1024
-)  # records up to this size are copied into a piece with others: cheaper than a piece of their own
 
 # Versions that Apache Kafka 2.5 and 4 have in common.
 FIND_COORDINATOR = RequestKind(FindCoordinatorRequest, FindCoordinatorResponse, 1, 3)
@@ -141,16 +133,6 @@ _ADVICE: dict[int, str] = {
 }
 
 
-class PublishError(ClientError):
-    """A batch cannot be published; the message names topic and partition where it is about one, and
-    says what to do.
-    """
-
-    def __init__(self, message: str, code: int = 0) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 class FencedError(ClientError):
     """Another producer has begun with the same transactional id, or the broker ended the
     transaction since it took too long.
@@ -169,118 +151,6 @@ class PublishSettings:
     delivery_timeout_ms: int = 120_000
     max_request_bytes: int = 1 << 20  # more only where one batch is larger
     in_flight: int = 5  # requests to one broker that are not yet answered
-
-
-class Producer(NamedTuple):
-    """Who writes: what InitProducerId gave."""
-
-    producer_id: int
-    epoch: int
-
-
-def checked_header(batch: EncodedBatch) -> BatchHeader:
-    """The header of a batch that is whole, undamaged and made for a transaction. Raises
-    PublishError.
-    """
-    name = PartitionName(batch.topic, batch.partition)
-    if len(batch.data) < HEADER_SIZE:
-        raise PublishError(f"a batch for {name} is damaged: it has {len(batch.data)} bytes")
-    header = read_header(batch.data)
-    if (
-        header.magic != MAGIC
-        or header.size_bytes != len(batch.data)
-        or header.record_count != batch.record_count
-    ):
-        raise PublishError(
-            f"a batch for {name} is damaged: its header does not fit its {len(batch.data)} bytes "
-            f"and {batch.record_count} records"
-        )
-    if not has_right_crc(batch.data, header):
-        raise PublishError(f"a batch for {name} is damaged: its checksum is wrong")
-    if (
-        not header.is_transactional
-        or header.is_control
-        or header.record_count < 1
-        or header.last_offset_delta != header.record_count - 1
-    ):
-        raise PublishError(f"a batch for {name} is not made for a transaction")
-    return header
-
-
-def stamped(batch: EncodedBatch, producer: Producer, base_sequence: int) -> bytes:
-    """The header of the batch with its producer, its place in the producer's sequence, and the CRC
-    of all that; the records stay as they are.
-
-    Raises: PublishError where the batch is damaged, so that damage on the way here is never given a
-            good checksum.
-    """
-    header = checked_header(batch)._replace(
-        producer_id=producer.producer_id,
-        producer_epoch=producer.epoch,
-        base_sequence=base_sequence,
-        base_offset=0,
-    )
-    fresh = HEADER.pack(*header)
-    crc = crc32c(memoryview(batch.data)[HEADER_SIZE:], crc32c(fresh[CRC_START:]))
-    return HEADER.pack(*header._replace(crc=crc))
-
-
-class Stamped(NamedTuple):
-    """A batch as it goes into a request."""
-
-    partition: PartitionName
-    header: bytes
-    records: memoryview
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self.header) + len(self.records)
-
-
-def encode_produce(
-    version: int, transactional_id: str, timeout_ms: int, batches: Sequence[Stamped]
-) -> list[Buffer]:
-    """The body of a ProduceRequest of version 3 to 11, in pieces: records of any size are views of
-    where they lie.
-
-    nullable string transactional_id, int16 acks, int32 timeout_ms, [ string topic | [ int32
-    partition, bytes records ] ]; flexible from 9 on: sizes are uvarints and one larger, and each
-    struct ends in tagged fields.
-    """
-    compact = version >= ProduceRequest.FLEXIBLE_FROM
-    pieces: list[Buffer] = []
-    piece = bytearray()
-    topics: dict[str, list[Stamped]] = {}
-    for batch in batches:
-        topics.setdefault(batch.partition.topic, []).append(batch)
-    write_string(piece, transactional_id, compact)
-    piece += struct.pack(">hi", ALL_REPLICAS, timeout_ms)
-    _write_size(piece, len(topics), compact)
-    for topic, parts in topics.items():
-        write_string(piece, topic, compact)
-        _write_size(piece, len(parts), compact)
-        for part in parts:
-            piece += struct.pack(">i", part.partition.partition)
-            _write_size(piece, part.size_bytes, compact)
-            piece += part.header
-            if len(part.records) <= SMALL_BYTES:
-                piece += part.records
-            else:
-                pieces += [piece, part.records]
-                piece = bytearray()
-            piece += b"\0" * compact
-        piece += b"\0" * compact
-    piece += b"\0" * compact
-    pieces.append(piece)
-    return pieces
-
-
-def _write_size(out: bytearray, size: int, compact: bool) -> None:
-    """Append the size of an array or of records."""
-    if compact:
-        write_uvarint(out, size + 1)
-    else:
-        out += struct.pack(">i", size)
 
 
 @dataclass

@@ -13,11 +13,16 @@ from barnabas.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from barnabas.protocol.records import NewRecord, computed_crc, encode_batch, read_header, records_of
-from barnabas.spark_connector.offsets import PartitionName
-from barnabas.spark_connector.spool import EncodedBatch
-from barnabas.spark_connector.transactions import (
+from barnabas.protocol.records import (
     HEADER_SIZE,
+    NewRecord,
+    computed_crc,
+    encode_batch,
+    read_header,
+    records_of,
+)
+from barnabas.spark_connector.offsets import PartitionName
+from barnabas.spark_connector.produce_request import (
     SMALL_BYTES,
     Producer,
     PublishError,
@@ -25,6 +30,7 @@ from barnabas.spark_connector.transactions import (
     encode_produce,
     stamped,
 )
+from barnabas.spark_connector.spool import EncodedBatch
 
 WRITER = Producer(2**40 + 7, 321)
 

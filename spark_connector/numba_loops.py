@@ -1,4 +1,4 @@
-"""kernels.py compiled by numba: whether this process is to do that, and doing it.
+"""record_loops.py compiled by numba: whether this process is to do that, and doing it.
 
 Records are decoded by array arithmetic (decoding.py) or, in a third of the time, by compiled loops.
 But to import numba and load the loops from its cache takes as long as decoding a million records,
@@ -7,13 +7,12 @@ topic of 400 rows should be read at once. So a process begins with arrays, and g
 loops when with them it would have gained, and would gain in the range at hand, what it costs to
 have them.
 
-    python -m barnabas.spark_connector.compiled      compiles now, for all processes to come that see the same cache
+    python -m barnabas.spark_connector.numba_loops      compiles now, for all processes to come that see the same cache
 """
 
 from __future__ import annotations
 
 import importlib.util
-import logging
 import os
 import sys
 import time
@@ -23,13 +22,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barnabas.spark_connector import kernels
+from barnabas.spark_connector import record_loops
 from barnabas.spark_connector.options import OptionError
+from barnabas.spark_connector.user_messages import logger
 
 if TYPE_CHECKING:
-    from barnabas.spark_connector.batches import Selection
-
-logger = logging.getLogger("barnabas.spark")
+    from barnabas.spark_connector.record_batches import Selection
 
 ARRAYS, LOOPS, AUTO = "numpy", "numba", "auto"
 # What loops save, and what it takes to have them; measured on one core of a busy machine
@@ -40,8 +38,8 @@ LOADING_S, COMPILING_S = 0.6, 2.5
 INSTALL = "install it where the tasks run: pip install 'barnabas[numba]'"
 
 
-class Kernels(NamedTuple):
-    """The compiled functions of kernels.py."""
+class CompiledLoops(NamedTuple):
+    """The compiled functions of record_loops.py."""
 
     parse: Callable[..., bool]
     headers: Callable[..., bool]
@@ -52,15 +50,17 @@ class UnavailableError(Exception):
     """The message says why there are no compiled loops."""
 
 
-class Choice:
+class DecoderChoice:
     """Which way a process decodes the records of its fetches, by what it has decoded so far."""
 
     def __init__(self) -> None:
         self._missed_ns = 0  # what loops would have saved so far
-        self._loaded: Kernels | None = None
+        self._loaded: CompiledLoops | None = None
         self._unavailable = False
 
-    def kernels(self, decoder: str, fetched: Selection, *, remaining: int) -> Kernels | None:
+    def loops_for(
+        self, decoder: str, fetched: Selection, *, remaining: int
+    ) -> CompiledLoops | None:
         """The compiled loops if they are to be used for a fetch, else None.
 
         Takes:  decoder, the option's value; fetched, what the fetch brought; remaining, how many
@@ -107,11 +107,11 @@ class Choice:
         return total_s >= COMPILING_S or is_cached()
 
 
-choice = Choice()  # of this process
+decoder_choice = DecoderChoice()  # of this process
 
 
 @lru_cache(maxsize=1)
-def load() -> Kernels:
+def load() -> CompiledLoops:
     """Import numba, and take the compiled loops from its cache or compile them. Raises
     UnavailableError.
     """
@@ -126,7 +126,7 @@ def load() -> Kernels:
         )
     for cache in (True, True, False):
         try:
-            return compile_kernels(cache=cache)
+            return compile_loops(cache=cache)
         except Exception as error:  # no directory to write to, a full disk, a damaged file, the compiler: each has its own
             reason = error
             logger.info("barnabas: numba %s its cache: %s", "with" if cache else "without", error)
@@ -134,7 +134,7 @@ def load() -> Kernels:
     raise UnavailableError(f"numba does not compile ({reason})") from reason
 
 
-def compile_kernels(*, cache: bool) -> Kernels:
+def compile_loops(*, cache: bool) -> CompiledLoops:
     """Compile now, for the types that decoding.py hands over."""
     from numba import njit, types
     from numba.extending import register_jitable
@@ -147,20 +147,20 @@ def compile_kernels(*, cache: bool) -> Kernels:
         types.boolean[:, ::1],
     )
     strings, edges = types.uint8[::1], types.int32[::1]
-    register_jitable(kernels.varint)
+    register_jitable(record_loops.varint)
     # The checks of bounds are there in case the loops' own ones are wrong; they cost 5 %. In the
     # copy they would cost nearly everything.
     checked = {"nogil": True, "cache": cache, "boundscheck": True}
-    return Kernels(
+    return CompiledLoops(
         parse=njit(types.boolean(data, ints, ints, ints, table, flag_table), **checked)(
-            kernels.parse
+            record_loops.parse
         ),
         headers=njit(types.boolean(data, ints, ints, ints, table, table, flags), **checked)(
-            kernels.headers
+            record_loops.headers
         ),
         gather=njit(
             types.boolean(data, ints, edges, strings), nogil=True, cache=cache, boundscheck=False
-        )(kernels.gather),
+        )(record_loops.gather),
     )
 
 
@@ -184,7 +184,7 @@ def _cached(pattern: str) -> Iterator[Path]:
     """Files of compiled loops, where numba may also write. Source: numba's documentation, "Notes on
     Caching" and NUMBA_CACHE_DIR.
     """
-    here = Path(kernels.__file__).parent
+    here = Path(record_loops.__file__).parent
     set_by_user = os.environ.get("NUMBA_CACHE_DIR")
     if set_by_user:
         directories = list(Path(set_by_user).glob(f"{here.name}_*"))
@@ -197,7 +197,7 @@ def _cached(pattern: str) -> Iterator[Path]:
         directories = [here / "__pycache__", *Path(caches, "numba").glob(f"{here.name}_*")]
     for directory in directories:
         if os.access(directory, os.W_OK):
-            yield from directory.glob(f"kernels.{pattern}")
+            yield from directory.glob(f"record_loops.{pattern}")
 
 
 def main() -> None:
