@@ -7,35 +7,35 @@ from __future__ import annotations
 import socket
 import struct
 
-from helpers import kafka_messages as messages
 from helpers.e2e_clients import create_named_topic
+from helpers.our_messages import request_frame
 
 from barnabas import BrokerProcess
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from barnabas.protocol.records import NewRecord, encode_batch
 
 TIME_MS = 1_700_000_000_000
 
 
 def produce(correlation_id: int, records: bytes) -> bytes:
-    topic_class = messages.ProduceRequest.TopicProduceData
     data = [
-        topic_class(
-            name="t", partition_data=[topic_class.PartitionProduceData(index=0, records=records)]
-        )
+        TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=records)])
     ]
-    request = messages.ProduceRequest(
-        transactional_id=None, acks=1, timeout_ms=1000, topic_data=data
-    )
-    request.with_header(correlation_id=correlation_id, client_id="tests")
-    return bytes(request.encode(version=8, header=True, framed=True))
+    request = ProduceRequest(transactional_id=None, acks=1, timeout_ms=1000, topic_data=data)
+    frame = request_frame(request, 8, correlation_id)
+    return struct.pack(">i", len(frame)) + frame
 
 
 def answer(sock: socket.socket) -> int:
     """The error code of the only partition."""
     size = struct.unpack(">i", _exactly(sock, 4))[0]
-    body = memoryview(_exactly(sock, size))[4:]
-    response, _ = messages.decoder(messages.message_class("ProduceResponse"), 8)(body, 0)
+    response = ProduceResponse.decode(memoryview(_exactly(sock, size))[4:], 8)
     code: int = response.responses[0].partition_responses[0].error_code
     return code
 

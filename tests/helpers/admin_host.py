@@ -13,14 +13,21 @@ from typing import Any
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.core import Broker
 from barnabas.broker.opening import open_broker
-from barnabas.protocol.api_table import BY_KEY
-from barnabas.protocol.framing import response_has_tagged_header
+from barnabas.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.storage.disk import Disk
-from helpers import kafka_messages as messages
+from helpers.our_messages import read_answer, request_frame
 
 NOW_MS = 1_700_000_000_000
 NODE_ID = 7
 HOST, PORT = "192.0.2.1", 19092
+ASKS_FOR_CREATION = 4  # the first version of Metadata that can ask for none
 
 
 class CountedIds:
@@ -63,40 +70,31 @@ class AdminHost:
     def close(self) -> None:
         self.broker.close_logs(NOW_MS)
 
-    def call(self, request: Any, version: int) -> Any:
+    def call(self, request: Message, version: int) -> Any:
         """The answer, as a client decodes it."""
-        request.with_header(correlation_id=4711, client_id="tests")
-        frame = bytes(request.encode(version=version, header=True, framed=False))
-        self.broker.on_frame(1, memoryview(bytearray(frame)), NOW_MS)
+        frame = bytearray(request_frame(request, version, 4711))
+        self.broker.on_frame(1, memoryview(frame), NOW_MS)
         assert self.broker.outbox.closes == []
         ((connection_id, pieces),) = self.broker.outbox.sends
         self.broker.outbox.sends.clear()
         answer = b"".join(bytes(piece) for piece in pieces)
         size, correlation_id = struct.unpack_from(">ii", answer)
         assert (connection_id, size, correlation_id) == (1, len(answer) - 4, 4711)
-        api = BY_KEY[request.API_KEY]
-        start = 9 if response_has_tagged_header(api, version) else 8
-        body = answer[start:]
-        response_class = messages.message_class(api.name + "Response")
-        response, end = messages.decoder(response_class, version)(memoryview(body), 0)
-        assert end == len(body), "the answer is longer than what it says"
-        return response
+        return read_answer(memoryview(answer)[4:], type(request), version)
 
     # --- the requests that most tests need -------------------------------------------------------
 
     def create(self, *topics: Any, validate_only: bool = False, version: int = 7) -> list[Any]:
-        request = messages.CreateTopicsRequest(
+        request = CreateTopicsRequest(
             topics=list(topics), timeout_ms=1000, validate_only=validate_only
         )
         rows: list[Any] = self.call(request, version).topics
         return rows
 
     def metadata(self, *names: str, version: int = 12, auto: bool = False) -> list[Any]:
-        wanted = [
-            messages.MetadataRequest.MetadataRequestTopic(name=name, topic_id=uuid.UUID(int=0))
-            for name in names
-        ]
-        request = messages.MetadataRequest(topics=wanted, allow_auto_topic_creation=auto)
+        wanted = [MetadataRequestTopic(name=name, topic_id=uuid.UUID(int=0)) for name in names]
+        may_create = auto or version < ASKS_FOR_CREATION
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=may_create)
         rows: list[Any] = self.call(request, version).topics
         return rows
 
@@ -109,17 +107,15 @@ def creatable(
     assignments: dict[int, list[int]] | None = None,
 ) -> Any:
     """A topic as CreateTopics asks for it."""
-    topic_class = messages.CreateTopicsRequest.CreatableTopic
-    return topic_class(
+    return CreatableTopic(
         name=name,
         num_partitions=partitions,
         replication_factor=replicas,
         assignments=[
-            topic_class.CreatableReplicaAssignment(partition_index=index, broker_ids=ids)
+            CreatableReplicaAssignment(partition_index=index, broker_ids=ids)
             for index, ids in (assignments or {}).items()
         ],
         configs=[
-            topic_class.CreatableTopicConfig(name=key, value=value)
-            for key, value in (configs or {}).items()
+            CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()
         ],
     )

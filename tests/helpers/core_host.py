@@ -11,12 +11,22 @@ from typing import Any
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.opening import open_broker
 from barnabas.broker.outbox import FlushJob, Work
-from barnabas.protocol.api_table import BY_KEY
-from barnabas.protocol.framing import response_has_tagged_header
+from barnabas.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+)
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.storage.log_reader import Slice
-from helpers import kafka_messages as messages
 from helpers.admin_host import HOST, NOW_MS, PORT, CountedIds
+from helpers.our_messages import read_answer, request_frame
 
 SETTINGS = {
     "node.id": "1",
@@ -42,7 +52,7 @@ class CoreHost:
         self.closed: dict[int, str] = {}
         self.flushes: list[FlushJob] = []
         self.work: list[Work] = []
-        self._asked: dict[int, tuple[Any, int, int]] = {}
+        self._asked: dict[int, tuple[type[Message], int, int]] = {}
         self._correlation_id = 0
 
     def event_ms(self) -> int:
@@ -55,17 +65,16 @@ class CoreHost:
         self.answers[connection] = []
         return connection
 
-    def ask(self, connection: int, request: Any, version: int) -> None:
+    def ask(self, connection: int, request: Message, version: int) -> None:
         """Give the request to the broker; what comes of it is in `answers`, now or later."""
         self._correlation_id += 1
-        request.with_header(correlation_id=self._correlation_id, client_id="tests")
-        frame = bytearray(request.encode(version=version, header=True, framed=False))
-        self._asked[connection] = (BY_KEY[request.API_KEY], version, self._correlation_id)
+        frame = bytearray(request_frame(request, version, self._correlation_id))
+        self._asked[connection] = (type(request), version, self._correlation_id)
         self.broker.on_frame(connection, memoryview(frame), self.event_ms())
         frame[:] = bytes(len(frame))
         self.carry_out()
 
-    def call(self, connection: int, request: Any, version: int) -> Any:
+    def call(self, connection: int, request: Message, version: int) -> Any:
         """The answer to a request that is answered at once."""
         before = len(self.answers[connection])
         self.ask(connection, request, version)
@@ -92,16 +101,11 @@ class CoreHost:
             self.carry_out()
 
     def _decoded(self, connection: int, answer: bytes) -> Any:
-        api, version, correlation_id = self._asked.pop(connection)
+        request, version, correlation_id = self._asked.pop(connection)
         if not answer:
             return None
         assert struct.unpack_from(">ii", answer) == (len(answer) - 4, correlation_id)
-        start = 9 if response_has_tagged_header(api, version) else 8
-        response, end = messages.decoder(messages.message_class(api.name + "Response"), version)(
-            memoryview(answer[start:]), 0
-        )
-        assert end == len(answer) - start
-        return response
+        return read_answer(memoryview(answer)[4:], request, version)
 
     def finish_work(self) -> Work:
         """The work that has waited longest is done."""
@@ -157,16 +161,13 @@ def produce(
             base_sequence=sequence,
             transactional=transactional,
         )
-    topic_class = messages.ProduceRequest.TopicProduceData
     data = [
-        topic_class(
+        TopicProduceData(
             name=topic,
-            partition_data=[
-                topic_class.PartitionProduceData(index=partition, records=bytes(batch))
-            ],
+            partition_data=[PartitionProduceData(index=partition, records=bytes(batch))],
         )
     ]
-    return messages.ProduceRequest(
+    return ProduceRequest(
         transactional_id=transactional_id, acks=acks, timeout_ms=1000, topic_data=data
     )
 
@@ -176,12 +177,11 @@ def fetch(
     forget: dict[str, list[int]] | None = None,
 ) -> Any:  # fmt: skip
     """A Fetch of partitions from offsets."""
-    topic_class = messages.FetchRequest.FetchTopic
     rows = [
-        topic_class(
+        FetchTopic(
             topic=name,
             partitions=[
-                topic_class.FetchPartition(
+                FetchPartition(
                     partition=index,
                     current_leader_epoch=-1,
                     fetch_offset=offset,
@@ -194,10 +194,9 @@ def fetch(
         for name, partitions in topics.items()
     ]
     forgotten = [
-        messages.FetchRequest.ForgottenTopic(topic=name, partitions=indexes)
-        for name, indexes in (forget or {}).items()
+        ForgottenTopic(topic=name, partitions=indexes) for name, indexes in (forget or {}).items()
     ]
-    return messages.FetchRequest(
+    return FetchRequest(
         replica_id=-1, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=1 << 20, isolation_level=isolation, session_id=session[0],
         session_epoch=session[1], topics=rows, forgotten_topics_data=forgotten, rack_id="",
     )  # fmt: skip

@@ -27,11 +27,33 @@ from barnabas.broker.core import Broker
 from barnabas.broker.opening import JOURNAL, open_broker
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from barnabas.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from barnabas.protocol.records import NewRecord, batches_in, encode_batch, records_of
 from barnabas.storage.log import Log
 from barnabas.storage.log_manager import BOOT_ID_NAME, LogDirectoryError
 from barnabas.storage.log_reader import Isolation, Slice
-from helpers import kafka_messages as messages
 from helpers.admin_host import NOW_MS, AdminHost, CountedIds, creatable
 from helpers.scratch import IN_MEMORY, SamePlaceDisk, scratch_directory
 
@@ -91,7 +113,7 @@ def history(path: Path) -> AdminHost:
         creatable("payments", 1, configs=small),
         creatable("gone", 1),
     )
-    host.call(messages.DeleteTopicsRequest(topic_names=["gone"], timeout_ms=1000), 4)
+    host.call(DeleteTopicsRequest(topic_names=["gone"], timeout_ms=1000), 4)
     produce(host, "plain", 0, [b"a%d" % number for number in range(3)])
     identity = start_session(host, "paying")
     for turn in range(4):
@@ -129,14 +151,13 @@ def produce(
             base_sequence=sequence,
             transactional=True,
         )
-    topic_class = messages.ProduceRequest.TopicProduceData
     data = [
-        topic_class(
+        TopicProduceData(
             name=topic,
-            partition_data=[topic_class.PartitionProduceData(index=index, records=bytes(batch))],
+            partition_data=[PartitionProduceData(index=index, records=bytes(batch))],
         )
     ]
-    request = messages.ProduceRequest(
+    request = ProduceRequest(
         transactional_id=transactional_id, acks=-1, timeout_ms=1000, topic_data=data
     )
     (answer,) = host.call(request, 9).responses[0].partition_responses
@@ -144,7 +165,7 @@ def produce(
 
 
 def start_session(host: AdminHost, transactional_id: str) -> tuple[int, int]:
-    request = messages.InitProducerIdRequest(
+    request = InitProducerIdRequest(
         transactional_id=transactional_id,
         transaction_timeout_ms=60_000,
         producer_id=-1,
@@ -156,12 +177,11 @@ def start_session(host: AdminHost, transactional_id: str) -> tuple[int, int]:
 
 
 def add_partition(host: AdminHost, transactional_id: str, identity: tuple[int, int]) -> None:
-    topic_class = messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
-    request = messages.AddPartitionsToTxnRequest(
+    request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
         v3_and_below_producer_id=identity[0],
         v3_and_below_producer_epoch=identity[1],
-        v3_and_below_topics=[topic_class(name="payments", partitions=[0])],
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name="payments", partitions=[0])],
     )
     assert (
         host.call(request, 3)
@@ -190,34 +210,30 @@ def transact(
         "producer_id": identity[0],
         "producer_epoch": identity[1],
     }
-    assert (
-        host.call(messages.AddOffsetsToTxnRequest(group_id="billing", **names), 3).error_code == 0
-    )
-    topic_class = messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-    offset = topic_class.TxnOffsetCommitRequestPartition(
+    assert host.call(AddOffsetsToTxnRequest(group_id="billing", **names), 3).error_code == 0
+    offset = TxnOffsetCommitRequestPartition(
         partition_index=1, committed_offset=turn, committed_metadata=""
     )
-    request = messages.TxnOffsetCommitRequest(
+    request = TxnOffsetCommitRequest(
         group_id="billing",
         generation_id=-1,
         member_id="",
-        topics=[topic_class(name="plain", partitions=[offset])],
+        topics=[TxnOffsetCommitRequestTopic(name="plain", partitions=[offset])],
         **names,
     )
     assert host.call(request, 3).topics[0].partitions[0].error_code == 0
-    assert host.call(messages.EndTxnRequest(committed=commit, **names), 3).error_code == 0
+    assert host.call(EndTxnRequest(committed=commit, **names), 3).error_code == 0
 
 
 def commit_offset(host: AdminHost, group: str, offset: int) -> None:
-    topic_class = messages.OffsetCommitRequest.OffsetCommitRequestTopic
-    partition = topic_class.OffsetCommitRequestPartition(
+    partition = OffsetCommitRequestPartition(
         partition_index=0, committed_offset=offset, committed_metadata="note"
     )
-    request = messages.OffsetCommitRequest(
+    request = OffsetCommitRequest(
         group_id=group,
         generation_id_or_member_epoch=-1,
         member_id="",
-        topics=[topic_class(name="plain", partitions=[partition])],
+        topics=[OffsetCommitRequestTopic(name="plain", partitions=[partition])],
     )
     assert host.call(request, 7).topics[0].partitions[0].error_code == 0
 

@@ -27,12 +27,47 @@ from barnabas.broker.core import Broker
 from barnabas.broker.opening import open_broker
 from barnabas.coordinator.result import CoordinatorRecord, Result, partition_for
 from barnabas.coordinator.transaction_records import encode_key, encode_value
-from barnabas.protocol.api_table import BY_KEY
-from barnabas.protocol.framing import response_has_tagged_header
+from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from barnabas.protocol.messages.create_topics import CreateTopicsRequest
+from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from barnabas.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from barnabas.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from barnabas.protocol.records import NewRecord, batches_in, decode_marker, encode_batch, records_of
 from barnabas.storage.log_reader import Slice
-from helpers import kafka_messages as messages
 from helpers.admin_host import NOW_MS, CountedIds, creatable
+from helpers.our_messages import read_answer, request_frame
 
 DATA_DIR = "/data"
 READER = 90  # the connection over which the helper itself asks
@@ -114,7 +149,7 @@ class DiskBroker:
         self._ids = CountedIds()
         self.holds_flushes = False
         self._next_connection = 1
-        self._asked: dict[int, tuple[Any, int, int]] = {}
+        self._asked: dict[int, tuple[type[Message], int, int]] = {}
         self._answers: dict[int, Any] = {}
         self.closed: dict[int, str] = {}
         self._correlation = 0
@@ -238,11 +273,7 @@ class DiskBroker:
             data = b"".join(_bytes_of(piece) for piece in pieces)
             size, got = struct.unpack_from(">ii", data)
             assert (size, got) == (len(data) - 4, correlation)
-            api = BY_KEY[request.API_KEY]
-            body = memoryview(data)[9 if response_has_tagged_header(api, version) else 8 :]
-            decode = messages.decoder(messages.message_class(api.name + "Response"), version)
-            self._answers[connection], end = decode(body, 0)
-            assert end == len(body), "the answer is longer than what it says"
+            self._answers[connection] = read_answer(memoryview(data)[4:], request, version)
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -253,13 +284,12 @@ class DiskBroker:
         self.broker.on_connected(connection, "192.0.2.9", "192.0.2.1", 9092)
         return connection
 
-    def send(self, connection: int, request: Any, version: int) -> None:
+    def send(self, connection: int, request: Message, version: int) -> None:
         """Hand a request over; `answer` has what came of it."""
         self._correlation += 1
-        request.with_header(correlation_id=self._correlation, client_id="tests")
-        frame = bytes(request.encode(version=version, header=True, framed=False))
+        frame = request_frame(request, version, self._correlation)
         self._answers.pop(connection, None)
-        self._asked[connection] = request, version, self._correlation
+        self._asked[connection] = type(request), version, self._correlation
         self.broker.on_frame(connection, memoryview(bytearray(frame)), self.now_ms)
         self._carry_out()
 
@@ -267,7 +297,7 @@ class DiskBroker:
         """The answer to the connection's last request; None while it waits."""
         return self._answers.get(connection)
 
-    def call(self, request: Any, version: int, connection: int = READER) -> Any:
+    def call(self, request: Message, version: int, connection: int = READER) -> Any:
         """The answer, which must come at once."""
         self.send(connection, request, version)
         answer = self.answer(connection)
@@ -276,7 +306,7 @@ class DiskBroker:
         )
         return answer
 
-    def is_hung_up_on(self, connection: int, request: Any, version: int) -> bool:
+    def is_hung_up_on(self, connection: int, request: Message, version: int) -> bool:
         """Whether the broker closes the connection over that request, without an answer."""
         self.send(connection, request, version)
         assert (self.answer(connection) is None) == (connection in self.closed)
@@ -288,7 +318,7 @@ class DiskBroker:
             **LONG_AGO,
             **{key.replace("_", "."): value for key, value in configs.items()},
         }
-        request = messages.CreateTopicsRequest(
+        request = CreateTopicsRequest(
             topics=[creatable(name, partitions, configs=settings)],
             timeout_ms=1000,
             validate_only=False,
@@ -307,15 +337,14 @@ class DiskBroker:
         min_bytes: int = 1,
         max_bytes: int = 1 << 20,
     ) -> None:
-        topic_class = messages.FetchRequest.FetchTopic
-        wanted = topic_class.FetchPartition(
+        wanted = FetchPartition(
             partition=partition,
             current_leader_epoch=-1,
             fetch_offset=offset,
             log_start_offset=-1,
             partition_max_bytes=max_bytes,
         )
-        request = messages.FetchRequest(
+        request = FetchRequest(
             replica_id=-1,
             max_wait_ms=max_wait_ms,
             min_bytes=min_bytes,
@@ -323,7 +352,7 @@ class DiskBroker:
             isolation_level=int(committed),
             session_id=0,
             session_epoch=-1,
-            topics=[topic_class(topic=topic, partitions=[wanted])],
+            topics=[FetchTopic(topic=topic, partitions=[wanted])],
             forgotten_topics_data=[],
             rack_id="",
         )
@@ -384,14 +413,13 @@ class DiskBroker:
 
     def end_offset(self, topic: str, partition: int = 0, *, committed: bool = False) -> int:
         """ListOffsets(latest)."""
-        topic_class = messages.ListOffsetsRequest.ListOffsetsTopic
-        wanted = topic_class.ListOffsetsPartition(
+        wanted = ListOffsetsPartition(
             partition_index=partition, current_leader_epoch=-1, timestamp=-1
         )
-        request = messages.ListOffsetsRequest(
+        request = ListOffsetsRequest(
             replica_id=-1,
             isolation_level=int(committed),
-            topics=[topic_class(name=topic, partitions=[wanted])],
+            topics=[ListOffsetsTopic(name=topic, partitions=[wanted])],
         )
         row = self.call(request, 5).topics[0].partitions[0]
         assert row.error_code == 0
@@ -419,13 +447,12 @@ class DiskBroker:
             base_sequence=sequence,
             transactional=txn is not None,
         )
-        topic_class = messages.ProduceRequest.TopicProduceData
-        rows = [topic_class.PartitionProduceData(index=partition, records=bytes(data))]
-        request = messages.ProduceRequest(
+        rows = [PartitionProduceData(index=partition, records=bytes(data))]
+        request = ProduceRequest(
             transactional_id=txn,
             acks=-1,
             timeout_ms=1000,
-            topic_data=[topic_class(name=topic, partition_data=rows)],
+            topic_data=[TopicProduceData(name=topic, partition_data=rows)],
         )
         row = self.call(request, version, connection).responses[0].partition_responses[0]
         return row.error_code, row.base_offset
@@ -444,9 +471,9 @@ class DiskBroker:
 
     def state(self, txn: str) -> tuple[str, int, int]:
         """(state, producer id, epoch), as DescribeTransactions has them."""
-        row = self.call(
-            messages.DescribeTransactionsRequest(transactional_ids=[txn]), 0
-        ).transaction_states[0]
+        row = self.call(DescribeTransactionsRequest(transactional_ids=[txn]), 0).transaction_states[
+            0
+        ]
         assert row.error_code == 0
         return row.transaction_state, row.producer_id, row.producer_epoch
 
@@ -468,15 +495,14 @@ class DiskBroker:
         self, group: str, topic: str, offset: int, *, leader_epoch: int = -1, metadata: str = ""
     ) -> int:
         """OffsetCommit of partition 0, without members; its code."""
-        request = messages.OffsetCommitRequest
-        row = request.OffsetCommitRequestTopic.OffsetCommitRequestPartition(
+        row = OffsetCommitRequestPartition(
             partition_index=0,
             committed_offset=offset,
             committed_leader_epoch=leader_epoch,
             committed_metadata=metadata,
         )
-        topics = [request.OffsetCommitRequestTopic(name=topic, partitions=[row])]
-        asked = request(
+        topics = [OffsetCommitRequestTopic(name=topic, partitions=[row])]
+        asked = OffsetCommitRequest(
             group_id=group,
             generation_id_or_member_epoch=-1,
             member_id="",
@@ -490,15 +516,9 @@ class DiskBroker:
         self, group: str, topic: str, partition: int = 0, *, stable: bool = True
     ) -> tuple[int, int]:
         """(code, committed offset)."""
-        topics = [
-            messages.OffsetFetchRequest.OffsetFetchRequestTopic(
-                name=topic, partition_indexes=[partition]
-            )
-        ]
+        topics = [OffsetFetchRequestTopic(name=topic, partition_indexes=[partition])]
         row = (
-            self.call(
-                messages.OffsetFetchRequest(group_id=group, topics=topics, require_stable=stable), 7
-            )
+            self.call(OffsetFetchRequest(group_id=group, topics=topics, require_stable=stable), 7)
             .topics[0]
             .partitions[0]
         )
@@ -508,16 +528,15 @@ class DiskBroker:
         self, pid: int, epoch: int, topic: str, *, commit: bool, coordinator_epoch: int = 0
     ) -> int:
         """WriteTxnMarkers on partition 0; its code."""
-        marker_class = messages.WriteTxnMarkersRequest.WritableTxnMarker
-        marker = marker_class(
+        marker = WritableTxnMarker(
             producer_id=pid,
             producer_epoch=epoch,
             transaction_result=commit,
             coordinator_epoch=coordinator_epoch,
-            topics=[marker_class.WritableTxnMarkerTopic(name=topic, partition_indexes=[0])],
+            topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[0])],
         )
         code: int = (
-            self.call(messages.WriteTxnMarkersRequest(markers=[marker]), 1)
+            self.call(WriteTxnMarkersRequest(markers=[marker]), 1)
             .markers[0]
             .topics[0]
             .partitions[0]
@@ -566,14 +585,12 @@ class Producer:
         )
 
     def add_request(self, topics: Mapping[str, tuple[int, ...]]) -> Any:
-        request_class = messages.AddPartitionsToTxnRequest
-        return request_class(
+        return AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.txn,
             v3_and_below_producer_id=self.pid,
             v3_and_below_producer_epoch=self.epoch,
             v3_and_below_topics=[
-                request_class.AddPartitionsToTxnTopic(name=n, partitions=list(p))
-                for n, p in topics.items()
+                AddPartitionsToTxnTopic(name=n, partitions=list(p)) for n, p in topics.items()
             ],
         )
 
@@ -607,7 +624,7 @@ class Producer:
         assert self.produce(topic, partition, *values) == 0
 
     def end_request(self, commit: bool) -> Any:
-        return messages.EndTxnRequest(
+        return EndTxnRequest(
             transactional_id=self.txn,
             producer_id=self.pid,
             producer_epoch=self.epoch,
@@ -633,7 +650,7 @@ class Producer:
         return None if answer is None else answer.error_code
 
     def add_offsets_request(self, group: str) -> Any:
-        return messages.AddOffsetsToTxnRequest(
+        return AddOffsetsToTxnRequest(
             transactional_id=self.txn,
             producer_id=self.pid,
             producer_epoch=self.epoch,
@@ -650,14 +667,13 @@ class Producer:
         """Of any number: its metadata says that it need not be a place in the log, which a power
         loss would set back.
         """
-        topic_class = messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-        row = topic_class.TxnOffsetCommitRequestPartition(
+        row = TxnOffsetCommitRequestPartition(
             partition_index=partition,
             committed_offset=offset,
             committed_leader_epoch=-1,
             committed_metadata="a number",
         )
-        return messages.TxnOffsetCommitRequest(
+        return TxnOffsetCommitRequest(
             transactional_id=self.txn,
             group_id=group,
             producer_id=self.pid,
@@ -665,7 +681,7 @@ class Producer:
             generation_id=-1,
             member_id="",
             group_instance_id=None,
-            topics=[topic_class(name=topic, partitions=[row])],
+            topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=[row])],
         )
 
     def commit_offset(self, group: str, topic: str, offset: int) -> int:
@@ -687,7 +703,7 @@ def _bytes_of(piece: Any) -> bytes:
 
 
 def init_request(txn: str | None, pid: int = -1, epoch: int = -1, timeout_ms: int = 60_000) -> Any:
-    return messages.InitProducerIdRequest(
+    return InitProducerIdRequest(
         transactional_id=txn,
         transaction_timeout_ms=timeout_ms,
         producer_id=pid,

@@ -15,9 +15,29 @@ from typing import Any
 from barnabas.coordinator.classic_group import GroupSettings
 from barnabas.coordinator.group_coordinator import GroupCoordinator
 from barnabas.coordinator.result import Result, partition_for
+from barnabas.protocol.messages.join_group import JoinGroupRequestProtocol
+from barnabas.protocol.messages.leave_group import MemberIdentity
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from barnabas.protocol.messages.offset_delete import (
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from barnabas.protocol.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from barnabas.protocol.messages.sync_group import SyncGroupRequestAssignment
+from barnabas.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.wall_clock import WallClock
-from helpers import kafka_messages as messages
+from helpers import our_messages
 
 TOPICS = {"t": 3, "u": 1, "v": 1}
 EVENTS = {
@@ -104,10 +124,8 @@ class GroupHost:
                     f"request {self.requests[ticket]} is answered twice"
                 )
                 name, version = self.requests[ticket]
-                response_class = getattr(messages, f"{name}Response")
-                self.answers[ticket] = response_class.decode(
-                    bytes(response.encode(version=version)), version=version
-                )
+                response_class = our_messages.response_class(name)
+                self.answers[ticket] = response_class.decode(response.encode(version), version)
         if self.checks:
             assert self.replayed().hard_state() == self.coordinator.hard_state()
 
@@ -186,9 +204,9 @@ class GroupHost:
 
     def send(self, name: str, version: int, client_id: str = CLIENT_ID, /, **fields: Any) -> int:
         """The request's ticket; the answer, where there is one at once, is in `answers`."""
-        request_class = getattr(messages, f"{name}Request")
-        encoded = memoryview(bytearray(request_class(**fields).encode(version=version)))
-        request = request_class.decode(encoded, version=version)
+        request_class = our_messages.request_class(name)
+        encoded = memoryview(bytearray(request_class(**fields).encode(version)))
+        request = request_class.decode(encoded, version)
         ticket = next(self._tickets)
         self.requests[ticket] = (name, version)
         context = RequestContext(ticket, version, client_id, CLIENT_HOST)
@@ -216,7 +234,6 @@ class GroupHost:
         client_id: str = CLIENT_ID,
     ) -> int:
         """JoinGroup; as many parameters as it has fields, of which a test names a few."""
-        Protocol = messages.JoinGroupRequest.JoinGroupRequestProtocol
         listed = {"range": b"sub"} if protocols is None else protocols
         return self.send(
             "JoinGroup",
@@ -228,7 +245,10 @@ class GroupHost:
             member_id=member,
             group_instance_id=instance,
             protocol_type=kind,
-            protocols=[Protocol(name=name, metadata=metadata) for name, metadata in listed.items()],
+            protocols=[
+                JoinGroupRequestProtocol(name=name, metadata=metadata)
+                for name, metadata in listed.items()
+            ],
         )
 
     def join(self, group: str = "g", member: str = "", **more: Any) -> Any:
@@ -247,7 +267,6 @@ class GroupHost:
         protocol: str | None = "range",
         version: int = 5,
     ) -> int:
-        Assignment = messages.SyncGroupRequest.SyncGroupRequestAssignment
         return self.send(
             "SyncGroup",
             version,
@@ -258,7 +277,7 @@ class GroupHost:
             protocol_type=kind,
             protocol_name=protocol,
             assignments=[
-                Assignment(member_id=one, assignment=data)
+                SyncGroupRequestAssignment(member_id=one, assignment=data)
                 for one, data in (assignments or {}).items()
             ],
         )
@@ -293,9 +312,9 @@ class GroupHost:
         return int(answer.error_code)
 
     def leave(self, group: str, *members: tuple[str, str | None], version: int = 5) -> Any:
-        Identity = messages.LeaveGroupRequest.MemberIdentity
         identities = [
-            Identity(member_id=member, group_instance_id=instance) for member, instance in members
+            MemberIdentity(member_id=member, group_instance_id=instance)
+            for member, instance in members
         ]
         return self.call("LeaveGroup", version, group_id=group, members=identities)
 
@@ -313,8 +332,6 @@ class GroupHost:
         version: int = 9,
     ) -> dict[tuple[str, int], int]:
         """OffsetCommit; as many parameters as it has fields, of which a test names a few."""
-        Topic = messages.OffsetCommitRequest.OffsetCommitRequestTopic
-        Partition = Topic.OffsetCommitRequestPartition
         answer = self.call(
             "OffsetCommit",
             version,
@@ -323,7 +340,13 @@ class GroupHost:
             member_id=member,
             group_instance_id=instance,
             retention_time_ms=retention_ms,
-            topics=_offset_topics(Topic, Partition, offsets, metadata, leader_epoch),
+            topics=_offset_topics(
+                OffsetCommitRequestTopic,
+                OffsetCommitRequestPartition,
+                offsets,
+                metadata,
+                leader_epoch,
+            ),
         )
         return _codes(answer)
 
@@ -341,8 +364,7 @@ class GroupHost:
         version: int = 4,
     ) -> dict[tuple[str, int], int]:
         """TxnOffsetCommit; as many parameters as it has fields, of which a test names a few."""
-        Topic = messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-        Partition = Topic.TxnOffsetCommitRequestPartition
+        """TxnOffsetCommit."""
         answer = self.call(
             "TxnOffsetCommit",
             version,
@@ -353,7 +375,9 @@ class GroupHost:
             generation_id=generation,
             member_id=member,
             group_instance_id=instance,
-            topics=_offset_topics(Topic, Partition, offsets, metadata, -1),
+            topics=_offset_topics(
+                TxnOffsetCommitRequestTopic, TxnOffsetCommitRequestPartition, offsets, metadata, -1
+            ),
         )
         return _codes(answer)
 
@@ -367,27 +391,28 @@ class GroupHost:
     ) -> Any:
         """{(topic, partition): (offset, metadata)}, or the error code in place of the pair."""
         if version >= 8:
-            Group = messages.OffsetFetchRequest.OffsetFetchRequestGroup
             topics = (
                 None
                 if wanted is None
                 else [
-                    Group.OffsetFetchRequestTopics(name=topic, partition_indexes=partitions)
+                    OffsetFetchRequestTopics(name=topic, partition_indexes=partitions)
                     for topic, partitions in wanted.items()
                 ]
             )
             answer = self.call(
                 "OffsetFetch",
                 version,
-                groups=[Group(group_id=group, topics=topics)],
+                groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)],
                 require_stable=stable,
             ).groups[0]
         else:
-            Topic = messages.OffsetFetchRequest.OffsetFetchRequestTopic
             topics = (
                 None
                 if wanted is None
-                else [Topic(name=topic, partition_indexes=part) for topic, part in wanted.items()]
+                else [
+                    OffsetFetchRequestTopic(name=topic, partition_indexes=part)
+                    for topic, part in wanted.items()
+                ]
             )
             answer = self.call(
                 "OffsetFetch", version, group_id=group, topics=topics, require_stable=stable
@@ -402,10 +427,13 @@ class GroupHost:
 
     def delete_offsets(self, group: str, partitions: Mapping[str, list[int]]) -> Any:
         """{(topic, partition): code}, or the code of the whole."""
-        Topic = messages.OffsetDeleteRequest.OffsetDeleteRequestTopic
-        Partition = Topic.OffsetDeleteRequestPartition
         topics = [
-            Topic(name=topic, partitions=[Partition(partition_index=index) for index in indexes])
+            OffsetDeleteRequestTopic(
+                name=topic,
+                partitions=[
+                    OffsetDeleteRequestPartition(partition_index=index) for index in indexes
+                ],
+            )
             for topic, indexes in partitions.items()
         ]
         answer = self.call("OffsetDelete", 0, group_id=group, topics=topics)

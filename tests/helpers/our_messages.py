@@ -1,12 +1,17 @@
-"""Our own message classes by the name of their API, for tests that go through all of them."""
+"""Our own messages as frames, and their classes by the name of their API."""
 
 from __future__ import annotations
 
 import importlib
+import struct
 
+from barnabas.protocol.api_table import BY_KEY
+from barnabas.protocol.framing import response_has_tagged_header
 from barnabas.protocol.hot_requests import read_fetch, read_produce
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import Buffer
+
+NO_OPERATIONS = -(2**31)  # the default of fields of authorized operations
 
 
 def request_class(api_name: str) -> type[Message]:
@@ -26,6 +31,37 @@ def read_request(api_name: str, data: Buffer, at: int, version: int) -> tuple[Me
     if api_name == "Produce":
         return read_produce(data, at, version)
     return request_class(api_name).read(data, at, version)
+
+
+def request_frame(
+    request: Message, version: int, correlation_id: int, client_id: str | None = "tests"
+) -> bytes:
+    """A request with its header, without the size that stands before it on a connection."""
+    out = bytearray(struct.pack(">hhi", request.API_KEY, version, correlation_id))
+    if client_id is None:
+        out += b"\xff\xff"
+    else:
+        out += struct.pack(">h", len(client_id.encode())) + client_id.encode()
+    if version >= request.FLEXIBLE_FROM:
+        out.append(0)  # no tagged fields
+    request.write(out, version)
+    return bytes(out)
+
+
+def read_answer(frame: Buffer, request: type[Message], version: int) -> Message:
+    """The answer to a request of that class: a frame with its header, without its size."""
+    api = BY_KEY[request.API_KEY]
+    start = 5 if response_has_tagged_header(api, version) else 4
+    answer, end = response_class(api.name).read(frame, start, version)
+    assert end == len(frame), f"{len(frame) - end} bytes follow the answer to {api.name} {version}"
+    return answer
+
+
+def operations_in(bits: int) -> set[int] | None:
+    """The numbers of the operations in a field of authorized operations; None where it is empty."""
+    if bits == NO_OPERATIONS:
+        return None
+    return {number for number in range(32) if bits >> number & 1}
 
 
 def _class(api_name: str, kind: str) -> type[Message]:

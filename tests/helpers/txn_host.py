@@ -14,18 +14,28 @@ from typing import Any
 from barnabas.coordinator.producer_ids import ProducerIdAllocator
 from barnabas.coordinator.result import Result, WriteMarkers, partition_for
 from barnabas.coordinator.transaction_coordinator import TransactionCoordinator, TxnSettings
+from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.wall_clock import WallClock
-from helpers import kafka_messages as messages
+from helpers.our_messages import response_class
 
 TOPICS = {"t": 3, "u": 1}
-EVENTS: dict[str, tuple[str, str]] = {
-    "InitProducerId": ("on_init_producer_id", "InitProducerIdResponse"),
-    "AddPartitionsToTxn": ("on_add_partitions_to_txn", "AddPartitionsToTxnResponse"),
-    "AddOffsetsToTxn": ("on_add_offsets_to_txn", "AddOffsetsToTxnResponse"),
-    "EndTxn": ("on_end_txn", "EndTxnResponse"),
-    "DescribeTransactions": ("on_describe_transactions", "DescribeTransactionsResponse"),
-    "ListTransactions": ("on_list_transactions", "ListTransactionsResponse"),
+EVENTS: dict[str, str] = {
+    "InitProducerId": "on_init_producer_id",
+    "AddPartitionsToTxn": "on_add_partitions_to_txn",
+    "AddOffsetsToTxn": "on_add_offsets_to_txn",
+    "EndTxn": "on_end_txn",
+    "DescribeTransactions": "on_describe_transactions",
+    "ListTransactions": "on_list_transactions",
 }
 LogRow = tuple[int, int, bytes, bytes | None]
 
@@ -120,11 +130,10 @@ class TxnHost:
         ticket = self._next_ticket
         self._next_ticket += 1
         name = type(request).__name__.removesuffix("Request")
-        handler, response_name = EVENTS[name]
-        self._versions[ticket] = response_name, version
-        received = type(request).decode(bytes(request.encode(version=version)), version=version)
+        self._versions[ticket] = name, version
+        received = type(request).decode(request.encode(version), version)
         context = RequestContext(ticket, version, "client", "host")
-        self.handle(getattr(self.coordinator, handler)(received, context, self.event_ms()))
+        self.handle(getattr(self.coordinator, EVENTS[name])(received, context, self.event_ms()))
         return ticket
 
     def call(self, request: Any, version: int) -> Any:
@@ -174,10 +183,7 @@ class TxnHost:
         name, version = self._versions.pop(
             ticket
         )  # KeyError: answered twice, or by another run of the broker
-        response_class = getattr(messages, name)
-        self.answers[ticket] = response_class.decode(
-            bytes(response.encode(version=version)), version=version
-        )
+        self.answers[ticket] = response_class(name).decode(response.encode(version), version)
 
     # requests
 
@@ -191,7 +197,7 @@ class TxnHost:
         version: int = 4,
         call: bool = True,
     ) -> Any:
-        request = messages.InitProducerIdRequest(
+        request = InitProducerIdRequest(
             transactional_id=txn,
             transaction_timeout_ms=timeout_ms,
             producer_id=pid,
@@ -209,13 +215,12 @@ class TxnHost:
         version: int = 3,
     ) -> dict[tuple[str, int], int]:
         """The code of each partition, in the order of the answer."""
-        request_class = messages.AddPartitionsToTxnRequest
         topics = [
-            request_class.AddPartitionsToTxnTopic(name=name, partitions=indexes)
+            AddPartitionsToTxnTopic(name=name, partitions=indexes)
             for name, indexes in partitions.items()
         ]
         answer = self.call(
-            request_class(
+            AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id=txn,
                 v3_and_below_producer_id=pid,
                 v3_and_below_producer_epoch=epoch,
@@ -231,22 +236,20 @@ class TxnHost:
         """asked: (transactional id, producer id, epoch, verify only, partitions) of each
         transaction.
         """
-        request_class = messages.AddPartitionsToTxnRequest
-        topic_class = request_class.AddPartitionsToTxnTransaction.AddPartitionsToTxnTopic
         transactions = [
-            request_class.AddPartitionsToTxnTransaction(
+            AddPartitionsToTxnTransaction(
                 transactional_id=txn,
                 producer_id=pid,
                 producer_epoch=epoch,
                 verify_only=verify_only,
                 topics=[
-                    topic_class(name=name, partitions=indexes)
+                    AddPartitionsToTxnTopic(name=name, partitions=indexes)
                     for name, indexes in partitions.items()
                 ],
             )
             for txn, pid, epoch, verify_only, partitions in asked
         ]
-        answer = self.call(request_class(transactions=transactions), version)
+        answer = self.call(AddPartitionsToTxnRequest(transactions=transactions), version)
         assert answer.error_code == 0
         return [
             (result.transactional_id, codes_of(result.topic_results))
@@ -254,7 +257,7 @@ class TxnHost:
         ]
 
     def add_offsets(self, txn: str, pid: int, epoch: int, group: str, *, version: int = 3) -> int:
-        request = messages.AddOffsetsToTxnRequest(
+        request = AddOffsetsToTxnRequest(
             transactional_id=txn, producer_id=pid, producer_epoch=epoch, group_id=group
         )
         code: int = self.call(request, version).error_code
@@ -264,14 +267,14 @@ class TxnHost:
         self, txn: str, pid: int, epoch: int, commit: bool, *, version: int = 3, call: bool = True
     ) -> Any:
         """The code; the ticket if not `call`."""
-        request = messages.EndTxnRequest(
+        request = EndTxnRequest(
             transactional_id=txn, producer_id=pid, producer_epoch=epoch, committed=commit
         )
         return self.call(request, version).error_code if call else self.send(request, version)
 
     def describe(self, *txns: str) -> list[Any]:
         states: list[Any] = self.call(
-            messages.DescribeTransactionsRequest(transactional_ids=list(txns)), 0
+            DescribeTransactionsRequest(transactional_ids=list(txns)), 0
         ).transaction_states
         return states
 
@@ -283,7 +286,7 @@ class TxnHost:
         open_ms: int = -1,
         version: int = 1,
     ) -> Any:
-        request = messages.ListTransactionsRequest(
+        request = ListTransactionsRequest(
             state_filters=list(states), producer_id_filters=list(pids), duration_filter=open_ms
         )
         return self.call(request, version)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from helpers import kafka_messages as messages
 from helpers.txn_host import TxnHost
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
@@ -26,6 +25,13 @@ from barnabas.coordinator.transaction_records import (
     encode_value,
 )
 from barnabas.coordinator.transaction_state import TransactionMetadata, TransactionState
+from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 
 TXNS = ("one", "two", "three")
 PARTITIONS = (("t", 0), ("t", 1), ("t", 2), ("u", 0))
@@ -147,7 +153,7 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
         pid, epoch = asked_by or (-1, -1)
         before = len(self.host.log)
         self.sent(
-            messages.InitProducerIdRequest(
+            InitProducerIdRequest(
                 transactional_id=txn,
                 transaction_timeout_ms=timeout_ms,
                 producer_id=pid,
@@ -180,7 +186,6 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
     def add(self, txn: str, nth: int, partitions: list[tuple[str, int]]) -> None:
         producer = self.producer(txn, nth)
         is_current = self.is_current(txn, producer)
-        request_class = messages.AddPartitionsToTxnRequest
 
         def check(answer: Any) -> None:
             codes = {
@@ -194,12 +199,12 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
                 self.check_added(txn, producer, partitions)
 
         self.sent(
-            request_class(
+            AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id=txn,
                 v3_and_below_producer_id=producer[0],
                 v3_and_below_producer_epoch=producer[1],
                 v3_and_below_topics=[
-                    request_class.AddPartitionsToTxnTopic(name=topic, partitions=[partition])
+                    AddPartitionsToTxnTopic(name=topic, partitions=[partition])
                     for topic, partition in partitions
                 ],
             ),
@@ -218,7 +223,7 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
                 self.check_added(txn, producer, [(OFFSETS_TOPIC, partition_for("group", 2))])
 
         self.sent(
-            messages.AddOffsetsToTxnRequest(
+            AddOffsetsToTxnRequest(
                 transactional_id=txn,
                 producer_id=producer[0],
                 producer_epoch=producer[1],
@@ -259,7 +264,7 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
                 )
 
         self.sent(
-            messages.EndTxnRequest(
+            EndTxnRequest(
                 transactional_id=txn,
                 producer_id=producer[0],
                 producer_epoch=producer[1],

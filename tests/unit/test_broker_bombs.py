@@ -6,11 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import kafka_messages as messages
 from helpers.admin_host import NOW_MS
 from helpers.core_host import CoreHost, error_of, fetch, produce
 
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.records import NewRecord, encode_batch
 
 BOMB = encode_batch([NewRecord(None, bytes(200 << 20), NOW_MS)], codec=4)
@@ -126,19 +131,18 @@ def test_a_transaction_that_ended_meanwhile_does_not_get_the_batch(host: CoreHos
     belong to nobody's transaction.
     """
     one, other = host.connect(1), host.connect(2)
-    init = messages.message_class("InitProducerIdRequest")(
+    init = InitProducerIdRequest(
         transactional_id="x", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
     )
     host.ask(other, init, 4)
     while host.flushes:
         host.flush()
     producer = host.answers[other][-1]
-    topic_class = messages.message_class("AddPartitionsToTxnRequest").AddPartitionsToTxnTopic
-    add = messages.message_class("AddPartitionsToTxnRequest")(
+    add = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id="x",
         v3_and_below_producer_id=producer.producer_id,
         v3_and_below_producer_epoch=producer.producer_epoch,
-        v3_and_below_topics=[topic_class(name="t", partitions=[0])],
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])],
     )
     host.ask(other, add, 3)
     batch = large(
@@ -148,7 +152,7 @@ def test_a_transaction_that_ended_meanwhile_does_not_get_the_batch(host: CoreHos
         transactional=True,
     )
     host.ask(one, asking(batch, transactional_id="x"), 9)
-    end = messages.message_class("EndTxnRequest")(
+    end = EndTxnRequest(
         transactional_id="x",
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,

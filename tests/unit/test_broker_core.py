@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import kafka_messages as messages
 from helpers.admin_host import CountedIds
 from helpers.core_host import CoreHost, error_of, fetch, produce
 
@@ -19,6 +18,20 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.flush_queue import LONGEST_OWED_MS
 from barnabas.broker.opening import open_broker
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from barnabas.protocol.records import batches_in, decode_marker
 from barnabas.storage.log import Log
 from barnabas.storage.log_manager import LogDirectoryError
@@ -69,7 +82,7 @@ def test_a_request_that_is_not_understood_ends_its_connection_and_nothing_else(
     )
     host.carry_out()
     assert "Metadata" in host.closed[1] and host.answers[1] == []
-    assert host.call(2, messages.MetadataRequest(topics=None), 1).brokers
+    assert host.call(2, MetadataRequest(topics=None), 1).brokers
 
 
 def test_tickets_are_not_used_twice(host: CoreHost) -> None:
@@ -222,9 +235,7 @@ class Transaction:
         host.answers[1].clear()
         host.ask(
             1,
-            messages.InitProducerIdRequest(
-                transactional_id=transactional_id, transaction_timeout_ms=60_000
-            ),
+            InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000),
             1,
         )
         assert host.answers[1] == [], "an epoch is given out when it is on the disk"
@@ -245,12 +256,11 @@ class Transaction:
         }
 
     def add_partitions(self, connection: int = 1) -> None:
-        topic_class = messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
-        request = messages.AddPartitionsToTxnRequest(
+        request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=self.identity[0],
             v3_and_below_producer_epoch=self.identity[1],
-            v3_and_below_topics=[topic_class(name=self.topic, partitions=[0, 1])],
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name=self.topic, partitions=[0, 1])],
         )
         self.host.ask(connection, request, 3)
 
@@ -262,7 +272,7 @@ class Transaction:
         self.sequence += 1
 
     def end(self, *, commit: bool) -> None:
-        self.host.ask(1, messages.EndTxnRequest(committed=commit, **self.names()), 3)
+        self.host.ask(1, EndTxnRequest(committed=commit, **self.names()), 3)
 
     def markers(self) -> list[list[bool]]:
         """Of each partition: the outcomes of its markers."""
@@ -394,10 +404,8 @@ def test_what_comes_while_the_decision_is_under_way_is_held_back(host: CoreHost)
     for connection in (3, 4, 5):
         host.connect(connection)
     transaction.add_partitions(connection=3)
-    host.ask(4, messages.EndTxnRequest(committed=True, **transaction.names()), 3)
-    host.ask(
-        5, messages.InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 1
-    )
+    host.ask(4, EndTxnRequest(committed=True, **transaction.names()), 3)
+    host.ask(5, InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 1)
     assert [host.answers[connection] for connection in (1, 3, 4, 5)] == [[], [], [], []]
     host.flush()
     assert [answer.error_code for answer in host.answers[1]] == [0]
@@ -418,15 +426,14 @@ def test_a_batch_of_transactions_is_told_to_come_again_while_a_decision_is_under
 ) -> None:
     """Version 4 of AddPartitionsToTxn names several and is not held back for one of them."""
     transaction = while_deciding(host)
-    request_class = messages.AddPartitionsToTxnRequest
     producer_id, producer_epoch = transaction.identity
     answer = host.call(
         2,
-        request_class(
+        AddPartitionsToTxnRequest(
             transactions=[
-                request_class.AddPartitionsToTxnTransaction(
+                AddPartitionsToTxnTransaction(
                     transactional_id="id", producer_id=producer_id, producer_epoch=producer_epoch, verify_only=verify_only,
-                    topics=[request_class.AddPartitionsToTxnTopic(name="t", partitions=[0])],
+                    topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])],
                 )
                 for verify_only in (False, True)
             ]
@@ -551,7 +558,7 @@ def test_with_durability_os_no_step_waits(tmp_path: Path) -> None:
         host.connect(connection)
     host.create("t", 2)
     answer = host.call(
-        1, messages.InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 1
+        1, InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 1
     )
     transaction = Transaction.__new__(Transaction)
     transaction.host, transaction.logs, transaction.sequence = (
@@ -576,14 +583,11 @@ def test_with_durability_os_no_step_waits(tmp_path: Path) -> None:
 def test_a_hundred_commits_at_a_time_cost_a_few_flushes(host: CoreHost) -> None:
     """Group commit: those that come while a flush runs share the next."""
     host.create("t")
-    topic_class = messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
     for number in range(100):
         connection = host.connect(1000 + number)
         host.ask(
             connection,
-            messages.InitProducerIdRequest(
-                transactional_id=f"id-{number}", transaction_timeout_ms=60_000
-            ),
+            InitProducerIdRequest(transactional_id=f"id-{number}", transaction_timeout_ms=60_000),
             1,
         )
     while host.flushes:
@@ -594,9 +598,9 @@ def test_a_hundred_commits_at_a_time_cost_a_few_flushes(host: CoreHost) -> None:
         names = (f"id-{number}", answer.producer_id, answer.producer_epoch)
         host.call(
             connection,
-            messages.AddPartitionsToTxnRequest(
+            AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id=names[0], v3_and_below_producer_id=names[1], v3_and_below_producer_epoch=names[2],
-                v3_and_below_topics=[topic_class(name="t", partitions=[0])],
+                v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])],
             ),
             3,
         )  # fmt: skip
@@ -608,7 +612,7 @@ def test_a_hundred_commits_at_a_time_cost_a_few_flushes(host: CoreHost) -> None:
             )
             == 0
         )
-        end = messages.EndTxnRequest(
+        end = EndTxnRequest(
             transactional_id=names[0], producer_id=names[1], producer_epoch=names[2], committed=True
         )
         host.ask(connection, end, 3)
@@ -676,7 +680,7 @@ def test_a_wild_producer_id_in_a_log_does_not_use_up_the_others(tmp_path: Path) 
     again = CoreHost(tmp_path)
     again.connect(1)
     answer = again.call(
-        1, messages.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 1
+        1, InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 1
     )
     assert (answer.error_code, answer.producer_id) == (0, 0)
     again.close()
@@ -708,31 +712,28 @@ def test_offsets_with_the_highest_epoch_are_refused_in_the_midst_of_a_transactio
     host = CoreHost(tmp_path)
     host.connect(1)
     host.create("t")
-    host.ask(
-        1, messages.InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 1
-    )
+    host.ask(1, InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 1)
     while host.flushes:
         host.flush()
     producer_id = host.answers[1][-1].producer_id
     host.call(
         1,
-        messages.AddOffsetsToTxnRequest(
+        AddOffsetsToTxnRequest(
             transactional_id="id", producer_id=producer_id, producer_epoch=0, group_id="g"
         ),
         3,
     )
 
     def commit_offset(epoch: int, offset: int) -> int:
-        topic_class = messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-        partition = topic_class.TxnOffsetCommitRequestPartition(
+        partition = TxnOffsetCommitRequestPartition(
             partition_index=0, committed_offset=offset, committed_metadata=""
         )
-        request = messages.TxnOffsetCommitRequest(
+        request = TxnOffsetCommitRequest(
             transactional_id="id",
             group_id="g",
             producer_id=producer_id,
             producer_epoch=epoch,
-            topics=[topic_class(name="t", partitions=[partition])],
+            topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[partition])],
         )
         code: int = host.call(1, request, 2).topics[0].partitions[0].error_code
         return code
@@ -744,7 +745,7 @@ def test_offsets_with_the_highest_epoch_are_refused_in_the_midst_of_a_transactio
     ]
     host.ask(
         1,
-        messages.EndTxnRequest(
+        EndTxnRequest(
             transactional_id="id", producer_id=producer_id, producer_epoch=0, committed=True
         ),
         3,

@@ -7,9 +7,10 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from helpers import kafka_messages as messages
 from helpers.disk_broker import DiskBroker, Producer
 from sim.disk import Crash
+
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 
 PARTITIONS = 3
 
@@ -28,7 +29,7 @@ def prepared() -> DiskBroker:
 
 
 def delete(b: DiskBroker) -> None:
-    request = messages.DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
+    request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
     assert b.call(request, 3).responses[0].error_code == 0
 
 

@@ -8,11 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import kafka_messages as messages
 from helpers.core_host import CoreHost
 from helpers.storage_logs import NOW_MS, TOPIC_ID, open_manager
 
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.storage.disk import File, OsDisk
 from barnabas.storage.log_config import LogConfig
 
@@ -28,19 +33,18 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CoreHost:
 
 
 def creation(**counts: int) -> Any:
-    topic = messages.CreateTopicsRequest.CreatableTopic
     topics = [
-        topic(name=name, num_partitions=count, replication_factor=1, assignments=[], configs=[])
+        CreatableTopic(
+            name=name, num_partitions=count, replication_factor=1, assignments=[], configs=[]
+        )
         for name, count in counts.items()
     ]
-    return messages.CreateTopicsRequest(topics=topics, timeout_ms=60_000, validate_only=False)
+    return CreateTopicsRequest(topics=topics, timeout_ms=60_000, validate_only=False)
 
 
 def growth(name: str, count: int) -> Any:
-    topic = messages.CreatePartitionsRequest.CreatePartitionsTopic(
-        name=name, count=count, assignments=None
-    )
-    return messages.CreatePartitionsRequest(topics=[topic], timeout_ms=60_000, validate_only=False)
+    topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
+    return CreatePartitionsRequest(topics=[topic], timeout_ms=60_000, validate_only=False)
 
 
 def answer(host: CoreHost, request: Any, version: int) -> Any:
@@ -76,11 +80,8 @@ def test_a_query_makes_no_topics_beyond_the_descriptors(
     host: CoreHost, caplog: pytest.LogCaptureFixture
 ) -> None:
     host.connect(1)
-    topic = messages.MetadataRequest.MetadataRequestTopic
-    names = [topic(name=f"t{number}") for number in range(LEFT + 1)]
-    rows = answer(
-        host, messages.MetadataRequest(topics=names, allow_auto_topic_creation=True), 4
-    ).topics
+    names = [MetadataRequestTopic(name=f"t{number}") for number in range(LEFT + 1)]
+    rows = answer(host, MetadataRequest(topics=names, allow_auto_topic_creation=True), 4).topics
     assert {row.error_code for row in rows} == {Code.UNKNOWN_TOPIC_OR_PARTITION}
     assert not host.broker.metadata.topics
     assert "ulimit -n" in caplog.text

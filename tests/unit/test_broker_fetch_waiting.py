@@ -9,13 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import kafka_messages as messages
 from helpers.core_host import CoreHost, fetch, produce
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from barnabas.broker.fetch_sessions import FetchTarget
 from barnabas.broker.handlers.fetch import _Fetch, _is_idle
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.fetch import FetchPartition
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 
 PARTITIONS = 20
 COMMITTED = 1
@@ -62,20 +68,18 @@ class Producer:
         self.host = host
         host.ask(
             1,
-            messages.InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000),
+            InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000),
             1,
         )
         self.flush()
         answer = host.answers[1].pop()
         self.identity = (answer.producer_id, answer.producer_epoch)
-        added = messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(
-            name=topic, partitions=list(partitions)
-        )
+        added = AddPartitionsToTxnTopic(name=topic, partitions=list(partitions))
         names = {
             "v3_and_below_producer_id": self.identity[0],
             "v3_and_below_producer_epoch": self.identity[1],
         }
-        request = messages.AddPartitionsToTxnRequest(
+        request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id="id", v3_and_below_topics=[added], **names
         )
         host.call(1, request, 3)
@@ -96,7 +100,7 @@ class Producer:
             "producer_id": self.identity[0],
             "producer_epoch": self.identity[1],
         }
-        self.host.ask(1, messages.EndTxnRequest(committed=True, **names), 3)
+        self.host.ask(1, EndTxnRequest(committed=True, **names), 3)
         self.flush()
 
 
@@ -210,7 +214,7 @@ def test_what_is_called_idle_has_nothing_to_read_and_nothing_wrong(
     broker = open_transaction.broker
     log = broker.topics.partition("t", index)
     assert log is not None
-    asked = messages.FetchRequest.FetchTopic.FetchPartition(
+    asked = FetchPartition(
         partition=index,
         fetch_offset=offset,
         partition_max_bytes=max_bytes,

@@ -10,11 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import kafka_messages as messages
 from helpers.admin_host import NODE_ID, AdminHost, creatable
 
 from barnabas.broker.config import BROKER_SETTINGS, KEPT_SETTINGS, TOPIC_SETTINGS
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages import alter_configs, incremental_alter_configs
+from barnabas.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from barnabas.protocol.messages.list_config_resources import ListConfigResourcesRequest
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
 EVERY_BROKER = ""
@@ -48,10 +53,10 @@ def describe(
     synonyms: bool = False,
     documentation: bool = False,
 ) -> Any:
-    resource = messages.DescribeConfigsRequest.DescribeConfigsResource(
+    resource = DescribeConfigsResource(
         resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
     )
-    request = messages.DescribeConfigsRequest(
+    request = DescribeConfigsRequest(
         resources=[resource], include_synonyms=synonyms, include_documentation=documentation
     )
     (result,) = host.call(request, version).results
@@ -75,13 +80,14 @@ def alter(
     kind: int = TOPIC,
     validate_only: bool = False,
 ) -> int:
-    resource_class = messages.IncrementalAlterConfigsRequest.AlterConfigsResource
     configs = [
-        resource_class.AlterableConfig(name=key, config_operation=operation, value=value)
+        incremental_alter_configs.AlterableConfig(name=key, config_operation=operation, value=value)
         for key, operation, value in changes
     ]
-    resource = resource_class(resource_type=kind, resource_name=name, configs=configs)
-    request = messages.IncrementalAlterConfigsRequest(
+    resource = incremental_alter_configs.AlterConfigsResource(
+        resource_type=kind, resource_name=name, configs=configs
+    )
+    request = incremental_alter_configs.IncrementalAlterConfigsRequest(
         resources=[resource], validate_only=validate_only
     )
     return only_code(host.call(request, 1), kind, name)
@@ -95,12 +101,13 @@ def replace(
     kind: int = TOPIC,
     validate_only: bool = False,
 ) -> int:
-    resource_class = messages.AlterConfigsRequest.AlterConfigsResource
-    rows = [resource_class.AlterableConfig(name=key, value=value) for key, value in configs.items()]
-    resource = resource_class(resource_type=kind, resource_name=name, configs=rows)
+    rows = [alter_configs.AlterableConfig(name=key, value=value) for key, value in configs.items()]
+    resource = alter_configs.AlterConfigsResource(
+        resource_type=kind, resource_name=name, configs=rows
+    )
     return only_code(
         host.call(
-            messages.AlterConfigsRequest(resources=[resource], validate_only=validate_only), 2
+            alter_configs.AlterConfigsRequest(resources=[resource], validate_only=validate_only), 2
         ),
         kind,
         name,
@@ -156,7 +163,9 @@ def test_synonyms_are_listed_from_what_holds_to_what_would(host: AdminHost) -> N
 
 @pytest.mark.parametrize("version", range(5))
 def test_every_version_of_describe_configs_is_answered(host: AdminHost, version: int) -> None:
-    (row,) = describe(host, "t", "retention.ms", version=version, documentation=True).configs
+    (row,) = describe(
+        host, "t", "retention.ms", version=version, documentation=version >= 3
+    ).configs
     assert (row.name, row.value, row.read_only, row.is_sensitive) == (
         "retention.ms",
         "1234",
@@ -195,12 +204,11 @@ def test_all_settings_are_told_where_none_is_named(host: AdminHost) -> None:
 @pytest.mark.parametrize("keys", [None, []])
 def test_no_names_and_null_stand_for_all_settings(host: AdminHost, keys: list[str] | None) -> None:
     """Sarama and others send an empty list."""
-    resource_class = messages.DescribeConfigsRequest.DescribeConfigsResource
     resources = [
-        resource_class(resource_type=kind, resource_name=name, configuration_keys=keys)
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
         for kind, name in ((TOPIC, "t"), (BROKER, ME), (BROKER_LOGGER, ME))
     ]
-    request = messages.DescribeConfigsRequest(
+    request = DescribeConfigsRequest(
         resources=resources, include_synonyms=False, include_documentation=False
     )
     for version in range(5):
@@ -321,14 +329,22 @@ def test_what_is_only_validated_is_not_changed(host: AdminHost) -> None:
 
 
 def test_a_resource_named_twice_is_not_changed(host: AdminHost) -> None:
-    resource_class = messages.IncrementalAlterConfigsRequest.AlterConfigsResource
-    configs = [resource_class.AlterableConfig(name="retention.ms", config_operation=SET, value="8")]
+    configs = [
+        incremental_alter_configs.AlterableConfig(
+            name="retention.ms", config_operation=SET, value="8"
+        )
+    ]
     resources = [
-        resource_class(resource_type=TOPIC, resource_name=name, configs=configs)
+        incremental_alter_configs.AlterConfigsResource(
+            resource_type=TOPIC, resource_name=name, configs=configs
+        )
         for name in ("t", "plain", "t")
     ]
     rows = host.call(
-        messages.IncrementalAlterConfigsRequest(resources=resources, validate_only=False), 0
+        incremental_alter_configs.IncrementalAlterConfigsRequest(
+            resources=resources, validate_only=False
+        ),
+        0,
     ).responses
     assert {row.resource_name: row.error_code for row in rows} == {
         "t": Code.INVALID_REQUEST,
@@ -587,7 +603,7 @@ def test_loggers_are_not_replaced(host: AdminHost) -> None:
 
 
 def subscriptions(host: AdminHost) -> list[str]:
-    answer = host.call(messages.ListConfigResourcesRequest(), 0)
+    answer = host.call(ListConfigResourcesRequest(), 0)
     assert answer.error_code == 0
     return [row.resource_name for row in answer.config_resources]
 

@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers import kafka_messages as messages
 from helpers.admin_host import AdminHost, creatable
 
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 
 LATEST, MAX_TIMESTAMP = -1, -3
 VERSION = 7
@@ -31,14 +35,13 @@ def code(
     timestamp: int = LATEST,
     version: int = VERSION,
 ) -> int:
-    topic_class = messages.ListOffsetsRequest.ListOffsetsTopic
-    partition = topic_class.ListOffsetsPartition(
+    partition = ListOffsetsPartition(
         partition_index=0, current_leader_epoch=-1, timestamp=timestamp
     )
-    request = messages.ListOffsetsRequest(
+    request = ListOffsetsRequest(
         replica_id=-1,
         isolation_level=isolation_level,
-        topics=[topic_class(name=name, partitions=[partition])],
+        topics=[ListOffsetsTopic(name=name, partitions=[partition])],
     )
     (row,) = host.call(request, version).topics[0].partitions
     assert row.error_code == 0 or (row.offset, row.timestamp, row.leader_epoch) == (-1, -1, -1)

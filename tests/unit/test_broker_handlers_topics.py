@@ -10,10 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import kafka_messages as messages
 from helpers.admin_host import HOST, NODE_ID, PORT, AdminHost, creatable
+from helpers.our_messages import NO_OPERATIONS, operations_in
 
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 NO_ID = uuid.UUID(int=0)  # decoded as None
 OFFSETS = "__consumer_offsets"
@@ -31,7 +39,7 @@ def codes(rows: list[Any]) -> dict[str, int]:
 
 
 def make_offsets_topic(host: AdminHost) -> None:
-    host.call(messages.FindCoordinatorRequest(key="group", key_type=0), 3)
+    host.call(FindCoordinatorRequest(key="group", key_type=0), 3)
 
 
 # --- creating -----------------------------------------------------------------------------------
@@ -181,9 +189,7 @@ def test_every_version_of_metadata_tells_of_this_broker_and_its_partitions(
 ) -> None:
     (made,) = host.create(creatable("t", 2))
     answer = host.call(
-        messages.MetadataRequest(
-            topics=[messages.MetadataRequest.MetadataRequestTopic(name="t", topic_id=NO_ID)]
-        ),
+        MetadataRequest(topics=[MetadataRequestTopic(name="t", topic_id=NO_ID)]),
         version,
     )
     (node,) = answer.brokers
@@ -201,7 +207,7 @@ def test_every_version_of_metadata_tells_of_this_broker_and_its_partitions(
         assert version < 7 or row.leader_epoch == 0
     assert version < 1 or answer.controller_id == NODE_ID
     assert version < 2 or answer.cluster_id == host.broker.logs.cluster_id
-    assert version < 8 or topic.authorized_operations is None
+    assert version < 8 or topic.topic_authorized_operations == NO_OPERATIONS
     assert version < 10 or topic.topic_id == made.topic_id
 
 
@@ -209,45 +215,45 @@ def test_all_topics_are_told_for_null_and_for_nothing_in_version_0(host: AdminHo
     host.create(creatable("t"), creatable("u", 3))
     sizes = {"t": 1, "u": 3}
     for version, topics in ((0, []), (1, None), (12, None)):
-        rows = host.call(messages.MetadataRequest(topics=topics), version).topics
+        rows = host.call(MetadataRequest(topics=topics), version).topics
         assert {row.name: len(row.partitions) for row in rows} == sizes, version
     for version in (1, 12):
-        assert host.call(messages.MetadataRequest(topics=[]), version).topics == []
+        assert host.call(MetadataRequest(topics=[]), version).topics == []
 
 
 def test_topics_are_found_by_id_and_each_once(host: AdminHost) -> None:
     (made,) = host.create(creatable("t"))
-    wanted_class = messages.MetadataRequest.MetadataRequestTopic
     unknown = uuid.UUID(int=99, version=4)
     wanted = [
-        wanted_class(name=None, topic_id=made.topic_id),
-        wanted_class(name="t", topic_id=made.topic_id),
-        wanted_class(name=None, topic_id=unknown),
+        MetadataRequestTopic(name=None, topic_id=made.topic_id),
+        MetadataRequestTopic(name="t", topic_id=made.topic_id),
+        MetadataRequestTopic(name=None, topic_id=unknown),
     ]
-    rows = host.call(
-        messages.MetadataRequest(topics=wanted, allow_auto_topic_creation=True), 12
-    ).topics
+    rows = host.call(MetadataRequest(topics=wanted, allow_auto_topic_creation=True), 12).topics
     assert [(row.error_code, row.name, row.topic_id, len(row.partitions)) for row in rows] == [
         (0, "t", made.topic_id, 1),
         (Code.UNKNOWN_TOPIC_ID, None, unknown, 0),
     ]
     for version in (10, 11):
-        rows = host.call(messages.MetadataRequest(topics=wanted[:1]), version).topics
+        rows = host.call(MetadataRequest(topics=wanted[:1]), version).topics
         assert [(row.error_code, row.name) for row in rows] == [(Code.INVALID_REQUEST, "")]
     assert len(host.metadata("t", "t")) == 1
 
 
 def test_authorized_operations_are_told_where_they_are_asked_for(host: AdminHost) -> None:
     host.create(creatable("t"))
-    request = messages.MetadataRequest(
+    of_topics = {3, 4, 5, 6, 7, 8, 10, 11}
+    request = MetadataRequest(
         topics=None,
         include_cluster_authorized_operations=True,
         include_topic_authorized_operations=True,
     )
     answer = host.call(request, 8)
-    assert answer.topics[0].authorized_operations == {3, 4, 5, 6, 7, 8, 10, 11}
-    assert answer.authorized_operations == {5, 7, 8, 9, 10, 11, 12}
-    assert host.call(request, 12).topics[0].authorized_operations == {3, 4, 5, 6, 7, 8, 10, 11}
+    assert operations_in(answer.topics[0].topic_authorized_operations) == of_topics
+    assert operations_in(answer.cluster_authorized_operations) == {5, 7, 8, 9, 10, 11, 12}
+    request = MetadataRequest(topics=None, include_topic_authorized_operations=True)
+    (topic,) = host.call(request, 12).topics
+    assert operations_in(topic.topic_authorized_operations) == of_topics
 
 
 def test_a_missing_topic_is_made_by_asking_and_told_of_the_next_time(tmp_path: Path) -> None:
@@ -286,19 +292,14 @@ def test_nothing_is_made_by_asking_where_the_broker_forbids_it(tmp_path: Path) -
 
 def delete(host: AdminHost, *names: str, version: int = 5) -> list[Any]:
     rows: list[Any] = host.call(
-        messages.DeleteTopicsRequest(topic_names=list(names), timeout_ms=1000), version
+        DeleteTopicsRequest(topic_names=list(names), timeout_ms=1000), version
     ).responses
     return rows
 
 
 def delete_states(host: AdminHost, *states: tuple[str | None, uuid.UUID]) -> list[Any]:
-    topics = [
-        messages.DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=topic_id)
-        for name, topic_id in states
-    ]
-    rows: list[Any] = host.call(
-        messages.DeleteTopicsRequest(topics=topics, timeout_ms=1000), 6
-    ).responses
+    topics = [DeleteTopicState(name=name, topic_id=topic_id) for name, topic_id in states]
+    rows: list[Any] = host.call(DeleteTopicsRequest(topics=topics, timeout_ms=1000), 6).responses
     return rows
 
 
@@ -374,16 +375,13 @@ def grow(
     validate_only: bool = False,
     version: int = 3,
 ) -> int:
-    topic_class = messages.CreatePartitionsRequest.CreatePartitionsTopic
     rows = (
         None
         if assignments is None
-        else [topic_class.CreatePartitionsAssignment(broker_ids=ids) for ids in assignments]
+        else [CreatePartitionsAssignment(broker_ids=ids) for ids in assignments]
     )
-    topic = topic_class(name=name, count=count, assignments=rows)
-    request = messages.CreatePartitionsRequest(
-        topics=[topic], timeout_ms=1000, validate_only=validate_only
-    )
+    topic = CreatePartitionsTopic(name=name, count=count, assignments=rows)
+    request = CreatePartitionsRequest(topics=[topic], timeout_ms=1000, validate_only=validate_only)
     (row,) = host.call(request, version).results
     assert row.name == name and (row.error_message is None) == (row.error_code == 0)
     code: int = row.error_code
@@ -420,10 +418,9 @@ def test_new_partitions_can_be_assigned_to_this_broker_alone(host: AdminHost) ->
 
 def test_a_topic_named_twice_does_not_grow(host: AdminHost) -> None:
     host.create(creatable("t", 1))
-    topic_class = messages.CreatePartitionsRequest.CreatePartitionsTopic
-    topics = [topic_class(name="t", count=count, assignments=None) for count in (2, 3)]
+    topics = [CreatePartitionsTopic(name="t", count=count, assignments=None) for count in (2, 3)]
     rows = host.call(
-        messages.CreatePartitionsRequest(topics=topics, timeout_ms=1000, validate_only=False), 3
+        CreatePartitionsRequest(topics=topics, timeout_ms=1000, validate_only=False), 3
     ).results
     assert codes(rows) == {"t": Code.INVALID_REQUEST} and len(rows) == 1
     assert len(host.metadata("t")[0].partitions) == 1

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from helpers import kafka_messages as messages
 from helpers.core_host import CoreHost
 
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 
 
 def test_offsets_of_the_empty_group_are_refused_before_anything_else(tmp_path: Path) -> None:
@@ -16,9 +20,8 @@ def test_offsets_of_the_empty_group_are_refused_before_anything_else(tmp_path: P
     host.create("t")
 
     def codes(group: str) -> list[int]:
-        topic_class = messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-        row = topic_class.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)
-        request = messages.TxnOffsetCommitRequest(
+        row = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+        request = TxnOffsetCommitRequest(
             transactional_id="nobody",
             group_id=group,
             producer_id=4711,
@@ -26,7 +29,9 @@ def test_offsets_of_the_empty_group_are_refused_before_anything_else(tmp_path: P
             generation_id=-1,
             member_id="",
             group_instance_id=None,
-            topics=[topic_class(name=name, partitions=[row]) for name in ("t", "u")],
+            topics=[
+                TxnOffsetCommitRequestTopic(name=name, partitions=[row]) for name in ("t", "u")
+            ],
         )
         answer = host.call(1, request, 3)
         return [partition.error_code for topic in answer.topics for partition in topic.partitions]

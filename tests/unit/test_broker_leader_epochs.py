@@ -8,12 +8,27 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from helpers import kafka_messages as messages
 from helpers.disk_broker import DiskBroker, Producer
 from sim.disk import Crash
 
 from barnabas.broker.slices import run_through
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    TopicRequest,
+)
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from barnabas.protocol.records import decode_marker
 
 Restart = Callable[[DiskBroker], None]
@@ -22,15 +37,13 @@ ENDS = pytest.mark.parametrize("again", [DiskBroker.stop, DiskBroker.kill, DiskB
 
 def told_epochs(b: DiskBroker, topic: str) -> list[int]:
     """As Metadata and DescribeTopicPartitions tell, which must be the same."""
-    request = messages.MetadataRequest
-    asked = request(
-        topics=[request.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
+    asked = MetadataRequest(
+        topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
     )
     found = [row.leader_epoch for row in b.call(asked, 12).topics[0].partitions]
-    request = messages.message_class("DescribeTopicPartitionsRequest")
     described = b.call(
-        request(
-            topics=[request.TopicRequest(name=topic)], response_partition_limit=100, cursor=None
+        DescribeTopicPartitionsRequest(
+            topics=[TopicRequest(name=topic)], response_partition_limit=100, cursor=None
         ),
         0,
     )
@@ -42,12 +55,11 @@ def end_of_epoch(
     b: DiskBroker, topic: str, epoch: int, *, current: int = -1
 ) -> tuple[int, int, int]:
     """OffsetForLeaderEpoch of partition 0: (code, epoch, end offset)."""
-    request = messages.message_class("OffsetForLeaderEpochRequest")
-    partition = request.OffsetForLeaderTopic.OffsetForLeaderPartition(
+    partition = OffsetForLeaderPartition(
         partition=0, current_leader_epoch=current, leader_epoch=epoch
     )
-    asked = request(
-        replica_id=-1, topics=[request.OffsetForLeaderTopic(topic=topic, partitions=[partition])]
+    asked = OffsetForLeaderEpochRequest(
+        replica_id=-1, topics=[OffsetForLeaderTopic(topic=topic, partitions=[partition])]
     )
     row = b.call(asked, 4).topics[0].partitions[0]
     return row.error_code, row.leader_epoch, row.end_offset
@@ -55,31 +67,29 @@ def end_of_epoch(
 
 def listed(b: DiskBroker, topic: str, timestamp: int, *, current: int = -1) -> tuple[int, int, int]:
     """ListOffsets of partition 0: (code, offset, leader epoch)."""
-    request = messages.ListOffsetsRequest
-    wanted = request.ListOffsetsTopic.ListOffsetsPartition(
+    wanted = ListOffsetsPartition(
         partition_index=0, current_leader_epoch=current, timestamp=timestamp
     )
-    asked = request(
+    asked = ListOffsetsRequest(
         replica_id=-1,
         isolation_level=0,
-        topics=[request.ListOffsetsTopic(name=topic, partitions=[wanted])],
+        topics=[ListOffsetsTopic(name=topic, partitions=[wanted])],
     )
     row = b.call(asked, 7).topics[0].partitions[0]
     return row.error_code, row.offset, row.leader_epoch
 
 
 def fetch_code(b: DiskBroker, topic: str, current: int, *, offset: int = 0) -> int:
-    request = messages.message_class("FetchRequest")
-    partition = request.FetchTopic.FetchPartition(
+    partition = FetchPartition(
         partition=0,
         current_leader_epoch=current,
         fetch_offset=offset,
         log_start_offset=-1,
         partition_max_bytes=1 << 20,
     )
-    asked = request(
+    asked = FetchRequest(
         replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=0, session_id=0, session_epoch=-1,
-        topics=[request.FetchTopic(topic=topic, partitions=[partition])], forgotten_topics_data=[], rack_id="",
+        topics=[FetchTopic(topic=topic, partitions=[partition])], forgotten_topics_data=[], rack_id="",
     )  # fmt: skip
     code: int = b.call(asked, 11).responses[0].partitions[0].error_code
     return code
@@ -194,21 +204,21 @@ def fetch_diverging(
     b: DiskBroker, topic: str, last_fetched_epoch: int, offset: int
 ) -> tuple[int, int] | None:
     """Fetch 12 of partition 0: where the reader's log parts from this one, None where it does not."""
-    request = messages.message_class("FetchRequest")
-    partition = request.FetchTopic.FetchPartition(
+    partition = FetchPartition(
         partition=0, current_leader_epoch=-1, fetch_offset=offset, last_fetched_epoch=last_fetched_epoch, log_start_offset=-1,
         partition_max_bytes=1 << 20,
     )  # fmt: skip
-    asked = request(
+    asked = FetchRequest(
         replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=0, session_id=0, session_epoch=-1,
-        topics=[request.FetchTopic(topic=topic, partitions=[partition])], forgotten_topics_data=[], rack_id="",
+        topics=[FetchTopic(topic=topic, partitions=[partition])], forgotten_topics_data=[], rack_id="",
     )  # fmt: skip
     row = b.call(asked, 12).responses[0].partitions[0]
     assert row.error_code == 0
-    if row.diverging_epoch is None:
+    diverging = row.diverging_epoch
+    if (diverging.epoch, diverging.end_offset) == (-1, -1):
         return None
-    assert not row.records
-    return row.diverging_epoch.epoch, row.diverging_epoch.end_offset
+    assert len(row.records) == 0
+    return diverging.epoch, diverging.end_offset
 
 
 def with_a_lost_tail(*commits: tuple[str, dict[str, Any]]) -> DiskBroker:

@@ -6,20 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import kafka_messages as messages
 from helpers.core_host import CoreHost
+from helpers.our_messages import request_frame
 
 from barnabas.broker.core import DECODED_AT_ONCE_BYTES
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 PING_VERSION = METADATA_VERSION = 4
 
 
 def asking(count: int) -> Any:
     """A Metadata request for so many topics that do not exist, and for "t"."""
-    topic = messages.MetadataRequest.MetadataRequestTopic
     names = [f"missing-{number:05}" for number in range(count)]
-    return messages.MetadataRequest(
-        topics=[topic(name=name) for name in [*names, "t"]], allow_auto_topic_creation=False
+    return MetadataRequest(
+        topics=[MetadataRequestTopic(name=name) for name in [*names, "t"]],
+        allow_auto_topic_creation=False,
     )
 
 
@@ -52,8 +53,7 @@ def test_others_are_answered_before_a_long_request_is_decoded(host: CoreHost) ->
 def test_a_long_request_that_cannot_be_read_ends_its_connection(host: CoreHost) -> None:
     connection = host.connect(1)
     request = asking(COUNT)
-    request.with_header(correlation_id=1, client_id="tests")
-    frame = bytearray(request.encode(version=METADATA_VERSION, header=True, framed=False))
+    frame = bytearray(request_frame(request, METADATA_VERSION, 1))
     host.broker.on_frame(connection, memoryview(frame)[:-3], host.event_ms())
     host.carry_out()
     assert host.closed == {}

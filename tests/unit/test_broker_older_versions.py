@@ -5,8 +5,9 @@ are not there.
 from __future__ import annotations
 
 import pytest
-from helpers import kafka_messages as messages
 from helpers.disk_broker import DiskBroker, Producer
+
+from barnabas.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 
 (
     UNKNOWN_TOPIC_OR_PARTITION,
@@ -48,10 +49,7 @@ def test_only_a_fence_has_another_name_in_older_versions(version: int) -> None:
 def test_a_partition_that_is_not_there_has_no_producers_to_describe() -> None:
     b = DiskBroker()
     b.topic("t")
-    topic_class = messages.DescribeProducersRequest.TopicRequest
-    request = messages.DescribeProducersRequest(
-        topics=[topic_class(name="t", partition_indexes=[0, 1])]
-    )
+    request = DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[0, 1])])
     rows = b.call(request, 0).topics[0].partitions
     assert [(row.partition_index, row.error_code) for row in rows] == [
         (0, 0),

@@ -10,7 +10,6 @@ import uuid
 from typing import Any
 
 import pytest
-from helpers import kafka_messages as messages
 from helpers.admin_host import creatable
 from helpers.disk_broker import DiskBroker, Producer
 from sim.disk import Crash
@@ -18,6 +17,13 @@ from sim.disk import Crash
 from barnabas.broker.handlers import topics as handlers
 from barnabas.broker.slices import LOGS_DELETED_AT_ONCE, LOGS_MADE_AT_ONCE, MOST_PARTITIONS_AT_ONCE
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from barnabas.protocol.messages.create_topics import CreateTopicsRequest
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 MOST_TICKS = 2000
 FILES_OF_A_LOG = 5  # while it is made
@@ -32,7 +38,7 @@ def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def creation(*names: str, partitions: int = 1) -> Any:
-    return messages.CreateTopicsRequest(
+    return CreateTopicsRequest(
         topics=[creatable(name, partitions, configs={"retention.ms": "-1"}) for name in names],
         timeout_ms=1000,
         validate_only=False,
@@ -40,22 +46,23 @@ def creation(*names: str, partitions: int = 1) -> Any:
 
 
 def deletion(*names: str) -> Any:
-    return messages.DeleteTopicsRequest(topic_names=list(names), timeout_ms=1000)
+    return DeleteTopicsRequest(topic_names=list(names), timeout_ms=1000)
 
 
 def growth(**counts: int) -> Any:
-    topic = messages.CreatePartitionsRequest.CreatePartitionsTopic
-    return messages.CreatePartitionsRequest(
-        topics=[topic(name=name, count=count, assignments=None) for name, count in counts.items()],
+    return CreatePartitionsRequest(
+        topics=[
+            CreatePartitionsTopic(name=name, count=count, assignments=None)
+            for name, count in counts.items()
+        ],
         timeout_ms=1000,
         validate_only=False,
     )
 
 
 def query(*names: str, makes: bool = False) -> Any:
-    topic = messages.MetadataRequest.MetadataRequestTopic
-    topics = [topic(name=name, topic_id=NO_ID) for name in names]
-    return messages.MetadataRequest(topics=topics, allow_auto_topic_creation=makes)
+    topics = [MetadataRequestTopic(name=name, topic_id=NO_ID) for name in names]
+    return MetadataRequest(topics=topics, allow_auto_topic_creation=makes)
 
 
 def told(b: DiskBroker, name: str) -> int:

@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import kafka_messages as messages
 from helpers.admin_host import NOW_MS
 from helpers.core_host import CoreHost, error_of, produce
 
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.storage.log import AppendOrigin
 
@@ -31,15 +35,12 @@ def many(codec: int) -> bytearray:
 
 def asking(*timestamps: int) -> Any:
     """One timestamp of each partition."""
-    topic_class = messages.ListOffsetsRequest.ListOffsetsTopic
     rows = [
-        topic_class.ListOffsetsPartition(
-            partition_index=index, current_leader_epoch=-1, timestamp=timestamp
-        )
+        ListOffsetsPartition(partition_index=index, current_leader_epoch=-1, timestamp=timestamp)
         for index, timestamp in enumerate(timestamps)
     ]
-    return messages.ListOffsetsRequest(
-        replica_id=-1, isolation_level=0, topics=[topic_class(name="t", partitions=rows)]
+    return ListOffsetsRequest(
+        replica_id=-1, isolation_level=0, topics=[ListOffsetsTopic(name="t", partitions=rows)]
     )
 
 

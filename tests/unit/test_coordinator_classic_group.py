@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from helpers.group_host import PARKED, GroupHost, GroupMember, alone, pair, subscription
+from helpers.our_messages import NO_OPERATIONS
 
 from barnabas.coordinator.classic_group import GroupSettings
 from barnabas.protocol.errors import Code
@@ -56,7 +57,7 @@ def left(answer: Any) -> Any:
 def described(host: GroupHost, group: str = "g") -> Any:
     """(state, protocol, {member id: (instance, metadata, assignment)})."""
     answer = host.describe(group)
-    assert answer.error_code == Code.NONE and answer.authorized_operations is None
+    assert (answer.error_code, answer.authorized_operations) == (Code.NONE, NO_OPERATIONS)
     assert all(
         (one.client_id, one.client_host) == ("client", "/192.0.2.7") for one in answer.members
     )

@@ -1,7 +1,6 @@
 """Rules that other brokers broke: offsets of groups, committed in transactions."""
 
 import pytest
-from helpers import kafka_messages as messages
 from helpers.group_host import (
     CLIENT_HOST,
     PARKED,
@@ -14,6 +13,11 @@ from helpers.group_host import (
 from barnabas.coordinator.classic_group import GroupSettings
 from barnabas.coordinator.result import partition_for
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from barnabas.protocol.request_context import RequestContext
 
 DAY_MS = 24 * 3_600_000
@@ -144,11 +148,10 @@ def test_what_a_commit_changes_is_what_its_records_say():
     host = GroupHost()
     host.commit("g", {"t": {0: 1}})
     before = host.coordinator.hard_state()
-    Topic = messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-    partition = Topic.TxnOffsetCommitRequestPartition(
+    partition = TxnOffsetCommitRequestPartition(
         partition_index=0, committed_offset=5, committed_leader_epoch=-1, committed_metadata=""
     )
-    request = messages.TxnOffsetCommitRequest(
+    request = TxnOffsetCommitRequest(
         transactional_id="txn",
         group_id="g",
         producer_id=7,
@@ -156,7 +159,7 @@ def test_what_a_commit_changes_is_what_its_records_say():
         generation_id=-1,
         member_id="",
         group_instance_id=None,
-        topics=[Topic(name="t", partitions=[partition])],
+        topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[partition])],
     )
     result = host.coordinator.on_txn_offset_commit(
         request, RequestContext(99, 4, "client", CLIENT_HOST), host.now_ms
