@@ -364,7 +364,6 @@ class GroupHost:
         version: int = 4,
     ) -> dict[tuple[str, int], int]:
         """TxnOffsetCommit; as many parameters as it has fields, of which a test names a few."""
-        """TxnOffsetCommit."""
         answer = self.call(
             "TxnOffsetCommit",
             version,
