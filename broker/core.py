@@ -20,7 +20,7 @@ from barnabas.broker.compaction import Compaction
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.coordinator_runtime import CoordinatorRuntime
 from barnabas.broker.disk_space import DiskSpace
-from barnabas.broker.dispatch import ROUTES, Prepared, Route
+from barnabas.broker.dispatch import ROUTES, Route, answer, read_body
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.flush_queue import FlushQueue
 from barnabas.broker.log_progress import LogProgress
@@ -187,78 +187,65 @@ class Broker:
             if api is None:
                 self._refuse(connection, header)
                 return
-            read = self._routes.get(api.key) or self._load_route(api)
+            context = RequestContext(
+                ticket, header.api_version, header.client_id, connection.client_host,
+                connection_id, api.key, header.correlation_id, now_ms,
+                connection.local_host, connection.local_port,
+            )  # fmt: skip
+            row = self._routes.get(api.key) or self._load_route(api)
             if len(frame) > DECODED_AT_ONCE_BYTES and api.key != PRODUCE:
-                self._decode_elsewhere(connection, ticket, api, header, frame, read)
-                return
-            request = read(frame, header.body_start, header.api_version)
+                self._decode_elsewhere(connection, context, row, frame, header)
+            else:
+                self._handle(context, row, read_body(row, frame, header))
         except ProtocolViolation as error:
             self.close(connection_id, error)
-            return
-        self._handle(connection, ticket, api, header, request, now_ms)
 
-    def _handle(
-        self,
-        connection: ConnectionState,
-        ticket: int,
-        api: Api,
-        header: RequestHeader,
-        request: Prepared,
-        now_ms: int,
-    ) -> None:
-        connection_id = connection.connection_id
-        context = RequestContext(
-            ticket, header.api_version, header.client_id, connection.client_host, connection_id,
-            api.key, header.correlation_id, now_ms, connection.local_host, connection.local_port,
-        )  # fmt: skip
-        try:
-            response = request(self, context)
-        except ProtocolViolation as error:
-            self.close(connection_id, error)
-            return
-        if isinstance(response, Parked):
-            return
-        if isinstance(response, NoResponse):
-            self._answer(connection_id, ())
-        elif isinstance(response, Encoded):
-            self._answer(connection_id, response.pieces)
-        else:
-            self._answer(connection_id, self._encode(api, context, response))
+    def _handle(self, context: RequestContext, row: Route, request: Message) -> None:
+        response = answer(row, request, context)
+        if isinstance(response, Encoded):
+            self._answer(context.connection_id, response.pieces)
+        elif isinstance(response, NoResponse):
+            self._answer(context.connection_id, ())
+        elif not isinstance(response, Parked):
+            self._answer(context.connection_id, self._encode(context, response))
 
     def _decode_elsewhere(
         self,
         connection: ConnectionState,
-        ticket: int,
-        api: Api,
-        header: RequestHeader,
+        context: RequestContext,
+        row: Route,
         frame: memoryview,
-        read: Route,
+        header: RequestHeader,
     ) -> None:
         """Have the worker decode what may hold hundreds of thousands of elements; it is handled
         afterwards.
         """
-        body = memoryview(bytes(frame))
+        connection_id = context.connection_id
+        copy = memoryview(bytes(frame))
 
-        def run() -> Prepared | ProtocolViolation:
+        def run() -> Message | ProtocolViolation:
             try:
-                return read(body, header.body_start, header.api_version)
+                return read_body(row, copy, header)
             except ProtocolViolation as error:
                 return error
 
-        def done(request: Prepared | ProtocolViolation, now_ms: int) -> None:
-            if self.connections.get(connection.connection_id) is not connection:
+        def done(request: Message | ProtocolViolation, now_ms: int) -> None:
+            if self.connections.get(connection_id) is not connection:
                 return
             if isinstance(request, ProtocolViolation):
-                self.close(connection.connection_id, request)
+                self.close(connection_id, request)
                 return
             try:
-                self._handle(connection, ticket, api, header, request, now_ms)
+                self._handle(context._replace(now_ms=now_ms), row, request)
+            except ProtocolViolation as error:
+                self.close(connection_id, error)
             except (OSError, AssertionError):
                 raise
-            except Exception as error:  # ends the connection, as the rim has it for requests that are handled at once
-                self._give_up(connection.connection_id, error)
+            except Exception as error:
+                # ends the connection, as the rim has it for requests that are handled at once
+                self._give_up(connection_id, error)
 
-        self.outbox.work.append(Work(connection.connection_id, run, done, len(body)))
+        self.outbox.work.append(Work(connection_id, run, done, len(copy)))
 
     def on_tick(self, now_ms: int) -> None:
         """Time passed. Cheap when nothing is due."""
@@ -358,9 +345,7 @@ class Broker:
         if isinstance(response, Encoded):
             self._answer(context.connection_id, response.pieces)
         else:
-            self._answer(
-                context.connection_id, self._encode(BY_KEY[context.api_key], context, response)
-            )
+            self._answer(context.connection_id, self._encode(context, response))
 
     def park(self, context: RequestContext) -> None:
         """Make `reply` possible for the request under way, before its handler returns PARKED."""
@@ -368,10 +353,10 @@ class Broker:
 
     def answer_in_slices(self, context: RequestContext, work: Slices) -> Answer:
         """What the work gives; PARKED where others have their turn before its end."""
-        answer: Answer
-        is_done, answer = self.work.begin(context.ticket, work, context.now_ms)
+        response: Answer
+        is_done, response = self.work.begin(context.ticket, work, context.now_ms)
         if is_done:
-            return answer
+            return response
         self.park(context)
         return PARKED
 
@@ -418,11 +403,11 @@ class Broker:
         raise ProtocolViolation(f"{what} is not spoken here{spoken}")
 
     def _load_route(self, api: Api) -> Route:
-        loaded = self._routes[api.key] = ROUTES[api.key]()
-        return loaded
+        row = self._routes[api.key] = ROUTES[api.key](self)
+        return row
 
-    def _encode(self, api: Api, context: RequestContext, response: Message) -> tuple[bytearray]:
-        is_tagged = response_has_tagged_header(api, context.api_version)
+    def _encode(self, context: RequestContext, response: Message) -> tuple[bytearray]:
+        is_tagged = response_has_tagged_header(BY_KEY[context.api_key], context.api_version)
         out = bytearray(_FRAME_TAGGED if is_tagged else _FRAME.size)
         response.write(out, context.api_version)
         _FRAME.pack_into(out, 0, len(out) - 4, context.correlation_id)

@@ -1,27 +1,34 @@
-"""The table from a request to who answers it, with what is done around it.
+"""The table from an API to what reads and answers its requests, with what is done around each.
 
-| what is done around a request | by |
+Every request goes this way, in this order:
+
+| what | by |
 |---|---|
-| its body is read; one that cannot be read ends the connection | `route` |
-| it is parked, and a coordinator's Result answers it, now or later | `to_groups`, `to_transactions` |
-| one that was delayed on a connection that its producer has given up ends that | `guard` |
-| it is held back while the last transaction of its transactional id is completed | `hold_back` |
+| its header is read; an API or version that is not spoken is refused | `Broker.on_frame` |
+| its body is read; one that cannot be read ends the connection | `read_body` |
+| (later: authorise it) | `answer`, before the handler |
+| its handler answers it | `answer` |
+| ...which parks it, and a coordinator's Result answers it, now or later | `to_groups`, `to_transactions` |
+| ...which ends the connection where the request was delayed on one that its producer has given up | `to_transactions`, `guard` |
+| ...which holds it back while the last transaction of its transactional id is completed | `to_transactions`, `hold_back` |
+| (later: measure it, and throttle its client) | `answer`, after the handler |
+| its response is encoded and sent; a parked one's later | `Broker` |
 
-Handlers of `broker/handlers` do the rest themselves. Each row loads its handler and its messages
-when the first such request comes: all of them together would be a tenth of the broker's start.
+A row names the message and the function by reference, and gives the function what it uses of the
+broker; one that parks its requests gets the broker. It is loaded when the first such request comes:
+all messages and handlers together would be a tenth of the broker's start.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from barnabas.broker.outbox import PARKED, Answer
-from barnabas.coordinator.group_coordinator import GroupCoordinator
 from barnabas.coordinator.result import Result
-from barnabas.coordinator.transaction_coordinator import TransactionCoordinator
 from barnabas.protocol.errors import ProtocolViolation
+from barnabas.protocol.framing import RequestHeader
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import Buffer, MalformedMessageError
 from barnabas.protocol.request_context import RequestContext
@@ -31,56 +38,65 @@ if TYPE_CHECKING:
 
 Request = TypeVar("Request", bound=Message)
 Read = Callable[[Buffer, int, int], tuple[Request, int]]
-Handler = Callable[["Broker", Request, RequestContext], Answer]
-Prepared = Callable[["Broker", RequestContext], Answer]
-"""A request that is read, ready to be handled."""
+Handler = Callable[[Request, RequestContext], Answer]
+Decide = Callable[[Request, RequestContext, int], Result]
+"""A coordinator's `on_<request>`."""
 
-Route = Callable[[memoryview, int, int], Prepared]
-"""Reads the body of one kind of request: f(frame, where the body begins, version).
 
-Raises: ProtocolViolation where it cannot be read.
-After:  nothing of the request is a view of the frame but the records of a Produce.
-"""
+class Route(NamedTuple):
+    """One row: how a request is read, and who answers it. `route` makes it, and checks the types."""
+
+    name: str
+    read: Read[Any]
+    handle: Handler[Any]
 
 
 def route(
     request_class: type[Request], handle: Handler[Request], read: Read[Request] | None = None
 ) -> Route:
-    """A row: how the request is read (if None, by its class), and who handles it."""
-    read = read or request_class.read
+    """A row. Takes: read, where the request is not read by its class."""
     name = request_class.__name__.removesuffix("Request")
-
-    def read_request(frame: memoryview, at: int, version: int) -> Prepared:
-        try:
-            request, _ = read(frame, at, version)
-        except (struct.error, IndexError, MalformedMessageError) as error:
-            raise ProtocolViolation(
-                f"the body of a {name} request cannot be read: {error}"
-            ) from error
-        return lambda broker, context: handle(broker, request, context)
-
-    return read_request
+    return Route(name, read or request_class.read, handle)
 
 
 # --- around a request ---------------------------------------------------------------------------
 
 
-def to_groups(
-    decide: Callable[[GroupCoordinator, Request, RequestContext, int], Result],
-) -> Handler[Request]:
-    """The group coordinator answers it: parked first, since the answer comes out of a Result."""
+def read_body(row: Route, frame: memoryview, header: RequestHeader) -> Message:
+    """The body of a request.
 
-    def handle(broker: Broker, request: Request, context: RequestContext) -> Answer:
+    Raises: ProtocolViolation where it cannot be read.
+    After:  nothing of the request is a view of the frame but the records of a Produce.
+    """
+    try:
+        request: Message = row.read(frame, header.body_start, header.api_version)[0]
+    except (struct.error, IndexError, MalformedMessageError) as error:
+        raise ProtocolViolation(
+            f"the body of a {row.name} request cannot be read: {error}"
+        ) from error
+    return request
+
+
+def answer(row: Route, request: Message, context: RequestContext) -> Answer:
+    """What the handler answers. What holds for every request has its place here, see the table."""
+    return row.handle(request, context)
+
+
+def to_groups(broker: Broker, decide: Decide[Request]) -> Handler[Request]:
+    """The group coordinator answers it: parked first, since the answer comes out of a Result."""
+    runtime = broker.runtime
+
+    def handle(request: Request, context: RequestContext) -> Answer:
         broker.park(context)
-        result = decide(broker.groups, request, context, context.now_ms)
-        broker.runtime.run_groups(result, context.now_ms)
+        runtime.run_groups(decide(request, context, context.now_ms), context.now_ms)
         return PARKED
 
     return handle
 
 
 def to_transactions(
-    decide: Callable[[TransactionCoordinator, Request, RequestContext, int], Result],
+    broker: Broker,
+    decide: Decide[Request],
     *,
     hold_back: Callable[[Request], str | None] | None = None,
     guard: Callable[[Request], tuple[str, int, int]] | None = None,
@@ -91,21 +107,20 @@ def to_transactions(
            what adds to a transaction: (transactional id, producer id, producer epoch) of whom it
            says it is from.
     """
+    runtime = broker.runtime
 
-    def handle(broker: Broker, request: Request, context: RequestContext) -> Answer:
+    def handle(request: Request, context: RequestContext) -> Answer:
         if guard is not None:
             transactional_id, producer_id, producer_epoch = guard(request)
-            broker.runtime.check_connection(
+            runtime.check_connection(
                 transactional_id, (producer_id, producer_epoch), context.connection_id, adds=True
             )
         broker.park(context)
 
         def run(now_ms: int) -> None:
-            broker.runtime.run_transactions(
-                decide(broker.transactions, request, context, now_ms), now_ms
-            )
+            runtime.run_transactions(decide(request, context, now_ms), now_ms)
 
-        broker.runtime.when_complete(
+        runtime.when_complete(
             None if hold_back is None else hold_back(request), run, context.now_ms
         )
         return PARKED
@@ -116,145 +131,171 @@ def to_transactions(
 # --- the rows -----------------------------------------------------------------------------------
 
 
-def _produce() -> Route:
+def _produce(broker: Broker) -> Route:
     from barnabas.broker.handlers.produce import on_produce
     from barnabas.protocol.hot_requests import read_produce
     from barnabas.protocol.messages.produce import ProduceRequest
 
-    return route(ProduceRequest, on_produce, read_produce)
+    return route(
+        ProduceRequest, lambda request, context: on_produce(broker, request, context), read_produce
+    )
 
 
-def _fetch() -> Route:
+def _fetch(broker: Broker) -> Route:
     from barnabas.broker.handlers.fetch import on_fetch
     from barnabas.protocol.hot_requests import read_fetch
     from barnabas.protocol.messages.fetch import FetchRequest
 
-    return route(FetchRequest, on_fetch, read_fetch)
+    return route(
+        FetchRequest, lambda request, context: on_fetch(broker, request, context), read_fetch
+    )
 
 
-def _list_offsets() -> Route:
+def _list_offsets(broker: Broker) -> Route:
     from barnabas.broker.handlers.list_offsets import on_list_offsets
     from barnabas.protocol.messages.list_offsets import ListOffsetsRequest
 
-    return route(ListOffsetsRequest, on_list_offsets)
+    return route(
+        ListOffsetsRequest, lambda request, context: on_list_offsets(broker, request, context)
+    )
 
 
-def _metadata() -> Route:
+def _metadata(broker: Broker) -> Route:
     from barnabas.broker.handlers.metadata import on_metadata
     from barnabas.protocol.messages.metadata import MetadataRequest
 
-    return route(MetadataRequest, on_metadata)
+    return route(MetadataRequest, lambda request, context: on_metadata(broker, request, context))
 
 
-def _offset_commit() -> Route:
+def _offset_commit(broker: Broker) -> Route:
     from barnabas.protocol.messages.offset_commit import OffsetCommitRequest
 
-    return route(OffsetCommitRequest, to_groups(GroupCoordinator.on_offset_commit))
+    return route(OffsetCommitRequest, to_groups(broker, broker.groups.on_offset_commit))
 
 
-def _offset_fetch() -> Route:
+def _offset_fetch(broker: Broker) -> Route:
     from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest
 
-    return route(OffsetFetchRequest, to_groups(GroupCoordinator.on_offset_fetch))
+    return route(OffsetFetchRequest, to_groups(broker, broker.groups.on_offset_fetch))
 
 
-def _find_coordinator() -> Route:
+def _find_coordinator(broker: Broker) -> Route:
     from barnabas.broker.handlers.coordinators import on_find_coordinator
     from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 
-    return route(FindCoordinatorRequest, on_find_coordinator)
+    return route(
+        FindCoordinatorRequest,
+        lambda request, context: on_find_coordinator(broker, request, context),
+    )
 
 
-def _join_group() -> Route:
+def _join_group(broker: Broker) -> Route:
     from barnabas.protocol.messages.join_group import JoinGroupRequest
 
-    return route(JoinGroupRequest, to_groups(GroupCoordinator.on_join_group))
+    return route(JoinGroupRequest, to_groups(broker, broker.groups.on_join_group))
 
 
-def _heartbeat() -> Route:
+def _heartbeat(broker: Broker) -> Route:
     from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 
-    return route(HeartbeatRequest, to_groups(GroupCoordinator.on_heartbeat))
+    return route(HeartbeatRequest, to_groups(broker, broker.groups.on_heartbeat))
 
 
-def _leave_group() -> Route:
+def _leave_group(broker: Broker) -> Route:
     from barnabas.protocol.messages.leave_group import LeaveGroupRequest
 
-    return route(LeaveGroupRequest, to_groups(GroupCoordinator.on_leave_group))
+    return route(LeaveGroupRequest, to_groups(broker, broker.groups.on_leave_group))
 
 
-def _sync_group() -> Route:
+def _sync_group(broker: Broker) -> Route:
     from barnabas.protocol.messages.sync_group import SyncGroupRequest
 
-    return route(SyncGroupRequest, to_groups(GroupCoordinator.on_sync_group))
+    return route(SyncGroupRequest, to_groups(broker, broker.groups.on_sync_group))
 
 
-def _describe_groups() -> Route:
+def _describe_groups(broker: Broker) -> Route:
     from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
 
-    return route(DescribeGroupsRequest, to_groups(GroupCoordinator.on_describe_groups))
+    return route(DescribeGroupsRequest, to_groups(broker, broker.groups.on_describe_groups))
 
 
-def _list_groups() -> Route:
+def _list_groups(broker: Broker) -> Route:
     from barnabas.protocol.messages.list_groups import ListGroupsRequest
 
-    return route(ListGroupsRequest, to_groups(GroupCoordinator.on_list_groups))
+    return route(ListGroupsRequest, to_groups(broker, broker.groups.on_list_groups))
 
 
-def _api_versions() -> Route:
+def _api_versions(broker: Broker) -> Route:
     from barnabas.broker.handlers.api_versions import on_api_versions
     from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 
-    return route(ApiVersionsRequest, on_api_versions)
+    return route(
+        ApiVersionsRequest,
+        lambda request, context: on_api_versions(broker.connections, request, context),
+    )
 
 
-def _create_topics() -> Route:
+def _create_topics(broker: Broker) -> Route:
     from barnabas.broker.handlers.topics import on_create_topics
     from barnabas.protocol.messages.create_topics import CreateTopicsRequest
 
-    return route(CreateTopicsRequest, on_create_topics)
+    return route(
+        CreateTopicsRequest, lambda request, context: on_create_topics(broker, request, context)
+    )
 
 
-def _delete_topics() -> Route:
+def _delete_topics(broker: Broker) -> Route:
     from barnabas.broker.handlers.topics import on_delete_topics
     from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 
-    return route(DeleteTopicsRequest, on_delete_topics)
+    return route(
+        DeleteTopicsRequest, lambda request, context: on_delete_topics(broker, request, context)
+    )
 
 
-def _delete_records() -> Route:
+def _delete_records(broker: Broker) -> Route:
     from barnabas.broker.handlers.delete_records import on_delete_records
     from barnabas.protocol.messages.delete_records import DeleteRecordsRequest
 
-    return route(DeleteRecordsRequest, on_delete_records)
+    return route(
+        DeleteRecordsRequest,
+        lambda request, context: on_delete_records(
+            broker.topics, broker.progress, request, context
+        ),
+    )
 
 
-def _init_producer_id() -> Route:
+def _init_producer_id(broker: Broker) -> Route:
     from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 
     return route(
         InitProducerIdRequest,
         to_transactions(
-            TransactionCoordinator.on_init_producer_id,
+            broker,
+            broker.transactions.on_init_producer_id,
             hold_back=lambda request: request.transactional_id,
         ),
     )
 
 
-def _offset_for_leader_epoch() -> Route:
+def _offset_for_leader_epoch(broker: Broker) -> Route:
     from barnabas.broker.handlers.leader_epochs import on_offset_for_leader_epoch
     from barnabas.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 
-    return route(OffsetForLeaderEpochRequest, on_offset_for_leader_epoch)
+    return route(
+        OffsetForLeaderEpochRequest,
+        lambda request, context: on_offset_for_leader_epoch(broker.topics, request, context),
+    )
 
 
-def _add_partitions_to_txn() -> Route:
+def _add_partitions_to_txn(broker: Broker) -> Route:
     from barnabas.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 
     return route(
         AddPartitionsToTxnRequest,
         to_transactions(
-            TransactionCoordinator.on_add_partitions_to_txn,
+            broker,
+            broker.transactions.on_add_partitions_to_txn,
             hold_back=lambda request: (
                 request.v3_and_below_transactional_id
             ),  # none where it names many
@@ -267,13 +308,14 @@ def _add_partitions_to_txn() -> Route:
     )
 
 
-def _add_offsets_to_txn() -> Route:
+def _add_offsets_to_txn(broker: Broker) -> Route:
     from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 
     return route(
         AddOffsetsToTxnRequest,
         to_transactions(
-            TransactionCoordinator.on_add_offsets_to_txn,
+            broker,
+            broker.transactions.on_add_offsets_to_txn,
             hold_back=lambda request: request.transactional_id,
             guard=lambda request: (
                 request.transactional_id,
@@ -284,145 +326,185 @@ def _add_offsets_to_txn() -> Route:
     )
 
 
-def _end_txn() -> Route:
+def _end_txn(broker: Broker) -> Route:
     from barnabas.broker.handlers.transactions import on_end_txn
     from barnabas.protocol.messages.end_txn import EndTxnRequest
 
-    return route(EndTxnRequest, on_end_txn)
+    return route(EndTxnRequest, lambda request, context: on_end_txn(broker, request, context))
 
 
-def _write_txn_markers() -> Route:
+def _write_txn_markers(broker: Broker) -> Route:
     from barnabas.broker.handlers.transactions import on_write_txn_markers
     from barnabas.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 
-    return route(WriteTxnMarkersRequest, on_write_txn_markers)
+    return route(
+        WriteTxnMarkersRequest,
+        lambda request, context: on_write_txn_markers(broker, request, context),
+    )
 
 
-def _txn_offset_commit() -> Route:
+def _txn_offset_commit(broker: Broker) -> Route:
     from barnabas.broker.handlers.transactions import on_txn_offset_commit
     from barnabas.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
-    return route(TxnOffsetCommitRequest, on_txn_offset_commit)
+    return route(
+        TxnOffsetCommitRequest,
+        lambda request, context: on_txn_offset_commit(broker, request, context),
+    )
 
 
-def _describe_configs() -> Route:
+def _describe_configs(broker: Broker) -> Route:
     from barnabas.broker.handlers.configs import on_describe_configs
     from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest
 
-    return route(DescribeConfigsRequest, on_describe_configs)
+    return route(
+        DescribeConfigsRequest,
+        lambda request, context: on_describe_configs(broker, request, context),
+    )
 
 
-def _alter_configs() -> Route:
+def _alter_configs(broker: Broker) -> Route:
     from barnabas.broker.handlers.configs import on_alter_configs
     from barnabas.protocol.messages.alter_configs import AlterConfigsRequest
 
-    return route(AlterConfigsRequest, on_alter_configs)
+    return route(
+        AlterConfigsRequest, lambda request, context: on_alter_configs(broker, request, context)
+    )
 
 
-def _describe_log_dirs() -> Route:
+def _describe_log_dirs(broker: Broker) -> Route:
     from barnabas.broker.handlers.log_dirs import on_describe_log_dirs
     from barnabas.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 
-    return route(DescribeLogDirsRequest, on_describe_log_dirs)
+    return route(
+        DescribeLogDirsRequest,
+        lambda request, context: on_describe_log_dirs(broker.topics, request, context),
+    )
 
 
-def _create_partitions() -> Route:
+def _create_partitions(broker: Broker) -> Route:
     from barnabas.broker.handlers.topics import on_create_partitions
     from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest
 
-    return route(CreatePartitionsRequest, on_create_partitions)
+    return route(
+        CreatePartitionsRequest,
+        lambda request, context: on_create_partitions(broker, request, context),
+    )
 
 
-def _delete_groups() -> Route:
+def _delete_groups(broker: Broker) -> Route:
     from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
 
-    return route(DeleteGroupsRequest, to_groups(GroupCoordinator.on_delete_groups))
+    return route(DeleteGroupsRequest, to_groups(broker, broker.groups.on_delete_groups))
 
 
-def _elect_leaders() -> Route:
+def _elect_leaders(broker: Broker) -> Route:
     from barnabas.broker.handlers.cluster import on_elect_leaders
     from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest
 
-    return route(ElectLeadersRequest, on_elect_leaders)
+    return route(
+        ElectLeadersRequest, lambda request, context: on_elect_leaders(broker, request, context)
+    )
 
 
-def _incremental_alter_configs() -> Route:
+def _incremental_alter_configs(broker: Broker) -> Route:
     from barnabas.broker.handlers.configs import on_incremental_alter_configs
     from barnabas.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
-    return route(IncrementalAlterConfigsRequest, on_incremental_alter_configs)
+    return route(
+        IncrementalAlterConfigsRequest,
+        lambda request, context: on_incremental_alter_configs(broker, request, context),
+    )
 
 
-def _alter_partition_reassignments() -> Route:
+def _alter_partition_reassignments(broker: Broker) -> Route:
     from barnabas.broker.handlers.cluster import on_alter_partition_reassignments
     from barnabas.protocol.messages.alter_partition_reassignments import (
         AlterPartitionReassignmentsRequest,
     )
 
-    return route(AlterPartitionReassignmentsRequest, on_alter_partition_reassignments)
+    return route(
+        AlterPartitionReassignmentsRequest,
+        lambda request, context: on_alter_partition_reassignments(broker, request, context),
+    )
 
 
-def _list_partition_reassignments() -> Route:
+def _list_partition_reassignments(broker: Broker) -> Route:
     from barnabas.broker.handlers.cluster import on_list_partition_reassignments
     from barnabas.protocol.messages.list_partition_reassignments import (
         ListPartitionReassignmentsRequest,
     )
 
-    return route(ListPartitionReassignmentsRequest, on_list_partition_reassignments)
+    return route(
+        ListPartitionReassignmentsRequest,
+        lambda request, context: on_list_partition_reassignments(broker, request, context),
+    )
 
 
-def _offset_delete() -> Route:
+def _offset_delete(broker: Broker) -> Route:
     from barnabas.protocol.messages.offset_delete import OffsetDeleteRequest
 
-    return route(OffsetDeleteRequest, to_groups(GroupCoordinator.on_offset_delete))
+    return route(OffsetDeleteRequest, to_groups(broker, broker.groups.on_offset_delete))
 
 
-def _describe_cluster() -> Route:
+def _describe_cluster(broker: Broker) -> Route:
     from barnabas.broker.handlers.cluster import on_describe_cluster
     from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 
-    return route(DescribeClusterRequest, on_describe_cluster)
+    return route(
+        DescribeClusterRequest,
+        lambda request, context: on_describe_cluster(broker, request, context),
+    )
 
 
-def _describe_producers() -> Route:
+def _describe_producers(broker: Broker) -> Route:
     from barnabas.broker.handlers.transactions import on_describe_producers
     from barnabas.protocol.messages.describe_producers import DescribeProducersRequest
 
-    return route(DescribeProducersRequest, on_describe_producers)
+    return route(
+        DescribeProducersRequest,
+        lambda request, context: on_describe_producers(broker, request, context),
+    )
 
 
-def _describe_transactions() -> Route:
+def _describe_transactions(broker: Broker) -> Route:
     from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
 
     return route(
         DescribeTransactionsRequest,
-        to_transactions(TransactionCoordinator.on_describe_transactions),
+        to_transactions(broker, broker.transactions.on_describe_transactions),
     )
 
 
-def _list_transactions() -> Route:
+def _list_transactions(broker: Broker) -> Route:
     from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 
     return route(
-        ListTransactionsRequest, to_transactions(TransactionCoordinator.on_list_transactions)
+        ListTransactionsRequest, to_transactions(broker, broker.transactions.on_list_transactions)
     )
 
 
-def _list_config_resources() -> Route:
+def _list_config_resources(broker: Broker) -> Route:
     from barnabas.broker.handlers.configs import on_list_client_metrics_resources
     from barnabas.protocol.messages.list_config_resources import ListConfigResourcesRequest
 
-    return route(ListConfigResourcesRequest, on_list_client_metrics_resources)
+    return route(
+        ListConfigResourcesRequest,
+        lambda request, context: on_list_client_metrics_resources(broker, request, context),
+    )
 
 
-def _describe_topic_partitions() -> Route:
+def _describe_topic_partitions(broker: Broker) -> Route:
     from barnabas.broker.handlers.cluster import on_describe_topic_partitions
     from barnabas.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 
-    return route(DescribeTopicPartitionsRequest, on_describe_topic_partitions)
+    return route(
+        DescribeTopicPartitionsRequest,
+        lambda request, context: on_describe_topic_partitions(broker, request, context),
+    )
 
 
-ROUTES: dict[int, Callable[[], Route]] = {
+ROUTES: dict[int, Callable[[Broker], Route]] = {
     0: _produce,
     1: _fetch,
     2: _list_offsets,

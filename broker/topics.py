@@ -73,6 +73,13 @@ class TopicRegistry:
             return None
         return logs[index]
 
+    def require_partition(self, topic: str, index: int) -> Log:
+        """The log of a partition. Raises KafkaError, with `missing_code`, where there is none."""
+        log = self.partition(topic, index)
+        if log is None:
+            raise KafkaError(self.missing_code(topic, index))
+        return log
+
     def partitions_of(self, topic: str) -> list[Log | None]:
         """The logs of a topic by index; None for those that are off line."""
         return self._partitions.get(topic, [])
@@ -124,9 +131,7 @@ class TopicRegistry:
                 where the reader is behind, UNKNOWN_LEADER_EPOCH where it is ahead.
         Source: KIP-320.
         """
-        log = self.partition(topic, index)
-        if log is None:
-            raise KafkaError(self.missing_code(topic, index))
+        log = self.require_partition(topic, index)
         check_leader_epoch(log, current_leader_epoch)
         return log
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from barnabas.protocol.api_table import API_VERSIONS, APIS, BY_KEY, Api
@@ -16,14 +16,16 @@ from barnabas.protocol.messages.api_versions import (
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from barnabas.broker.outbox import ConnectionState
 
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 SOFTWARE_SINCE = 3
 
 
 def on_api_versions(
-    broker: Broker, request: ApiVersionsRequest, context: RequestContext
+    connections: Mapping[int, ConnectionState],
+    request: ApiVersionsRequest,
+    context: RequestContext,
 ) -> ApiVersionsResponse:
     """The rows of protocol/api_table.py. INVALID_REQUEST where the client's software name or
     version has other letters than KIP-511 allows.
@@ -32,7 +34,7 @@ def on_api_versions(
         name, version = request.client_software_name, request.client_software_version
         if not (SOFTWARE.fullmatch(name) and SOFTWARE.fullmatch(version)):
             return _response(Code.INVALID_REQUEST, ())
-        broker.connections[context.connection_id].client_software = f"{name} {version}"
+        connections[context.connection_id].client_software = f"{name} {version}"
     return _response(Code.NONE, APIS)
 
 

@@ -15,13 +15,18 @@ from barnabas.protocol.messages.delete_records import (
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from barnabas.broker.log_progress import LogProgress
+    from barnabas.broker.topics import TopicRegistry
+    from barnabas.storage.log import Log
 
 HIGH_WATERMARK = -1
 
 
 def on_delete_records(
-    broker: Broker, request: DeleteRecordsRequest, context: RequestContext
+    registry: TopicRegistry,
+    progress: LogProgress,
+    request: DeleteRecordsRequest,
+    context: RequestContext,
 ) -> DeleteRecordsResponse:
     """Raise each log's start to the offset asked for (-1: its end); an offset below the start
     changes nothing.
@@ -36,9 +41,9 @@ def on_delete_records(
         for asked in topic.partitions:
             code, low_watermark = Code.NONE, -1
             try:
-                low_watermark = _delete(
-                    broker, topic.name, asked.partition_index, asked.offset, context.now_ms
-                )
+                log = _delete(registry, topic.name, asked.partition_index, asked.offset)
+                progress.on_appended([log], context.now_ms)
+                low_watermark = log.log_start_offset
             except KafkaError as error:
                 code = error.code
             rows.append(DeleteRecordsPartitionResult(asked.partition_index, low_watermark, code))
@@ -46,18 +51,13 @@ def on_delete_records(
     return DeleteRecordsResponse(topics=topics)
 
 
-def _delete(broker: Broker, name: str, index: int, offset: int, now_ms: int) -> int:
+def _delete(registry: TopicRegistry, name: str, index: int, offset: int) -> Log:
     if name in INTERNAL_TOPICS:
         raise KafkaError(Code.INVALID_TOPIC_EXCEPTION)
-    log = broker.topics.partition(name, index)
-    if log is None:
-        raise KafkaError(broker.topics.missing_code(name, index))
+    log = registry.require_partition(name, index)
     if "delete" not in log.config.cleanup_policy:
         raise KafkaError(Code.POLICY_VIOLATION)
-    low_watermark = log.delete_records_before(
-        log.high_watermark if offset == HIGH_WATERMARK else offset
-    )
+    log.delete_records_before(log.high_watermark if offset == HIGH_WATERMARK else offset)
     # before the answer: what was deleted must not come back with a crash
-    broker.logs.write_starts()
-    broker.progress.on_appended([log], now_ms)
-    return low_watermark
+    registry.logs.write_starts()
+    return log

@@ -14,27 +14,27 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from barnabas.broker.topics import TopicRegistry
 
 
 def on_offset_for_leader_epoch(
-    broker: Broker, request: OffsetForLeaderEpochRequest, context: RequestContext
+    topics: TopicRegistry, request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
     """Where each leader epoch asked for ends. Errors: UNKNOWN_TOPIC_OR_PARTITION,
     FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
     """
-    topics = []
+    results = []
     for topic in request.topics:
         rows = []
         for asked in topic.partitions:
             code, leader_epoch, end_offset = Code.NONE, -1, -1
             try:
-                log = broker.topics.fenced_partition(
+                log = topics.fenced_partition(
                     topic.topic, asked.partition, asked.current_leader_epoch
                 )
                 leader_epoch, end_offset = log.end_offset_for_epoch(asked.leader_epoch)
             except KafkaError as error:
                 code = error.code
             rows.append(EpochEndOffset(code, asked.partition, leader_epoch, end_offset))
-        topics.append(OffsetForLeaderTopicResult(topic.topic, rows))
-    return OffsetForLeaderEpochResponse(topics=topics)
+        results.append(OffsetForLeaderTopicResult(topic.topic, rows))
+    return OffsetForLeaderEpochResponse(topics=results)

@@ -16,20 +16,19 @@ from barnabas.protocol.messages.describe_log_dirs import (
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from barnabas.broker.topics import TopicRegistry
 
 
 def on_describe_log_dirs(
-    broker: Broker, request: DescribeLogDirsRequest, context: RequestContext
+    registry: TopicRegistry, request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:
     """The one log directory, with those of the partitions asked for that it holds (null: all)."""
     if request.topics is None:
-        wanted = {name: broker.topics.partitions_of(name) for name in broker.metadata.topics}
+        wanted = {name: registry.partitions_of(name) for name in registry.metadata.topics}
     else:
         wanted = {
             asked.topic: [
-                broker.topics.partition(asked.topic, index)
-                for index in dict.fromkeys(asked.partitions)
+                registry.partition(asked.topic, index) for index in dict.fromkeys(asked.partitions)
             ]
             for asked in request.topics
         }
@@ -44,9 +43,9 @@ def on_describe_log_dirs(
             topics.append(DescribeLogDirsTopic(name, partitions))
     directory = DescribeLogDirsResult(
         error_code=Code.NONE,
-        log_dir=posixpath.abspath(broker.logs.data_dir),
+        log_dir=posixpath.abspath(registry.logs.data_dir),
         topics=topics,
-        total_bytes=broker.logs.disk.total_bytes(broker.logs.data_dir),
-        usable_bytes=broker.logs.disk.free_bytes(broker.logs.data_dir),
+        total_bytes=registry.logs.disk.total_bytes(registry.logs.data_dir),
+        usable_bytes=registry.logs.disk.free_bytes(registry.logs.data_dir),
     )
     return DescribeLogDirsResponse(error_code=Code.NONE, results=[directory])

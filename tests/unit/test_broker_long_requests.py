@@ -10,6 +10,7 @@ from helpers.core_host import CoreHost
 from helpers.our_messages import request_frame
 
 from barnabas.broker.core import DECODED_AT_ONCE_BYTES
+from barnabas.broker.dispatch import Route
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 PING_VERSION = METADATA_VERSION = 4
@@ -74,7 +75,8 @@ def test_an_error_of_ours_in_a_long_request_ends_its_connection_alone(
     def fail(*_: Any) -> Any:
         raise KeyError("ours")
 
-    monkeypatch.setitem(host.broker._routes, 3, lambda *_: fail)
+    row = Route("Metadata", lambda *_: (None, 0), fail)
+    monkeypatch.setitem(host.broker._routes, 3, row)
     host.ask(host.connect(1), asking(COUNT), METADATA_VERSION)
     host.finish_work()
     assert "please report it" in host.closed[1]
