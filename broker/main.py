@@ -31,6 +31,7 @@ logger = logging.getLogger("barnabas")
 
 DEFAULT_HOST = "127.0.0.1"
 GC_THRESHOLDS = (50_000, 20, 50)
+OWN_ARGUMENTS = (["start"], ["settings"], ["--version"])
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -56,7 +57,9 @@ def parser() -> argparse.ArgumentParser:
     main = argparse.ArgumentParser(
         prog="barnabas",
         description="A Kafka-compatible broker with transactions, in Python. Stock Kafka clients talk to it.",
-        epilog="Example: barnabas start --port 9092 --data-dir ./data --set num.partitions=4",
+        epilog="Example: barnabas start --port 9092 --data-dir ./data --set num.partitions=4 -- "
+        "`pip install 'barnabas[cli]'` adds topics, groups, produce, consume, txn, check and "
+        "config.",
     )
     main.add_argument("--version", action="version", version=f"barnabas {__version__}")
     commands = main.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -120,6 +123,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Ctrl-C before it listens.
     """
     _fill_standard_descriptors()
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments[:1] not in OWN_ARGUMENTS:
+        return _run_other_command(arguments)
     options = parser().parse_args(arguments)
     logging.basicConfig(
         level=logging.WARNING if getattr(options, "quiet", False) else logging.INFO,
@@ -135,6 +141,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _run_other_command(arguments: list[str]) -> int:
+    """Run a command of `barnabas.cli`, which the daemon never imports; gives its exit code."""
+    try:
+        from barnabas.cli import run
+
+        return run(arguments, parser())
+    except ModuleNotFoundError as error:
+        if error.name not in ("click", "rich"):
+            raise
+    if not arguments or arguments[0] in ("-h", "--help"):
+        parser().print_help()
+        return 0
+    print(
+        f"barnabas: `barnabas {arguments[0]}` needs more than the broker does: "
+        "pip install 'barnabas[cli]'",
+        file=sys.stderr,
+    )
+    return 1
 
 
 def _fill_standard_descriptors() -> None:

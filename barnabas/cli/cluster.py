@@ -1,0 +1,165 @@
+"""How a cluster is reached: kafka-python's clients, made of the options that commands have in
+common.
+
+They speak to any Kafka broker, over TLS and SASL too, and negotiate versions. They are imported
+when one is made, since that takes a third of a second.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from barnabas.cli.errors import CommandError
+from barnabas.storage.checkpoints import CorruptCheckpoint, decode_properties
+
+CLIENT_ID = "barnabas-cli"
+CONNECT_TIMEOUT_S = 5.0
+_DIRECT = {  # Kafka's name (or librdkafka's) -> kafka-python's
+    "client.id": "client_id",
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.mechanisms": "sasl_mechanism",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.truststore.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.keystore.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+}
+_PASSED_OVER = ("ssl.truststore.type", "ssl.keystore.type")  # only PEM is read
+_JAAS = re.compile(r'(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|\'([^\']*)\'|([^\s;]+))')
+
+
+def client_settings(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Kafka's client settings under kafka-python's names. Raises CommandError for an unknown one."""
+    settings: dict[str, Any] = {}
+    for name, value in properties.items():
+        if name in _DIRECT:
+            settings[_DIRECT[name]] = value
+        elif name == "sasl.jaas.config":
+            for match in _JAAS.finditer(value):
+                text = next(part for part in match.groups()[1:] if part is not None)
+                settings[f"sasl_plain_{match[1]}"] = text
+        elif name == "ssl.endpoint.identification.algorithm":
+            settings["ssl_check_hostname"] = value.lower() not in ("", "none")
+        elif name not in _PASSED_OVER and name != "bootstrap.servers":
+            raise CommandError(
+                f"--client-config: {name} is not understood here; there may be "
+                f"{', '.join(sorted([*_DIRECT, 'sasl.jaas.config']))}"
+            )
+    for key in ("ssl_cafile", "ssl_certfile"):
+        if str(settings.get(key, "")).endswith((".jks", ".p12", ".pfx")):
+            raise CommandError(
+                f"--client-config: {settings[key]} is a Java key store; only PEM files are read: "
+                "`keytool -importkeystore … -deststoretype PKCS12`, then `openssl pkcs12 -nodes`"
+            )
+    return settings
+
+
+class Connection:
+    """The way to a cluster, and the clients that go it."""
+
+    def __init__(self, bootstrap_servers: str, client_config: str | None, timeout_s: float) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.timeout_s = timeout_s
+        self._client_config = client_config
+
+    @property
+    def timeout_ms(self) -> int:
+        """How long to wait for an answer."""
+        return round(self.timeout_s * 1000)
+
+    def addresses(self) -> list[tuple[str, int]]:
+        """The addresses to begin with. Raises CommandError where one cannot be read."""
+        addresses = []
+        for text in self.bootstrap_servers.split(","):
+            host, colon, port = text.strip().rpartition(":")
+            if not colon or host.endswith(":"):
+                host, port = text.strip(), "9092"
+            if not port.isdigit() or not 0 < int(port) < 65536:
+                raise CommandError(f"{text!r} is no address: write HOST:PORT, as in 127.0.0.1:9092")
+            addresses.append((host.strip("[]") or "127.0.0.1", int(port)))
+        return addresses
+
+    def settings(self) -> dict[str, Any]:
+        """kafka-python's settings, for any of its clients."""
+        properties: dict[str, str] = {}
+        if self._client_config:
+            try:
+                with open(self._client_config, "rb") as file:
+                    properties = decode_properties(file.read())
+            except (OSError, CorruptCheckpoint) as error:
+                raise CommandError(f"cannot read {self._client_config}: {error}") from error
+        settings = {"client_id": CLIENT_ID, **client_settings(properties)}
+        settings["bootstrap_servers"] = self.bootstrap_servers.split(",")
+        settings["bootstrap_timeout_ms"] = self.timeout_ms
+        settings["request_timeout_ms"] = self.timeout_ms
+        return settings
+
+    def try_connect(self) -> None:
+        """Raise CommandError at once where nothing listens: the clients would try for long."""
+        problem = ""
+        for host, port in self.addresses():
+            try:
+                timeout_s = min(CONNECT_TIMEOUT_S, self.timeout_s)
+                socket.create_connection((host, port), timeout=timeout_s).close()
+                return
+            except OSError as error:
+                reason = "it did not answer in time" if isinstance(error, TimeoutError) else ""
+                problem = problem or f"{host}:{port}: {reason or error.strerror or error}"
+        raise CommandError(
+            f"no broker at {problem}. Start one with `barnabas start`, or say where it is with -b "
+            "HOST:PORT (or the environment's BARNABAS_BOOTSTRAP_SERVER)"
+        )
+
+    def _prepare(self) -> dict[str, Any]:
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)  # errors are told once, by us
+        self.try_connect()
+        return self.settings()
+
+    @contextmanager
+    def admin(self) -> Iterator[Any]:
+        """An admin client."""
+        settings = self._prepare()
+        from kafka.admin import KafkaAdminClient
+
+        client = KafkaAdminClient(**settings)
+        try:
+            yield client
+        finally:
+            client.close()
+
+    @contextmanager
+    def consumer(self, **settings: Any) -> Iterator[Any]:
+        """A consumer. It commits and makes no topic unless told so."""
+        own = self._prepare()
+        from kafka import KafkaConsumer
+
+        own["request_timeout_ms"] = max(self.timeout_ms, 30_000)  # above its group's timeouts
+        defaults = {"enable_auto_commit": False, "allow_auto_create_topics": False}
+        consumer = KafkaConsumer(
+            **{**own, **defaults, "exclude_internal_topics": False, **settings}
+        )
+        try:
+            yield consumer
+        finally:
+            consumer.close(autocommit=False)
+
+    @contextmanager
+    def producer(self, **settings: Any) -> Iterator[Any]:
+        """A producer."""
+        own = self._prepare()
+        from kafka import KafkaProducer
+
+        producer = KafkaProducer(**{**own, "max_block_ms": self.timeout_ms, **settings})
+        try:
+            yield producer
+        finally:
+            producer.close(timeout=self.timeout_s)

@@ -1,0 +1,200 @@
+"""`barnabas config`: settings of topics, brokers, groups and client metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from barnabas.cli.cluster import Connection
+from barnabas.cli.errors import CommandError
+from barnabas.cli.options import (
+    SETTING,
+    connection_options,
+    dry_run_option,
+    examples,
+    json_option,
+)
+from barnabas.cli.output import Column, Output
+
+KINDS = ("topic", "broker", "group", "client-metrics")
+_SOURCES = {
+    "DYNAMIC_TOPIC_CONFIG": "topic",
+    "DYNAMIC_BROKER_CONFIG": "broker, at runtime",
+    "DYNAMIC_DEFAULT_BROKER_CONFIG": "cluster, at runtime",
+    "STATIC_BROKER_CONFIG": "broker, at its start",
+    "DEFAULT_CONFIG": "default",
+    "DYNAMIC_GROUP_CONFIG": "group",
+    "DYNAMIC_CLIENT_METRICS_CONFIG": "client metrics",
+}
+
+
+def describe_configs(
+    admin: Any, kind: str, names: Sequence[str], *, everything: bool = False
+) -> dict[str, dict[str, Any]]:
+    """Settings by resource and name: those that were altered, or all."""
+    from kafka.admin import ConfigResource
+
+    if not names:
+        return {}
+    resources = [ConfigResource(_type_name(kind), name) for name in names]
+    found = admin.describe_configs(resources, config_filter="all" if everything else "modified")
+    by_name: dict[str, dict[str, Any]] = found.get(_type_name(kind).lower(), {})
+    return by_name
+
+
+def alter_configs(
+    admin: Any,
+    kind: str,
+    name: str,
+    values: Mapping[str, str],
+    unset: Sequence[str],
+    *,
+    dry_run: bool = False,
+) -> None:
+    """Set some of a resource's settings, and give others their defaults.
+
+    Raises: CommandError with what the broker says against it.
+    """
+    from kafka.admin import AlterConfigOp, ConfigResource
+
+    changes: dict[str, Any] = {key: (AlterConfigOp.SET, value) for key, value in values.items()}
+    changes.update(dict.fromkeys(unset, (AlterConfigOp.DELETE, None)))
+    resource = ConfigResource(_type_name(kind), name, changes)
+    answer = admin.alter_configs([resource], validate_only=dry_run, raise_on_unknown=False)
+    result = answer[_type_name(kind).lower()][name]
+    if result != "OK":
+        raise CommandError(f"{kind} {name}: {_plain(str(result))}")
+
+
+def _type_name(kind: str) -> str:
+    return kind.upper().replace("-", "_")
+
+
+def _plain(result: str) -> str:
+    """What the broker said, without the client's number and name before it."""
+    told = result.partition("] ")[2] if result.startswith("[Error ") else result
+    name, colon, message = told.partition(": ")
+    return message if colon and name.endswith("Error") else told
+
+
+@click.group()
+def config() -> None:
+    """Settings of topics, brokers, groups and client metrics: describe, set and unset.
+
+    A RESOURCE is topic, broker, group or client-metrics; `barnabas settings` lists what a broker of
+    ours has.
+    """
+
+
+@config.command(
+    "describe",
+    epilog=examples(
+        "barnabas config describe topic orders",
+        "barnabas config describe broker 1 --all --filter retention",
+    ),
+)
+@click.argument("kind", metavar="RESOURCE", type=click.Choice(KINDS))
+@click.argument("name")
+@click.option("--all", "everything", is_flag=True, help="Defaults, too.")
+@click.option("--filter", "text", default="", help="Only settings whose names contain this.")
+@connection_options
+@json_option
+def describe(
+    connection: Connection, output: Output, kind: str, name: str, everything: bool, text: str
+) -> None:
+    """Show the settings of one resource that differ from the defaults, or all."""
+    with connection.admin() as admin:
+        if kind == "topic":
+            from barnabas.cli.offsets import describe_topics
+
+            describe_topics(admin, [name])
+        found = describe_configs(admin, kind, [name], everything=everything or bool(text))
+    rows = [
+        {
+            "name": key,
+            "value": entry["value"],
+            "source": entry["config_source"],
+            "read_only": entry["read_only"],
+            "sensitive": entry["is_sensitive"],
+        }
+        for key, entry in sorted(found.get(name, {}).items())
+        if text in key
+    ]
+    if output.as_json:
+        output.data(rows)
+        return
+    for row in rows:
+        row["source"] = _SOURCES.get(row["source"], row["source"])
+        row["value"] = "(hidden)" if row["sensitive"] else row["value"]
+    output.table(
+        rows,
+        [
+            Column("name", "SETTING", "name"),
+            Column("value", "VALUE"),
+            Column("source", "SET BY"),
+            Column("read_only", "READ ONLY"),
+        ],
+        f"{kind} {name}: nothing but defaults; --all shows them",
+    )
+
+
+@config.command(
+    "set",
+    epilog=examples(
+        "barnabas config set topic orders retention.ms=86400000 cleanup.policy=compact",
+        "barnabas config set topic orders max.message.bytes=5000000 --dry-run",
+    ),
+)
+@click.argument("kind", metavar="RESOURCE", type=click.Choice(KINDS))
+@click.argument("name")
+@click.argument("values", metavar="KEY=VALUE...", type=SETTING, nargs=-1, required=True)
+@dry_run_option
+@connection_options
+@json_option
+def set_values(
+    connection: Connection,
+    output: Output,
+    kind: str,
+    name: str,
+    values: Sequence[tuple[str, str]],
+    dry_run: bool,
+) -> None:
+    """Set settings of one resource; others stay as they are."""
+    with connection.admin() as admin:
+        alter_configs(admin, kind, name, dict(values), (), dry_run=dry_run)
+    _tell(output, kind, name, dict(values), [], dry_run)
+
+
+@config.command("unset", epilog=examples("barnabas config unset topic orders retention.ms"))
+@click.argument("kind", metavar="RESOURCE", type=click.Choice(KINDS))
+@click.argument("name")
+@click.argument("keys", metavar="KEY...", nargs=-1, required=True)
+@dry_run_option
+@connection_options
+@json_option
+def unset_values(
+    connection: Connection,
+    output: Output,
+    kind: str,
+    name: str,
+    keys: Sequence[str],
+    dry_run: bool,
+) -> None:
+    """Give settings of one resource their defaults back."""
+    with connection.admin() as admin:
+        alter_configs(admin, kind, name, {}, keys, dry_run=dry_run)
+    _tell(output, kind, name, {}, list(keys), dry_run)
+
+
+def _tell(
+    output: Output, kind: str, name: str, values: dict[str, str], unset: list[str], dry_run: bool
+) -> None:
+    if output.as_json:
+        output.data(
+            {"resource": kind, "name": name, "set": values, "unset": unset, "dry_run": dry_run}
+        )
+        return
+    parts = [f"{key}={value}" for key, value in values.items()] + [f"{key} unset" for key in unset]
+    output.line(f"{kind} {name}: {'would have ' if dry_run else ''}{', '.join(parts)}")

@@ -1,0 +1,380 @@
+"""`barnabas groups`: list, describe, reset-offsets, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+from barnabas.cli.cluster import Connection
+from barnabas.cli.errors import ERROR, OK, CommandError, explain
+from barnabas.cli.offsets import (
+    client_partitions,
+    describe_topics,
+    list_offsets,
+    offsets_at,
+    partitions_of,
+    topic_or_partition,
+)
+from barnabas.cli.options import (
+    PLACE,
+    Place,
+    confirm,
+    connection_options,
+    dry_run_option,
+    examples,
+    json_option,
+    yes_option,
+)
+from barnabas.cli.output import Column, Output, count_text, note
+from barnabas.protocol.topic_partition import TopicPartition
+
+EMPTY_STATES = ("Empty", "Dead")
+
+
+def committed_offsets(admin: Any, group: str) -> dict[TopicPartition, int]:
+    """What a group has committed, by partition."""
+    found = admin.list_group_offsets({group: None})[group]
+    return {
+        TopicPartition(*partition): entry.offset
+        for partition, entry in sorted(found.items())
+        if entry.offset >= 0
+    }
+
+
+def assigned_partitions(member: dict[str, Any]) -> list[TopicPartition]:
+    """What a described member was given; nothing where its protocol is no consumer's."""
+    assignment = member.get("member_assignment")
+    topics = assignment["assigned_partitions"] if isinstance(assignment, dict) else []
+    return sorted(
+        TopicPartition(topic["topic"], index) for topic in topics for index in topic["partitions"]
+    )
+
+
+@click.group()
+def groups() -> None:
+    """Consumer groups: list, describe with lag and members, reset offsets, delete."""
+
+
+@groups.command(
+    "list", epilog=examples("barnabas groups list", "barnabas groups list --state Empty")
+)
+@click.option("--state", "states", multiple=True, help="Only groups in that state, such as Stable.")
+@connection_options
+@json_option
+def list_groups(connection: Connection, output: Output, states: Sequence[str]) -> None:
+    """List groups."""
+    with connection.admin() as admin:
+        listed = admin.list_groups()
+    wanted = {state.lower() for state in states}
+    rows = [
+        {
+            "group": row["group_id"],
+            "state": row.get("group_state"),
+            "protocol": row.get("protocol_type"),
+            "type": row.get("group_type"),
+        }
+        for row in sorted(listed, key=lambda row: str(row["group_id"]))
+        if not wanted or str(row.get("group_state")).lower() in wanted
+    ]
+    if output.as_json:
+        output.data(rows)
+        return
+    columns = [
+        Column("group", "GROUP", "name"),
+        Column("state", "STATE"),
+        Column("protocol", "PROTOCOL"),
+        Column("type", "TYPE"),
+    ]
+    output.table(rows, columns, "no groups")
+
+
+@groups.command(
+    "describe",
+    epilog=examples("barnabas groups describe kitchen", "barnabas groups describe --json"),
+)
+@click.argument("names", metavar="[GROUP]...", nargs=-1)
+@connection_options
+@json_option
+def describe(connection: Connection, output: Output, names: Sequence[str]) -> None:
+    """Describe groups (without a name: all): state, lag of each partition, members.
+
+    The lag is what stands between the committed offset and the partition's end. A reader with
+    isolation.level=read_committed gets no further than the last stable offset.
+    """
+    with connection.admin() as admin:
+        if not names:
+            names = sorted(row["group_id"] for row in admin.list_groups())
+        rows = [describe_group(admin, name) for name in names]
+    if output.as_json:
+        output.data(rows)
+        return
+    if not rows:
+        note("no groups")
+    for row in rows:
+        _print_group(output, row)
+
+
+def describe_group(admin: Any, name: str) -> dict[str, Any]:
+    """State, members and partitions of a group. Raises CommandError where there is none."""
+    described = admin.describe_groups([name])[name]
+    if described["error"]:
+        raise CommandError(f"group {name}: {described['error']}")
+    committed = committed_offsets(admin, name)
+    if described["group_state"] == "Dead" and not committed:
+        raise CommandError(
+            f"there is no group {name!r}: `barnabas groups list` shows what there is"
+        )
+    owners = {
+        partition: member
+        for member in described["members"]
+        for partition in assigned_partitions(member)
+    }
+    existing = set(partitions_of(admin.describe_topics(), with_leader=True))
+    bounds = list_offsets(admin, (set(committed) | set(owners)) & existing)
+    return {
+        "group": name,
+        "state": described["group_state"],
+        "protocol": described["protocol_type"],
+        "assignor": described["protocol_data"],
+        "members": [_member(member) for member in described["members"]],
+        "partitions": [
+            _partition_row(partition, committed.get(partition), bounds.get(partition), owners)
+            for partition in sorted({*committed, *owners})
+        ],
+    }
+
+
+def _member(member: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "member_id": member["member_id"],
+        "group_instance_id": member.get("group_instance_id"),
+        "client_id": member["client_id"],
+        "client_host": str(member["client_host"]).removeprefix("/"),
+        "partitions": [str(partition) for partition in assigned_partitions(member)],
+    }
+
+
+def _partition_row(
+    partition: TopicPartition,
+    committed: int | None,
+    bounds: dict[str, int] | None,
+    owners: dict[TopicPartition, dict[str, Any]],
+) -> dict[str, Any]:
+    end = None if bounds is None else bounds["high_watermark"]
+    owner = owners.get(partition)
+    return {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "committed_offset": committed,
+        "last_stable_offset": None if bounds is None else bounds["last_stable_offset"],
+        "high_watermark": end,
+        "lag": None if committed is None or end is None else max(end - committed, 0),
+        "client_id": None if owner is None else owner["client_id"],
+    }
+
+
+def _print_group(output: Output, row: dict[str, Any]) -> None:
+    output.heading(row["group"])
+    lag = sum(partition["lag"] or 0 for partition in row["partitions"])
+    pairs = [("state", row["state"]), ("assignor", row["assignor"]), ("lag", lag)]
+    output.fields([*pairs, ("members", len(row["members"]))])
+    output.table(
+        row["partitions"],
+        [
+            Column("topic", "TOPIC", "name"),
+            Column("partition", "PARTITION"),
+            Column("committed_offset", "COMMITTED"),
+            Column("last_stable_offset", "LAST STABLE"),
+            Column("high_watermark", "END"),
+            Column("lag", "LAG"),
+            Column("client_id", "CLIENT"),
+        ],
+    )
+    output.table(
+        row["members"],
+        [
+            Column("member_id", "MEMBER"),
+            Column("client_id", "CLIENT"),
+            Column("client_host", "HOST"),
+            Column("partitions", "PARTITIONS"),
+        ],
+    )
+
+
+@groups.command(
+    "reset-offsets",
+    epilog=examples(
+        "barnabas groups reset-offsets kitchen --topic orders --to earliest --dry-run",
+        "barnabas groups reset-offsets kitchen --topic orders-0 --to 1500 --yes",
+        "barnabas groups reset-offsets kitchen --to 2026-11-22T14:00:00 --yes",
+        "barnabas groups reset-offsets kitchen --shift-by -100 --yes",
+    ),
+)
+@click.argument("group")
+@click.option(
+    "-t",
+    "--topic",
+    "names",
+    metavar="TOPIC|TOPIC-PARTITION",
+    multiple=True,
+    help="Which; without it, all that the group has committed.",
+)
+@click.option("--to", "place", type=PLACE, help="earliest, latest, an offset, or a time.")
+@click.option("--shift-by", type=int, help="So many offsets on, or back where it is negative.")
+@dry_run_option
+@yes_option
+@connection_options
+@json_option
+def reset_offsets(
+    connection: Connection,
+    output: Output,
+    group: str,
+    names: Sequence[str],
+    place: Place | None,
+    shift_by: int | None,
+    dry_run: bool,
+    yes: bool,
+) -> int:
+    """Commit other offsets for a group that has no members now.
+
+    What would change is shown first; on a terminal it asks before it goes on.
+    """
+    if (place is None) == (shift_by is None):
+        raise click.UsageError("say where to: either --to PLACE or --shift-by N")
+    with connection.admin() as admin:
+        rows = _plan(admin, group, names, place, shift_by)
+        if not rows:
+            raise CommandError(f"the group {group!r} has committed nothing: name topics with -t")
+        if output.as_json and not yes and not dry_run:
+            raise click.UsageError("--json needs --yes or --dry-run")
+        if not output.as_json:
+            _print_plan(output, rows)
+        if not dry_run:
+            _refuse_members(admin, group)
+            confirm(f"Commit these offsets for {group}?", yes=yes)
+            _commit(admin, group, rows)
+    if output.as_json:
+        output.data({"group": group, "dry_run": dry_run, "partitions": rows})
+    elif dry_run:
+        note("nothing was changed (--dry-run)")
+    failed = [row for row in rows if row["error"]]
+    for row in failed:
+        note(f"barnabas: {row['topic']}-{row['partition']}: {row['error']}", "bad")
+    return ERROR if failed else OK
+
+
+def _plan(
+    admin: Any, group: str, names: Sequence[str], place: Place | None, shift_by: int | None
+) -> list[dict[str, Any]]:
+    """A row for each partition: its offset now, and the one it is to have."""
+    committed = committed_offsets(admin, group)
+    partitions: list[TopicPartition] = []
+    for name in names:
+        partitions += topic_or_partition(admin, name)
+    if not names:
+        describe_topics(admin, sorted({partition.topic for partition in committed}))
+        partitions = list(committed)
+    targets = (
+        _shifted(admin, partitions, committed, shift_by or 0)
+        if place is None
+        else offsets_at(admin, partitions, place)
+    )
+    return [
+        {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "committed_offset": committed.get(partition),
+            "new_offset": targets[partition],
+            "error": None,
+        }
+        for partition in sorted(targets)
+    ]
+
+
+def _shifted(
+    admin: Any,
+    partitions: Iterable[TopicPartition],
+    committed: dict[TopicPartition, int],
+    shift_by: int,
+) -> dict[TopicPartition, int]:
+    bounds = list_offsets(admin, partitions)
+    lacking = [str(partition) for partition in bounds if partition not in committed]
+    if lacking:
+        raise CommandError(
+            f"nothing is committed for {', '.join(lacking)}, so there is nothing to shift: use --to"
+        )
+    return {
+        partition: min(
+            max(committed[partition] + shift_by, bound["log_start_offset"]),
+            bound["high_watermark"],
+        )
+        for partition, bound in bounds.items()
+    }
+
+
+def _print_plan(output: Output, rows: list[dict[str, Any]]) -> None:
+    output.table(
+        rows,
+        [
+            Column("topic", "TOPIC", "name"),
+            Column("partition", "PARTITION"),
+            Column("committed_offset", "COMMITTED"),
+            Column("new_offset", "NEW"),
+        ],
+    )
+
+
+def _refuse_members(admin: Any, group: str) -> None:
+    described = admin.describe_groups([group])[group]
+    if described["group_state"] not in EMPTY_STATES:
+        count = count_text(len(described["members"]), "member")
+        raise CommandError(
+            f"the group {group!r} is {described['group_state']} with {count}, which would "
+            "overwrite what is reset: stop its consumers and try again"
+        )
+
+
+def _commit(admin: Any, group: str, rows: list[dict[str, Any]]) -> None:
+    from kafka.structs import OffsetAndMetadata
+
+    keys = client_partitions(TopicPartition(row["topic"], row["partition"]) for row in rows)
+    offsets = {
+        key: OffsetAndMetadata(row["new_offset"], "", -1)
+        for key, row in zip(keys, rows, strict=True)
+    }
+    results = admin.alter_group_offsets(group, offsets)
+    for key, row in zip(keys, rows, strict=True):
+        kind = results[key]
+        if kind.__name__ != "NoError":
+            row["error"] = explain(kind())
+
+
+@groups.command(
+    "delete", epilog=examples("barnabas groups delete kitchen", "barnabas groups delete a b --yes")
+)
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@yes_option
+@connection_options
+@json_option
+def delete(connection: Connection, output: Output, names: Sequence[str], yes: bool) -> int:
+    """Delete groups that have no members, with the offsets that they committed."""
+    import kafka.errors
+
+    confirm(f"Delete the offsets of {', '.join(names)}?", yes=yes)
+    with connection.admin() as admin:
+        results = admin.delete_groups(list(names))
+    rows = []
+    for name in names:
+        result = results[name]
+        error = None if result == "OK" else explain(getattr(kafka.errors, result)(), name)
+        rows.append({"group": name, "deleted": error is None, "error": error})
+    if output.as_json:
+        output.data(rows)
+    for row in rows:
+        if row["error"]:
+            note(f"barnabas: {row['error']}", "bad")
+        elif not output.as_json:
+            output.line(f"{row['group']}: deleted")
+    return ERROR if any(row["error"] for row in rows) else OK

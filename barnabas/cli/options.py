@@ -1,0 +1,199 @@
+"""What commands have in common: options for the connection, and values such as TOPIC-PARTITION."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import re
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from barnabas.cli.cluster import Connection
+from barnabas.cli.output import Output
+from barnabas.protocol.topic_partition import TopicPartition
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+DEFAULT_ADDRESS = "127.0.0.1:9092"
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"-?(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help: examples, a line each."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def json_option(command: Command) -> Command:
+    """`--json`; the command gets an Output."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+    @functools.wraps(command)
+    def with_output(*args: Any, as_json: bool, **kwargs: Any) -> Any:
+        return command(*args, output=Output(as_json), **kwargs)
+
+    return with_output  # type: ignore[return-value] # click's decorators keep no types
+
+
+def connection_options(command: Command) -> Command:
+    """`--bootstrap-server`, `--client-config`, `--timeout`; the command gets a Connection."""
+
+    @click.option(
+        "-b",
+        "--bootstrap-server",
+        metavar="ADDRESS",
+        default=DEFAULT_ADDRESS,
+        envvar="BARNABAS_BOOTSTRAP_SERVER",
+        show_default=True,
+        show_envvar=True,
+        help="Where the cluster is: HOST:PORT, or several with commas.",
+    )
+    @click.option(
+        "--client-config",
+        metavar="FILE",
+        type=click.Path(exists=True, dir_okay=False),
+        help="A properties file with a client's settings: security.protocol, sasl.*, ssl.*.",
+    )
+    @click.option(
+        "--timeout",
+        "timeout_s",
+        metavar="SECONDS",
+        type=click.FloatRange(min=0, min_open=True),
+        default=15.0,
+        show_default=True,
+        help="How long to wait for an answer.",
+    )
+    @functools.wraps(command)
+    def with_connection(
+        *args: Any,
+        bootstrap_server: str,
+        client_config: str | None,
+        timeout_s: float,
+        **kwargs: Any,
+    ) -> Any:
+        connection = Connection(bootstrap_server, client_config, timeout_s)
+        return command(*args, connection=connection, **kwargs)
+
+    return with_connection  # type: ignore[return-value] # click's decorators keep no types
+
+
+def yes_option(command: Command) -> Command:
+    """`--yes`: do not ask."""
+    return click.option("-y", "--yes", is_flag=True, help="Do it without asking.")(command)
+
+
+def dry_run_option(command: Command) -> Command:
+    """`--dry-run`: change nothing."""
+    help_text = "Show what would be done; change nothing."
+    return click.option("--dry-run", is_flag=True, help=help_text)(command)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask on a terminal whether to go on; elsewhere `--yes` is needed. Raises click.Abort."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{question} Pass --yes: standard input is no terminal to ask on.")
+    click.confirm(question, abort=True, err=True)
+
+
+class TopicPartitionType(click.ParamType[TopicPartition]):
+    """TOPIC-PARTITION, as Kafka names a partition's directory: `orders-0`."""
+
+    name = "TOPIC-PARTITION"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> TopicPartition:
+        if isinstance(value, TopicPartition):
+            return value
+        topic, dash, partition = str(value).rpartition("-")
+        if not (dash and topic and partition.isdigit()):
+            self.fail(f"{value!r} is no partition: write TOPIC-NUMBER, as in orders-0", param, ctx)
+        return TopicPartition(topic, int(partition))
+
+
+class SettingType(click.ParamType[tuple[str, str]]):
+    """KEY=VALUE."""
+
+    name = "KEY=VALUE"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        key, equals, text = str(value).partition("=")
+        if not (equals and key.strip()):
+            self.fail(f"{value!r} must have the form KEY=VALUE", param, ctx)
+        return key.strip(), text
+
+
+class Place(NamedTuple):
+    """Where in a partition: `kind` is earliest, latest, offset or time.
+
+    value: the offset, or a wall clock time in ms.
+    """
+
+    kind: str
+    value: int = -1
+
+    def __str__(self) -> str:
+        if self.kind == "time":
+            moment = datetime.datetime.fromtimestamp(self.value / 1000).astimezone()
+            return moment.isoformat(" ", "seconds")
+        return f"offset {self.value}" if self.kind == "offset" else self.kind
+
+
+EARLIEST, LATEST = Place("earliest"), Place("latest")
+
+
+class PlaceType(click.ParamType[Place]):
+    """earliest, latest, an offset, a time (ISO 8601; local unless it says otherwise), or a duration
+    before now (`90s`, `10m`, `24h`, `7d`).
+    """
+
+    name = "PLACE"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Place:
+        if isinstance(value, Place):
+            return value
+        place = parse_place(str(value), round(time.time() * 1000))
+        if place is None:
+            self.fail(
+                f"{value!r} is neither an offset nor a time: write earliest, latest, 1234, 10m "
+                "(ago), 2026-11-22 or 2026-11-22T14:00:00+01:00",
+                param,
+                ctx,
+            )
+        return place
+
+
+def parse_place(text: str, now_ms: int) -> Place | None:
+    """The place that a text names, None where it names none."""
+    lowered = text.strip().lower()
+    if lowered in ("earliest", "beginning", "start"):
+        return EARLIEST
+    if lowered in ("latest", "end"):
+        return LATEST
+    if lowered.isdigit():
+        return Place("offset", int(lowered))
+    if lowered == "now":
+        return Place("time", now_ms)
+    duration = _DURATION.fullmatch(lowered.removesuffix(" ago"))
+    if duration:
+        return Place("time", now_ms - round(float(duration[1]) * _UNITS_MS[duration[2]]))
+    try:
+        moment = datetime.datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    return Place("time", round(moment.timestamp() * 1000))
+
+
+TOPIC_PARTITION, SETTING, PLACE = TopicPartitionType(), SettingType(), PlaceType()

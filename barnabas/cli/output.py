@@ -1,0 +1,205 @@
+"""What commands print: tables for people, colours on a terminal and none in a pipe; JSON for
+programs.
+
+JSON is one document for each command (for `consume`, one a line), with Kafka's words as names;
+times are milliseconds since 1970 and end in `_ms`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PIPE_WIDTH = 100_000  # a line in a pipe is never broken
+STYLES = {"good": "green", "bad": "bold red", "warning": "yellow", "name": "cyan", "dim": "dim"}
+
+
+class Column(NamedTuple):
+    """A column of a table: which field it shows, its title, and its style."""
+
+    key: str
+    title: str
+    style: str = ""
+
+
+class Output:
+    """Where a command's answer goes. as_json: whether a program reads it."""
+
+    def __init__(self, as_json: bool = False) -> None:
+        self.as_json = as_json
+        self._console: Console | None = None
+
+    @property
+    def console(self) -> Console:
+        """Standard output."""
+        if self._console is None:
+            self._console = _console(sys.stdout)
+        return self._console
+
+    def data(self, value: Any) -> None:
+        """Print one JSON document."""
+        indent = 2 if sys.stdout.isatty() else None
+        sys.stdout.write(json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
+
+    def table(
+        self, rows: Iterable[Mapping[str, Any]], columns: Sequence[Column], empty: str = ""
+    ) -> None:
+        """Print rows, or the line `empty` on standard error where there are none."""
+        from rich.table import Table
+        from rich.text import Text
+
+        rows = list(rows)
+        if not rows:
+            if empty:
+                note(empty)
+            return
+        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+        is_pipe = not self.console.is_terminal
+        for column in columns:
+            values = [row.get(column.key) for row in rows]
+            is_number = all(isinstance(value, int) or value is None for value in values)
+            is_number = is_number and not any(isinstance(value, bool) for value in values)
+            table.add_column(
+                column.title,
+                justify="right" if is_number else "left",
+                style=STYLES.get(column.style, column.style),
+                no_wrap=is_pipe or is_number,
+                overflow="fold",
+            )
+        for row in rows:
+            table.add_row(*(Text(cell(row.get(column.key), column.key)) for column in columns))
+        if not is_pipe:
+            self.console.print(table)
+            return
+        with self.console.capture() as drawn:
+            self.console.print(table)
+        lines = drawn.get().splitlines()
+        sys.stdout.write("".join(line.rstrip() + "\n" for line in lines))
+
+    def heading(self, text: str) -> None:
+        """Print a line above what follows."""
+        from rich.text import Text
+
+        self.console.print(Text(text, style="bold"))
+
+    def line(self, text: str, style: str = "") -> None:
+        """Print a line."""
+        from rich.text import Text
+
+        self.console.print(Text(text, style=STYLES.get(style, style)), soft_wrap=True)
+
+    def fields(self, pairs: Iterable[tuple[str, Any]]) -> None:
+        """Print names and values, a line each."""
+        pairs = [(name, cell(value, name)) for name, value in pairs]
+        width = max((len(name) for name, _ in pairs), default=0)
+        for name, value in pairs:
+            self.line(f"  {name:<{width}}  {value}")
+
+
+def _console(stream: TextIO) -> Console:
+    from rich.console import Console
+
+    is_pipe = not stream.isatty()
+    return Console(
+        file=stream,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        soft_wrap=is_pipe,
+        width=PIPE_WIDTH if is_pipe else None,
+    )
+
+
+def note(text: str, style: str = "dim") -> None:
+    """Print a line on standard error, beside the answer."""
+    if not sys.stderr.isatty():
+        print(text, file=sys.stderr, flush=True)
+        return
+    from rich.text import Text
+
+    _console(sys.stderr).print(Text(text, style=STYLES.get(style, style)), soft_wrap=True)
+
+
+def cell(value: Any, key: str = "") -> str:
+    """A value as people read it."""
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if key.endswith(("_time_ms", "timestamp_ms")):
+        return time_text(value)
+    if isinstance(value, list | tuple | set):
+        return ", ".join(cell(part) for part in value) or "-"
+    return str(value)
+
+
+def time_text(time_ms: int) -> str:
+    """A wall clock time, local, to the second; `-` where there is none."""
+    if time_ms < 0:
+        return "-"
+    moment = datetime.datetime.fromtimestamp(time_ms / 1000).astimezone()
+    return moment.isoformat(" ", "seconds")
+
+
+def duration_text(duration_ms: int) -> str:
+    """A duration in its two largest units: `350 ms`, `12 s`, `3 min 20 s`, `2 h 5 min`."""
+    if duration_ms < 1000:
+        return f"{duration_ms} ms"
+    seconds = duration_ms // 1000
+    for size, unit, smaller, smaller_unit in (
+        (86_400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        if seconds >= size:
+            rest = seconds % size // smaller
+            return f"{seconds // size} {unit}" + (f" {rest} {smaller_unit}" if rest else "")
+    return f"{seconds} s"
+
+
+def count_text(count: int, noun: str, plural: str = "") -> str:
+    """`1 record`, `2 records`."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+class Progress:
+    """A bar on standard error for what lasts; nothing where that is no terminal."""
+
+    def __init__(self, advance: Any = None) -> None:
+        self._advance = advance
+
+    def advance(self, count: int = 1) -> None:
+        """So much more is done."""
+        if self._advance is not None:
+            self._advance(count)
+
+
+@contextmanager
+def progress(label: str, total: int | None, *, hidden: bool = False) -> Iterator[Progress]:
+    """A progress bar while the block runs; it goes away with it.
+
+    Takes: total, None where nobody knows it; hidden, where standard output is the same terminal.
+    """
+    if hidden or not sys.stderr.isatty():
+        yield Progress()
+        return
+    from rich import progress as bars
+
+    shown = bars.Progress(
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(),
+        bars.MofNCompleteColumn(),
+        bars.TimeRemainingColumn() if total is not None else bars.TimeElapsedColumn(),
+        console=_console(sys.stderr),
+        transient=True,
+    )
+    with shown:
+        task = shown.add_task(label, total=total)
+        yield Progress(lambda count: shown.advance(task, count))

@@ -1,0 +1,108 @@
+"""Records as lines: text for people and pipes, JSON with keys, headers and times.
+
+One record as JSON:
+
+    {"topic", "partition", "offset", "timestamp_ms", "key", "value", "headers": [[name, value], …]}
+
+Bytes that are UTF-8 are a string, others {"base64": "…"}, none at all null. `produce` reads the
+same; there every field may be left out, and a value that is another JSON value is sent as JSON.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any, NamedTuple
+
+from barnabas.cli.errors import CommandError
+
+
+class InputRecord(NamedTuple):
+    """A record to be sent. partition, timestamp_ms: None where the client chooses."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+def to_json(data: bytes | None) -> Any:
+    """Bytes as a JSON value."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def from_json(value: Any) -> bytes | None:
+    """A JSON value as bytes. Raises CommandError for base64 that is none."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, dict) and list(value) == ["base64"]:
+        try:
+            return base64.b64decode(value["base64"], validate=True)
+        except (ValueError, TypeError) as error:
+            raise CommandError(f"{value['base64']!r} is no base64: {error}") from error
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def json_record(record: Any) -> dict[str, Any]:
+    """A consumer's record as JSON has it."""
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp,
+        "key": to_json(record.key),
+        "value": to_json(record.value),
+        "headers": [[name, to_json(value)] for name, value in record.headers or ()],
+    }
+
+
+def parse_json_line(line: bytes, number: int) -> InputRecord:
+    """The record that a line of JSON says. Raises CommandError, which names the line."""
+    try:
+        parsed = json.loads(line)
+    except ValueError as error:
+        raise CommandError(f"line {number} is no JSON: {error}") from error
+    if not isinstance(parsed, dict):
+        raise CommandError(f'line {number} is no JSON object: write {{"value": …}}')
+    unknown = set(parsed) - {
+        *("topic", "partition", "offset", "timestamp_ms", "key", "value", "headers")
+    }
+    if unknown:
+        raise CommandError(
+            f"line {number} has the unknown field {min(unknown)!r}: there are key, value, headers, "
+            "partition and timestamp_ms"
+        )
+    headers = parsed.get("headers") or []
+    if isinstance(headers, dict):
+        headers = list(headers.items())
+    try:
+        pairs = [(str(name), from_json(value)) for name, value in headers]
+    except (TypeError, ValueError) as error:
+        raise CommandError(f"line {number}: headers must be [[name, value], …]") from error
+    # What kafka-python cannot send is refused: another in its place would be a silent change.
+    if any(value is None for _, value in pairs):
+        raise CommandError(f"line {number}: a header without a value (null) cannot be sent")
+    if parsed.get("key") is None and parsed.get("value") is None:
+        raise CommandError(f"line {number}: a record without key and value cannot be sent")
+    return InputRecord(
+        from_json(parsed.get("key")),
+        from_json(parsed.get("value")),
+        tuple((name, value or b"") for name, value in pairs),
+        _whole_number(parsed, "partition", number),
+        _whole_number(parsed, "timestamp_ms", number),
+    )
+
+
+def _whole_number(parsed: dict[str, Any], name: str, number: int) -> int | None:
+    value = parsed.get(name)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+        raise CommandError(f"line {number}: {name} must be a whole number")
+    return value

@@ -1,0 +1,330 @@
+"""`barnabas topics`: list, create, describe, alter, delete, offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+from barnabas.cli.cluster import Connection
+from barnabas.cli.config import alter_configs, describe_configs
+from barnabas.cli.errors import ERROR, OK, CommandError, explain
+from barnabas.cli.offsets import (
+    describe_topics,
+    list_offsets,
+    offsets_at,
+    partitions_of,
+    topic_or_partition,
+)
+from barnabas.cli.options import (
+    PLACE,
+    SETTING,
+    Place,
+    confirm,
+    connection_options,
+    dry_run_option,
+    examples,
+    json_option,
+    yes_option,
+)
+from barnabas.cli.output import Column, Output, note
+from barnabas.protocol.topic_partition import TopicPartition
+
+
+@click.group()
+def topics() -> None:
+    """Topics: list, create, describe, alter, delete, and the offsets of their partitions."""
+
+
+@topics.command(
+    "list", epilog=examples("barnabas topics list", "barnabas topics list --internal --json")
+)
+@click.option("--internal", is_flag=True, help="Internal topics, too, such as __consumer_offsets.")
+@connection_options
+@json_option
+def list_topics(connection: Connection, output: Output, internal: bool) -> None:
+    """List topics."""
+    with connection.admin() as admin:
+        rows = [
+            _summary(topic)
+            for topic in sorted(admin.describe_topics(), key=lambda topic: str(topic["name"]))
+            if internal or not topic["is_internal"]
+        ]
+    if output.as_json:
+        output.data(rows)
+        return
+    columns = [
+        Column("topic", "TOPIC", "name"),
+        Column("partitions", "PARTITIONS"),
+        Column("replication_factor", "REPLICAS"),
+        Column("internal", "INTERNAL"),
+        Column("offline_partitions", "OFFLINE", "bad"),
+    ]
+    shown = columns if any(row["offline_partitions"] for row in rows) else columns[:-1]
+    output.table(rows, shown, "no topics; `barnabas topics create NAME` makes one")
+
+
+def _summary(topic: dict[str, Any]) -> dict[str, Any]:
+    partitions = topic["partitions"]
+    return {
+        "topic": topic["name"],
+        "partitions": len(partitions),
+        "replication_factor": max((len(row["replica_nodes"]) for row in partitions), default=0),
+        "internal": topic["is_internal"],
+        "offline_partitions": [
+            row["partition_index"] for row in partitions if row["leader_id"] < 0
+        ],
+    }
+
+
+@topics.command(
+    "create",
+    epilog=examples(
+        "barnabas topics create orders --partitions 4",
+        "barnabas topics create prices --config cleanup.policy=compact --if-not-exists",
+    ),
+)
+@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@click.option(
+    "-p", "--partitions", type=click.IntRange(1), help="How many; else the broker's num.partitions."
+)
+@click.option(
+    "--replication-factor", type=click.IntRange(1), help="How many; else the broker's default."
+)
+@click.option("-c", "--config", "configs", type=SETTING, multiple=True, help="A topic's setting.")
+@click.option("--if-not-exists", is_flag=True, help="A topic that exists is no error.")
+@dry_run_option
+@connection_options
+@json_option
+def create(
+    connection: Connection,
+    output: Output,
+    names: Sequence[str],
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: Sequence[tuple[str, str]],
+    if_not_exists: bool,
+    dry_run: bool,
+) -> int:
+    """Create topics."""
+    described = {
+        "num_partitions": partitions or -1,
+        "replication_factor": replication_factor or -1,
+        "configs": dict(configs),
+    }
+    with connection.admin() as admin:
+        answer = admin.create_topics(
+            dict.fromkeys(names, described), validate_only=dry_run, raise_errors=False
+        )
+    done = "would be created" if dry_run else "created"
+    good = ("TopicAlreadyExistsError",) if if_not_exists else ()
+    return _tell_results(output, answer["topics"], done, good)
+
+
+def _tell_results(
+    output: Output, answers: Iterable[dict[str, Any]], done: str, good: Sequence[str] = ()
+) -> int:
+    """Say of each topic what became of it; gives the exit code. good: errors that are none."""
+    from kafka.errors import for_code
+
+    rows = []
+    for answer in answers:
+        kind = for_code(answer["error_code"])
+        is_fine = answer["error_code"] == 0 or kind.__name__ in good
+        said = answer.get("error_message") or ""
+        row = {
+            "topic": answer["name"],
+            "result": done if answer["error_code"] == 0 else "unchanged",
+            "error": None if is_fine else kind.__name__.removesuffix("Error"),
+            "message": None if is_fine else explain(kind(said), answer["name"]),
+        }
+        rows.append(row)
+    if output.as_json:
+        output.data(rows)
+    for row in rows:
+        if row["message"]:
+            note(f"barnabas: {row['message']}", "bad")
+        elif not output.as_json:
+            output.line(f"{row['topic']}: {row['result']}")
+    return ERROR if any(row["error"] for row in rows) else OK
+
+
+@topics.command(
+    "describe",
+    epilog=examples("barnabas topics describe orders", "barnabas topics describe --json"),
+)
+@click.argument("names", metavar="[TOPIC]...", nargs=-1)
+@connection_options
+@json_option
+def describe(connection: Connection, output: Output, names: Sequence[str]) -> None:
+    """Describe topics (without a name: all but internal ones): partitions, leaders, replicas,
+    offsets, and the settings that differ from the broker's.
+    """
+    with connection.admin() as admin:
+        found = describe_topics(admin, names or None)
+        if not names:
+            found = [topic for topic in found if not topic["is_internal"]]
+        configs = describe_configs(admin, "topic", [topic["name"] for topic in found])
+        offsets = list_offsets(admin, partitions_of(found, with_leader=True))
+    rows = [_description(topic, configs.get(topic["name"], {}), offsets) for topic in found]
+    if output.as_json:
+        output.data(rows)
+        return
+    for row in rows:
+        settings = ", ".join(f"{name}={value}" for name, value in row["configs"].items())
+        output.heading(row["topic"])
+        pairs = [("topic id", row["topic_id"]), ("settings", settings or "the broker's")]
+        output.fields([*pairs, *([("internal", True)] if row["internal"] else [])])
+        output.table(
+            row["partitions"],
+            [
+                Column("partition", "PARTITION"),
+                Column("leader", "LEADER"),
+                Column("replicas", "REPLICAS"),
+                Column("isr", "IN SYNC"),
+                Column("log_start_offset", "START"),
+                Column("last_stable_offset", "LAST STABLE"),
+                Column("high_watermark", "END"),
+            ],
+        )
+
+
+def _description(
+    topic: dict[str, Any], configs: dict[str, Any], offsets: dict[TopicPartition, dict[str, int]]
+) -> dict[str, Any]:
+    rows = sorted(topic["partitions"], key=lambda row: int(row["partition_index"]))
+    topic_id = topic.get("topic_id")
+    return {
+        "topic": topic["name"],
+        "topic_id": None if topic_id is None else str(topic_id),
+        "internal": topic["is_internal"],
+        "configs": {name: entry["value"] for name, entry in configs.items()},
+        "partitions": [
+            {
+                "partition": row["partition_index"],
+                "leader": row["leader_id"],
+                "replicas": list(row["replica_nodes"]),
+                "isr": list(row["isr_nodes"]),
+                **offsets.get(TopicPartition(topic["name"], row["partition_index"]), {}),
+            }
+            for row in rows
+        ],
+    }
+
+
+@topics.command(
+    "alter",
+    epilog=examples(
+        "barnabas topics alter orders --partitions 8",
+        "barnabas topics alter orders --config retention.ms=86400000 --unset cleanup.policy",
+    ),
+)
+@click.argument("name", metavar="TOPIC")
+@click.option("-p", "--partitions", type=click.IntRange(1), help="More than there are.")
+@click.option("-c", "--config", "configs", type=SETTING, multiple=True, help="A setting to set.")
+@click.option("--unset", metavar="KEY", multiple=True, help="A setting to give back its default.")
+@dry_run_option
+@connection_options
+@json_option
+def alter(
+    connection: Connection,
+    output: Output,
+    name: str,
+    partitions: int | None,
+    configs: Sequence[tuple[str, str]],
+    unset: Sequence[str],
+    dry_run: bool,
+) -> None:
+    """Give a topic more partitions or other settings."""
+    if partitions is None and not configs and not unset:
+        raise click.UsageError("nothing to alter: give --partitions, --config or --unset")
+    with connection.admin() as admin:
+        describe_topics(admin, [name])
+        if partitions is not None:
+            result = admin.create_partitions(
+                {name: partitions}, validate_only=dry_run, raise_errors=False
+            ).results[0]
+            if result.error_code:
+                from kafka.errors import for_code
+
+                kind = for_code(result.error_code)
+                raise CommandError(explain(kind(result.error_message or ""), name))
+        if configs or unset:
+            alter_configs(admin, "topic", name, dict(configs), unset, dry_run=dry_run)
+    changed = {
+        "topic": name,
+        "partitions": partitions,
+        "set": dict(configs),
+        "unset": list(unset),
+        "dry_run": dry_run,
+    }
+    if output.as_json:
+        output.data(changed)
+        return
+    parts = [f"{partitions} partitions"] if partitions is not None else []
+    parts += [f"{key}={value}" for key, value in configs] + [f"{key} unset" for key in unset]
+    output.line(f"{name}: {'would have ' if dry_run else ''}{', '.join(parts)}")
+
+
+@topics.command(
+    "delete", epilog=examples("barnabas topics delete orders", "barnabas topics delete a b --yes")
+)
+@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@click.option("--if-exists", is_flag=True, help="A topic that does not exist is no error.")
+@yes_option
+@connection_options
+@json_option
+def delete(
+    connection: Connection, output: Output, names: Sequence[str], if_exists: bool, yes: bool
+) -> int:
+    """Delete topics with all their records."""
+    confirm(f"Delete {', '.join(names)} with all records?", yes=yes)
+    with connection.admin() as admin:
+        answer = admin.delete_topics(list(names), raise_errors=False)
+    good = ("UnknownTopicOrPartitionError",) if if_exists else ()
+    return _tell_results(output, answer["topics"], "deleted", good)
+
+
+@topics.command(
+    "offsets",
+    epilog=examples(
+        "barnabas topics offsets orders",
+        "barnabas topics offsets orders-0 --at 2026-11-22T14:00:00",
+        "barnabas topics offsets orders --at 10m",
+    ),
+)
+@click.argument("names", metavar="TOPIC|TOPIC-PARTITION...", nargs=-1, required=True)
+@click.option("--at", "place", type=PLACE, help="Also the first offset at or after that time.")
+@connection_options
+@json_option
+def offsets(
+    connection: Connection, output: Output, names: Sequence[str], place: Place | None
+) -> None:
+    """Show where partitions begin and end, and where a read_committed reader stops."""
+    with connection.admin() as admin:
+        partitions: list[TopicPartition] = []
+        for name in names:
+            partitions += topic_or_partition(admin, name)
+        at = {} if place is None else offsets_at(admin, partitions, place)
+        rows = [
+            {
+                **partition._asdict(),
+                **row,
+                **({} if place is None else {"offset": at[partition]}),
+            }
+            for partition, row in list_offsets(admin, partitions).items()
+        ]
+    if output.as_json:
+        output.data(rows)
+        return
+    columns = [
+        Column("topic", "TOPIC", "name"),
+        Column("partition", "PARTITION"),
+        Column("log_start_offset", "START"),
+        Column("last_stable_offset", "LAST STABLE"),
+        Column("high_watermark", "END"),
+    ]
+    if place is not None:
+        columns.append(Column("offset", f"AT {str(place).upper()}"))
+    output.table(rows, columns)

@@ -1,0 +1,279 @@
+"""`barnabas txn`: list, describe, abort, why-stuck."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from barnabas.cli.cluster import Connection
+from barnabas.cli.errors import NOT_GOOD, OK, CommandError
+from barnabas.cli.offsets import client_partitions
+from barnabas.cli.options import (
+    TOPIC_PARTITION,
+    confirm,
+    connection_options,
+    examples,
+    json_option,
+    yes_option,
+)
+from barnabas.cli.output import Column, Output, count_text, duration_text, time_text
+from barnabas.cli.why_stuck import (
+    ONGOING,
+    OpenTransaction,
+    as_data,
+    find_open_transactions,
+    gather,
+    sentence,
+)
+from barnabas.protocol.topic_partition import TopicPartition
+
+OPEN_STATES = (ONGOING, "PrepareCommit", "PrepareAbort")
+MARKER_PATIENCE_S = 10.0
+
+
+def _now_ms() -> int:
+    return round(time.time() * 1000)
+
+
+@click.group()
+def txn() -> None:
+    """Transactions: list, describe, abort, and why a partition is stuck."""
+
+
+@txn.command("list", epilog=examples("barnabas txn list", "barnabas txn list --open --json"))
+@click.option("--open", "only_open", is_flag=True, help="Only transactions that are not complete.")
+@click.option("--state", "states", multiple=True, help="Only those in that state, such as Ongoing.")
+@connection_options
+@json_option
+def list_transactions(
+    connection: Connection, output: Output, only_open: bool, states: Sequence[str]
+) -> None:
+    """List transactional ids and the state of their transactions."""
+    wanted = {state.lower() for state in (*states, *(OPEN_STATES if only_open else ()))}
+    with connection.admin() as admin:
+        listed = [row for rows in admin.list_transactions().values() for row in rows]
+        rows = [
+            {
+                "transactional_id": row.transactional_id,
+                "producer_id": row.producer_id,
+                "state": row.state.value,
+            }
+            for row in sorted(listed, key=lambda row: str(row.transactional_id))
+            if not wanted or row.state.value.lower() in wanted
+        ]
+    if output.as_json:
+        output.data(rows)
+        return
+    columns = [
+        Column("transactional_id", "TRANSACTIONAL ID", "name"),
+        Column("producer_id", "PRODUCER"),
+        Column("state", "STATE"),
+    ]
+    output.table(rows, columns, "no transactions")
+
+
+@txn.command("describe", epilog=examples("barnabas txn describe payments"))
+@click.argument("names", metavar="TRANSACTIONAL-ID...", nargs=-1, required=True)
+@connection_options
+@json_option
+def describe(connection: Connection, output: Output, names: Sequence[str]) -> None:
+    """Describe transactions: producer, state, since when, timeout, partitions."""
+    now_ms = _now_ms()
+    with connection.admin() as admin:
+        described = admin.describe_transactions(list(names))
+    rows = [_description(name, described[name]) for name in names]
+    if output.as_json:
+        output.data(rows)
+        return
+    for row in rows:
+        output.heading(row["transactional_id"])
+        pairs = [("state", row["state"]), ("producer", row["producer_id"])]
+        pairs += [("epoch", row["producer_epoch"])]
+        if row["start_time_ms"] >= 0 and row["state"] in OPEN_STATES:
+            pairs += [("open since", time_text(row["start_time_ms"]))]
+            pairs += [("open for", duration_text(max(now_ms - row["start_time_ms"], 0)))]
+        pairs += [("timeout", duration_text(row["timeout_ms"])), ("partitions", row["partitions"])]
+        output.fields([*pairs, ("coordinator", row["coordinator_id"])])
+
+
+def _description(name: str, told: Any) -> dict[str, Any]:
+    return {
+        "transactional_id": name,
+        "coordinator_id": told.coordinator_id,
+        "state": told.state.value,
+        "producer_id": told.producer_id,
+        "producer_epoch": told.producer_epoch,
+        "start_time_ms": told.transaction_start_time_ms,
+        "timeout_ms": told.transaction_timeout_ms,
+        "partitions": sorted(f"{topic}-{index}" for topic, index in told.topic_partitions),
+    }
+
+
+@txn.command(
+    "why-stuck",
+    epilog=examples("barnabas txn why-stuck orders-0", "barnabas txn why-stuck orders-0 --json"),
+)
+@click.argument("name", metavar="TOPIC-PARTITION")
+@connection_options
+@json_option
+def why_stuck(connection: Connection, output: Output, name: str) -> int:
+    """Say which transaction holds the last stable offset of a partition.
+
+    Whose it is, since when, in which state, what will end it and when, and which groups wait for
+    it. Exit code 3 where the partition is stuck, 0 where it is not.
+    """
+    with connection.admin() as admin:
+        answer = gather(admin, connection, name, _now_ms())
+    if output.as_json:
+        output.data(as_data(answer))
+    else:
+        output.line(sentence(answer), "" if answer.is_stuck else "good")
+    return NOT_GOOD if answer.is_stuck else OK
+
+
+@txn.command(
+    "abort",
+    epilog=examples(
+        "barnabas txn abort orders-0", "barnabas txn abort --transactional-id payments --yes"
+    ),
+)
+@click.argument("partition", metavar="[TOPIC-PARTITION]", type=TOPIC_PARTITION, required=False)
+@click.option(
+    "--start-offset",
+    type=click.IntRange(0),
+    help="Where the transaction begins; without it, the first one that hangs.",
+)
+@click.option("--transactional-id", help="Abort its open transaction, and fence its producer.")
+@click.option("--force", is_flag=True, help="Also one that its coordinator would still end.")
+@yes_option
+@connection_options
+@json_option
+def abort(
+    connection: Connection,
+    output: Output,
+    partition: TopicPartition | None,
+    start_offset: int | None,
+    transactional_id: str | None,
+    force: bool,
+    yes: bool,
+) -> None:
+    """Abort a transaction.
+
+    With TOPIC-PARTITION: one that hangs there, of which its coordinator knows nothing any more, by
+    writing the marker that is missing. With --transactional-id: whatever that id has open, on all
+    partitions, as a new producer of the same id does it; the old one is fenced.
+    """
+    if (partition is None) == (transactional_id is None):
+        raise click.UsageError("give either TOPIC-PARTITION or --transactional-id")
+    if transactional_id is not None:
+        _fence(connection, output, transactional_id, yes=yes)
+        return
+    assert partition is not None
+    with connection.admin() as admin:
+        transaction = _choose(find_open_transactions(admin, partition), partition, start_offset)
+        if not transaction.is_hanging and not force:
+            raise CommandError(
+                f"the transaction of {transaction.transactional_id!r} at offset "
+                f"{transaction.start_offset} does not hang: its coordinator has it in state "
+                f"{transaction.state}. Abort it on all its partitions with `barnabas txn abort "
+                f"--transactional-id {transaction.transactional_id}`; --force writes the marker "
+                "here alone"
+            )
+        confirm(
+            f"Abort the transaction of producer {transaction.producer_id} epoch "
+            f"{transaction.producer_epoch} at offset {transaction.start_offset} of {partition}?",
+            yes=yes,
+        )
+        _write_marker(admin, partition, transaction)
+        _wait_until_closed(admin, partition, transaction)
+    done = {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "producer_id": transaction.producer_id,
+        "producer_epoch": transaction.producer_epoch,
+        "start_offset": transaction.start_offset,
+        "aborted": True,
+    }
+    if output.as_json:
+        output.data(done)
+    else:
+        output.line(
+            f"{partition}: aborted the transaction of producer {transaction.producer_id} that "
+            f"began at offset {transaction.start_offset}"
+        )
+
+
+def _choose(
+    transactions: Sequence[OpenTransaction], partition: TopicPartition, start_offset: int | None
+) -> OpenTransaction:
+    if not transactions:
+        raise CommandError(f"no transaction is open on {partition}")
+    if start_offset is None:
+        hanging = [row for row in transactions if row.is_hanging]
+        return (hanging or list(transactions))[0]
+    chosen = [row for row in transactions if row.start_offset == start_offset]
+    if not chosen:
+        offsets = ", ".join(str(row.start_offset) for row in transactions)
+        raise CommandError(
+            f"no open transaction begins at offset {start_offset} of {partition}; there are: "
+            f"{offsets}"
+        )
+    return chosen[0]
+
+
+def _write_marker(admin: Any, partition: TopicPartition, transaction: OpenTransaction) -> None:
+    from kafka.admin import AbortTransactionSpec
+
+    (key,) = client_partitions([partition])
+    admin.abort_transaction(
+        AbortTransactionSpec(
+            key,
+            transaction.producer_id,
+            transaction.producer_epoch,
+            max(transaction.coordinator_epoch, 0),
+        )
+    )
+
+
+def _wait_until_closed(admin: Any, partition: TopicPartition, transaction: OpenTransaction) -> None:
+    deadline = time.monotonic() + MARKER_PATIENCE_S
+    while any(
+        row.producer_id == transaction.producer_id and row.start_offset == transaction.start_offset
+        for row in find_open_transactions(admin, partition)
+    ):
+        if time.monotonic() > deadline:
+            raise CommandError(f"the marker was written, and {partition} still has it open")
+        time.sleep(0.1)
+
+
+def _fence(connection: Connection, output: Output, name: str, *, yes: bool) -> None:
+    """InitProducerId for the id: its coordinator aborts what is open, and raises the epoch."""
+    with connection.admin() as admin:
+        told = admin.describe_transactions([name])[name]
+    partitions = count_text(len(told.topic_partitions), "partition")
+    confirm(
+        f"Abort what {name!r} has open ({told.state.value}, {partitions}), and fence its producer?",
+        yes=yes,
+    )
+    with connection.producer(
+        transactional_id=name, transaction_timeout_ms=told.transaction_timeout_ms
+    ) as producer:
+        producer.init_transactions()
+    with connection.admin() as admin:
+        after = admin.describe_transactions([name])[name]
+    done = {
+        "transactional_id": name,
+        "aborted": told.state.value == ONGOING,
+        "state_before": told.state.value,
+        "state": after.state.value,
+        "producer_id": after.producer_id,
+        "producer_epoch": after.producer_epoch,
+    }
+    if output.as_json:
+        output.data(done)
+        return
+    what = "aborted its open transaction" if done["aborted"] else "nothing was open"
+    output.line(f"{name}: {what}; a producer with an epoch below {after.producer_epoch} is fenced")

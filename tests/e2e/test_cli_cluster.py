@@ -1,0 +1,156 @@
+"""`barnabas topics`, `groups`, `config`, `check`: against the real daemon."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from helpers.cli_commands import CommandLine
+from helpers.e2e_clients import committed_offset, consumer, eventually, send_all, unique
+from helpers.ports import refusing_port
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def barnabas(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], servers: str
+) -> CommandLine:
+    """The command line, which goes to the shared broker."""
+    return CommandLine(monkeypatch, capsys).use(servers)
+
+
+def test_topics_from_cradle_to_grave(barnabas: CommandLine, servers: str) -> None:
+    name = unique("cradle")
+    dry = barnabas.ok("topics", "create", name, "-p", "2", "--dry-run", "--json").data
+    assert dry == [{"topic": name, "result": "would be created", "error": None, "message": None}]
+    assert name not in barnabas.ok("topics", "list").out
+    barnabas.ok("topics", "create", name, "-p", "2", "-c", "retention.ms=1000000")
+    again = barnabas("topics", "create", name)
+    assert (again.code, "--if-not-exists" in again.err) == (1, True)
+    barnabas.ok("topics", "create", name, "--if-not-exists")
+    (row,) = [row for row in barnabas.ok("topics", "list", "--json").data if row["topic"] == name]
+    assert (row["partitions"], row["internal"]) == (2, False)
+    send_all(servers, name, [b"a", b"b"], partition=1)
+    (told,) = barnabas.ok("topics", "describe", name, "--json").data
+    assert told["configs"] == {"retention.ms": "1000000"}
+    assert [row["high_watermark"] for row in told["partitions"]] == [0, 2]
+    barnabas.ok("topics", "alter", name, "-p", "3", "-c", "segment.bytes=2000000")
+    assert "segment.bytes=2000000" in barnabas.ok("topics", "describe", name).out
+    fewer = barnabas("topics", "alter", name, "-p", "1")
+    assert (fewer.code, "higher number" in fewer.err) == (1, True)
+    refused = barnabas("topics", "delete", name)
+    assert (refused.code, "--yes" in refused.err) == (2, True)
+    assert barnabas.ok("topics", "delete", name, "--yes", "--json").data[0]["result"] == "deleted"
+    gone = barnabas("topics", "describe", name)
+    assert (gone.code, "barnabas topics list" in gone.err) == (1, True)
+    barnabas.ok("topics", "delete", name, "--yes", "--if-exists")
+
+
+def test_offsets_of_partitions_and_at_a_time(barnabas: CommandLine, servers: str) -> None:
+    name = unique("times")
+    barnabas.ok("topics", "create", name, "-p", "2")
+    lines = "".join(
+        json.dumps({"value": str(number), "partition": 0, "timestamp_ms": 1_000_000 + number})
+        + "\n"
+        for number in range(5)
+    )
+    barnabas.ok("produce", name, "--json", stdin=lines)
+    rows = barnabas.ok(
+        "topics", "offsets", f"{name}-0", "--at", "1970-01-01T00:16:40.003Z", "--json"
+    )
+    assert rows.data == [
+        {
+            "topic": name,
+            "partition": 0,
+            "log_start_offset": 0,
+            "last_stable_offset": 5,
+            "high_watermark": 5,
+            "offset": 3,
+        }
+    ]
+    table = barnabas.ok("topics", "offsets", name).out.splitlines()
+    assert [line.split() for line in table[1:]] == [
+        [name, "0", "0", "5", "5"],
+        [name, "1", "0", "0", "0"],
+    ]
+    beyond = barnabas("topics", "offsets", f"{name}-7")
+    assert (beyond.code, "from 0 to 1" in beyond.err) == (1, True)
+
+
+def test_group_with_lag_and_members_and_offsets_that_are_reset(
+    barnabas: CommandLine, servers: str
+) -> None:
+    name, group = unique("read"), unique("kitchen")
+    barnabas.ok("topics", "create", name)
+    send_all(servers, name, [b"%d" % number for number in range(10)])
+    reader = consumer(servers, group, client_id="cook")
+    reader.subscribe([name])
+    for _ in range(4):
+        message = eventually(lambda: reader.poll(0.5), what="a record")
+    reader.commit(message, asynchronous=False)
+    (told,) = barnabas.ok("groups", "describe", group, "--json").data
+    assert (told["state"], told["partitions"][0]["lag"]) == ("Stable", 6)
+    assert [(row["client_id"], row["partitions"]) for row in told["members"]] == [
+        ("cook", [f"{name}-0"])
+    ]
+    assert "cook" in barnabas.ok("groups", "describe", group).out
+    busy = barnabas("groups", "reset-offsets", group, "--to", "earliest", "--yes")
+    assert (busy.code, "stop its consumers" in busy.err) == (1, True)
+    reader.close()
+
+    plan = barnabas.ok("groups", "reset-offsets", group, "--to", "earliest", "--dry-run", "--json")
+    (row,) = plan.data["partitions"]
+    assert (row["committed_offset"], row["new_offset"]) == (4, 0)
+    assert committed_offset(servers, group, name) == 4, "a dry run changes nothing"
+    barnabas.ok("groups", "reset-offsets", group, "--shift-by", "-1", "--yes")
+    assert committed_offset(servers, group, name) == 3
+    barnabas.ok("groups", "reset-offsets", group, "-t", f"{name}-0", "--to", "latest", "--yes")
+    assert committed_offset(servers, group, name) == 10
+    assert barnabas("groups", "reset-offsets", group, "--yes").code == 2, "it says not where to"
+    assert group in [row["group"] for row in barnabas.ok("groups", "list", "--json").data]
+    barnabas.ok("groups", "delete", group, "--yes")
+    gone = barnabas("groups", "describe", group)
+    assert (gone.code, "barnabas groups list" in gone.err) == (1, True)
+    assert barnabas("groups", "delete", group, "--yes", "--json").data[0]["deleted"] is False
+
+
+def test_settings(barnabas: CommandLine) -> None:
+    name = unique("set")
+    barnabas.ok("topics", "create", name)
+    dry = barnabas.ok("config", "set", "topic", name, "retention.ms=5", "--dry-run", "--json").data
+    assert (dry["set"], dry["dry_run"]) == ({"retention.ms": "5"}, True)
+    assert barnabas.ok("config", "describe", "topic", name, "--json").data == []
+    barnabas.ok("config", "set", "topic", name, "retention.ms=5", "cleanup.policy=compact")
+    rows = barnabas.ok("config", "describe", "topic", name, "--json").data
+    assert {row["name"]: row["value"] for row in rows} == {
+        "retention.ms": "5",
+        "cleanup.policy": "compact",
+    }
+    barnabas.ok("config", "unset", "topic", name, "retention.ms")
+    assert "retention.ms" not in barnabas.ok("config", "describe", "topic", name).out
+    wrong = barnabas("config", "set", "topic", name, "no.such=1")
+    assert (wrong.code, "no.such" in wrong.err) == (1, True)
+    all_rows = barnabas.ok("config", "describe", "broker", "1", "--all", "--json").data
+    assert any(row["name"] == "num.partitions" for row in all_rows)
+
+
+def test_check_of_a_broker_that_is_well(barnabas: CommandLine, servers: str) -> None:
+    told = barnabas.ok("check", servers, "--json").data
+    assert told["healthy"] is True
+    steps = {row["step"]: row["ok"] for row in told["steps"]}
+    assert steps == dict.fromkeys(
+        ["connection", "protocol", "cluster", "partitions", "transaction", "coordinators"], True
+    )
+    assert any(row["api"] == "Produce" for row in told["apis"])
+    assert "barnabas-check-" not in barnabas.ok("topics", "list").out
+    assert "skipped" in barnabas.ok("check", "--read-only", "--apis").out
+
+
+def test_check_of_nothing(barnabas: CommandLine) -> None:
+    with refusing_port() as port:
+        nowhere = f"127.0.0.1:{port}"
+        told = barnabas("check", nowhere, "--json")
+        assert (told.code, told.data["healthy"]) == (3, False)
+        lost = barnabas("topics", "list", "-b", nowhere)
+    assert (lost.code, "barnabas start" in lost.err) == (1, True)

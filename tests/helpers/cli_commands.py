@@ -1,0 +1,58 @@
+"""The command line, run within the test's process: what it printed, and its exit code."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from typing import Any, NamedTuple
+
+import pytest
+
+from barnabas.broker.main import main
+
+
+class Run(NamedTuple):
+    """One command that was run."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def data(self) -> Any:
+        """Its JSON."""
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        """Its JSON lines."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class CommandLine:
+    """Runs commands; `servers` is where they look for a broker."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+
+    def use(self, servers: str) -> CommandLine:
+        """Let commands go to that broker, and give this."""
+        self._monkeypatch.setenv("BARNABAS_BOOTSTRAP_SERVER", servers)
+        return self
+
+    def __call__(self, *arguments: str, stdin: str | bytes = b"") -> Run:
+        """Run `barnabas` with these arguments."""
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        self._capsys.readouterr()
+        code = main(arguments)
+        out, err = self._capsys.readouterr()
+        return Run(code, out, err)
+
+    def ok(self, *arguments: str, stdin: str | bytes = b"") -> Run:
+        """Run it; it has to end well."""
+        run = self(*arguments, stdin=stdin)
+        assert run.code == 0, f"{arguments}: {run}"
+        return run
