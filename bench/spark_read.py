@@ -32,7 +32,7 @@ from barnabas.spark_connector.numba_loops import (
 from barnabas.spark_connector.options import parse_source_options
 from barnabas.spark_connector.planning import plan
 from barnabas.spark_connector.reading import COLUMNS, read_range
-from barnabas.spark_connector.record_batches import select_batches
+from barnabas.spark_connector.record_batches import select_record_batches
 from bench.common import create_topic, metered
 
 TOPIC = "spark-read"
@@ -113,10 +113,10 @@ def decoding(rows: int, size: int, ways: dict[str, CompiledLoops | None]) -> Non
 
 def _decode_once(buffer: bytes, rows: int, loops: CompiledLoops | None, *, headers: bool) -> float:
     start = time.process_time()
-    selection = select_batches(buffer, None, start_offset=0, end_offset=rows)
+    selection = select_record_batches(buffer, None, start_offset=0, end_offset=rows)
     parts = decode(
         buffer,
-        selection.batches,
+        selection.record_batches,
         start_offset=0,
         end_offset=rows,
         headers=headers,

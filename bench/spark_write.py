@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.spark_connector.encoding import BATCH_BYTES, Encoder
+from barnabas.spark_connector.encoding import RECORD_BATCH_BYTES, Encoder
 from barnabas.spark_connector.partitioner import murmur2_of
 
 PARTITIONS = 10
@@ -38,7 +38,7 @@ def arrow_batches(
     text = b'{"origin":"JFK","month":7,"note":"' + bytes(
         chance.choices(b"abcdefghijklmnopqrstuvwxyz ", k=3 * size)
     )
-    batches = []
+    record_batches = []
     for start in range(0, rows, ARROW_ROWS):
         numbers = range(start, min(start + ARROW_ROWS, rows))
         places = [chance.randint(0, size) for _ in numbers]
@@ -64,11 +64,11 @@ def arrow_batches(
             columns["headers"] = pa.array(
                 [[{"key": "trace", "value": b"%d" % number}] for number in numbers], HEADERS
             )
-        batches.append(pa.RecordBatch.from_pydict(columns))
-    return batches
+        record_batches.append(pa.RecordBatch.from_pydict(columns))
+    return record_batches
 
 
-def vectorised(batches: list[pa.RecordBatch], codec: Codec, partitions: int) -> int:
+def vectorised(record_batches: list[pa.RecordBatch], codec: Codec, partitions: int) -> int:
     """Encode all. Gives: bytes."""
     encoder = Encoder(
         topic="bench",
@@ -77,17 +77,17 @@ def vectorised(batches: list[pa.RecordBatch], codec: Codec, partitions: int) -> 
         now_ms=lambda: NOW_MS,
     )
     byte_count = 0
-    for batch in batches:
+    for batch in record_batches:
         byte_count += sum(len(encoded.data) for encoded in encoder.add(batch))
     return byte_count + sum(len(encoded.data) for encoded in encoder.finish())
 
 
-def in_a_loop(batches: list[pa.RecordBatch], codec: Codec) -> int:
+def in_a_loop(record_batches: list[pa.RecordBatch], codec: Codec) -> int:
     """The same, record by record."""
     pending: list[list[NewRecord]] = [[] for _ in range(PARTITIONS)]
     sizes = [0] * PARTITIONS
     byte_count = 0
-    for batch in batches:
+    for batch in record_batches:
         keys, values, timestamps = (batch.column(name) for name in ("key", "value", "timestamp"))
         milliseconds = (timestamps.cast(pa.int64()).to_numpy() // 1000).tolist()
         for key, value, timestamp in zip(
@@ -96,7 +96,7 @@ def in_a_loop(batches: list[pa.RecordBatch], codec: Codec) -> int:
             partition = (murmur2_of(key) & 0x7FFFFFFF) % PARTITIONS
             pending[partition].append(NewRecord(key, value, timestamp))
             sizes[partition] += len(key) + len(value) + 12
-            if sizes[partition] >= BATCH_BYTES:
+            if sizes[partition] >= RECORD_BATCH_BYTES:
                 byte_count += len(encode_batch(pending[partition], codec=codec, transactional=True))
                 pending[partition], sizes[partition] = [], 0
     return byte_count + sum(
@@ -106,12 +106,14 @@ def in_a_loop(batches: list[pa.RecordBatch], codec: Codec) -> int:
     )
 
 
-def best_of(times: int, batches: list[pa.RecordBatch], codec: Codec, partitions: int) -> float:
+def best_of(
+    times: int, record_batches: list[pa.RecordBatch], codec: Codec, partitions: int
+) -> float:
     """The shortest of some runs, in seconds of this thread's CPU."""
     best = float("inf")
     for _ in range(times):
         start = time.thread_time()
-        vectorised(batches, codec, partitions)
+        vectorised(record_batches, codec, partitions)
         best = min(best, time.thread_time() - start)
     return best
 
@@ -129,9 +131,9 @@ def encoding(rows: int, size: int) -> None:
         ("none, variable sizes", arrow_batches(rows, size, vary=True), Codec.NONE, PARTITIONS),
         ("none, a header", arrow_batches(rows, size, headers=True), Codec.NONE, PARTITIONS),
     ]
-    for name, batches, codec, partitions in shapes:
+    for name, record_batches, codec, partitions in shapes:
         slow = codec == Codec.GZIP
-        used = batches[: max(1, len(batches) // 5)] if slow else batches
+        used = record_batches[: max(1, len(record_batches) // 5)] if slow else record_batches
         count = sum(batch.num_rows for batch in used)
         seconds = best_of(1 if slow else 3, used, codec, partitions)
         print(

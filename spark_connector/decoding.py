@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from barnabas.protocol.records import BatchHeader
     from barnabas.spark_connector.numba_loops import CompiledLoops
-    from barnabas.spark_connector.record_batches import Batch
+    from barnabas.spark_connector.record_batches import LocatedRecordBatch
 
     Bytes = NDArray[np.uint8]
     Ints = NDArray[np.int64]
@@ -117,7 +117,7 @@ class _Fields(NamedTuple):
 
 def decode(
     buffer: bytes | bytearray | memoryview,
-    batches: Sequence[Batch],
+    record_batches: Sequence[LocatedRecordBatch],
     *,
     start_offset: int,
     end_offset: int,
@@ -135,18 +135,20 @@ def decode(
             difference than speed.
     Raises: KafkaError INVALID_RECORD (damage), DecompressionError.
     """
-    for part, body in _bodies(memoryview(buffer), batches):
+    for part, body in _bodies(memoryview(buffer), record_batches):
         if len(body.data) > LARGEST_BODY:
             raise KafkaError(
                 Code.INVALID_RECORD,
                 f"the batch at offset {part[-1].header.base_offset} holds more than 2 GiB",
             )
-        counts = np.fromiter((batch.header.record_count for batch in part), np.int64, len(part))
+        counts = np.fromiter(
+            (record_batch.header.record_count for record_batch in part), np.int64, len(part)
+        )
         fields = None if loops is None else _fields_by_loop(body, counts, loops)
         if fields is None:
             records = _find_records(body, counts)
             if records is None:
-                body = _rewritten(body, [batch.header for batch in part])
+                body = _rewritten(body, [record_batch.header for record_batch in part])
                 records = _find_records(body, counts)
                 assert records is not None, "records that were just encoded are not found"
             fields = _fields_by_arrays(body.data, records)
@@ -163,14 +165,16 @@ def decode(
             yield columns
 
 
-def _bodies(view: memoryview, batches: Sequence[Batch]) -> Iterator[tuple[Sequence[Batch], _Body]]:
+def _bodies(
+    view: memoryview, record_batches: Sequence[LocatedRecordBatch]
+) -> Iterator[tuple[Sequence[LocatedRecordBatch], _Body]]:
     """Bring records together, some batches at a time: in place where nothing is compressed, else
     decompressed one after the other.
     """
     first, total = 0, 0
     parts: list[bytes] = []
-    in_place = all(batch.header.codec == Codec.NONE for batch in batches)
-    for index, (position, header) in enumerate(batches):
+    in_place = all(record_batch.header.codec == Codec.NONE for record_batch in record_batches)
+    for index, (position, header) in enumerate(record_batches):
         if in_place:
             total += header.size_bytes
         else:
@@ -180,21 +184,26 @@ def _bodies(view: memoryview, batches: Sequence[Batch]) -> Iterator[tuple[Sequen
                 )
             )
             total += len(parts[-1])
-        if total >= PART_BYTES or index == len(batches) - 1:
-            part = batches[first : index + 1]
+        if total >= PART_BYTES or index == len(record_batches) - 1:
+            part = record_batches[first : index + 1]
             yield part, _in_place(view, part) if in_place else _joined(parts)
             first, total, parts = index + 1, 0, []
 
 
-def _in_place(view: memoryview, batches: Sequence[Batch]) -> _Body:
-    origin = batches[0].position
+def _in_place(view: memoryview, record_batches: Sequence[LocatedRecordBatch]) -> _Body:
+    origin = record_batches[0].position
     starts = np.fromiter(
-        (batch.position + HEADER_SIZE - origin for batch in batches), np.int64, len(batches)
+        (record_batch.position + HEADER_SIZE - origin for record_batch in record_batches),
+        np.int64,
+        len(record_batches),
     )
     ends = np.fromiter(
-        (batch.position + batch.header.size_bytes - origin for batch in batches),
+        (
+            record_batch.position + record_batch.header.size_bytes - origin
+            for record_batch in record_batches
+        ),
         np.int64,
-        len(batches),
+        len(record_batches),
     )
     return _Body(np.frombuffer(view[origin : origin + int(ends[-1])], np.uint8), starts, ends)
 
@@ -327,8 +336,8 @@ def _reached(positions: Ints, links: Ints, first: Ints, ends: Ints) -> Ints | No
     outside of its batch's end.
     """
     count = len(positions)
-    batch = np.searchsorted(ends, positions, side="right")
-    batch_end = ends[np.minimum(batch, len(ends) - 1)]
+    record_batch = np.searchsorted(ends, positions, side="right")
+    batch_end = ends[np.minimum(record_batch, len(ends) - 1)]
     index = np.searchsorted(positions, links)
     is_record = positions[np.minimum(index, count - 1)] == links
     # Two places outside of the candidates swallow every chain: `done` at the end of its own batch,
@@ -443,13 +452,13 @@ def _fields_by_arrays(data: Bytes, records: _Records) -> _Fields:
 def _columns(
     data: Bytes,
     fields: _Fields,
-    batches: Sequence[Batch],
+    record_batches: Sequence[LocatedRecordBatch],
     counts: Ints,
     offsets: tuple[int, int],
     wanted: tuple[bool, bool, bool],
     loops: CompiledLoops | None,
 ) -> Columns:
-    headers = [batch.header for batch in batches]
+    headers = [record_batch.header for record_batch in record_batches]
     offset = np.repeat([header.base_offset for header in headers], counts) + fields.offset_delta
     timestamp = (
         np.repeat([header.base_timestamp for header in headers], counts) + fields.timestamp_delta

@@ -42,7 +42,7 @@ from barnabas.protocol.records import (
     assemble_batch,
 )
 from barnabas.spark_connector.partitioner import partitions_of, strings_of
-from barnabas.spark_connector.spool import EncodedBatch
+from barnabas.spark_connector.spool import EncodedRecordBatch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
     Unsigned = NDArray[Any]  # uint32 or uint64
 
-BATCH_BYTES = 512 * 1024
+RECORD_BATCH_BYTES = 512 * 1024
 ROUND_BYTES = (
     4 << 20
 )  # of full batches are encoded at once: enough that a round's fixed cost does not show
@@ -162,7 +162,7 @@ class Encoder:
         partition_counts: Callable[[str], int],
         compression: Codec,
         now_ms: Callable[[], int],
-        batch_bytes: int = BATCH_BYTES,
+        record_batch_bytes: int = RECORD_BATCH_BYTES,
         task: int = 0,
         round_bytes: int = ROUND_BYTES,
         limit_bytes: int = LIMIT_BYTES,
@@ -175,7 +175,7 @@ class Encoder:
         self._partition_counts = partition_counts
         self._codec = compression
         self._now_ms = now_ms
-        self._batch_bytes = batch_bytes
+        self._batch_bytes = record_batch_bytes
         self._turn = task
         self._round_bytes = round_bytes
         self._limit_bytes = limit_bytes
@@ -185,7 +185,7 @@ class Encoder:
         self._bytes_by_place = np.zeros(0, np.int64)
         self._held_bytes = 0
 
-    def add(self, rows: pa.RecordBatch) -> list[EncodedBatch]:
+    def add(self, rows: pa.RecordBatch) -> list[EncodedRecordBatch]:
         """Collect rows, with columns as `check_schema` allows.
 
         Gives:  the batches that are encoded by now; those of one partition are in the order of
@@ -193,7 +193,7 @@ class Encoder:
         Raises: EncodingError where a row has no topic, a partition that isn't there, or a header
                 without key.
         """
-        batches: list[EncodedBatch] = []
+        record_batches: list[EncodedRecordBatch] = []
         now_ms = self._now_ms()
         for part in _slices(_columns(rows, with_topic=self._topic is None)):
             self._collect(part, now_ms)
@@ -202,10 +202,10 @@ class Encoder:
             if self._held_bytes >= self._limit_bytes or full_bytes >= max(
                 self._round_bytes, all_bytes - full_bytes
             ):
-                batches += self._encode(keep_bytes=self._limit_bytes // 2)
-        return batches
+                record_batches += self._encode(keep_bytes=self._limit_bytes // 2)
+        return record_batches
 
-    def finish(self) -> list[EncodedBatch]:
+    def finish(self) -> list[EncodedRecordBatch]:
         """The batches of all rows that are left."""
         return self._encode(keep_bytes=0) if self._rows else []
 
@@ -312,7 +312,7 @@ class Encoder:
 
     # --- encoding
 
-    def _encode(self, keep_bytes: int) -> list[EncodedBatch]:
+    def _encode(self, keep_bytes: int) -> list[EncodedRecordBatch]:
         """Encode all full batches, and of the others the largest, until no more than `keep_bytes`
         are left.
         """
@@ -342,7 +342,7 @@ class Encoder:
 
     def _batches(
         self, rows: _Rows, order: Ints, places: NDArray[np.int32], counts: Ints
-    ) -> Iterator[EncodedBatch]:
+    ) -> Iterator[EncodedRecordBatch]:
         """Batches of so many rows each, in that order."""
         starts = np.cumsum(counts) - counts
         timestamps = rows.timestamps[order]
@@ -373,7 +373,7 @@ class Encoder:
                 record_count=count,
             )
             topic, partition = self._names_by_place[place]
-            yield EncodedBatch(topic, partition, count, data)
+            yield EncodedRecordBatch(topic, partition, count, data)
 
 
 # --- from Arrow's columns to plain ones
@@ -542,10 +542,10 @@ def _content_sizes(rows: _Rows) -> Ints:
     return sizes
 
 
-def _largest_sizes(rows: _Rows, batch_bytes: int) -> Ints:
+def _largest_sizes(rows: _Rows, record_batch_bytes: int) -> Ints:
     """What each record takes at most, in whichever batch it comes."""
     span = int(rows.timestamps.max()) - int(rows.timestamps.min())
-    most_records = min(len(rows.places), batch_bytes // SMALLEST_RECORD + 1)
+    most_records = min(len(rows.places), record_batch_bytes // SMALLEST_RECORD + 1)
     sizes = _content_sizes(rows) + _varint_size(2 * span) + _varint_size(2 * most_records)
     sizes += _varint_sizes((sizes << 1).astype(np.uint64))
     return sizes

@@ -82,14 +82,17 @@ class DecoderChoice:
         return self._loaded
 
     def _is_worth_it(self, fetched: Selection, remaining: int) -> bool:
-        if self._unavailable or not fetched.batches:
+        if self._unavailable or not fetched.record_batches:
             return False
         saved_ns = sum(
-            batch.header.record_count * SAVED_PER_ROW_NS
-            + batch.header.size_bytes * SAVED_PER_BYTE_NS
-            for batch in fetched.batches
+            record_batch.header.record_count * SAVED_PER_ROW_NS
+            + record_batch.header.size_bytes * SAVED_PER_BYTE_NS
+            for record_batch in fetched.record_batches
         )
-        offsets = fetched.batches[-1].header.next_offset - fetched.batches[0].header.base_offset
+        offsets = (
+            fetched.record_batches[-1].header.next_offset
+            - fetched.record_batches[0].header.base_offset
+        )
         self._missed_ns += saved_ns
         # What remains is guessed from what came, since compaction may have left few records of many
         # offsets.

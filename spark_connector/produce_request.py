@@ -26,7 +26,7 @@ from barnabas.protocol.records import (
 )
 from barnabas.spark_connector.connection import ClientError
 from barnabas.spark_connector.offsets import PartitionName
-from barnabas.spark_connector.spool import EncodedBatch
+from barnabas.spark_connector.spool import EncodedRecordBatch
 
 ALL_REPLICAS = -1  # as acks
 # Records up to this size are copied into a piece with others: cheaper than a piece of their own.
@@ -50,24 +50,24 @@ class Producer(NamedTuple):
     epoch: int
 
 
-def checked_header(batch: EncodedBatch) -> BatchHeader:
+def checked_header(record_batch: EncodedRecordBatch) -> BatchHeader:
     """The header of a batch that is whole, undamaged and made for a transaction. Raises
     PublishError.
     """
-    name = PartitionName(batch.topic, batch.partition)
-    if len(batch.data) < HEADER_SIZE:
-        raise PublishError(f"a batch for {name} is damaged: it has {len(batch.data)} bytes")
-    header = read_header(batch.data)
+    name = PartitionName(record_batch.topic, record_batch.partition)
+    if len(record_batch.data) < HEADER_SIZE:
+        raise PublishError(f"a batch for {name} is damaged: it has {len(record_batch.data)} bytes")
+    header = read_header(record_batch.data)
     if (
         header.magic != MAGIC
-        or header.size_bytes != len(batch.data)
-        or header.record_count != batch.record_count
+        or header.size_bytes != len(record_batch.data)
+        or header.record_count != record_batch.record_count
     ):
         raise PublishError(
-            f"a batch for {name} is damaged: its header does not fit its {len(batch.data)} bytes "
-            f"and {batch.record_count} records"
+            f"a batch for {name} is damaged: its header does not fit its {len(record_batch.data)} bytes "
+            f"and {record_batch.record_count} records"
         )
-    if not has_right_crc(batch.data, header):
+    if not has_right_crc(record_batch.data, header):
         raise PublishError(f"a batch for {name} is damaged: its checksum is wrong")
     if (
         not header.is_transactional
@@ -79,21 +79,21 @@ def checked_header(batch: EncodedBatch) -> BatchHeader:
     return header
 
 
-def stamped(batch: EncodedBatch, producer: Producer, base_sequence: int) -> bytes:
+def stamped(record_batch: EncodedRecordBatch, producer: Producer, base_sequence: int) -> bytes:
     """The header of the batch with its producer, its place in the producer's sequence, and the CRC
     of all that; the records stay as they are.
 
     Raises: PublishError where the batch is damaged, so that damage on the way here is never given a
             good checksum.
     """
-    header = checked_header(batch)._replace(
+    header = checked_header(record_batch)._replace(
         producer_id=producer.producer_id,
         producer_epoch=producer.epoch,
         base_sequence=base_sequence,
         base_offset=0,
     )
     fresh = HEADER.pack(*header)
-    crc = crc32c(memoryview(batch.data)[HEADER_SIZE:], crc32c(fresh[CRC_START:]))
+    crc = crc32c(memoryview(record_batch.data)[HEADER_SIZE:], crc32c(fresh[CRC_START:]))
     return HEADER.pack(*header._replace(crc=crc))
 
 
@@ -110,7 +110,7 @@ class Stamped(NamedTuple):
 
 
 def encode_produce(
-    version: int, transactional_id: str, timeout_ms: int, batches: Sequence[Stamped]
+    version: int, transactional_id: str, timeout_ms: int, record_batches: Sequence[Stamped]
 ) -> list[Buffer]:
     """The body of a ProduceRequest of version 3 to 11, in pieces: records of any size are views of
     where they lie.
@@ -123,8 +123,8 @@ def encode_produce(
     pieces: list[Buffer] = []
     piece = bytearray()
     topics: dict[str, list[Stamped]] = {}
-    for batch in batches:
-        topics.setdefault(batch.partition.topic, []).append(batch)
+    for record_batch in record_batches:
+        topics.setdefault(record_batch.partition.topic, []).append(record_batch)
     write_string(piece, transactional_id, compact)
     piece += struct.pack(">hi", ALL_REPLICAS, timeout_ms)
     _write_size(piece, len(topics), compact)

@@ -1,9 +1,9 @@
-"""Publishing a micro-batch: all of it and its number in one transaction, once, however often it is
+"""The publisher of micro-batches: each with its number in one transaction, once, however often it is
 tried and by however many drivers.
 
 An attempt takes the transactional id, which ends whatever an earlier attempt or another driver had
 begun. Then it asks the group for the numbers of the batches that were committed, and returns if
-this one is recognised (deduplication.py has the rules). Then it produces everything, commits
+this one is among them (deduplication.py has the rules). Then it produces everything, commits
 `batch_id + 1` as the group's offset on each topic of it in the same transaction, and ends it.
 Whatever fails for a reason that passes, also an end of which nobody knows whether it took place, is
 followed by another attempt from the start: the committed offset says what happened. Source: KIP-98,
@@ -18,63 +18,45 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from barnabas.spark_connector.connection import ClientError, PassingError
-from barnabas.spark_connector.deduplication import Recognise, by_number
+from barnabas.spark_connector.deduplication import Decide, decide_by_number
 from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.produce_request import PublishError
-from barnabas.spark_connector.spool import EncodedBatch, SpoolError
+from barnabas.spark_connector.spool import EncodedRecordBatch, SpoolError
 from barnabas.spark_connector.transactional_producer import (
     FencedError,
     PublishSettings,
     TransactionalProducer,
 )
 
-__all__ = ["Publication", "PublishError", "PublishSettings", "Publisher", "publish"]
+__all__ = ["Publication", "PublishError", "PublishSettings", "Publisher"]
 
 MAX_BACKOFF_MS = 1000
-Batches = Callable[[], Iterable[EncodedBatch]]
+RecordBatches = Callable[[], Iterable[EncodedRecordBatch]]
 
 
 class Publication(NamedTuple):
-    """What publishing came to. Of a batch that was there already the counts are 0."""
+    """The outcome of a batch: whether it was committed before, else what was sent.
 
-    already: bool  # an earlier attempt had committed it, perhaps one of another driver
+    The counts of a batch that was committed before are 0.
+    """
+
+    was_committed: bool  # by an earlier attempt, perhaps one of another driver
     record_count: int
     byte_count: int
     attempts: int
 
     def last_committed(self, batch_id: int) -> int:
-        """The last batch that is surely committed. One without rows leaves no trace: another driver
-        may have some for it, and publish them.
+        """The last batch that is surely committed.
+
+        One without rows leaves no trace: another driver may have some for it, and publish them.
         """
-        return batch_id if self.already or self.record_count else batch_id - 1
-
-
-def publish(
-    options: ClientOptions,
-    *,
-    transactional_id: str,
-    group_id: str,
-    batch_id: int,
-    metadata: str,
-    batches: Batches,
-    settings: PublishSettings,
-    recognise: Recognise | None = None,
-) -> Publication:
-    """Publish one batch over connections of its own. See `Publisher.publish`."""
-    with Publisher(options, settings) as publisher:
-        return publisher.publish(
-            transactional_id=transactional_id,
-            group_id=group_id,
-            batch_id=batch_id,
-            metadata=metadata,
-            batches=batches,
-            recognise=recognise,
-        )
+        return batch_id if self.was_committed or self.record_count else batch_id - 1
 
 
 class Publisher:
-    """Publishes one batch after the other over connections that are kept. Belongs to one thread;
-    survives a fork and a broker's restart.
+    """A transactional id's publisher, which keeps its connections from one batch to the next.
+
+    Belongs to one thread; survives a fork and a broker's restart.
     """
 
     def __init__(self, options: ClientOptions, settings: PublishSettings | None = None) -> None:
@@ -105,81 +87,54 @@ class Publisher:
         if self._producer is not None:
             self._producer.forget_connections()
 
-    def publish(
+    def commit_once(
         self,
         *,
         transactional_id: str,
         group_id: str,
         batch_id: int,
         metadata: str,
-        batches: Batches,
-        recognise: Recognise | None = None,
+        record_batches: RecordBatches,
+        decide: Decide | None = None,
     ) -> Publication:
-        """Commit the batch, unless it is committed.
+        """Commit a batch, unless it is committed.
 
-        Takes:  batches, called anew for each attempt and consumed as requests go out; with none at
-                all nothing is sent, not even the number. recognise, which decides by what the group
-                has; without it, numbers alone do (`by_number`).
+        Takes:  record_batches, called anew for each attempt and consumed as requests go out; with
+                none at all nothing is sent, not even the number. decide, which decides by what the
+                group has; without it, numbers alone do (`decide_by_number`).
         Gives:  when the batch can be read by read_committed readers, or will be as soon as the
                 broker has written its markers.
-        Raises: ClientError (PublishError and others) with what to do; whatever `batches` raises.
-                Then nothing of the batch is ever visible, except where the message says that the
-                outcome is not known; a repetition is safe in each case. UncertainBatchError (a
-                ClientError) where `recognise` says so; nothing was sent then.
+        Raises: ClientError (PublishError and others) with what to do; whatever `record_batches`
+                raises. Then nothing of the batch is ever visible, except where the message says
+                that the outcome is not known; a repetition is safe in each case.
+                UncertainBatchError (a ClientError) where `decide` says so; nothing was sent then.
         """
-        recognise = by_number(batch_id) if recognise is None else recognise
-        if not _any(batches):
-            return Publication(already=False, record_count=0, byte_count=0, attempts=0)
+        decide = decide_by_number(batch_id) if decide is None else decide
+        if not _any(record_batches):
+            return Publication(was_committed=False, record_count=0, byte_count=0, attempts=0)
         producer = self._producer_for(transactional_id, group_id)
-        deadline: float | None = (
-            # counted from the first failure: how long an attempt takes that works is nobody's
-            # business
-            None
+        failures = _Failures(
+            self.options, self.settings, f"publishing batch {batch_id} as {transactional_id!r}"
         )
-        what = f"publishing batch {batch_id} as {transactional_id!r}"
-        attempts = fenced = spool_errors = 0
-        backoff_ms = self.options.retry_backoff_ms
         while True:
-            attempts += 1
             try:
-                return self._attempt(producer, batch_id, metadata, batches, recognise)._replace(
-                    attempts=attempts
-                )
-            except SpoolError:
+                done = self._try_transaction(producer, batch_id, metadata, record_batches, decide)
+                return done._replace(attempts=failures.count + 1)
+            except SpoolError as error:
                 # Another driver may have committed the batch meanwhile, and deleted its files: then
                 # the next attempt finds its number.
                 _abort(producer)
-                spool_errors += 1
-                if spool_errors > 1:
-                    raise
+                failures.add_missing_file(error)
             except FencedError as error:
                 producer.forget_connections()
-                fenced += 1
-                if fenced > 1:
-                    raise PublishError(
-                        f"{what} was ended from outside twice, at last with {error}: another "
-                        "driver publishes under the same id (stop one of "
-                        "them), or the transaction takes longer than kafka.transaction.timeout.ms "
-                        "(raise it, or make batches smaller)"
-                    ) from error
+                failures.add_fenced(error)
             except PassingError as error:
                 producer.forget_connections()
-                deadline = (
-                    time.monotonic() + self.settings.delivery_timeout_ms / 1000
-                    if deadline is None
-                    else deadline
-                )
-                if time.monotonic() >= deadline:
+                try:
+                    failures.add_passing(producer.advice(error), error)
+                except PublishError:
                     _abort(producer)
-                    raise PublishError(
-                        f"{what} failed {attempts} times, for "
-                        f"{self.settings.delivery_timeout_ms / 1000:.0f} s and more: "
-                        f"{producer.advice(error)}. "
-                        "Whether the last attempt was committed may not be known; publishing it "
-                        "again is safe."
-                    ) from error
-                time.sleep(backoff_ms / 1000)
-                backoff_ms = min(2 * backoff_ms, max(MAX_BACKOFF_MS, self.options.retry_backoff_ms))
+                    raise
             except Exception:
                 _abort(producer)
                 raise
@@ -188,22 +143,23 @@ class Publisher:
                 _abort(producer)
                 raise
 
-    def _attempt(
+    def _try_transaction(
         self,
         producer: TransactionalProducer,
         batch_id: int,
         metadata: str,
-        batches: Batches,
-        recognise: Recognise,
+        record_batches: RecordBatches,
+        decide: Decide,
     ) -> Publication:
+        """One transaction with the batch, after a look at what is committed."""
         producer.begin()
-        decision = recognise(producer.committed())
+        decision = decide(producer.committed())
         if not decision.commits_number:
-            return Publication(already=True, record_count=0, byte_count=0, attempts=0)
+            return Publication(was_committed=True, record_count=0, byte_count=0, attempts=0)
         topics = set(decision.topics)
-        for batch in batches() if decision.sends_records else ():
-            topics.add(batch.topic)
-            producer.send(batch)
+        for record_batch in record_batches() if decision.sends_records else ():
+            topics.add(record_batch.topic)
+            producer.send(record_batch)
         counts = producer.record_count, producer.byte_count
         producer.commit(topics, batch_id + 1, metadata)
         return Publication(not decision.sends_records, *counts, attempts=0)
@@ -218,19 +174,73 @@ class Publisher:
         return self._producer
 
 
-def _any(batches: Batches) -> bool:
-    """Whether there is anything to publish. Where that cannot be read, an attempt will say so, or
-    that it is committed.
+class _Failures:
+    """The failed attempts of one batch: which may be followed by another one, and after what pause.
+
+    The time for failures that pass is counted from the first of them: an attempt that works may
+    take as long as it likes.
+    """
+
+    def __init__(self, options: ClientOptions, settings: PublishSettings, what: str) -> None:
+        self._settings, self._what = settings, what
+        self._backoff_ms = options.retry_backoff_ms
+        self._longest_backoff_ms = max(MAX_BACKOFF_MS, options.retry_backoff_ms)
+        self._fenced = self._missing_files = 0
+        self._deadline: float | None = None
+        self.count = 0
+
+    def add_missing_file(self, error: SpoolError) -> None:
+        """Count a file of the spool that was not there. Raises the error the second time."""
+        self.count += 1
+        self._missing_files += 1
+        if self._missing_files > 1:
+            raise error
+
+    def add_fenced(self, error: FencedError) -> None:
+        """Count an end from outside. Raises PublishError the second time."""
+        self.count += 1
+        self._fenced += 1
+        if self._fenced > 1:
+            raise PublishError(
+                f"{self._what} was ended from outside twice, at last with {error}: another "
+                "driver publishes under the same id (stop one of "
+                "them), or the transaction takes longer than kafka.transaction.timeout.ms "
+                "(raise it, or make batches smaller)"
+            ) from error
+
+    def add_passing(self, advice: str, error: PassingError) -> None:
+        """Count a failure that passes, and pause. Raises PublishError when the time is over."""
+        self.count += 1
+        patience_s = self._settings.delivery_timeout_ms / 1000
+        if self._deadline is None:
+            self._deadline = time.monotonic() + patience_s
+        if time.monotonic() >= self._deadline:
+            raise PublishError(
+                f"{self._what} failed {self.count} times, for {patience_s:.0f} s and more: "
+                f"{advice}. "
+                "Whether the last attempt was committed may not be known; publishing it "
+                "again is safe."
+            ) from error
+        time.sleep(self._backoff_ms / 1000)
+        self._backoff_ms = min(2 * self._backoff_ms, self._longest_backoff_ms)
+
+
+def _any(record_batches: RecordBatches) -> bool:
+    """Whether there is anything to publish.
+
+    Where that cannot be read, an attempt will say so, or that it is committed.
     """
     try:
-        return next(iter(batches()), None) is not None
+        return next(iter(record_batches()), None) is not None
     except SpoolError:
         return True
 
 
 def _abort(producer: TransactionalProducer) -> None:
-    """Best effort: what is not aborted now is, when the transaction times out; until then readers
-    of the partitions wait.
+    """Abort the transaction if the broker lets us.
+
+    What is not aborted now is when the transaction times out; until then readers of the partitions
+    wait.
     """
     try:
         producer.abort()

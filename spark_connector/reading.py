@@ -23,7 +23,11 @@ from barnabas.spark_connector.numba_loops import AUTO, decoder_choice
 from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetRange
 from barnabas.spark_connector.open_transactions import Beyond, Patience
 from barnabas.spark_connector.options import MAX_INT, OpenTransactions
-from barnabas.spark_connector.record_batches import Selection, first_batch_size, select_batches
+from barnabas.spark_connector.record_batches import (
+    Selection,
+    first_record_batch_size,
+    select_record_batches,
+)
 from barnabas.spark_connector.user_messages import logger
 
 EMPTY_ANSWERS = (
@@ -91,7 +95,7 @@ def read_range(
         ):
             parts = decode(
                 fetched.records,
-                selection.batches,
+                selection.record_batches,
                 start_offset=position,
                 end_offset=wanted.end_offset,
                 key="key" in columns,
@@ -102,7 +106,7 @@ def read_range(
                 ),
             )
             for part in parts:
-                yield _record_batch(part, wanted, schema)
+                yield _arrow_batch(part, wanted, schema)
     except KafkaError as error:
         raise DamageError(
             f"{wanted.name} cannot be read, for the range [{wanted.start_offset}, "
@@ -154,7 +158,7 @@ def _selections(
                     return
                 pending = start(position)
                 continue
-            selection = select_batches(
+            selection = select_record_batches(
                 fetched.records,
                 fetched.aborted_transactions if read_committed else None,
                 start_offset=position,
@@ -163,7 +167,9 @@ def _selections(
             )
             began, position = position, selection.next_offset
             if position == began:
-                max_bytes = min(max(max_bytes, first_batch_size(fetched.records) or 0), MAX_INT)
+                max_bytes = min(
+                    max(max_bytes, first_record_batch_size(fetched.records) or 0), MAX_INT
+                )
                 if not standstill.look_again(fetched, position):
                     return
                 pending = start(position)
@@ -172,7 +178,7 @@ def _selections(
             last = position >= wanted.end_offset
             if not last:
                 pending = start(position)
-            if selection.batches:
+            if selection.record_batches:
                 yield fetched, selection, began
             if last:
                 return
@@ -277,7 +283,7 @@ def _lost(
     )
 
 
-def _record_batch(part: Columns, wanted: OffsetRange, schema: pa.Schema) -> pa.RecordBatch:
+def _arrow_batch(part: Columns, wanted: OffsetRange, schema: pa.Schema) -> pa.RecordBatch:
     count = len(part.offset)
     arrays: list[pa.Array] = []
     for name in schema.names:

@@ -29,7 +29,7 @@ from barnabas.protocol.records import (
 )
 
 
-class Batch(NamedTuple):
+class LocatedRecordBatch(NamedTuple):
     """A batch that lies in a fetch's bytes at `position`."""
 
     position: int
@@ -39,14 +39,14 @@ class Batch(NamedTuple):
 class Selection(NamedTuple):
     """What a fetch holds for a reader."""
 
-    batches: list[Batch]  # with records in the range, to be decoded
+    record_batches: list[LocatedRecordBatch]  # with records in the range, to be decoded
     next_offset: (
         int  # where to go on: after the last whole batch, also if that has nothing for the reader
     )
-    whole_batches: int  # how many there were at all
+    whole_record_batches: int  # how many there were at all
 
 
-def select_batches(
+def select_record_batches(
     buffer: bytes | bytearray | memoryview,
     aborted: Iterable[AbortedTransaction] | None,
     *,
@@ -65,18 +65,18 @@ def select_batches(
     view = memoryview(buffer)
     open_aborts = sorted(aborted or (), key=lambda entry: entry.first_offset, reverse=True)
     aborted_producers: set[int] = set()
-    chosen: list[Batch] = []
-    next_offset, whole_batches = start_offset, 0
+    chosen: list[LocatedRecordBatch] = []
+    next_offset, whole_record_batches = start_offset, 0
     if len(view) >= MAGIC_END and view[MAGIC_AT] != MAGIC:
         raise KafkaError(
             Code.UNSUPPORTED_FOR_MESSAGE_FORMAT,
             f"the log holds messages of format {view[MAGIC_AT]}; only record batches (format 2) are read",
         )
     for position, header in batches_in(view):
-        whole_batches += 1
+        whole_record_batches += 1
         last_offset = header.last_offset
         if header.base_offset >= end_offset:
-            return Selection(chosen, end_offset, whole_batches)
+            return Selection(chosen, end_offset, whole_record_batches)
         is_before = last_offset < start_offset
         if is_before and not header.is_control:
             continue
@@ -105,10 +105,10 @@ def select_batches(
                 f"{header.codec}, which is not known",
             )
         if header.record_count:
-            chosen.append(Batch(position, header))
-    return Selection(chosen, next_offset, whole_batches)
+            chosen.append(LocatedRecordBatch(position, header))
+    return Selection(chosen, next_offset, whole_record_batches)
 
 
-def first_batch_size(buffer: bytes | bytearray | memoryview) -> int | None:
+def first_record_batch_size(buffer: bytes | bytearray | memoryview) -> int | None:
     """How large the first batch is that a fetch brought, if not whole, enough of it to tell."""
     return read_header(buffer).size_bytes if len(buffer) >= HEADER_SIZE else None

@@ -80,9 +80,9 @@ def parse(
     After: every position is within its record where True is given back; a null's length is 0.
     """
     row = 0
-    for batch in range(len(starts)):
-        position, end = starts[batch], ends[batch]
-        for _ in range(counts[batch]):
+    for record_batch in range(len(starts)):
+        position, end = starts[record_batch], ends[record_batch]
+        for _ in range(counts[record_batch]):
             before = position
             length, position = varint(data, position, end)
             record_end = position + (length >> 1)

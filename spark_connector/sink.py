@@ -1,15 +1,19 @@
-"""PySpark's view of the writer: a micro-batch, or a batch write, becomes one transaction.
+"""PySpark's classes of the sink: a micro-batch, or a batch write, becomes one transaction.
 
 Tasks only encode: what they did is nothing until the driver has it, so failed, repeated and
 speculative ones need no care. The driver publishes all in one transaction that also commits `batch
 id + 1` as an offset of a consumer group of the query's own. After a crash Spark runs the last batch
 again, under the same id; what the group's offset shows to be committed is passed over.
-(`publishing.publish` is that transaction.)
+(`Publisher.commit_once` is that transaction.)
 
-    in the driver    streamWriter() -> StreamWriter, pickled          plans: checks options and schema
-    in each task     write(rows) -> BatchMessage                      encodes; much goes to a spool file, little into the message
-    in the driver    streamWriter() again, commit(messages, batch id) publishes, then deletes the spool files
-                     abort(messages, batch id)                        deletes the spool files; the transaction, if any, is left to the next
+    where               what Spark calls                    what it does
+    in the driver       streamWriter() -> StreamWriter      plans: checks options and schema; is pickled
+    in each task        write(rows) -> TaskMessage          encodes; much goes to a spool file, little
+                                                            into the message
+    in the driver       streamWriter() again,               publishes, then deletes the spool files
+                        commit(messages, batch id)
+                        abort(messages, batch id)           deletes the spool files; the transaction,
+                                                            if any, is left to the next
 
 Spark calls abort after a commit that raised, when the transaction may have been committed all the
 same: so abort decides nothing.
@@ -35,22 +39,22 @@ from barnabas.spark_connector.checkpoint import BEGUN, DONE, Checkpoint
 from barnabas.spark_connector.client import Client, ClientError
 from barnabas.spark_connector.deduplication import (
     COLUMN,
-    Committed,
+    CommitNote,
+    CommittedBatch,
+    Decide,
     Decision,
-    Note,
-    Recognise,
-    recognise_micro_batch,
-    recognise_write,
+    decide_batch_write,
+    decide_micro_batch,
 )
 from barnabas.spark_connector.encoding import Encoder, EncodingError, check_schema
-from barnabas.spark_connector.publishing import Publication, publish
+from barnabas.spark_connector.publishing import Publication, Publisher
 from barnabas.spark_connector.sink_options import SinkOptions
 from barnabas.spark_connector.spool import (
-    EncodedBatch,
+    EncodedRecordBatch,
     SpoolError,
     SpoolWriter,
-    delete_batches,
     delete_directory,
+    delete_micro_batches,
     delete_spool,
     from_message,
     is_local,
@@ -71,7 +75,7 @@ CONTINUOUS = "__is_continuous_processing"
 
 
 class SinkError(Exception):
-    """A batch could not be written; the message names the query, the batch and what to do."""
+    """A batch that could not be written; the message names query and batch, and what to do."""
 
 
 NOT_CONTINUOUS = (
@@ -80,10 +84,10 @@ NOT_CONTINUOUS = (
     "processingTime or availableNow"
 )
 # What users can do something about.
-TOLD = (ClientError, EncodingError, SpoolError, OSError)
+USER_ERRORS = (ClientError, EncodingError, SpoolError, OSError)
 
 
-def _plain(text: str) -> SinkError:
+def _without_traceback(text: str) -> SinkError:
     hide_traceback()
     return SinkError(text)
 
@@ -92,77 +96,79 @@ def _topics_of(messages: Iterable[WriterCommitMessage | None]) -> frozenset[str]
     return frozenset(
         topic
         for message in messages
-        if isinstance(message, BatchMessage)
+        if isinstance(message, TaskMessage)
         for topic in message.topics
     )
 
 
 @dataclass
-class BatchMessage(WriterCommitMessage):  # type: ignore[misc]
-    """What one task has for the driver: its encoded batches, or the file that holds them."""
+class TaskMessage(WriterCommitMessage):  # type: ignore[misc]
+    """The commit message of one task: its encoded record batches, or the file that holds them.
+
+    origin: query and micro-batch where a batch write belongs to a streaming query (foreachBatch).
+    """
 
     write_id: str
     inline: bytes
     spool: str | None
     record_count: int
     topics: frozenset[str] = frozenset()
-    origin: str = (
-        ""  # where a batch write belongs to a streaming query (foreachBatch): its query and batch
-    )
+    origin: str = ""
 
-    def batches(self) -> Iterator[EncodedBatch]:
-        """All batches in the order of the task's rows. Raises SpoolError where the file is missing
-        or damaged.
+    def record_batches(self) -> Iterator[EncodedRecordBatch]:
+        """All record batches in the order of the task's rows.
+
+        Raises: SpoolError where the file is missing or damaged.
         """
         return read_spool(self.spool) if self.spool is not None else iter(from_message(self.inline))
 
 
 class TaskOutput:
-    """Encoded batches of one task: kept up to `inline_bytes`, from there on all in a file."""
+    """The record batches of one task: in memory up to `inline_bytes`, beyond that all in a file."""
 
     def __init__(self, inline_bytes: int, open_spool: Callable[[], SpoolWriter]) -> None:
         self._inline_bytes = inline_bytes
         self._open_spool = open_spool
-        self._kept: list[EncodedBatch] = []
+        self._kept: list[EncodedRecordBatch] = []
         self._kept_bytes = 0
         self._spool: SpoolWriter | None = None
         self.record_count = 0
         self.topics: set[str] = set()
 
-    def add(self, batches: Iterable[EncodedBatch]) -> None:
-        """Take more batches, in order."""
-        for batch in batches:
-            self.record_count += batch.record_count
-            self.topics.add(batch.topic)
+    def add(self, record_batches: Iterable[EncodedRecordBatch]) -> None:
+        """Take more record batches, in order."""
+        for record_batch in record_batches:
+            self.record_count += record_batch.record_count
+            self.topics.add(record_batch.topic)
             if self._spool is not None:
-                self._spool.append(batch)
+                self._spool.append(record_batch)
                 continue
-            self._kept.append(batch)
-            self._kept_bytes += len(batch.data)
+            self._kept.append(record_batch)
+            self._kept_bytes += len(record_batch.data)
             if self._kept_bytes > self._inline_bytes:
                 self._spool = self._open_spool()
                 for kept in self._kept:
                     self._spool.append(kept)
                 self._kept.clear()
 
-    def message(self, write_id: str) -> BatchMessage:
-        """Close the file, if there is one. After: no more can be added."""
+    def message(self, write_id: str) -> TaskMessage:
+        """The task's message to the driver. After: no more can be added."""
         if self._spool is None:
-            return BatchMessage(
+            return TaskMessage(
                 write_id, to_message(self._kept), None, self.record_count, frozenset(self.topics)
             )
-        return BatchMessage(
+        return TaskMessage(
             write_id, b"", self._spool.close(), self.record_count, frozenset(self.topics)
         )
 
     def discard(self) -> None:
-        """The task failed: the file is of no use to anybody."""
+        """Delete the file of a task that failed."""
         if self._spool is not None:
             self._spool.discard()
 
 
 class _Writer:
-    """What streaming and batch writes have in common. Pickled into tasks."""
+    """The part that streaming and batch writes have in common; pickled into tasks."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_schema(
@@ -171,9 +177,9 @@ class _Writer:
         self.options = options
 
     def encode(
-        self, rows: Iterable[pa.RecordBatch], write_id: str, batch_id: int, what: str
-    ) -> BatchMessage:
-        """One task's work. Raises SinkError; leaves no file then."""
+        self, arrow_batches: Iterable[pa.RecordBatch], write_id: str, batch_id: int, what: str
+    ) -> TaskMessage:
+        """Encode one task's rows. Raises SinkError, and leaves no file then."""
         context = TaskContext.get()
         assert context is not None, "write is called in tasks"
         name = f"{context.partitionId()}-{context.attemptNumber()}-{uuid.uuid4().hex[:12]}"
@@ -184,24 +190,25 @@ class _Writer:
                 topic=self.options.topic,
                 partition_counts=lambda topic: len(client.partitions_of([topic], create=True)),
                 compression=self.options.compression,
-                batch_bytes=self.options.batch_bytes,
+                record_batch_bytes=self.options.record_batch_bytes,
                 task=context.partitionId(),
                 now_ms=lambda: time.time_ns() // 1_000_000,
             )
             try:
-                for batch in rows:
-                    output.add(encoder.add(batch))
+                for arrow_batch in arrow_batches:
+                    output.add(encoder.add(arrow_batch))
                 output.add(encoder.finish())
                 return output.message(write_id)
             except BaseException as error:
                 output.discard()
-                if isinstance(error, TOLD):
-                    raise _plain(f"{what} cannot be written: {error}") from None
+                if isinstance(error, USER_ERRORS):
+                    raise _without_traceback(f"{what} cannot be written: {error}") from None
                 raise
 
     def spool_directory(self) -> str:
-        """Where files go: as the option says, else beside the checkpoint, which has to be shared by
-        all machines anyway.
+        """The directory of spool files: the option's, else one beside the checkpoint.
+
+        All machines have to share the checkpoint anyway.
         """
         options = self.options
         if options.spool_directory is not None:
@@ -210,54 +217,58 @@ class _Writer:
             return join_uri(options.checkpoint_location, "barnabas-spool")
         return join_uri(tempfile.gettempdir(), "barnabas-spool")
 
-    def publish(
+    def publish_messages(
         self,
         messages: Sequence[WriterCommitMessage | None],
         batch_id: int,
-        note: Note,
+        note: CommitNote,
         *,
         per_topic: bool,
-        recognise: Recognise,
+        decide: Decide,
     ) -> Publication:
-        """The transaction. per_topic: writes of one id to several topics are done side by side.
-        Raises SinkError.
+        """Publish what the tasks' messages hold in one transaction, unless it is committed.
+
+        per_topic: writes of one id to several topics are done side by side.
+        Raises: SinkError.
         """
-        what = note.what
-        found = [message for message in messages if isinstance(message, BatchMessage)]
-        assert len(found) == len(messages), "commit without the messages of all tasks"
-        write_ids = {message.write_id for message in found}
+        task_messages = [message for message in messages if isinstance(message, TaskMessage)]
+        assert len(task_messages) == len(messages), "commit without the messages of all tasks"
+        write_ids = {message.write_id for message in task_messages}
         assert len(write_ids) == 1, f"tasks of several writes in one commit: {write_ids}"
         name = f"{self.options.transactional_id_prefix}-{write_ids.pop()}"
+        has_own_id = per_topic and self.options.topic
         try:
-            done = publish(
-                self.options.client,
-                transactional_id=f"{name}-{self.options.topic}"
-                if per_topic and self.options.topic
-                else name,
-                group_id=name,
-                batch_id=batch_id,
-                metadata=note.to_text(),
-                batches=lambda: (batch for message in found for batch in message.batches()),
-                settings=self.options.publish,
-                recognise=recognise,
-            )
-        except TOLD as error:
-            raise _plain(f"{what} was not published: {error}") from None
-        if done.already:
+            with Publisher(self.options.client, self.options.publish) as publisher:
+                done = publisher.commit_once(
+                    transactional_id=f"{name}-{self.options.topic}" if has_own_id else name,
+                    group_id=name,
+                    batch_id=batch_id,
+                    metadata=note.to_text(),
+                    record_batches=lambda: (
+                        record_batch
+                        for message in task_messages
+                        for record_batch in message.record_batches()
+                    ),
+                    decide=decide,
+                )
+        except USER_ERRORS as error:
+            raise _without_traceback(f"{note.what} was not published: {error}") from None
+        if done.was_committed:
             logger.warning(
-                "barnabas: %s was committed by an earlier attempt and is not written again", what
+                "barnabas: %s was committed by an earlier attempt and is not written again",
+                note.what,
             )
         return done
 
     @property
     def target(self) -> str:
-        """Where rows go: a topic, or what says that a column tells."""
+        """The topic of all rows, or COLUMN."""
         return self.options.topic if self.options.topic is not None else COLUMN
 
     def delete_files(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """The spool files of these messages, as far as they are still there."""
+        """Delete the spool files of these messages, as far as they are still there."""
         for message in messages:
-            if isinstance(message, BatchMessage) and message.spool is not None:
+            if isinstance(message, TaskMessage) and message.spool is not None:
                 try:
                     delete_spool(message.spool)
                 except (OSError, SpoolError) as error:
@@ -269,22 +280,21 @@ class _Writer:
                     )
 
     def clean_up(self, messages: Sequence[WriterCommitMessage | None], last: int | None) -> None:
-        """Delete all files of batches up to the last that is committed (None: of all): nobody needs
-        them any more.
+        """Delete all spool files of batches up to `last`, which is committed (None: of all).
 
         Beside those of the messages there may be some of failed and speculative tasks, of a driver
         that was killed and whose successor had less to write into files, and of a zombie that ran a
         batch again.
         """
-        found = [message for message in messages if isinstance(message, BatchMessage)]
-        directory = join_uri(self.spool_directory(), found[0].write_id)
-        if not is_local(directory) and all(message.spool is None for message in found):
+        task_messages = [message for message in messages if isinstance(message, TaskMessage)]
+        directory = join_uri(self.spool_directory(), task_messages[0].write_id)
+        if not is_local(directory) and all(message.spool is None for message in task_messages):
             return  # it would take a request; the next batch that has files sees to them
         try:
             if last is None:
                 delete_directory(directory)
             else:
-                delete_batches(directory, last)
+                delete_micro_batches(directory, last)
         except (OSError, SpoolError) as error:
             which = "" if last is None else f" of batches up to {last}"
             logger.warning(
@@ -296,14 +306,14 @@ class _Writer:
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """Exactly once per micro-batch."""
+    """The writer of a streaming query: each micro-batch exactly once."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         context = TaskContext.get()
         assert context is not None, "write is called in tasks"
         query_id, batch_id = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
         if context.getLocalProperty(CONTINUOUS) == "true":
-            raise _plain(NOT_CONTINUOUS)
+            raise _without_traceback(NOT_CONTINUOUS)
         if query_id is None or batch_id is None:
             raise SinkError(
                 "this Spark does not tell its tasks the ids of query and batch, on which "
@@ -316,19 +326,19 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
             return  # a batch without tasks has no rows
         # So Spark commits the epochs of Trigger.Continuous, in which it calls `write` of no sink in
         # Python. Its query does not end of that.
-        if not any(isinstance(message, BatchMessage) for message in messages):
-            raise _plain(NOT_CONTINUOUS)
+        if not any(isinstance(message, TaskMessage) for message in messages):
+            raise _without_traceback(NOT_CONTINUOUS)
         query_id = next(
-            message.write_id for message in messages if isinstance(message, BatchMessage)
+            message.write_id for message in messages if isinstance(message, TaskMessage)
         )
         checkpoint = Checkpoint(self.options.checkpoint_location)
-        note = Note(self._what(query_id, batchId), self.target, checkpoint.plan_of(batchId))
+        note = CommitNote(self._what(query_id, batchId), self.target, checkpoint.plan_of(batchId))
         group_id = f"{self.options.transactional_id_prefix}-{query_id}"
         is_first = False
 
-        def recognise(committed: Mapping[str, Committed]) -> Decision:
+        def decide(committed: Mapping[str, CommittedBatch]) -> Decision:
             nonlocal is_first
-            decision = recognise_micro_batch(
+            decision = decide_micro_batch(
                 committed,
                 batchId,
                 note,
@@ -341,7 +351,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
                 checkpoint.note(BEGUN, group_id, batchId)
             return decision
 
-        done = self.publish(messages, batchId, note, per_topic=False, recognise=recognise)
+        done = self.publish_messages(messages, batchId, note, per_topic=False, decide=decide)
         if is_first:
             checkpoint.note(DONE, group_id, batchId)
         self.clean_up(messages, done.last_committed(batchId))
@@ -355,13 +365,13 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
-    """A batch write: one transaction, all or nothing; once, where the option writeId names it."""
+    """The writer of a batch write: all or nothing; once, where the option writeId names it."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         super().__init__(options, schema)
         self.write_id = options.write_id or uuid.uuid4().hex
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         message = self.encode(iterator, self.write_id, self.options.batch_id, self._what())
         context = TaskContext.get()
         assert context is not None, "write is called in tasks"
@@ -373,11 +383,11 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         if messages:
             batch_id = self.options.batch_id
-            origins = {message.origin for message in messages if isinstance(message, BatchMessage)}
-            note = Note(self._what(), self.target, origin=max(origins, default=""))
+            origins = {message.origin for message in messages if isinstance(message, TaskMessage)}
+            note = CommitNote(self._what(), self.target, origin=max(origins, default=""))
 
-            def recognise(committed: Mapping[str, Committed]) -> Decision:
-                return recognise_write(
+            def decide(committed: Mapping[str, CommittedBatch]) -> Decision:
+                return decide_batch_write(
                     committed,
                     batch_id,
                     note,
@@ -386,7 +396,9 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
                 )
 
             is_named = self.options.write_id is not None  # else nobody will ever repeat it
-            done = self.publish(messages, batch_id, note, per_topic=is_named, recognise=recognise)
+            done = self.publish_messages(
+                messages, batch_id, note, per_topic=is_named, decide=decide
+            )
             self.clean_up(
                 messages, done.last_committed(self.options.batch_id) if is_named else None
             )

@@ -84,7 +84,7 @@ class SinkOptions:
     inline_bytes: int = 256 * KIBIBYTE
     transactional_id_prefix: str = "barnabas-spark"
     compression: Codec = Codec.NONE
-    batch_bytes: int = 512 * KIBIBYTE
+    record_batch_bytes: int = 512 * KIBIBYTE
 
 
 def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
@@ -124,7 +124,9 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         compression=CODECS[given.choice("kafka.compression.type", tuple(CODECS))],
         # A producer's batch.size is 16 KiB since its batches wait for records; here all records are
         # there already.
-        batch_bytes=given.number("kafka.batch.size", SinkOptions.batch_bytes, minimum=KIBIBYTE),
+        record_batch_bytes=given.number(
+            "kafka.batch.size", SinkOptions.record_batch_bytes, minimum=KIBIBYTE
+        ),
     )
     check_kafka_settings(given)
     return parsed

@@ -50,11 +50,11 @@ PARTIAL_SUFFIX = ".partial"
 BUFFER_BYTES = 1 << 20
 
 MAGIC = b"BNBSPL" + VERSION.to_bytes(2, "big")
-BATCH, TRAILER = 1, 2
-_BATCH = struct.Struct(">BHiII")
+RECORD_BATCH, TRAILER = 1, 2
+_RECORD_BATCH = struct.Struct(">BHiII")
 _TRAILER = struct.Struct(">BQQ")
 _CRC = struct.Struct(">I")
-BATCH_HEADER_SIZE = _BATCH.size + _CRC.size
+RECORD_BATCH_HEADER_SIZE = _RECORD_BATCH.size + _CRC.size
 TRAILER_SIZE = _TRAILER.size + _CRC.size
 
 _MESSAGE = struct.Struct(">I")
@@ -70,7 +70,7 @@ class SpoolError(ValueError):
     """
 
 
-class EncodedBatch(NamedTuple):
+class EncodedRecordBatch(NamedTuple):
     """Records of one partition, ready but for who sends them."""
 
     topic: str
@@ -84,36 +84,38 @@ class EncodedBatch(NamedTuple):
 # --- in messages
 
 
-def to_message(batches: Iterable[EncodedBatch]) -> bytes:
+def to_message(record_batches: Iterable[EncodedRecordBatch]) -> bytes:
     """The batches as one string of bytes; `from_message` takes it apart."""
     topics: dict[str, int] = {}
     numbers: list[int] = []
     parts: list[bytes | bytearray | memoryview] = []
-    for batch in batches:
+    for record_batch in record_batches:
         numbers += (
-            topics.setdefault(batch.topic, len(topics)),
-            batch.partition,
-            batch.record_count,
-            len(batch.data),
+            topics.setdefault(record_batch.topic, len(topics)),
+            record_batch.partition,
+            record_batch.record_count,
+            len(record_batch.data),
         )
-        parts.append(batch.data)
+        parts.append(record_batch.data)
     header = msgpack.packb([VERSION, list(topics), numbers])
     return b"".join((_MESSAGE.pack(len(header)), header, *parts))
 
 
-def from_message(message: bytes) -> list[EncodedBatch]:
+def from_message(message: bytes) -> list[EncodedRecordBatch]:
     """The batches of a message; their data are views of it.
 
     Raises: SpoolError where it is none, or cut off.
     """
     view = memoryview(message)
     topics, numbers, position = _message_header(view)
-    batches = []
+    record_batches = []
     for index, partition, record_count, size in zip(
         *(numbers[field::4] for field in range(4)), strict=True
     ):
-        batches.append(
-            EncodedBatch(topics[index], partition, record_count, view[position : position + size])
+        record_batches.append(
+            EncodedRecordBatch(
+                topics[index], partition, record_count, view[position : position + size]
+            )
         )
         position += size
     if position != len(view):
@@ -121,7 +123,7 @@ def from_message(message: bytes) -> list[EncodedBatch]:
             "A task's message to the driver is damaged: its batches are not as long as it says. "
             "Run the query again."
         )
-    return batches
+    return record_batches
 
 
 def _message_header(view: memoryview) -> tuple[list[str], list[int], int]:
@@ -214,7 +216,7 @@ def delete_directory(uri: str) -> None:
         pass
 
 
-def delete_batches(directory_uri: str, last: int) -> None:
+def delete_micro_batches(directory_uri: str, last: int) -> None:
     """Remove the directories of a write's batches up to the number `last`. Raises: OSError,
     SpoolError.
     """
@@ -258,7 +260,7 @@ class SpoolWriter:
         Raises: SpoolError where that cannot be done.
         """
         self.uri = join_uri(directory_uri, name + SUFFIX)
-        self.batch_count = 0
+        self.record_batch_count = 0
         self.byte_count = 0
         self._file_system, self._path = opened(self.uri)
         renames = self._file_system.type_name in RENAMING
@@ -274,19 +276,25 @@ class SpoolWriter:
             ) from error
         self._write(MAGIC)
 
-    def append(self, batch: EncodedBatch) -> None:
+    def append(self, record_batch: EncodedRecordBatch) -> None:
         """Write one batch. Raises: SpoolError where the file system refuses."""
-        topic = batch.topic.encode()
-        header = _BATCH.pack(
-            BATCH, len(topic), batch.partition, batch.record_count, len(batch.data)
+        topic = record_batch.topic.encode()
+        header = _RECORD_BATCH.pack(
+            RECORD_BATCH,
+            len(topic),
+            record_batch.partition,
+            record_batch.record_count,
+            len(record_batch.data),
         )
-        self._write(header + _CRC.pack(crc32c(batch.data, crc32c(topic, crc32c(header)))) + topic)
-        self._write(batch.data)
-        self.batch_count += 1
+        self._write(
+            header + _CRC.pack(crc32c(record_batch.data, crc32c(topic, crc32c(header)))) + topic
+        )
+        self._write(record_batch.data)
+        self.record_batch_count += 1
 
     def close(self) -> str:
         """Write the trailer and give the file its name. Gives: its URI, for `read_spool`."""
-        trailer = _TRAILER.pack(TRAILER, self.batch_count, self.byte_count)
+        trailer = _TRAILER.pack(TRAILER, self.record_batch_count, self.byte_count)
         self._write(trailer + _CRC.pack(crc32c(trailer)))
         try:
             self._stream.close()
@@ -332,7 +340,7 @@ class SpoolWriter:
             self.discard()
 
 
-def read_spool(uri: str) -> Iterator[EncodedBatch]:
+def read_spool(uri: str) -> Iterator[EncodedRecordBatch]:
     """The batches of one file, one after the other; that the file is whole is seen before the
     first. Each has a bytearray of its own.
 
@@ -340,11 +348,11 @@ def read_spool(uri: str) -> Iterator[EncodedBatch]:
     """
     file_system, path = opened(uri)
     try:
-        batch_count, end = _trailer_of(file_system, path, uri)
+        record_batch_count, end = _trailer_of(file_system, path, uri)
         with file_system.open_input_stream(
             path, compression=None, buffer_size=BUFFER_BYTES
         ) as stream:
-            yield from _batches_of(stream, batch_count, end, uri)
+            yield from _batches_of(stream, record_batch_count, end, uri)
     except FileNotFoundError as error:
         raise SpoolError(
             f"The spool file {uri} is not there: the spool directory has to be one that the driver "
@@ -363,7 +371,7 @@ def _trailer_of(file_system: Any, path: str, uri: str) -> tuple[int, int]:
         if start < len(MAGIC):
             raise _damaged(uri, "it is cut off")
         trailer = file.read_at(TRAILER_SIZE, start)
-    kind, batch_count, end = _TRAILER.unpack_from(trailer)
+    kind, record_batch_count, end = _TRAILER.unpack_from(trailer)
     if (
         _CRC.unpack_from(trailer, _TRAILER.size) != (crc32c(trailer[: _TRAILER.size]),)
         or kind != TRAILER
@@ -371,26 +379,28 @@ def _trailer_of(file_system: Any, path: str, uri: str) -> tuple[int, int]:
         raise _damaged(uri, "it is cut off or its end is damaged")
     if end != start:
         raise _damaged(uri, "it is not as long as its end says")
-    return batch_count, end
+    return record_batch_count, end
 
 
-def _batches_of(stream: Any, batch_count: int, end: int, uri: str) -> Iterator[EncodedBatch]:
+def _batches_of(
+    stream: Any, record_batch_count: int, end: int, uri: str
+) -> Iterator[EncodedRecordBatch]:
     if bytes(_exactly(stream, len(MAGIC), uri)) != MAGIC:
         raise _damaged(uri, "it does not begin as a spool file of this release")
     position = len(MAGIC)
-    for _ in range(batch_count):
-        header = _exactly(stream, BATCH_HEADER_SIZE, uri)
-        kind, topic_size, partition, record_count, data_size = _BATCH.unpack_from(header)
-        position += BATCH_HEADER_SIZE + topic_size + data_size
-        if kind != BATCH or position > end:
+    for _ in range(record_batch_count):
+        header = _exactly(stream, RECORD_BATCH_HEADER_SIZE, uri)
+        kind, topic_size, partition, record_count, data_size = _RECORD_BATCH.unpack_from(header)
+        position += RECORD_BATCH_HEADER_SIZE + topic_size + data_size
+        if kind != RECORD_BATCH or position > end:
             raise _damaged(uri, "a batch does not begin where it should, or is too long")
         topic = _exactly(stream, topic_size, uri)
         data = _exactly(stream, data_size, uri)
-        if _CRC.unpack_from(header, _BATCH.size) != (
-            crc32c(data, crc32c(topic, crc32c(header[: _BATCH.size]))),
+        if _CRC.unpack_from(header, _RECORD_BATCH.size) != (
+            crc32c(data, crc32c(topic, crc32c(header[: _RECORD_BATCH.size]))),
         ):
             raise _damaged(uri, "a batch's checksum is wrong")
-        yield EncodedBatch(topic.decode(), partition, record_count, data)
+        yield EncodedRecordBatch(topic.decode(), partition, record_count, data)
     if position != end:
         raise _damaged(uri, "it has bytes after its last batch")
 

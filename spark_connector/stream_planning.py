@@ -65,7 +65,7 @@ class StreamPlanner:
         self._held: Offsets = {}  # where the first batch begins at the end of a log
         self._newest: Offsets | None = None
         self._target: Offsets | None = None  # with Trigger.AvailableNow
-        self._batch_at: float | None = None  # when an end was last chosen
+        self._micro_batch_planned_at: float | None = None  # when an end was last chosen
         self._told_missing: set[str] = set()
         self._replays = True  # until the first batch was planned
         self._seen_ids: dict[str, str] = {}  # by topic, for offsets that carry none
@@ -146,7 +146,7 @@ class StreamPlanner:
                 for name, offset in newest.items()
             }
         if newest != start:
-            self._batch_at = self._clock()
+            self._micro_batch_planned_at = self._clock()
         return newest
 
     def freeze(self) -> None:
@@ -400,6 +400,8 @@ class StreamPlanner:
         )
 
     def _too_early(self, available: int, wanted: int) -> bool:
-        if self._target is not None or available >= wanted or self._batch_at is None:
+        if self._target is not None or available >= wanted or self._micro_batch_planned_at is None:
             return False  # what AvailableNow does not take now it would never take
-        return self._clock() - self._batch_at < self._options.trigger.max_delay_ms / 1000
+        return (
+            self._clock() - self._micro_batch_planned_at < self._options.trigger.max_delay_ms / 1000
+        )

@@ -70,7 +70,7 @@ from barnabas.spark_connector.connection import (
     code_name,
     metadata,
 )
-from barnabas.spark_connector.deduplication import Committed, note_of
+from barnabas.spark_connector.deduplication import CommittedBatch, parse_note
 from barnabas.spark_connector.offsets import PartitionName
 from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.produce_request import (
@@ -80,7 +80,7 @@ from barnabas.spark_connector.produce_request import (
     encode_produce,
     stamped,
 )
-from barnabas.spark_connector.spool import EncodedBatch
+from barnabas.spark_connector.spool import EncodedRecordBatch
 
 GROUP, TRANSACTION = 0, 1  # kinds of coordinators
 CONTROL = "control"  # the purpose of connections that must not wait behind Produce
@@ -159,7 +159,7 @@ class _Leader:
     answer yet.
     """
 
-    batches: dict[PartitionName, Stamped] = field(default_factory=dict)
+    record_batches: dict[PartitionName, Stamped] = field(default_factory=dict)
     size_bytes: int = 0
     sent: deque[list[PartitionName]] = field(default_factory=deque)
 
@@ -222,7 +222,7 @@ class TransactionalProducer:
         self._check(code, f"transactional id {self._transactional_id!r}")
         self._producer = Producer(answer.producer_id, answer.producer_epoch)
 
-    def committed(self) -> dict[str, Committed]:
+    def committed(self) -> dict[str, CommittedBatch]:
         """The number and the note that the group has committed, by topic. Raises PassingError while
         one is being committed.
         """
@@ -232,35 +232,37 @@ class TransactionalProducer:
         )
         what = f"group {self._group_id!r}"
         self._check(answer.error_code, what)
-        found: dict[str, Committed] = {}
+        found: dict[str, CommittedBatch] = {}
         for topic in answer.topics:
             for partition in topic.partitions:
                 self._check(partition.error_code, what)
                 if partition.partition_index == 0 and partition.committed_offset >= 0:
-                    found[topic.name] = Committed(
-                        partition.committed_offset, note_of(partition.metadata)
+                    found[topic.name] = CommittedBatch(
+                        partition.committed_offset, parse_note(partition.metadata)
                     )
         return found
 
-    def send(self, batch: EncodedBatch) -> None:
+    def send(self, record_batch: EncodedRecordBatch) -> None:
         """Put the batch into its leader's next request. Its bytes are used until they are sent,
         which `commit` sees to at the latest.
         """
-        name = PartitionName(batch.topic, batch.partition)
+        name = PartitionName(record_batch.topic, record_batch.partition)
         node = self._leader_of(name)
         leader = self._under_way.setdefault(node, _Leader())
         if (
-            name in leader.batches
-            or leader.size_bytes + len(batch.data) > self._settings.max_request_bytes
+            name in leader.record_batches
+            or leader.size_bytes + len(record_batch.data) > self._settings.max_request_bytes
         ):
             self._send_out(node, leader)
         sequence = self._sequences.get(name, 0)
-        header = stamped(batch, self._producer, sequence)
-        leader.batches[name] = Stamped(name, header, memoryview(batch.data)[HEADER_SIZE:])
-        leader.size_bytes += len(batch.data)
-        self._sequences[name] = add_sequence(sequence, batch.record_count)
-        self.record_count += batch.record_count
-        self.byte_count += len(batch.data)
+        header = stamped(record_batch, self._producer, sequence)
+        leader.record_batches[name] = Stamped(
+            name, header, memoryview(record_batch.data)[HEADER_SIZE:]
+        )
+        leader.size_bytes += len(record_batch.data)
+        self._sequences[name] = add_sequence(sequence, record_batch.record_count)
+        self.record_count += record_batch.record_count
+        self.byte_count += len(record_batch.data)
 
     def commit(self, topics: Iterable[str], offset: int, metadata_text: str) -> None:
         """Commit all that was sent, together with `offset` as the group's on partition 0 of each of
@@ -358,12 +360,16 @@ class TransactionalProducer:
 
     def _send_out(self, node: int, leader: _Leader) -> None:
         """Send what waits for a leader, when few enough requests are under way to it."""
-        batches = list(leader.batches.values())
-        if not batches:
+        record_batches = list(leader.record_batches.values())
+        if not record_batches:
             return
-        leader.batches, leader.size_bytes = {}, 0
+        leader.record_batches, leader.size_bytes = {}, 0
         self._add_partitions(
-            [batch.partition for batch in batches if batch.partition not in self._added]
+            [
+                record_batch.partition
+                for record_batch in record_batches
+                if record_batch.partition not in self._added
+            ]
         )
         while len(leader.sent) >= self._settings.in_flight:
             self._receive(node, leader)
@@ -372,10 +378,10 @@ class TransactionalProducer:
         connection = self._connections.of_node(node)
         version = connection.version_of(PRODUCE)
         body = encode_produce(
-            version, self._transactional_id, self._options.request_timeout_ms, batches
+            version, self._transactional_id, self._options.request_timeout_ms, record_batches
         )
         connection.send_encoded(PRODUCE, version, body)
-        leader.sent.append([batch.partition for batch in batches])
+        leader.sent.append([record_batch.partition for record_batch in record_batches])
 
     def _add_partitions(self, names: Iterable[PartitionName]) -> None:
         topics: dict[str, list[int]] = {}

@@ -22,7 +22,7 @@ from barnabas.spark_connector.options import ClientOptions, parse_source_options
 from barnabas.spark_connector.planning import plan
 from barnabas.spark_connector.publishing import Publisher, PublishSettings
 from barnabas.spark_connector.reading import read_range
-from barnabas.spark_connector.spool import EncodedBatch
+from barnabas.spark_connector.spool import EncodedRecordBatch
 
 pytestmark = pytest.mark.e2e
 
@@ -72,25 +72,27 @@ def client_options(
     ).client
 
 
-def write_and_read(listener: GuardedListener, given: dict[str, str], batches: int = 3) -> None:
+def write_and_read(
+    listener: GuardedListener, given: dict[str, str], record_batches: int = 3
+) -> None:
     topic, name = unique("protected"), unique("query")
     options = pickle.loads(pickle.dumps(client_options(listener.port, given, topic)))
     values = [b"%d" % index * 2000 for index in range(10)]
 
-    def batch(number: int) -> EncodedBatch:
+    def batch(number: int) -> EncodedRecordBatch:
         records = [NewRecord(None, b"%d:" % number + value, now_ms()) for value in values]
-        return EncodedBatch(topic, 0, len(records), encode_batch(records, transactional=True))
+        return EncodedRecordBatch(topic, 0, len(records), encode_batch(records, transactional=True))
 
     with Publisher(options, PublishSettings(delivery_timeout_ms=600_000)) as publisher:
-        for number in range(batches):
-            publisher.publish(
+        for number in range(record_batches):
+            publisher.commit_once(
                 transactional_id=name,
                 group_id=name,
                 batch_id=number,
                 metadata="",
-                batches=lambda number=number: [batch(number)],
+                record_batches=lambda number=number: [batch(number)],
             )
-    expected = [b"%d:" % number + value for number in range(batches) for value in values]
+    expected = [b"%d:" % number + value for number in range(record_batches) for value in values]
     parsed = parse_source_options(
         {
             "kafka.bootstrap.servers": f"127.0.0.1:{listener.port}",
@@ -221,15 +223,19 @@ def test_an_impostor_that_lets_everybody_in(listener: GuardedListener) -> None:
 def test_publishing_with_a_wrong_password_fails_at_once(listener: GuardedListener) -> None:
     guard(listener, sasl=SaslServer("PLAIN", {"alice": PASSWORD}))
     options = client_options(listener.port, login("PLAIN", "wrong"))
-    batch = EncodedBatch(
+    batch = EncodedRecordBatch(
         "t", 0, 1, encode_batch([NewRecord(None, b"x", now_ms())], transactional=True)
     )
     with (
         Publisher(options) as publisher,
         pytest.raises(ClientError, match="does not let user 'alice' in"),
     ):
-        publisher.publish(
-            transactional_id="q", group_id="q", batch_id=0, metadata="", batches=lambda: [batch]
+        publisher.commit_once(
+            transactional_id="q",
+            group_id="q",
+            batch_id=0,
+            metadata="",
+            record_batches=lambda: [batch],
         )
 
 
@@ -249,7 +255,7 @@ def test_connections_are_changed_before_their_login_ends(
     topic, name = unique("relogin"), unique("query")
     options = client_options(listener.port, login("PLAIN"), topic)
 
-    def batches() -> Iterator[EncodedBatch]:
+    def record_batches() -> Iterator[EncodedRecordBatch]:
         nonlocal now_s
         start = len(sasl.logins)
         number = 0
@@ -257,14 +263,18 @@ def test_connections_are_changed_before_their_login_ends(
             len(sasl.logins) < start + 2
         ):  # the producer's connections are changed while it publishes
             records = [NewRecord(None, b"%d" % number, now_ms())]
-            yield EncodedBatch(topic, 0, 1, encode_batch(records, transactional=True))
+            yield EncodedRecordBatch(topic, 0, 1, encode_batch(records, transactional=True))
             number += 1
             now_s += 0.01
 
     with Publisher(options, PublishSettings(max_request_bytes=1)) as publisher:
         for number in range(2):
-            done = publisher.publish(
-                transactional_id=name, group_id=name, batch_id=number, metadata="", batches=batches
+            done = publisher.commit_once(
+                transactional_id=name,
+                group_id=name,
+                batch_id=number,
+                metadata="",
+                record_batches=record_batches,
             )
             assert done.attempts == 1
     assert listener.expired == 0

@@ -58,9 +58,8 @@ from barnabas.spark_connector.publishing import (
     Publisher,
     PublishError,
     PublishSettings,
-    publish,
 )
-from barnabas.spark_connector.spool import EncodedBatch
+from barnabas.spark_connector.spool import EncodedRecordBatch
 
 pytestmark = pytest.mark.e2e
 
@@ -69,10 +68,14 @@ SETTINGS = PublishSettings(delivery_timeout_ms=600_000, transaction_timeout_ms=6
 PATIENT = {"request_timeout_ms": 600_000}
 
 
-def encoded(topic: str, partition: int, *values: bytes, key: bytes | None = b"k") -> EncodedBatch:
+def encoded(
+    topic: str, partition: int, *values: bytes, key: bytes | None = b"k"
+) -> EncodedRecordBatch:
     now_ms = time.time_ns() // 1_000_000  # what is older than retention.ms may go at any time
     records = [NewRecord(key, value, now_ms) for value in values]
-    return EncodedBatch(topic, partition, len(values), encode_batch(records, transactional=True))
+    return EncodedRecordBatch(
+        topic, partition, len(values), encode_batch(records, transactional=True)
+    )
 
 
 def options_of(port: int, **given: Any) -> ClientOptions:
@@ -83,18 +86,17 @@ def publish_to(
     port: int,
     name: str,
     batch_id: int,
-    *batches: EncodedBatch,
+    *record_batches: EncodedRecordBatch,
     settings: PublishSettings = SETTINGS,
 ) -> Publication:
-    return publish(
-        options_of(port),
-        transactional_id=name,
-        group_id=name,
-        batch_id=batch_id,
-        metadata=f"batch {batch_id}",
-        batches=lambda: batches,
-        settings=settings,
-    )
+    with Publisher(options_of(port), settings) as publisher:
+        return publisher.commit_once(
+            transactional_id=name,
+            group_id=name,
+            batch_id=batch_id,
+            metadata=f"batch {batch_id}",
+            record_batches=lambda: record_batches,
+        )
 
 
 @pytest.fixture(scope="module")
@@ -112,18 +114,22 @@ def proxied(behind: tuple[BrokerProcess, KafkaProxy]) -> Iterator[tuple[BrokerPr
 
 def test_a_batch_is_published_once(broker: BrokerProcess, servers: str) -> None:
     topic, name = create_topic(servers, "published", 3), unique("query")
-    batches = [encoded(topic, 0, b"a", b"b"), encoded(topic, 2, b"c"), encoded(topic, 0, b"d")]
-    size = sum(len(batch.data) for batch in batches)
-    assert publish_to(broker.port, name, 0, *batches) == Publication(
-        already=False, record_count=4, byte_count=size, attempts=1
+    record_batches = [
+        encoded(topic, 0, b"a", b"b"),
+        encoded(topic, 2, b"c"),
+        encoded(topic, 0, b"d"),
+    ]
+    size = sum(len(batch.data) for batch in record_batches)
+    assert publish_to(broker.port, name, 0, *record_batches) == Publication(
+        was_committed=False, record_count=4, byte_count=size, attempts=1
     )
-    assert publish_to(broker.port, name, 0, *batches) == Publication(
-        already=True, record_count=0, byte_count=0, attempts=1
+    assert publish_to(broker.port, name, 0, *record_batches) == Publication(
+        was_committed=True, record_count=0, byte_count=0, attempts=1
     )
     assert values_of(servers, topic) == [b"a", b"b", b"d", b"c"]
     assert committed_offset(servers, name, topic) == 1
-    assert not publish_to(broker.port, name, 1, encoded(topic, 1, b"e")).already
-    assert publish_to(broker.port, name, 0, *batches).already, (
+    assert not publish_to(broker.port, name, 1, encoded(topic, 1, b"e")).was_committed
+    assert publish_to(broker.port, name, 0, *record_batches).was_committed, (
         "an older batch came again after a newer one"
     )
     assert values_of(servers, topic) == [b"a", b"b", b"d", b"e", b"c"]
@@ -139,17 +145,17 @@ def test_the_number_is_remembered_although_later_batches_go_to_other_topics(
     )
     publish_to(broker.port, name, 0, encoded(first, 0, b"a"))
     publish_to(broker.port, name, 1, encoded(second, 0, b"b"))
-    assert publish_to(broker.port, name, 1, encoded(first, 0, b"b")).already
-    assert not publish_to(broker.port, name, 2, encoded(first, 0, b"c")).already
+    assert publish_to(broker.port, name, 1, encoded(first, 0, b"b")).was_committed
+    assert not publish_to(broker.port, name, 2, encoded(first, 0, b"c")).was_committed
     assert values_of(servers, first) == [b"a", b"c"]
 
 
 def test_nothing_is_sent_for_no_batches(servers: str) -> None:
     with Publisher(options_of(1), SETTINGS) as publisher:  # nobody listens there
-        done = publisher.publish(
-            transactional_id="x", group_id="x", batch_id=0, metadata="", batches=lambda: ()
+        done = publisher.commit_once(
+            transactional_id="x", group_id="x", batch_id=0, metadata="", record_batches=lambda: ()
         )
-    assert done == Publication(already=False, record_count=0, byte_count=0, attempts=0)
+    assert done == Publication(was_committed=False, record_count=0, byte_count=0, attempts=0)
 
 
 def test_a_topic_is_made_as_for_any_producer(broker: BrokerProcess, servers: str) -> None:
@@ -182,7 +188,7 @@ def test_where_topics_are_not_made_the_error_says_so(monkeypatch: pytest.MonkeyP
 
 def _final(
     settings: dict[str, str],
-    wrong: list[EncodedBatch],
+    wrong: list[EncodedRecordBatch],
     says: str,
     broker: BrokerProcess,
     servers: str,
@@ -253,7 +259,9 @@ def test_damage_on_the_way_is_found_and_nothing_is_visible(
     with pytest.raises(
         PublishError, match=rf"a batch for {topic}-1 is damaged: its checksum is wrong"
     ):
-        publish_to(broker.port, name, 0, encoded(topic, 0, b"a"), EncodedBatch(topic, 1, 1, bad))
+        publish_to(
+            broker.port, name, 0, encoded(topic, 0, b"a"), EncodedRecordBatch(topic, 1, 1, bad)
+        )
     transact_one(servers, topic, b"later")
     assert values_of(servers, topic) == [b"later"]
 
@@ -263,26 +271,30 @@ def test_what_the_batches_raise_comes_through_after_an_abort(
 ) -> None:
     topic, name = create_topic(servers, "raising"), unique("query")
 
-    def batches() -> Iterator[EncodedBatch]:
+    def record_batches() -> Iterator[EncodedRecordBatch]:
         yield encoded(topic, 0, b"a")
         yield encoded(topic, 0, b"b")
         raise FileNotFoundError("gone")
 
     with Publisher(options_of(broker.port), SETTINGS) as publisher:
         with pytest.raises(FileNotFoundError, match="gone"):
-            publisher.publish(
-                transactional_id=name, group_id=name, batch_id=0, metadata="", batches=batches
+            publisher.commit_once(
+                transactional_id=name,
+                group_id=name,
+                batch_id=0,
+                metadata="",
+                record_batches=record_batches,
             )
         transact_one(servers, topic, b"later")
         assert values_of(servers, topic) == [b"later"]
-        again = publisher.publish(
+        again = publisher.commit_once(
             transactional_id=name,
             group_id=name,
             batch_id=0,
             metadata="",
-            batches=lambda: [encoded(topic, 0, b"c")],
+            record_batches=lambda: [encoded(topic, 0, b"c")],
         )
-    assert not again.already
+    assert not again.was_committed
     assert values_of(servers, topic) == [b"later", b"c"]
 
 
@@ -313,7 +325,7 @@ def test_a_connection_that_ends_at_any_request(
     done = publish_to(proxy.port, name, 1, encoded(topic, 0, b"b"), encoded(topic, 1, b"c"))
     assert done.attempts == 2
     if api_key == END_TXN and when == "answer lost":
-        assert done.already
+        assert done.was_committed
     assert values_of(broker.bootstrap_servers, topic) == [b"a", b"b", b"c"]
     assert committed_offset(broker.bootstrap_servers, name, topic) == 2
 
@@ -324,11 +336,15 @@ def test_an_answer_that_never_comes(proxied: tuple[BrokerProcess, KafkaProxy]) -
     publish_to(proxy.port, name, 0, encoded(topic, 0, b"a"))
     proxy.on_response(END_TXN, once(SWALLOW))
     with Publisher(options_of(proxy.port, request_timeout_ms=1000), SETTINGS) as publisher:
-        batches = [encoded(topic, 0, b"b")]
-        done = publisher.publish(
-            transactional_id=name, group_id=name, batch_id=1, metadata="", batches=lambda: batches
+        record_batches = [encoded(topic, 0, b"b")]
+        done = publisher.commit_once(
+            transactional_id=name,
+            group_id=name,
+            batch_id=1,
+            metadata="",
+            record_batches=lambda: record_batches,
         )
-    assert done.already and done.attempts >= 2
+    assert done.was_committed and done.attempts >= 2
     assert values_of(broker.bootstrap_servers, topic) == [b"a", b"b"]
 
 
@@ -340,17 +356,17 @@ def test_the_end_of_a_transaction_that_comes_when_another_driver_has_taken_over(
     release, reached = threading.Event(), threading.Event()
     proxy.on_request(END_TXN, once(hold(release, reached, timeout_s=600)))
     outcomes: list[Publication] = []
-    batches = [encoded(topic, 0, b"a"), encoded(topic, 0, b"b")]
+    record_batches = [encoded(topic, 0, b"a"), encoded(topic, 0, b"b")]
     zombie = threading.Thread(
-        target=lambda: outcomes.append(publish_to(proxy.port, name, 0, *batches))
+        target=lambda: outcomes.append(publish_to(proxy.port, name, 0, *record_batches))
     )
     zombie.start()
     assert reached.wait(PATIENCE_S)
-    assert not publish_to(proxy.port, name, 0, *batches).already
-    assert not publish_to(proxy.port, name, 1, encoded(topic, 0, b"c")).already
+    assert not publish_to(proxy.port, name, 0, *record_batches).was_committed
+    assert not publish_to(proxy.port, name, 1, encoded(topic, 0, b"c")).was_committed
     release.set()
     zombie.join(PATIENCE_S)
-    assert [outcome.already for outcome in outcomes] == [True]
+    assert [outcome.was_committed for outcome in outcomes] == [True]
     assert values_of(broker.bootstrap_servers, topic) == [b"a", b"b", b"c"]
 
 
@@ -368,7 +384,7 @@ def test_the_broker_is_killed_and_comes_back(api_key: int, when: str) -> None:
         (proxy.on_request if when == "before" else proxy.on_response)(api_key, once(crash))
         done = publish_to(proxy.port, name, 1, encoded(topic, 0, b"b"))
         assert done.attempts >= 2 or when == "after"
-        assert publish_to(proxy.port, name, 1, encoded(topic, 0, b"b")).already
+        assert publish_to(proxy.port, name, 1, encoded(topic, 0, b"b")).was_committed
         wait_until_ready(broker.bootstrap_servers)
         assert values_of(broker.bootstrap_servers, topic) == [b"a", b"b"]
 
@@ -378,7 +394,7 @@ def test_a_publisher_lives_through_a_restart_in_mid_publish_and_one_between_batc
         topic, name = create_topic(broker.bootstrap_servers, "restarted"), unique("query")
         crashes = 1
 
-        def batches() -> Iterator[EncodedBatch]:
+        def record_batches() -> Iterator[EncodedRecordBatch]:
             nonlocal crashes
             yield encoded(topic, 0, b"a")
             yield encoded(topic, 0, b"b")
@@ -389,18 +405,22 @@ def test_a_publisher_lives_through_a_restart_in_mid_publish_and_one_between_batc
             yield encoded(topic, 0, b"c")
 
         with Publisher(options_of(broker.port), SETTINGS) as publisher:
-            done = publisher.publish(
-                transactional_id=name, group_id=name, batch_id=0, metadata="", batches=batches
+            done = publisher.commit_once(
+                transactional_id=name,
+                group_id=name,
+                batch_id=0,
+                metadata="",
+                record_batches=record_batches,
             )
             assert done.attempts == 2 and done.record_count == 3
             broker.kill()
             broker.restart()
-            again = publisher.publish(
+            again = publisher.commit_once(
                 transactional_id=name,
                 group_id=name,
                 batch_id=1,
                 metadata="",
-                batches=lambda: [encoded(topic, 0, b"d")],
+                record_batches=lambda: [encoded(topic, 0, b"d")],
             )
             assert again.attempts == 1, (
                 "connections that the broker closed while they were idle are not used again"
@@ -427,7 +447,7 @@ def test_fenced_by_another_publisher_in_mid_publish(
     topic, name = create_topic(servers, "fenced"), unique("query")
     others = 1
 
-    def batches() -> Iterator[EncodedBatch]:
+    def record_batches() -> Iterator[EncodedRecordBatch]:
         nonlocal others
         yield encoded(topic, 0, b"a")
         yield encoded(topic, 0, b"b")
@@ -439,17 +459,21 @@ def test_fenced_by_another_publisher_in_mid_publish(
         yield encoded(topic, 0, b"c")
 
     with Publisher(options_of(broker.port), SETTINGS) as publisher:
-        done = publisher.publish(
-            transactional_id=name, group_id=name, batch_id=0, metadata="", batches=batches
+        done = publisher.commit_once(
+            transactional_id=name,
+            group_id=name,
+            batch_id=0,
+            metadata="",
+            record_batches=record_batches,
         )
-    assert done == Publication(already=True, record_count=0, byte_count=0, attempts=2)
+    assert done == Publication(was_committed=True, record_count=0, byte_count=0, attempts=2)
     assert values_of(servers, topic) == [b"a", b"b", b"c"] + [b"d"] * (not same_batch)
 
 
 def test_fenced_again_and_again(broker: BrokerProcess, servers: str) -> None:
     topic, name = create_topic(servers, "duel"), unique("query")
 
-    def batches() -> Iterator[EncodedBatch]:
+    def record_batches() -> Iterator[EncodedRecordBatch]:
         yield encoded(topic, 0, b"a")
         producer(servers, transactional_id=name).init_transactions(PATIENCE_S)
         yield encoded(topic, 0, b"b")
@@ -461,8 +485,12 @@ def test_fenced_again_and_again(broker: BrokerProcess, servers: str) -> None:
             match=r"ended from outside twice.*another driver publishes.*stop one.*kafka.transaction.timeout.ms",
         ),
     ):
-        publisher.publish(
-            transactional_id=name, group_id=name, batch_id=0, metadata="", batches=batches
+        publisher.commit_once(
+            transactional_id=name,
+            group_id=name,
+            batch_id=0,
+            metadata="",
+            record_batches=record_batches,
         )
     assert values_of(servers, topic) == []
 
@@ -471,7 +499,7 @@ def test_a_transaction_that_times_out_is_begun_anew(broker: BrokerProcess, serve
     topic, name = create_topic(servers, "slow"), unique("query")
     slow = 1
 
-    def batches() -> Iterator[EncodedBatch]:
+    def record_batches() -> Iterator[EncodedRecordBatch]:
         nonlocal slow
         yield encoded(topic, 0, b"a")
         yield encoded(topic, 0, b"b")
@@ -492,10 +520,14 @@ def test_a_transaction_that_times_out_is_begun_anew(broker: BrokerProcess, serve
     with Publisher(
         options_of(broker.port), PublishSettings(transaction_timeout_ms=2000)
     ) as publisher:
-        done = publisher.publish(
-            transactional_id=name, group_id=name, batch_id=0, metadata="", batches=batches
+        done = publisher.commit_once(
+            transactional_id=name,
+            group_id=name,
+            batch_id=0,
+            metadata="",
+            record_batches=record_batches,
         )
-    assert (done.already, done.attempts) == (False, 2)
+    assert (done.was_committed, done.attempts) == (False, 2)
     assert values_of(servers, topic) == [b"x", b"a", b"b", b"c"]
 
 
@@ -505,18 +537,18 @@ def test_two_drivers_of_one_query_race(broker: BrokerProcess, servers: str) -> N
     outcomes: list[Publication | Exception] = []
 
     def drive() -> None:
-        batches = [encoded(topic, index % 4, b"%d" % index) for index in range(40)]
+        record_batches = [encoded(topic, index % 4, b"%d" % index) for index in range(40)]
         start.wait(PATIENCE_S)
         with Publisher(options_of(broker.port), SETTINGS) as publisher:
             for batch_id in range(5):
                 try:
                     outcomes.append(
-                        publisher.publish(
+                        publisher.commit_once(
                             transactional_id=name,
                             group_id=name,
                             batch_id=batch_id,
                             metadata="",
-                            batches=lambda: batches,
+                            record_batches=lambda: record_batches,
                         )
                     )
                 except PublishError as error:
@@ -529,7 +561,9 @@ def test_two_drivers_of_one_query_race(broker: BrokerProcess, servers: str) -> N
     for thread in threads:
         thread.join(PATIENCE_S)
     published = [
-        outcome for outcome in outcomes if isinstance(outcome, Publication) and not outcome.already
+        outcome
+        for outcome in outcomes
+        if isinstance(outcome, Publication) and not outcome.was_committed
     ]
     assert all(
         "another driver" in str(outcome) for outcome in outcomes if isinstance(outcome, Exception)
@@ -554,15 +588,19 @@ def test_two_hundred_megabytes_need_little_memory(broker: BrokerProcess, servers
     topic, name = create_topic(servers, "large", 4), unique("query")
     template = encoded(topic, 0, *[bytes(1000)] * 512).data
 
-    def batches() -> Iterator[EncodedBatch]:
+    def record_batches() -> Iterator[EncodedRecordBatch]:
         for index in range(400):
-            yield EncodedBatch(topic, index % 4, 512, bytearray(template))
+            yield EncodedRecordBatch(topic, index % 4, 512, bytearray(template))
 
     with Publisher(options_of(broker.port), SETTINGS) as publisher:
         tracemalloc.start()
         try:
-            done = publisher.publish(
-                transactional_id=name, group_id=name, batch_id=0, metadata="", batches=batches
+            done = publisher.commit_once(
+                transactional_id=name,
+                group_id=name,
+                batch_id=0,
+                metadata="",
+                record_batches=record_batches,
             )
             _, peak = tracemalloc.get_traced_memory()
         finally:
@@ -587,12 +625,12 @@ def test_a_publisher_travels_without_its_connections_and_survives_a_fork(
 
     def publish_with(publisher: Publisher, batch_id: int) -> Publication:
         batch = encoded(topic, 0, b"%d" % batch_id)
-        return publisher.publish(
+        return publisher.commit_once(
             transactional_id=name,
             group_id=name,
             batch_id=batch_id,
             metadata="",
-            batches=lambda: [batch],
+            record_batches=lambda: [batch],
         )
 
     with Publisher(options_of(broker.port), SETTINGS) as publisher:
@@ -611,7 +649,7 @@ def test_a_publisher_travels_without_its_connections_and_survives_a_fork(
             finally:
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert not publish_with(
-            publisher, 3
-        ).already  # this broker may end connections that another one took the transactional id from
+        assert (
+            not publish_with(publisher, 3).was_committed
+        )  # this broker may end connections that another one took the transactional id from
     assert values_of(servers, topic) == [b"0", b"1", b"2", b"3"]

@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
-from barnabas.spark_connector.sink import BATCH_ID, BatchMessage, StreamWriter
+from barnabas.spark_connector.sink import BATCH_ID, StreamWriter, TaskMessage
 from barnabas.spark_connector.source import BarnabasSource
 
 
@@ -33,7 +33,7 @@ class FaultyWriter(StreamWriter):
 
     faults: list[dict[str, Any]]
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         message = super().write(iterator)
         context = TaskContext.get()
         assert context is not None

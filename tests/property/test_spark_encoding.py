@@ -28,7 +28,7 @@ from barnabas.protocol.records import (
     records_of,
 )
 from barnabas.spark_connector.encoding import Encoder
-from barnabas.spark_connector.spool import EncodedBatch, from_message, to_message
+from barnabas.spark_connector.spool import EncodedRecordBatch, from_message, to_message
 
 SCHEMA = pa.schema(
     [
@@ -97,7 +97,7 @@ def added(draw: st.DrawFn, rows: list[dict[str, Any]]) -> list[pa.RecordBatch]:
     for name, types in OTHER_TYPES.items():
         kind = draw(st.sampled_from([SCHEMA.field(name).type, *types]))
         schema = schema.set(schema.get_field_index(name), pa.field(name, kind))
-    batches = []
+    record_batches = []
     cuts = sorted(draw(st.lists(st.integers(0, len(rows)), max_size=8)))
     for position, end in itertools.pairwise([0, *cuts, len(rows)] if rows else [0, *cuts]):
         size = end - position
@@ -112,8 +112,8 @@ def added(draw: st.DrawFn, rows: list[dict[str, Any]]) -> list[pa.RecordBatch]:
             if part.column(name).null_count == len(part)
         ]
         left_out = draw(st.sets(st.sampled_from(null))) if null else set()
-        batches.append(part.select([name for name in schema.names if name not in left_out]))
-    return batches
+        record_batches.append(part.select([name for name in schema.names if name not in left_out]))
+    return record_batches
 
 
 def encoder(**settings: Any) -> Encoder:
@@ -132,7 +132,7 @@ def expected_record(row: dict[str, Any]) -> tuple[Any, ...]:
     return timestamp, row["key"], row["value"], headers
 
 
-def by_aiokafka(batch: EncodedBatch) -> list[tuple[Any, ...]]:
+def by_aiokafka(batch: EncodedRecordBatch) -> list[tuple[Any, ...]]:
     opened = DefaultRecordBatch(bytearray(batch.data))
     assert opened.validate_crc()
     assert opened.is_transactional
@@ -141,7 +141,7 @@ def by_aiokafka(batch: EncodedBatch) -> list[tuple[Any, ...]]:
     ]
 
 
-def checked(batch: EncodedBatch, batch_bytes: int, codec: Codec) -> list[Record]:
+def checked(batch: EncodedRecordBatch, record_batch_bytes: int, codec: Codec) -> list[Record]:
     """One batch's records, after a look at its header."""
     header = read_header(batch.data)
     assert header.size_bytes == len(batch.data)
@@ -158,7 +158,7 @@ def checked(batch: EncodedBatch, batch_bytes: int, codec: Codec) -> list[Record]
     assert [record.offset for record in records] == list(range(len(records)))
     assert header.base_timestamp == records[0].timestamp
     assert header.max_timestamp == max(record.timestamp for record in records)
-    assert codec or len(records) == 1 or len(batch.data) <= batch_bytes
+    assert codec or len(records) == 1 or len(batch.data) <= record_batch_bytes
     return records
 
 
@@ -176,7 +176,7 @@ def test_batches_hold_the_rows(
     data: st.DataObject,
     rows: list[dict[str, Any]],
     codec: Codec,
-    batch_bytes: int,
+    record_batch_bytes: int,
     round_bytes: int,
     limit_bytes: int,
     task: int,
@@ -184,12 +184,12 @@ def test_batches_hold_the_rows(
     parts = data.draw(added(rows))
     encoding = encoder(
         compression=codec,
-        batch_bytes=batch_bytes,
+        record_batch_bytes=record_batch_bytes,
         round_bytes=round_bytes,
         limit_bytes=limit_bytes,
         task=task,
     )
-    batches = [batch for part in parts for batch in encoding.add(part)] + encoding.finish()
+    record_batches = [batch for part in parts for batch in encoding.add(part)] + encoding.finish()
     assert encoding.finish() == []
 
     expected: dict[tuple[str, int], list[tuple[Any, ...]]] = defaultdict(list)
@@ -209,15 +209,15 @@ def test_batches_hold_the_rows(
         turn += not wanted and any(row["key"] is None for row in chunk)
 
     found: dict[tuple[str, int], list[tuple[Any, ...]]] = defaultdict(list)
-    for batch in batches:
-        records = checked(batch, batch_bytes, codec)
+    for batch in record_batches:
+        records = checked(batch, record_batch_bytes, codec)
         found[batch.topic, batch.partition] += [record[1:] for record in records]
         if codec == Codec.NONE:
             assert by_aiokafka(batch) == [record[1:] for record in records]
     assert found == expected
     assert [
-        batch._replace(data=bytes(batch.data)) for batch in from_message(to_message(batches))
-    ] == batches
+        batch._replace(data=bytes(batch.data)) for batch in from_message(to_message(record_batches))
+    ] == record_batches
 
 
 @given(st.lists(VALUES, min_size=1, max_size=40))

@@ -34,7 +34,7 @@ from barnabas.protocol.records import (
 )
 from barnabas.spark_connector import decoding, record_loops
 from barnabas.spark_connector.numba_loops import CompiledLoops, UnavailableError, load
-from barnabas.spark_connector.record_batches import Batch
+from barnabas.spark_connector.record_batches import LocatedRecordBatch
 
 FAR = 2**62
 
@@ -203,11 +203,13 @@ def outcome(
     wanted: dict[str, bool],
 ) -> Outcome:
     """The parts that come out, or the error in words."""
-    batches = [Batch(position, header) for position, header in batches_in(buffer)]
+    record_batches = [
+        LocatedRecordBatch(position, header) for position, header in batches_in(buffer)
+    ]
     try:
         parts = list(
             decoding.decode(
-                buffer, batches, start_offset=start, end_offset=end, loops=loops, **wanted
+                buffer, record_batches, start_offset=start, end_offset=end, loops=loops, **wanted
             )
         )
     except KafkaError as error:

@@ -42,10 +42,10 @@ from barnabas.spark_connector.connection import ClientError
 from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.publishing import Publisher, PublishSettings
 from barnabas.spark_connector.spool import (
-    EncodedBatch,
+    EncodedRecordBatch,
     SpoolError,
     SpoolWriter,
-    delete_batches,
+    delete_micro_batches,
     read_spool,
 )
 from torture.clients import Diary
@@ -137,38 +137,38 @@ class Driver:
 
     def _publish(self, publisher: Publisher, batch: int) -> None:
         attempt = f"{self.session}.{os.urandom(3).hex()}"
-        batches = list(self._batches(batch, attempt))
+        record_batches = list(self._batches(batch, attempt))
         spool = str(self.directory / "spool")
-        read: Callable[[], Iterable[EncodedBatch]] = lambda: batches  # noqa: E731
-        if batches and self.random.random() < 0.5:
+        read: Callable[[], Iterable[EncodedRecordBatch]] = lambda: record_batches  # noqa: E731
+        if record_batches and self.random.random() < 0.5:
             with SpoolWriter(f"{spool}/{batch}", attempt) as writer:
-                for each in batches:
+                for each in record_batches:
                     writer.append(each)
             read = partial(read_spool, writer.uri)
         name = self.topics[0]
-        done = publisher.publish(
+        done = publisher.commit_once(
             transactional_id=name,
             group_id=name,
             batch_id=batch,
             metadata=attempt,
-            batches=lambda: self._slowly(read()),
+            record_batches=lambda: self._slowly(read()),
         )
         self.diary(
             "published",
             batch=batch,
             attempt=attempt,
-            already=done.already,
+            was_committed=done.was_committed,
             records=done.record_count,
         )
-        delete_batches(spool, done.last_committed(batch))
+        delete_micro_batches(spool, done.last_committed(batch))
 
-    def _slowly(self, batches: Iterable[EncodedBatch]) -> Iterator[EncodedBatch]:
+    def _slowly(self, record_batches: Iterable[EncodedRecordBatch]) -> Iterator[EncodedRecordBatch]:
         """So that there is a middle of a batch to be killed in."""
-        for batch in batches:
+        for batch in record_batches:
             time.sleep(self.random.uniform(0, 0.004))
             yield batch
 
-    def _batches(self, batch: int, attempt: str) -> Iterator[EncodedBatch]:
+    def _batches(self, batch: int, attempt: str) -> Iterator[EncodedRecordBatch]:
         order = list(range(row_count(batch))) if self.random.random() > 0.05 else []
         self.random.shuffle(order)
         now_ms = time.time_ns() // 1_000_000
@@ -178,7 +178,9 @@ class Driver:
                 for index in order[start : start + BATCH_ROWS]
             ]
             where = self.random.choice(self.topics), self.random.randrange(PARTITIONS)
-            yield EncodedBatch(*where, len(records), encode_batch(records, transactional=True))
+            yield EncodedRecordBatch(
+                *where, len(records), encode_batch(records, transactional=True)
+            )
 
 
 def commit_log(directory: Path) -> list[int]:
@@ -418,8 +420,8 @@ class Round:
                 told = json.loads(line)
                 report.failures += told["is"] == "failed"
                 if told["is"] == "published":
-                    report.already += told["already"]
-                    if not told["already"] and not told["records"]:
+                    report.already += told["was_committed"]
+                    if not told["was_committed"] and not told["records"]:
                         empty.add(told["batch"])
         rows = self._rows()
         log = commit_log(self.directory)
@@ -449,7 +451,7 @@ class Round:
         self.driver.wait()
         # Another attempt at the first batch takes the id, which ends what was open, and must find
         # it committed.
-        row = EncodedBatch(
+        row = EncodedRecordBatch(
             self.topics[0],
             0,
             1,
@@ -458,12 +460,12 @@ class Round:
         options = ClientOptions((("127.0.0.1", self.broker.port),), CLIENT_ID)
         name = self.topics[0]
         with Publisher(options) as publisher:
-            publisher.publish(
+            publisher.commit_once(
                 transactional_id=name,
                 group_id=name,
                 batch_id=0,
                 metadata="again",
-                batches=lambda: [row],
+                record_batches=lambda: [row],
             )
         rows = []
         for topic in self.topics:

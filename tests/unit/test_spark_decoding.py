@@ -35,7 +35,7 @@ from barnabas.protocol.records import (
 )
 from barnabas.spark_connector import decoding, record_loops
 from barnabas.spark_connector.numba_loops import CompiledLoops, UnavailableError, load
-from barnabas.spark_connector.record_batches import Selection, select_batches
+from barnabas.spark_connector.record_batches import Selection, select_record_batches
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "kafka-logdir" / "logdir"
 FAR = 2**62
@@ -110,7 +110,7 @@ def decoded(
     check_crc: bool = True,
 ) -> list[Row]:
     """By way of the columns; all ways have to agree, in the error too."""
-    selection = select_batches(
+    selection = select_record_batches(
         buffer, aborted, start_offset=start, end_offset=end, check_crc=check_crc
     )
     try:
@@ -131,7 +131,12 @@ def rows_of(
 ) -> list[Row]:
     rows: list[Row] = []
     for part in decoding.decode(
-        buffer, selection.batches, start_offset=start, end_offset=end, headers=True, loops=way
+        buffer,
+        selection.record_batches,
+        start_offset=start,
+        end_offset=end,
+        headers=True,
+        loops=way,
     ):
         assert part.key is not None and part.value is not None and part.headers is not None
         for array in (part.key, part.value, part.headers):
@@ -242,12 +247,12 @@ def test_columns_equal_the_records_one_by_one(
     st.sampled_from([1, 50, 1 << 19]),
 )
 def test_the_size_of_a_part_changes_nothing(
-    batches: list[list[NewRecord]], part_bytes: int
+    record_batches: list[list[NewRecord]], part_bytes: int
 ) -> None:
     buffer, offset = b"", 0
-    for batch in batches:
+    for batch in record_batches:
         buffer += encode_batch(
-            batch, base_offset=offset, codec=Codec.LZ4 if len(batches) % 2 else Codec.NONE
+            batch, base_offset=offset, codec=Codec.LZ4 if len(record_batches) % 2 else Codec.NONE
         )
         offset += len(batch)
     before, decoding.PART_BYTES = decoding.PART_BYTES, part_bytes
@@ -279,7 +284,7 @@ def test_offsets_within_a_batch_may_have_gaps_after_compaction() -> None:
     )
     assert [row.offset for row in decoded(batch)] == [1003, 1064, 71_000]
     assert [row.offset for row in decoded(batch, start=1004, end=71_000)] == [1064]
-    selection = select_batches(batch, None, start_offset=1000, end_offset=FAR)
+    selection = select_record_batches(batch, None, start_offset=1000, end_offset=FAR)
     assert selection.next_offset == 81_001
 
 
@@ -346,10 +351,14 @@ def test_a_wrong_checksum_is_found_unless_it_is_not_looked_at() -> None:
     batch = encode_batch([NewRecord(b"key", b"value", 5)])
     batch[-2] ^= 1
     with pytest.raises(KafkaError, match="checksum of the batch at offset 0") as caught:
-        select_batches(batch, None, start_offset=0, end_offset=FAR)
+        select_record_batches(batch, None, start_offset=0, end_offset=FAR)
     assert caught.value.code == Code.CORRUPT_MESSAGE
     assert (
-        len(select_batches(batch, None, start_offset=0, end_offset=FAR, check_crc=False).batches)
+        len(
+            select_record_batches(
+                batch, None, start_offset=0, end_offset=FAR, check_crc=False
+            ).record_batches
+        )
         == 1
     )
 
@@ -394,7 +403,9 @@ def test_a_fetch_that_begins_within_an_aborted_transaction() -> None:
     assert [row.value for row in decoded(buffer, [AbortedTransaction(7, 0)], 5)] == [b"next"]
     assert [row.value for row in decoded(buffer, None, 5)] == [b"aborted", b"next"]
     assert (
-        select_batches(buffer, [AbortedTransaction(7, 0)], start_offset=5, end_offset=9).next_offset
+        select_record_batches(
+            buffer, [AbortedTransaction(7, 0)], start_offset=5, end_offset=9
+        ).next_offset
         == 9
     )
 
@@ -408,8 +419,8 @@ def test_a_batch_that_is_cut_off_waits_for_the_next_fetch() -> None:
         encode_batch([NewRecord(None, b"1", 1)]),
         encode_batch([NewRecord(None, b"2", 1)], base_offset=1),
     )
-    selection = select_batches(whole + cut[:-1], None, start_offset=0, end_offset=2)
-    assert (len(selection.batches), selection.next_offset) == (1, 1)
+    selection = select_record_batches(whole + cut[:-1], None, start_offset=0, end_offset=2)
+    assert (len(selection.record_batches), selection.next_offset) == (1, 1)
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
@@ -420,13 +431,18 @@ def test_codecs_that_nobody_knows_are_named(codec: int) -> None:
         KafkaError,
         match=f"the batch at offset 3 is compressed with codec {codec}, which is not known",
     ):
-        select_batches(log, None, start_offset=0, end_offset=9, check_crc=False)
-    assert select_batches(log, None, start_offset=4, end_offset=9, check_crc=False).batches == []
+        select_record_batches(log, None, start_offset=0, end_offset=9, check_crc=False)
+    assert (
+        select_record_batches(
+            log, None, start_offset=4, end_offset=9, check_crc=False
+        ).record_batches
+        == []
+    )
 
 
 def test_old_message_formats_are_named() -> None:
     with pytest.raises(KafkaError, match="format 1"):
-        select_batches(bytes(16) + b"\1" + bytes(40), None, start_offset=0, end_offset=1)
+        select_record_batches(bytes(16) + b"\1" + bytes(40), None, start_offset=0, end_offset=1)
 
 
 @pytest.mark.parametrize("partition", ["plain-0", "plain-1", "txn-0", "txn-1", "compacted-0"])
@@ -443,8 +459,10 @@ def test_segments_that_apache_kafka_wrote(partition: str) -> None:
 
 def test_wanted_columns_only() -> None:
     batch = bytes(encode_batch([NewRecord(b"k", b"v", 1)]))
-    selection = select_batches(batch, None, start_offset=0, end_offset=1)
-    (part,) = decoding.decode(batch, selection.batches, start_offset=0, end_offset=1, key=False)
+    selection = select_record_batches(batch, None, start_offset=0, end_offset=1)
+    (part,) = decoding.decode(
+        batch, selection.record_batches, start_offset=0, end_offset=1, key=False
+    )
     assert part.key is None and part.headers is None
     assert part.value == pa.array([b"v"], pa.binary())
     assert part.offset.dtype == np.int64

@@ -15,19 +15,19 @@ from barnabas.spark_connector.deduplication import (
     COLUMN,
     SKIP,
     WRITE,
-    Committed,
+    CommitNote,
+    CommittedBatch,
     Decision,
-    Note,
     UncertainBatchError,
-    by_number,
-    note_of,
-    recognise_micro_batch,
-    recognise_write,
+    decide_batch_write,
+    decide_by_number,
+    decide_micro_batch,
+    parse_note,
 )
 
 
 def stream(
-    committed: dict[str, Committed],
+    committed: dict[str, CommittedBatch],
     batch_id: int,
     *,
     target: str = "t",
@@ -35,34 +35,34 @@ def stream(
     told: str = "",
     on_uncertain: str = "fail",
 ) -> Decision:
-    note = Note("batch N", target, plan)
-    return recognise_micro_batch(
+    note = CommitNote("batch N", target, plan)
+    return decide_micro_batch(
         committed, batch_id, note, ["t"], published_before=lambda: told, on_uncertain=on_uncertain
     )
 
 
 def write(
-    committed: dict[str, Committed],
+    committed: dict[str, CommittedBatch],
     batch_id: int,
     *topics: str,
     target: str = "",
     origin: str = "",
     on_uncertain: str = "fail",
 ) -> Decision:
-    note = Note("write N", target or topics[0], origin=origin)
-    return recognise_write(committed, batch_id, note, topics, on_uncertain=on_uncertain)
+    note = CommitNote("write N", target or topics[0], origin=origin)
+    return decide_batch_write(committed, batch_id, note, topics, on_uncertain=on_uncertain)
 
 
-def has(next_batch_id: int, target: str = "t", plan: str = "p", origin: str = "") -> Committed:
-    return Committed(next_batch_id, Note("earlier", target, plan, origin))
+def has(next_batch_id: int, target: str = "t", plan: str = "p", origin: str = "") -> CommittedBatch:
+    return CommittedBatch(next_batch_id, CommitNote("earlier", target, plan, origin))
 
 
 def test_a_note_comes_back_from_its_text() -> None:
-    note = Note("batch 5 of query ä", COLUMN, "abc", "batch 1 of query q")
-    assert note_of(note.to_text()) == note
-    assert note_of(Note("x").to_text()) == Note("x")
+    note = CommitNote("batch 5 of query ä", COLUMN, "abc", "batch 1 of query q")
+    assert parse_note(note.to_text()) == note
+    assert parse_note(CommitNote("x").to_text()) == CommitNote("x")
     for text in ("batch 5 of query q", "[1]", "7", None):
-        assert note_of(text) == Note(text or "")
+        assert parse_note(text) == CommitNote(text or "")
 
 
 def test_the_last_micro_batch_is_recognised_and_the_next_is_new() -> None:
@@ -72,7 +72,7 @@ def test_the_last_micro_batch_is_recognised_and_the_next_is_new() -> None:
     assert stream({"t": has(3), "u": has(5)}, 4) == SKIP, (
         "the group's highest number counts, wherever it was written"
     )
-    assert stream({"t": Committed(5, Note("of an earlier release"))}, 4) == SKIP
+    assert stream({"t": CommittedBatch(5, CommitNote("of an earlier release"))}, 4) == SKIP
 
 
 def test_a_query_goes_on_under_another_topic() -> None:
@@ -109,7 +109,7 @@ def test_a_query_goes_on_under_another_topic() -> None:
     ],
 )
 def test_an_older_or_a_copied_checkpoint_is_in_doubt(
-    committed: Committed, batch_id: int, plan: str, says: str
+    committed: CommittedBatch, batch_id: int, plan: str, says: str
 ) -> None:
     with pytest.raises(UncertainBatchError) as raised:
         stream({"t": committed}, batch_id, plan=plan)
@@ -185,8 +185,8 @@ def test_a_constant_name_in_a_query_is_told() -> None:
 
 
 def test_numbers_alone() -> None:
-    assert by_number(4)({"a": has(2), "b": has(5)}) == SKIP
-    assert by_number(5)({"a": has(2), "b": has(5)}) == by_number(0)({}) == WRITE
+    assert decide_by_number(4)({"a": has(2), "b": has(5)}) == SKIP
+    assert decide_by_number(5)({"a": has(2), "b": has(5)}) == decide_by_number(0)({}) == WRITE
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])

@@ -15,7 +15,7 @@ from barnabas.protocol.compression import Codec
 from barnabas.protocol.records import HEADER_SIZE, Record, records_of
 from barnabas.spark_connector import encoding
 from barnabas.spark_connector.encoding import Encoder, EncodingError, check_schema
-from barnabas.spark_connector.spool import EncodedBatch
+from barnabas.spark_connector.spool import EncodedRecordBatch
 
 NOW_MS = 1_700_000_000_123
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -41,7 +41,7 @@ def rows(**columns: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
-def encoded(batch: pa.RecordBatch, **settings: Any) -> list[EncodedBatch]:
+def encoded(batch: pa.RecordBatch, **settings: Any) -> list[EncodedRecordBatch]:
     encoding_ = encoder(**settings)
     return encoding_.add(batch) + encoding_.finish()
 
@@ -116,8 +116,8 @@ def test_keys_go_where_java_clients_put_them() -> None:
         b"foobar": (-790332482 & 0x7FFFFFFF) % 100,
         b"abc": 479470107 % 100,
     }
-    batches = encoded(rows(key=list(places), value=list(places)), count=100)
-    assert {records_of(batch.data)[0].key: batch.partition for batch in batches} == places
+    record_batches = encoded(rows(key=list(places), value=list(places)), count=100)
+    assert {records_of(batch.data)[0].key: batch.partition for batch in record_batches} == places
 
 
 def test_strings_are_their_utf8_bytes() -> None:
@@ -126,7 +126,7 @@ def test_strings_are_their_utf8_bytes() -> None:
 
 
 def test_the_column_goes_before_the_key() -> None:
-    batches = encoded(
+    record_batches = encoded(
         rows(
             key=[b"a", b"a", b"a"],
             value=[b"0", b"1", b"2"],
@@ -134,7 +134,8 @@ def test_the_column_goes_before_the_key() -> None:
         )
     )
     assert [
-        (batch.partition, [record.value for record in records_of(batch.data)]) for batch in batches
+        (batch.partition, [record.value for record in records_of(batch.data)])
+        for batch in record_batches
     ] == [(0, [b"1"]), (3, [b"0", b"2"])]
 
 
@@ -163,9 +164,9 @@ def test_each_topic_is_asked_for_once() -> None:
     for _ in range(3):
         encoding_.add(rows(value=[b"a", b"b", b"c"], topic=["x", "y", "x"]))
     assert sorted(asked) == ["x", "y"]
-    batches = encoding_.finish()
+    record_batches = encoding_.finish()
     assert sorted(
-        (batch.topic, record.value) for batch in batches for record in records_of(batch.data)
+        (batch.topic, record.value) for batch in record_batches for record in records_of(batch.data)
     ) == ([("x", b"a")] * 3 + [("x", b"c")] * 3 + [("y", b"b")] * 3)
 
 
@@ -283,17 +284,21 @@ def test_no_rows() -> None:
 
 
 def test_small_additions_become_large_batches() -> None:
-    encoding_ = encoder(count=1, batch_bytes=10_000, round_bytes=1)
-    batches = [batch for _ in range(1000) for batch in encoding_.add(rows(value=[b"x" * 90]))]
-    assert len(batches) >= 8 and all(9_800 < len(batch.data) <= 10_000 for batch in batches)
-    batches += encoding_.finish()
-    assert sum(batch.record_count for batch in batches) == 1000
+    encoding_ = encoder(count=1, record_batch_bytes=10_000, round_bytes=1)
+    record_batches = [
+        batch for _ in range(1000) for batch in encoding_.add(rows(value=[b"x" * 90]))
+    ]
+    assert len(record_batches) >= 8 and all(
+        9_800 < len(batch.data) <= 10_000 for batch in record_batches
+    )
+    record_batches += encoding_.finish()
+    assert sum(batch.record_count for batch in record_batches) == 1000
 
 
 def test_a_record_that_is_larger_than_a_batch_has_one_for_itself() -> None:
     values = [b"a", b"x" * 5000, b"b"]
-    batches = encoded(rows(value=values), count=1, batch_bytes=1000)
-    assert [[record.value for record in records_of(batch.data)] for batch in batches] == [
+    record_batches = encoded(rows(value=values), count=1, record_batch_bytes=1000)
+    assert [[record.value for record in records_of(batch.data)] for batch in record_batches] == [
         [value] for value in values
     ]
 
@@ -301,7 +306,7 @@ def test_a_record_that_is_larger_than_a_batch_has_one_for_itself() -> None:
 def test_batches_of_one_record_at_the_smallest_size() -> None:
     assert [
         batch.record_count
-        for batch in encoded(rows(value=[b"a"] * 5), count=1, batch_bytes=HEADER_SIZE)
+        for batch in encoded(rows(value=[b"a"] * 5), count=1, record_batch_bytes=HEADER_SIZE)
     ] == [1] * 5
 
 
@@ -309,18 +314,20 @@ def test_what_is_held_stays_bounded_with_many_partitions() -> None:
     limit = 1 << 20
     encoding_ = encoder(count=1000, limit_bytes=limit)
     sizes = []
-    batches: list[EncodedBatch] = []
+    record_batches: list[EncodedRecordBatch] = []
     for nth in range(60):
         keys = pa.array([b"%d-%d" % (nth, row) for row in range(1000)], pa.binary())
-        batches += encoding_.add(rows(key=keys, value=pa.array([bytes(100)] * 1000, pa.binary())))
+        record_batches += encoding_.add(
+            rows(key=keys, value=pa.array([bytes(100)] * 1000, pa.binary()))
+        )
         sizes.append(encoding_._held_bytes)
     assert max(sizes) < limit and min(sizes[10:]) > limit // 4
-    first_records = [batch.record_count for batch in batches]
+    first_records = [batch.record_count for batch in record_batches]
     assert (
         sum(first_records) / len(first_records) > 3
     )  # the fullest partitions, not whatever is there
-    batches += encoding_.finish()
-    assert sum(batch.record_count for batch in batches) == 60_000
+    record_batches += encoding_.finish()
+    assert sum(batch.record_count for batch in record_batches) == 60_000
 
 
 def test_many_bytes_at_once_are_looked_at_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,10 +339,11 @@ def test_many_bytes_at_once_are_looked_at_in_slices(monkeypatch: pytest.MonkeyPa
     )
     zeros = pa.array([0] * 300, pa.int32())
     for kind in (pa.binary(), pa.large_binary(), pa.binary_view()):
-        batches = encoded(
-            rows(value=pa.array(values, kind), headers=headers, partition=zeros), batch_bytes=2000
+        record_batches = encoded(
+            rows(value=pa.array(values, kind), headers=headers, partition=zeros),
+            record_batch_bytes=2000,
         )
-        records = [record for batch in batches for record in records_of(batch.data)]
+        records = [record for batch in record_batches for record in records_of(batch.data)]
         assert [record.value for record in records] == values
         assert [record.headers for record in records] == [
             ((("n", b"%d" % row),) if row % 3 else ()) for row in range(300)

@@ -17,7 +17,7 @@ from barnabas.protocol.records import NewRecord, encode_batch, read_header
 from barnabas.spark_connector import numba_loops, record_loops
 from barnabas.spark_connector.numba_loops import CompiledLoops, DecoderChoice, UnavailableError
 from barnabas.spark_connector.options import OptionError
-from barnabas.spark_connector.record_batches import Batch, Selection
+from barnabas.spark_connector.record_batches import LocatedRecordBatch, Selection
 
 LOOPS = CompiledLoops(record_loops.parse, record_loops.headers, record_loops.gather)
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -28,7 +28,7 @@ def fetched(rows: int, *, offsets: int | None = None, size_bytes: int = 0) -> Se
     last = (rows if offsets is None else offsets) - 1
     header = read_header(encode_batch([NewRecord(None, b"")]))
     header = header._replace(record_count=rows, last_offset_delta=last, batch_length=size_bytes)
-    return Selection([Batch(0, header)], last + 1, 1)
+    return Selection([LocatedRecordBatch(0, header)], last + 1, 1)
 
 
 class Loading:

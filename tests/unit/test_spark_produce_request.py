@@ -30,29 +30,31 @@ from barnabas.spark_connector.produce_request import (
     encode_produce,
     stamped,
 )
-from barnabas.spark_connector.spool import EncodedBatch
+from barnabas.spark_connector.spool import EncodedRecordBatch
 
 WRITER = Producer(2**40 + 7, 321)
 
 
-def batch_of(*values: bytes, transactional: bool = True, control: bool = False) -> EncodedBatch:
+def batch_of(
+    *values: bytes, transactional: bool = True, control: bool = False
+) -> EncodedRecordBatch:
     records = [NewRecord(b"key", value, 1_700_000_000_000, (("h", b"v"),)) for value in values]
-    return EncodedBatch(
+    return EncodedRecordBatch(
         "t", 3, len(values), encode_batch(records, transactional=transactional, control=control)
     )
 
 
-def put_together(header: bytes, batch: EncodedBatch) -> bytes:
-    return header + bytes(batch.data[HEADER_SIZE:])
+def put_together(header: bytes, record_batch: EncodedRecordBatch) -> bytes:
+    return header + bytes(record_batch.data[HEADER_SIZE:])
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 @pytest.mark.parametrize("base_sequence", [0, 5, 2**31 - 1])
 def test_a_stamped_batch_is_the_same_but_for_its_producer(kind: type, base_sequence: int) -> None:
-    batch = batch_of(b"a", b"b" * 1000)
-    batch = batch._replace(data=kind(batch.data))
-    before = bytes(batch.data)
-    whole = put_together(stamped(batch, WRITER, base_sequence), batch)
+    record_batch = batch_of(b"a", b"b" * 1000)
+    record_batch = record_batch._replace(data=kind(record_batch.data))
+    before = bytes(record_batch.data)
+    whole = put_together(stamped(record_batch, WRITER, base_sequence), record_batch)
     expected = read_header(before)._replace(
         producer_id=2**40 + 7,
         producer_epoch=321,
@@ -61,25 +63,25 @@ def test_a_stamped_batch_is_the_same_but_for_its_producer(kind: type, base_seque
     )
     assert read_header(whole) == expected
     assert records_of(whole) == records_of(before)
-    assert bytes(batch.data) == before, (
+    assert bytes(record_batch.data) == before, (
         "an attempt that fails leaves the batch as it was for the next one"
     )
 
 
 @pytest.mark.parametrize("position", [16, 17, 21, 23, 57, 61, -1])
 def test_a_flipped_bit_is_never_given_a_good_checksum(position: int) -> None:
-    batch = batch_of(b"a", b"b")
-    data = bytearray(batch.data)
+    record_batch = batch_of(b"a", b"b")
+    data = bytearray(record_batch.data)
     data[position] ^= 1
     with pytest.raises(PublishError, match="a batch for t-3 is damaged"):
-        stamped(batch._replace(data=data), WRITER, 0)
+        stamped(record_batch._replace(data=data), WRITER, 0)
 
 
 @pytest.mark.parametrize("size", [0, 60, -1])
 def test_a_batch_that_is_cut_off(size: int) -> None:
-    batch = batch_of(b"a", b"b")
+    record_batch = batch_of(b"a", b"b")
     with pytest.raises(PublishError, match="a batch for t-3 is damaged"):
-        stamped(batch._replace(data=batch.data[:size]), WRITER, 0)
+        stamped(record_batch._replace(data=record_batch.data[:size]), WRITER, 0)
 
 
 def test_only_batches_for_transactions_are_taken() -> None:
@@ -102,7 +104,7 @@ def test_produce_requests_of_all_versions(version: int) -> None:
         PartitionName("t", 8),
     ]
     sizes = [10, SMALL_BYTES, SMALL_BYTES + 1, 2**21]
-    batches = [
+    record_batches = [
         Stamped(name, bytes([size % 251]) * HEADER_SIZE, memoryview(bytes([size % 241]) * size))
         for name, size in zip(names, sizes, strict=True)
     ]
@@ -113,7 +115,7 @@ def test_produce_requests_of_all_versions(version: int) -> None:
                 PartitionProduceData(
                     index=each.partition.partition, records=each.header + bytes(each.records)
                 )
-                for each in batches
+                for each in record_batches
                 if each.partition.topic == topic
             ],
         )
@@ -122,6 +124,6 @@ def test_produce_requests_of_all_versions(version: int) -> None:
     expected = ProduceRequest(
         transactional_id="query", acks=-1, timeout_ms=30_000, topic_data=topics
     ).encode(version)
-    pieces = encode_produce(version, "query", 30_000, batches)
+    pieces = encode_produce(version, "query", 30_000, record_batches)
     assert b"".join(pieces) == expected
     assert sum(isinstance(piece, memoryview) for piece in pieces) == 2

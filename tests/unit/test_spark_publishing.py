@@ -30,9 +30,9 @@ from barnabas.spark_connector.connection import ClientError
 from barnabas.spark_connector.deduplication import (
     SKIP,
     WRITE,
-    Committed,
+    CommitNote,
+    CommittedBatch,
     Decision,
-    Note,
     UncertainBatchError,
 )
 from barnabas.spark_connector.options import ClientOptions
@@ -42,13 +42,13 @@ from barnabas.spark_connector.publishing import (
     PublishError,
     PublishSettings,
 )
-from barnabas.spark_connector.spool import EncodedBatch, SpoolError
+from barnabas.spark_connector.spool import EncodedRecordBatch, SpoolError
 
 TOPIC, NAME = "t", "query"
 
 
-def encoded(partition: int, *values: bytes, topic: str = TOPIC) -> EncodedBatch:
-    return EncodedBatch(
+def encoded(partition: int, *values: bytes, topic: str = TOPIC) -> EncodedRecordBatch:
+    return EncodedRecordBatch(
         topic,
         partition,
         len(values),
@@ -70,15 +70,15 @@ def publisher_for(cluster: FakeCluster, **settings: Any) -> Publisher:
 
 
 def publish(
-    cluster: FakeCluster, batch_id: int, *batches: EncodedBatch, **settings: Any
+    cluster: FakeCluster, batch_id: int, *record_batches: EncodedRecordBatch, **settings: Any
 ) -> Publication:
     with publisher_for(cluster, **settings) as publisher:
-        return publisher.publish(
+        return publisher.commit_once(
             transactional_id=NAME,
             group_id=NAME,
             batch_id=batch_id,
             metadata="m",
-            batches=lambda: batches,
+            record_batches=lambda: record_batches,
         )
 
 
@@ -100,7 +100,7 @@ def test_versions_of_old_and_new_brokers(speaks: dict[int, Any]) -> None:
         )
         assert cluster.values(TOPIC, 0) == [b"a", b"c"] and cluster.values(TOPIC, 1) == [b"b"]
         assert cluster.offsets == {NAME: 8}
-        assert publish(cluster, 7, encoded(0, b"a")).already
+        assert publish(cluster, 7, encoded(0, b"a")).was_committed
 
 
 def test_a_broker_that_is_too_old_is_named() -> None:
@@ -118,9 +118,9 @@ def test_a_broker_that_is_too_old_is_named() -> None:
 
 
 def test_batches_of_one_partition_go_one_to_a_request_and_in_order(cluster: FakeCluster) -> None:
-    batches = [encoded(index % 4, b"%d" % index, b"%d'" % index) for index in range(40)]
-    done = publish(cluster, 0, *batches)
-    assert done == Publication(False, 80, sum(len(batch.data) for batch in batches), 1)
+    record_batches = [encoded(index % 4, b"%d" % index, b"%d'" % index) for index in range(40)]
+    done = publish(cluster, 0, *record_batches)
+    assert done == Publication(False, 80, sum(len(batch.data) for batch in record_batches), 1)
     for partition in range(4):
         expected = [
             value for index in range(partition, 40, 4) for value in (b"%d" % index, b"%d'" % index)
@@ -133,8 +133,8 @@ def test_batches_of_one_partition_go_one_to_a_request_and_in_order(cluster: Fake
 @pytest.mark.parametrize(("max_request_bytes", "requests"), [(1, 4), (250, 2), (1 << 20, 1)])
 def test_requests_are_as_large_as_they_may_be(max_request_bytes: int, requests: int) -> None:
     with FakeCluster({TOPIC: 4}, nodes=1) as cluster:
-        batches = [encoded(index, b"x" * 50) for index in range(4)]
-        publish(cluster, 0, *batches, max_request_bytes=max_request_bytes)
+        record_batches = [encoded(index, b"x" * 50) for index in range(4)]
+        publish(cluster, 0, *record_batches, max_request_bytes=max_request_bytes)
         assert cluster.asked(ProduceRequest) == requests
         assert [len(cluster.values(TOPIC, index)) for index in range(4)] == [1, 1, 1, 1]
 
@@ -170,7 +170,7 @@ def test_what_passes_is_tried_again_from_the_start(
 ) -> None:
     cluster.disturb = once(kind, code)
     done = publish(cluster, 0, encoded(0, b"a"), encoded(1, b"b"), encoded(0, b"c"))
-    assert (done.already, done.record_count, done.attempts) == (False, 3, 2)
+    assert (done.was_committed, done.record_count, done.attempts) == (False, 3, 2)
     assert (cluster.values(TOPIC, 0), cluster.values(TOPIC, 1)) == ([b"a", b"c"], [b"b"])
 
 
@@ -318,39 +318,47 @@ def test_an_attempt_may_take_longer_than_failures_are_borne(
         SimpleNamespace(monotonic=lambda: passed_s, sleep=lambda seconds: None),
     )
 
-    def batches() -> Iterator[EncodedBatch]:
+    def record_batches() -> Iterator[EncodedRecordBatch]:
         nonlocal passed_s
         yield encoded(0, b"a")
         passed_s += 1000
 
     cluster.disturb = once(ProduceRequest, Code.NOT_ENOUGH_REPLICAS)
     with publisher_for(cluster) as publisher:
-        done = publisher.publish(
-            transactional_id=NAME, group_id=NAME, batch_id=0, metadata="", batches=batches
+        done = publisher.commit_once(
+            transactional_id=NAME,
+            group_id=NAME,
+            batch_id=0,
+            metadata="",
+            record_batches=record_batches,
         )
     assert done.attempts == 2
     assert cluster.values(TOPIC) == [b"a"]
 
 
 def test_what_the_batches_raise(cluster: FakeCluster) -> None:
-    def batches() -> Iterator[EncodedBatch]:
+    def record_batches() -> Iterator[EncodedRecordBatch]:
         yield encoded(0, b"a")
         yield encoded(0, b"b")
         raise KeyboardInterrupt
 
     with publisher_for(cluster) as publisher:
         with pytest.raises(KeyboardInterrupt):
-            publisher.publish(
-                transactional_id=NAME, group_id=NAME, batch_id=0, metadata="", batches=batches
-            )
-        assert cluster.aborted == 1 and not cluster.committed
-        assert (
-            publisher.publish(
+            publisher.commit_once(
                 transactional_id=NAME,
                 group_id=NAME,
                 batch_id=0,
                 metadata="",
-                batches=lambda: [encoded(0, b"c")],
+                record_batches=record_batches,
+            )
+        assert cluster.aborted == 1 and not cluster.committed
+        assert (
+            publisher.commit_once(
+                transactional_id=NAME,
+                group_id=NAME,
+                batch_id=0,
+                metadata="",
+                record_batches=lambda: [encoded(0, b"c")],
             ).attempts
             == 1
         )
@@ -364,11 +372,11 @@ def test_files_that_a_successor_deleted_after_its_commit_are_not_missed(
     publishes it, or before it begins.
     """
 
-    def gone() -> Iterator[EncodedBatch]:
+    def gone() -> Iterator[EncodedRecordBatch]:
         raise SpoolError("The spool file is not there.")
         yield
 
-    def half_gone() -> Iterator[EncodedBatch]:
+    def half_gone() -> Iterator[EncodedRecordBatch]:
         nonlocal turns
         turns += 1
         yield encoded(0, b"half")
@@ -380,23 +388,23 @@ def test_files_that_a_successor_deleted_after_its_commit_are_not_missed(
     turns = 0
     with publisher_for(cluster) as publisher:
         with pytest.raises(SpoolError):
-            publisher.publish(batch_id=5, batches=gone, **options)
-        assert publisher.publish(batch_id=5, batches=half_gone, **options).already
-        assert publisher.publish(batch_id=5, batches=gone, **options).already
+            publisher.commit_once(batch_id=5, record_batches=gone, **options)
+        assert publisher.commit_once(batch_id=5, record_batches=half_gone, **options).was_committed
+        assert publisher.commit_once(batch_id=5, record_batches=gone, **options).was_committed
     assert cluster.values(TOPIC, 0) == [b"by the other"]
 
 
 def test_one_publisher_for_several_names(cluster: FakeCluster) -> None:
     with publisher_for(cluster) as publisher:
         for name in ("one", "two", "one"):
-            done = publisher.publish(
+            done = publisher.commit_once(
                 transactional_id=name,
                 group_id=name,
                 batch_id=0,
                 metadata="",
-                batches=lambda: [encoded(0, b"a")],
+                record_batches=lambda: [encoded(0, b"a")],
             )
-    assert done.already and cluster.offsets == {"one": 1, "two": 1}
+    assert done.was_committed and cluster.offsets == {"one": 1, "two": 1}
 
 
 def test_a_number_is_committed_for_each_topic_with_its_note(cluster: FakeCluster) -> None:
@@ -405,41 +413,45 @@ def test_a_number_is_committed_for_each_topic_with_its_note(cluster: FakeCluster
 
 
 def test_who_decides_is_told_what_the_group_has_and_is_obeyed(cluster: FakeCluster) -> None:
-    told: list[dict[str, Committed]] = []
+    told: list[dict[str, CommittedBatch]] = []
 
     def publish_as(batch_id: int, decision: Decision) -> Publication:
-        def recognise(committed: Mapping[str, Committed]) -> Decision:
+        def decide(committed: Mapping[str, CommittedBatch]) -> Decision:
             told.append(dict(committed))
             return decision
 
         with publisher_for(cluster) as publisher:
-            return publisher.publish(
+            return publisher.commit_once(
                 transactional_id=NAME,
                 group_id=NAME,
                 batch_id=batch_id,
                 metadata="m",
-                batches=lambda: [encoded(0, b"%d" % batch_id)],
-                recognise=recognise,
+                record_batches=lambda: [encoded(0, b"%d" % batch_id)],
+                decide=decide,
             )
 
-    assert not publish_as(6, WRITE).already
-    assert publish_as(7, Decision(False, True, frozenset({TOPIC}))).already, "the number alone"
-    assert publish_as(3, SKIP).already
-    assert not publish_as(2, Decision(True, True, frozenset({"u"}))).already, "numbers are set back"
-    assert told == [{}] + [{TOPIC: Committed(number, Note("m"))} for number in (7, 8, 8)]
+    assert not publish_as(6, WRITE).was_committed
+    assert publish_as(7, Decision(False, True, frozenset({TOPIC}))).was_committed, (
+        "the number alone"
+    )
+    assert publish_as(3, SKIP).was_committed
+    assert not publish_as(2, Decision(True, True, frozenset({"u"}))).was_committed, (
+        "numbers are set back"
+    )
+    assert told == [{}] + [{TOPIC: CommittedBatch(number, CommitNote("m"))} for number in (7, 8, 8)]
     assert cluster.notes[NAME] == {TOPIC: (3, "m"), "u": (3, "m")}
     assert cluster.values(TOPIC) == [b"6", b"2"]
     with pytest.raises(UncertainBatchError), publisher_for(cluster) as publisher:
-        publisher.publish(
+        publisher.commit_once(
             transactional_id=NAME,
             group_id=NAME,
             batch_id=9,
             metadata="",
-            batches=lambda: [encoded(0, b"x")],
-            recognise=_in_doubt,
+            record_batches=lambda: [encoded(0, b"x")],
+            decide=_in_doubt,
         )
     assert cluster.values(TOPIC) == [b"6", b"2"] and not cluster.aborted
 
 
-def _in_doubt(committed: Mapping[str, Committed]) -> Decision:
+def _in_doubt(committed: Mapping[str, CommittedBatch]) -> Decision:
     raise UncertainBatchError("in doubt")

@@ -12,12 +12,12 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import StringType, StructType
 
-from barnabas.spark_connector.sink import BatchMessage, BatchWriter, StreamWriter
+from barnabas.spark_connector.sink import BatchWriter, StreamWriter, TaskMessage
 from barnabas.spark_connector.sink_options import parse_sink_options
-from barnabas.spark_connector.spool import EncodedBatch, SpoolWriter, to_message
+from barnabas.spark_connector.spool import EncodedRecordBatch, SpoolWriter, to_message
 
 SCHEMA = StructType().add("value", StringType())
-NOTHING = BatchMessage("query", b"", None, 0)
+NOTHING = TaskMessage("query", b"", None, 0)
 
 
 def writer_of(**options: str) -> StreamWriter:
@@ -29,10 +29,10 @@ def writer_of(**options: str) -> StreamWriter:
     )
 
 
-def spooled(directory: Path, batch_id: int, name: str = "0-0-abc") -> BatchMessage:
+def spooled(directory: Path, batch_id: int, name: str = "0-0-abc") -> TaskMessage:
     writer = SpoolWriter(str(directory / "query" / str(batch_id)), name)
-    writer.append(EncodedBatch("t", 0, 1, b"bytes"))
-    return BatchMessage("query", b"", writer.close(), 1)
+    writer.append(EncodedRecordBatch("t", 0, 1, b"bytes"))
+    return TaskMessage("query", b"", writer.close(), 1)
 
 
 def files_in(directory: Path) -> list[str]:
@@ -72,7 +72,7 @@ def test_a_batch_write_without_a_name_leaves_no_directory(tmp_path: Path) -> Non
     for number in (0, 1):
         spooled(tmp_path, number)
     BatchWriter(options, SCHEMA).clean_up(
-        [BatchMessage("query", b"", str(tmp_path / "query" / "0" / "0-0-abc.batches"), 1)], None
+        [TaskMessage("query", b"", str(tmp_path / "query" / "0" / "0-0-abc.batches"), 1)], None
     )
     assert not list(tmp_path.iterdir())
 
@@ -86,7 +86,7 @@ def test_a_batch_without_rows_leaves_the_files_that_another_driver_has_for_it(
     for number in (2, 3):
         spooled(tmp_path / "barnabas-spool", number)
     writer = writer_of(checkpointLocation=str(tmp_path))
-    writer.commit([BatchMessage("query", to_message([]), None, 0)], 3)
+    writer.commit([TaskMessage("query", to_message([]), None, 0)], 3)
     assert files_in(tmp_path) == ["barnabas-spool/query/3/0-0-abc.batches"]
 
 

@@ -20,7 +20,7 @@ def test_defaults() -> None:
     found = parsed()
     assert found.topic is None and found.write_id is None and found.batch_id == 0
     assert found.compression == Codec.NONE
-    assert (found.inline_bytes, found.batch_bytes) == (256 << 10, 512 << 10)
+    assert (found.inline_bytes, found.record_batch_bytes) == (256 << 10, 512 << 10)
     assert found.publish.transaction_timeout_ms == 60_000
     assert found.client.bootstrap_servers == (("127.0.0.1", 9092),)
 
@@ -38,7 +38,11 @@ def test_names_of_a_producer() -> None:
         checkpointLocation="/there",
         queryName="q",
     )
-    assert (found.topic, found.compression, found.batch_bytes) == ("orders", Codec.ZSTD, 2048)
+    assert (found.topic, found.compression, found.record_batch_bytes) == (
+        "orders",
+        Codec.ZSTD,
+        2048,
+    )
     assert (found.publish.transaction_timeout_ms, found.publish.delivery_timeout_ms) == (5000, 7000)
     assert found.publish.in_flight == 5, "more would break the order of sequences at the broker"
     assert (found.checkpoint_location, found.query_name) == ("/there", "q")

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from barnabas.spark_connector.spool import (
-    EncodedBatch,
+    EncodedRecordBatch,
     SpoolError,
     SpoolWriter,
     delete_directory,
@@ -23,16 +23,18 @@ from barnabas.spark_connector.spool import (
 )
 
 BATCHES = [
-    EncodedBatch("straße", 3, 2, b"abc"),
-    EncodedBatch("orders", 0, 1, bytearray(b"")),
-    EncodedBatch("straße", 2**31 - 1, 70_000, memoryview(b"x" * 70_000)),
+    EncodedRecordBatch("straße", 3, 2, b"abc"),
+    EncodedRecordBatch("orders", 0, 1, bytearray(b"")),
+    EncodedRecordBatch("straße", 2**31 - 1, 70_000, memoryview(b"x" * 70_000)),
 ]
 
 
-def written(directory: str, name: str = "0-0", batches: list[EncodedBatch] = BATCHES) -> str:
+def written(
+    directory: str, name: str = "0-0", record_batches: list[EncodedRecordBatch] = BATCHES
+) -> str:
     with SpoolWriter(directory, name) as writer:
-        for batch in batches:
-            writer.append(batch)
+        for record_batch in record_batches:
+            writer.append(record_batch)
     return writer.uri
 
 
@@ -42,7 +44,7 @@ def test_a_message_holds_its_batches() -> None:
 
 
 def test_a_message_is_little_more_than_its_batches() -> None:
-    many = [EncodedBatch("orders", partition, 100, b"x" * 100) for partition in range(100)]
+    many = [EncodedRecordBatch("orders", partition, 100, b"x" * 100) for partition in range(100)]
     assert len(to_message(many)) < 100 * 100 + 600
 
 
@@ -84,7 +86,7 @@ def test_spaces_and_umlauts_in_a_uri(tmp_path: Path) -> None:
 
 
 def test_a_file_without_batches(tmp_path: Path) -> None:
-    assert list(read_spool(written(str(tmp_path), batches=[]))) == []
+    assert list(read_spool(written(str(tmp_path), record_batches=[]))) == []
 
 
 def test_only_whole_files_are_seen(tmp_path: Path) -> None:
@@ -109,7 +111,7 @@ def test_an_exception_leaves_no_file(tmp_path: Path) -> None:
 
 
 def test_any_cut_is_seen_before_the_first_batch(tmp_path: Path) -> None:
-    path = Path(written(str(tmp_path), batches=BATCHES[:2]))
+    path = Path(written(str(tmp_path), record_batches=BATCHES[:2]))
     whole = path.read_bytes()
     for size in range(len(whole)):
         path.write_bytes(whole[:size])
@@ -118,7 +120,7 @@ def test_any_cut_is_seen_before_the_first_batch(tmp_path: Path) -> None:
 
 
 def test_any_wrong_byte_is_seen(tmp_path: Path) -> None:
-    path = Path(written(str(tmp_path), batches=BATCHES[:2]))
+    path = Path(written(str(tmp_path), record_batches=BATCHES[:2]))
     whole = path.read_bytes()
     for position in range(len(whole)):
         path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x55]) + whole[position + 1 :])
@@ -137,18 +139,18 @@ def test_one_batch_is_in_memory_at_a_time(tmp_path: Path) -> None:
     size = 1 << 20
     uri = written(
         str(tmp_path),
-        batches=[EncodedBatch("orders", index, 1, bytes(size)) for index in range(30)],
+        record_batches=[EncodedRecordBatch("orders", index, 1, bytes(size)) for index in range(30)],
     )
     tracemalloc.start()
-    assert sum(len(batch.data) for batch in read_spool(uri)) == 30 * size
+    assert sum(len(record_batch.data) for record_batch in read_spool(uri)) == 30 * size
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 4 * size
 
 
 def test_what_is_read_can_be_stamped(tmp_path: Path) -> None:
-    for batch in read_spool(written(str(tmp_path))):
-        assert isinstance(batch.data, bytearray)
+    for record_batch in read_spool(written(str(tmp_path))):
+        assert isinstance(record_batch.data, bytearray)
 
 
 def test_a_missing_file_says_what_to_do(tmp_path: Path) -> None:
