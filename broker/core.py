@@ -43,6 +43,8 @@ from barnabas.broker.slices import SlicedWork, Slices
 from barnabas.broker.start import Start, adopt_logs
 from barnabas.broker.topic_deletion import TopicDeletion
 from barnabas.broker.topics import TopicRegistry
+from barnabas.broker.transaction_end import TransactionEnds
+from barnabas.broker.transaction_recovery import TransactionRecovery
 from barnabas.coordinator.classic_group import GroupSettings
 from barnabas.coordinator.group_coordinator import GroupCoordinator
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -118,10 +120,10 @@ class Broker:
             self.outbox,
             logs.journal,
             fewest_logs=config["barnabas.flush.journal.logs"],
-            turn_over_ms=config["log.flush.offset.checkpoint.interval.ms"],
-            to_settle=logs.logs.values() if logs.journal.has_older else (),
-            keep_found=lambda: bool(logs.offline),
-            has_room=lambda: not self.disk_space.is_full,
+            journal_roll_ms=config["log.flush.offset.checkpoint.interval.ms"],
+            logs_to_checkpoint=logs.logs.values() if logs.journal.has_older else (),
+            keeps_earlier_journals=lambda: bool(logs.offline),
+            has_disk_space=lambda: not self.disk_space.is_full,
             on_advanced=self.purgatory.on_progress,
         )
         self.progress = LogProgress(self.purgatory, self.flushes)
@@ -130,6 +132,7 @@ class Broker:
 
     def _begin_coordinators(self, now_ms: int, sync: Callable[[list[Syncable]], None]) -> None:
         topics = self.topics
+        self.transaction_ends = TransactionEnds(self)
         self.transactions = TransactionCoordinator(
             partition_count=topics.internal_partition_count(TRANSACTIONS_TOPIC),
             settings=_transaction_settings(self.config),
@@ -138,6 +141,7 @@ class Broker:
             group_partition=topics.group_partition,
             wall=self.wall,
             coordinator_epoch=lambda index: topics.leader_epoch(TRANSACTIONS_TOPIC, index),
+            is_ending=self.transaction_ends.is_decided,
         )
         self.groups = GroupCoordinator(
             partition_count=topics.internal_partition_count(OFFSETS_TOPIC),
@@ -148,10 +152,23 @@ class Broker:
         )
         self.runtime = CoordinatorRuntime(self)
         self.deletion = TopicDeletion(
-            topics, self.groups, self.runtime, self.progress, self.flushes, self.compaction
+            topics,
+            self.groups,
+            self.runtime,
+            self.transaction_ends,
+            self.progress,
+            self.flushes,
+            self.compaction,
         )
+        recovery = TransactionRecovery(self)
         start = Start(
-            topics, self.groups, self.transactions, self.producer_ids, self.runtime, self.deletion
+            topics,
+            self.groups,
+            self.transactions,
+            self.producer_ids,
+            self.runtime,
+            recovery,
+            self.deletion,
         )
         start.resume(now_ms, sync)
 
@@ -284,7 +301,8 @@ class Broker:
 
     def on_flushed(self, job: FlushJob, now_ms: int) -> None:
         """The files of that job are on the disk."""
-        self.outbox.run_deferred(now_ms)
+        if self.outbox.deferred:
+            self.outbox.run_deferred(now_ms)
         self.flushes.on_flushed(job, now_ms)
 
     def on_cleaned(

@@ -10,7 +10,7 @@ Every request goes this way, in this order:
 | its handler answers it | `answer` |
 | ...which parks it, and a coordinator's Result answers it, now or later | `to_groups`, `to_transactions` |
 | ...which ends the connection where the request was delayed on one that its producer has given up | `to_transactions`, `guard` |
-| ...which holds it back while the last transaction of its transactional id is completed | `to_transactions`, `hold_back` |
+| ...which holds it back while the last transaction of its transactional id is ending | `to_transactions`, `hold_back` |
 | (later: measure it, and throttle its client) | `answer`, after the handler |
 | its response is encoded and sent; a parked one's later | `Broker` |
 
@@ -112,7 +112,7 @@ def to_transactions(
     def handle(request: Request, context: RequestContext) -> Answer:
         if guard is not None:
             transactional_id, producer_id, producer_epoch = guard(request)
-            runtime.check_connection(
+            broker.transactions.check_connection(
                 transactional_id, (producer_id, producer_epoch), context.connection_id, adds=True
             )
         broker.park(context)
@@ -120,7 +120,7 @@ def to_transactions(
         def run(now_ms: int) -> None:
             runtime.run_transactions(decide(request, context, now_ms), now_ms)
 
-        runtime.when_complete(
+        broker.transaction_ends.hold_back(
             None if hold_back is None else hold_back(request), run, context.now_ms
         )
         return PARKED
@@ -327,10 +327,9 @@ def _add_offsets_to_txn(broker: Broker) -> Route:
 
 
 def _end_txn(broker: Broker) -> Route:
-    from barnabas.broker.handlers.transactions import on_end_txn
     from barnabas.protocol.messages.end_txn import EndTxnRequest
 
-    return route(EndTxnRequest, lambda request, context: on_end_txn(broker, request, context))
+    return route(EndTxnRequest, broker.transaction_ends.on_end_txn)
 
 
 def _write_txn_markers(broker: Broker) -> Route:

@@ -5,66 +5,69 @@ that a hundred transactions that end at the same time cost the disk no more than
 effects: logs are asked for what is not durable only when a flush begins.
 
 Where several logs have only a little that is not durable, a flush writes it to the flush journal
-and brings that one file to the disk. A full or old journal is followed by the next, and its logs
-are then settled: their own files are flushed, a few with each flush that others wait for, more when
-nobody waits; then the journal is deleted.
+and brings that one file to the disk. A full or old journal is rolled: the next one follows it, and
+its logs are then checkpointed: their own files are flushed, a few with each flush that others wait
+for, more when nobody waits. Then the journal is deleted.
 
-A commit is decided in the very flush that brings its last data to the disk: the decision goes into
-the same frame of the journal. So a transaction waits for the disk once. What follows from the
-decision (its record in the log, the markers) is told by the journal too, and waits for nothing: it
-is owed, and goes with the next flush that anybody wants, or a little later.
+A frame of the journal takes along records of those who wait for it (`wait_for_frame`): a record is
+durable together with the last data that it is about, so that one flush does for both. What follows
+from such a record is told by the journal too, and nobody waits for it: it goes with the next flush,
+or a little later (`flush_later`). The queue knows files, logs and records, not what they mean.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from barnabas.broker.outbox import FlushJob, Outbox
-from barnabas.storage.flush_journal import JournalDecision
 
 if TYPE_CHECKING:
+    from barnabas.storage.disk import Syncable
     from barnabas.storage.durability import FlushToken
-    from barnabas.storage.flush_journal import FlushJournal, JournalEntry
+    from barnabas.storage.flush_journal import FlushJournal, JournalEntry, JournalRecord
     from barnabas.storage.log import Log
     from barnabas.storage.segment_list import LogEnd
 
 Continuation = Callable[[int], None]
 
-MOST_BYTES_OF_A_LOG = 32 << 10  # more goes to the log's own file and is not written twice,
-MOST_BYTES_OF_A_FLUSH = (
-    1 << 20
-)  # unless it is within the log's share of this: then a decision need not wait for a flush of its own
+# more goes to the log's own file and is not written twice, unless it is within the log's share of a
+# flush: then nobody who waits for the frame needs a flush more
+MOST_BYTES_OF_A_LOG = 32 << 10
+MOST_BYTES_OF_A_FLUSH = 1 << 20
 FULL_JOURNAL_BYTES = 64 << 20
-SETTLED_BESIDE, SETTLED_ALONE = 8, 64  # logs at a time
-LONGEST_OWED_MS = 100
+CHECKPOINTED_BESIDE, CHECKPOINTED_ALONE = 8, 64  # logs at a time
+LONGEST_LATER_MS = 100
 
 
-class Decision(NamedTuple):
-    """That a transaction is committed: a record for `log`, not appended yet.
+class Frame:
+    """A frame of the flush journal while it is made: the records that it takes along."""
 
-    then(now_ms, is_durable): appends it. is_durable: the journal has it, and `FlushQueue.owe` is to
-    be told of all that follows from it; else there is no journal, and each step has to wait for the
-    disk.
-    """
+    __slots__ = ("followers", "logs", "records")
 
-    log: Log
-    record: JournalDecision
-    then: Callable[[int, bool], None]
+    def __init__(self) -> None:
+        self.records: list[JournalRecord] = []
+        self.logs: list[Log] = []
+        self.followers: list[Continuation] = []
+
+    def add(self, record: JournalRecord, log: Log, then: Continuation) -> None:
+        """Take a record along that is not appended to `log` yet.
+
+        Takes:  then(now_ms), called when the frame is on the disk. It appends the record, and gives
+                what follows from it to `FlushQueue.flush_later`.
+        """
+        self.records.append(record)
+        self.logs.append(log)
+        self.followers.append(then)
 
 
-Decide = Callable[[int], Decision | None]
+FrameContinuation = Callable[[Frame | None, int], None]
 
 
 class FlushQueue:
     """Waiters by what they wait for; `then(now_ms)` runs once, when all of it is on the disk.
 
-    Takes:  journal, None: there is none. fewest_logs: from so many on the journal is used; 0:
-            never. turn_over_ms: how old one may become. to_settle: the logs of which an earlier run
-            left journals. keep_found: whether these journals have to stay. has_room: whether the
-            disk has room for journals; without it they go. on_advanced: told of each log whose high
-            watermark a flush has moved, and the time.
-    full_journal_bytes: at which size a journal is followed by the next.
+    full_journal_bytes: at which size a journal is rolled.
     """
 
     def __init__(
@@ -73,94 +76,110 @@ class FlushQueue:
         journal: FlushJournal | None = None,
         *,
         fewest_logs: int = 2,
-        turn_over_ms: int = 60_000,
-        to_settle: Iterable[Log] = (),
-        keep_found: Callable[[], bool] = lambda: False,
-        has_room: Callable[[], bool] = lambda: True,
+        journal_roll_ms: int = 60_000,
+        logs_to_checkpoint: Iterable[Log] = (),
+        keeps_earlier_journals: Callable[[], bool] = lambda: False,
+        has_disk_space: Callable[[], bool] = lambda: True,
         on_advanced: Callable[[Log, int], None] = lambda _log, _now_ms: None,
     ) -> None:
+        """A queue in which nobody waits. Eight parameters: each is a setting or a hook of its own.
+
+        Takes: journal, None: there is none. fewest_logs, from so many on the journal is used; 0:
+               never. journal_roll_ms, how old one may become. logs_to_checkpoint, those of which an
+               earlier run left journals. keeps_earlier_journals, whether these have to stay.
+               has_disk_space, whether the disk has space for journals; without it they go.
+               on_advanced, given each log whose high watermark a flush has moved, and the time.
+        """
         self._outbox = outbox
         self._journal = journal
         self._fewest_logs = fewest_logs
-        self._turn_over_ms = turn_over_ms
-        self._keep_found = keep_found
-        self._has_room = has_room
+        self._journal_roll_ms = journal_roll_ms
+        self._keeps_earlier_journals = keeps_earlier_journals
+        self._has_disk_space = has_disk_space
         self.full_journal_bytes = FULL_JOURNAL_BYTES
         self._on_advanced = on_advanced
         self._waiting: list[tuple[list[tuple[Log, int]], bool, Continuation]] = []
-        self._committing: list[tuple[list[tuple[Log, int]], Decide]] = []
-        self._decided: list[Decision] = []
-        self._owed: dict[Log, LogEnd] = {}
-        self._owed_due_ms = 0
-        self._wanted: dict[Log, bool] = {}
+        self._waiting_for_frame: list[tuple[list[tuple[Log, int]], FrameContinuation]] = []
+        self._followers: list[Continuation] = []  # of the frame that is under way
+        self._later: dict[Log, LogEnd] = {}
+        self._later_due_ms = 0
+        self._next: dict[Log, bool] = {}  # logs of the next flush: whether in their own files
         self._under_way: FlushJob | None = None
+        self._is_beginning = False
         self._next_job_id = 1
-        self._journaled: dict[Log, None] = {}
+        self._in_journal: dict[Log, None] = {}
         self._journal_began_ms = 0
-        self._to_settle: dict[Log, None] = dict.fromkeys(to_settle)
+        self._to_checkpoint: dict[Log, None] = dict.fromkeys(logs_to_checkpoint)
 
     @property
     def is_idle(self) -> bool:
-        return self._under_way is None and not self._waiting and not self._committing
+        return self._under_way is None and not self._waiting and not self._waiting_for_frame
 
     def wait(
         self, logs: Iterable[Log], then: Continuation, now_ms: int, *, in_place: bool = False
     ) -> None:
-        """Run `then` when everything appended so far to `logs` is on the disk (`in_place`: in the
-        logs' own files): at once if it is.
+        """Run `then` when everything appended so far to `logs` is on the disk: at once if it is.
+
+        Takes:  in_place, whether it has to be in the logs' own files.
         """
-        needed = _what_is_missing([(log, log.log_end_offset) for log in logs], in_place)
-        if not needed:
+        missing = _missing([(log, log.log_end_offset) for log in logs], in_place)
+        if not missing:
             then(now_ms)
             return
-        for log, _ in needed:
-            self._wanted[log] = in_place or self._wanted.get(log, False)
-        self._waiting.append((needed, in_place, then))
+        for log, _ in missing:
+            self._next[log] = in_place or self._next.get(log, False)
+        self._waiting.append((missing, in_place, then))
         self._begin(now_ms)
 
-    def commit(self, logs: Iterable[Log], decide: Decide, now_ms: int) -> None:
-        """Decide when everything appended so far to `logs` is on the disk, or comes there together
-        with the decision.
+    def wait_for_frame(self, logs: Iterable[Log], then: FrameContinuation, now_ms: int) -> None:
+        """Run `then` when everything appended so far to `logs` is on the disk, or goes there with
+        the frame of the journal that is being made.
 
-        Takes:  decide(now_ms), called once. It gives the decision, of which nothing is to be heard
-                before its `then`; None: there is none.
+        Takes:  then(frame, now_ms), called once; it may add records to the frame. Without a journal
+                the frame is None, and the data are on the disk.
         """
-        needed = _what_is_missing([(log, log.log_end_offset) for log in logs], False)
-        for log, _ in needed:
-            self._wanted.setdefault(log, False)
-        self._committing.append((needed, decide))
+        missing = [
+            (log, log.log_end_offset)
+            for log in logs
+            if not log.durability.is_flushed(log.log_end_offset)
+        ]
+        for log, _ in missing:
+            self._next.setdefault(log, False)
+        self._waiting_for_frame.append((missing, then))
         self._begin(now_ms)
 
-    def owe(self, logs: Iterable[Log], now_ms: int) -> None:
-        """What was appended to `logs` follows from a decision that the journal has. Nobody waits
-        for it, but it comes to the disk soon.
+    def flush_later(self, logs: Iterable[Log], now_ms: int) -> None:
+        """Bring to the disk, soon, what was appended to `logs` and follows from a journal's record.
 
-        It comes there before any decision that is made later, by somebody who may have seen it. And
-        the journal stays until it is in the logs' own files.
+        Nobody waits for it. It comes there before any record that a later frame takes along, for
+        whoever made that one may have seen it. The journal stays until it is in the logs' own
+        files.
         """
-        assert self._journal is not None
-        if not self._owed:
-            self._owed_due_ms = now_ms + LONGEST_OWED_MS
+        journal = self._journal
+        assert journal is not None
+        is_in_journal, is_in_older = bool(journal.size_bytes), journal.has_older
+        if not self._later:
+            self._later_due_ms = now_ms + LONGEST_LATER_MS
         for log in logs:
-            self._owed[log] = log.segments.end
-            if self._journal.size_bytes:
-                self._journaled[log] = None
-            if self._journal.has_older:
-                self._to_settle[log] = None
+            self._later[log] = log.segments.end
+            if is_in_journal:
+                self._in_journal[log] = None
+            if is_in_older:
+                self._to_checkpoint[log] = None
 
     def forget(self, log: Log, now_ms: int) -> None:
         """The log is gone (its topic was deleted): nobody waits for it any more."""
-        self._wanted.pop(log, None)
-        self._owed.pop(log, None)
-        self._journaled.pop(log, None)
-        self._to_settle.pop(log, None)
-        for needed in [
-            *(needed for needed, _, _ in self._waiting),
-            *(needed for needed, _ in self._committing),
+        self._next.pop(log, None)
+        self._later.pop(log, None)
+        self._in_journal.pop(log, None)
+        self._to_checkpoint.pop(log, None)
+        for missing in [
+            *(missing for missing, _, _ in self._waiting),
+            *(missing for missing, _ in self._waiting_for_frame),
         ]:
-            needed[:] = [(other, offset) for other, offset in needed if other is not log]
+            missing[:] = [(other, offset) for other, offset in missing if other is not log]
         self._release(now_ms)
-        if self._committing:
+        if self._waiting_for_frame:
             self._begin(now_ms)
 
     def on_flushed(self, job: FlushJob, now_ms: int) -> None:
@@ -169,12 +188,12 @@ class FlushQueue:
         advanced = [log for log, token in job.tokens if log.finish_flush(token)]
         if self._journal is not None:
             self._journal.note_flushed()  # no frame is written while a flush is under way
-        self._forget_journals()
-        for needed, in_place, _ in self._waiting:
-            needed[:] = _what_is_missing(needed, in_place)
-        decided, self._decided = self._decided, []
-        for decision in decided:
-            decision.then(now_ms, True)
+        self._delete_journals()
+        for missing, in_place, _ in self._waiting:
+            missing[:] = _missing(missing, in_place)
+        followers, self._followers = self._followers, []
+        for then in followers:
+            then(now_ms)
         self._release(now_ms)  # what these wait for next is served by one flush
         for log in advanced:
             self._on_advanced(log, now_ms)
@@ -182,178 +201,219 @@ class FlushQueue:
         self._begin(now_ms)
 
     def _release(self, now_ms: int) -> None:
-        ready = [then for needed, _, then in self._waiting if not needed]
+        if not self._waiting:
+            return
+        ready = [then for missing, _, then in self._waiting if not missing]
         self._waiting = [entry for entry in self._waiting if entry[0]]
         for then in ready:
             then(now_ms)
 
+    # --- a flush ---------------------------------------------------------------------------------
+
     def _begin(self, now_ms: int) -> None:
-        if self._committing and not self._may_journal():
-            self._decide_without_journal(now_ms)
-        if self._under_way is not None:
+        """Begin a flush, unless one is under way, or is being begun: whoever hears that a frame is
+        made may ask for another flush.
+        """
+        if self._is_beginning:
             return
+        self._is_beginning = True
+        may_journal = self._may_journal()
+        if not may_journal:
+            while self._waiting_for_frame and self._try_release_without_frame(now_ms):
+                pass  # whoever went on may wait again, for what is on the disk already
+        if self._under_way is None:
+            self._begin_one(may_journal, now_ms)
+        self._is_beginning = False
+
+    def _begin_one(self, may_journal: bool, now_ms: int) -> None:
         tokens: list[tuple[Log, FlushToken]] = []
-        files: list[Any] = []
-        if self._wanted or self._committing or self._is_owed_due(now_ms):
-            self._take_wanted(tokens, files, now_ms)
-        self._take_to_settle(SETTLED_BESIDE if tokens or files else SETTLED_ALONE, tokens, files)
+        files: list[Syncable] = []
+        while self._next or self._waiting_for_frame or self._is_later_due(now_ms):
+            is_heard = self._take_next(tokens, files, may_journal, now_ms)
+            if tokens or files or not is_heard:
+                break  # else whoever heard of the frame may ask for a flush, or wait again
+        if self._to_checkpoint:
+            most = CHECKPOINTED_BESIDE if tokens or files else CHECKPOINTED_ALONE
+            self._take_to_checkpoint(most, tokens, files)
         if tokens or files:
             self._under_way = FlushJob(self._next_job_id, tuple(tokens), tuple(files))
             self._next_job_id += 1
             self._outbox.flushes.append(self._under_way)
         else:
-            self._forget_journals()
+            self._delete_journals()
 
     def _may_journal(self) -> bool:
-        return self._journal is not None and self._fewest_logs > 0 and self._has_room()
+        return self._journal is not None and self._fewest_logs > 0 and self._has_disk_space()
 
-    def _take_wanted(
-        self, tokens: list[tuple[Log, FlushToken]], files: list[Any], now_ms: int
-    ) -> None:
-        may_journal = self._may_journal()
-        if self._journaled and not self._to_settle and (not may_journal or self._is_journal_full()):
-            self._turn_over()
-        wanted, self._wanted = self._wanted, {}
-        owed, self._owed = self._owed, {}
-        journal = (
-            self._journal
-            if may_journal and (len(wanted) >= self._fewest_logs or self._committing or owed)
-            else None
+    def _take_next(
+        self,
+        tokens: list[tuple[Log, FlushToken]],
+        files: list[Syncable],
+        may_journal: bool,
+        now_ms: int,
+    ) -> bool:
+        """Take what the next flush is to bring to the disk: by the journal, or in its own files.
+
+        Gives whether anybody who waits for a frame was offered it.
+        """
+        if (
+            self._in_journal
+            and not self._to_checkpoint
+            and (not may_journal or self._is_journal_full())
+        ):
+            self._roll_journal()
+        next_logs, self._next = self._next, {}
+        later, self._later = self._later, {}
+        uses_journal = may_journal and bool(
+            len(next_logs) >= self._fewest_logs or self._waiting_for_frame or later
         )
-        most_bytes = max(
-            MOST_BYTES_OF_A_LOG, MOST_BYTES_OF_A_FLUSH // max(1, len(wanted.keys() | owed.keys()))
-        )
-        entries: list[JournalEntry] = []
-        journaled: set[Log] = set()
+        count = len(next_logs.keys() | later.keys()) if later else len(next_logs)
+        most_bytes = max(MOST_BYTES_OF_A_LOG, MOST_BYTES_OF_A_FLUSH // max(1, count))
+        entries: dict[Log, JournalEntry] = {}
 
         def take(log: Log, end: LogEnd | None) -> None:
-            begun = None if journal is None else log.durability.try_begin_journal(most_bytes, end)
+            begun = log.durability.try_begin_journal(most_bytes, end) if uses_journal else None
             if begun is None:
                 self._take_files(log, tokens, files)
-                return
-            entries.append(begun[0])
-            tokens.append((log, begun[1]))
-            journaled.add(log)
-            self._journaled[log] = None
+            else:
+                entries[log], token = begun
+                tokens.append((log, token))
+                self._in_journal[log] = None
 
-        for log, in_place in wanted.items():
+        for log, in_place in next_logs.items():
             if in_place:
                 self._take_files(log, tokens, files)
-            elif not log.durability.is_flushed(
-                log.log_end_offset
-            ):  # else by the flush that was under way when it was asked for
+            elif not log.durability.is_flushed(log.log_end_offset):
                 take(log, None)
-        for log, end in owed.items():
-            if log not in wanted and not log.durability.is_flushed(end.offset):
+            # else the flush that was under way when it was asked for has brought it to the disk
+        for log, end in later.items():
+            if log not in next_logs and not log.durability.is_flushed(end.offset):
                 take(log, end)
-        if journal is not None:
+        is_heard = False
+        if uses_journal:
+            frame = Frame()
+            # beside files a frame takes no records: a power loss may keep it, and not the files
             if all(
-                log in journaled or log.durability.is_flushed(end.offset)
-                for log, end in owed.items()
+                log in entries or log.durability.is_flushed(end.offset)
+                for log, end in later.items()
             ):
-                self._decide(
-                    journaled, now_ms
-                )  # else in the next frame: a power loss may keep this one, and not the files beside it
-            self._write_frame(journal, entries, files, now_ms)
+                is_heard = self._offer(frame, entries, now_ms)
+            self._write_frame(frame, entries, files, now_ms)
+        return is_heard
 
-    def _decide(self, journaled: set[Log], now_ms: int) -> None:
-        """Let those decide whose data are on the disk, or will be with the frame that has the ends
-        of the logs `journaled`.
-        """
-        committing, self._committing = self._committing, []
-        for needed, decide in committing:
-            if all(log in journaled or log.durability.is_flushed(offset) for log, offset in needed):
-                decision = decide(now_ms)
-                if decision is not None:
-                    self._decided.append(decision)
-                    self._journaled[decision.log] = None
+    def _offer(self, frame: Frame, entries: dict[Log, JournalEntry], now_ms: int) -> bool:
+        """Let those add to the frame whose data are on the disk, or go there with it."""
+        waiting, self._waiting_for_frame = self._waiting_for_frame, []
+        is_heard = False
+        for missing, then in waiting:
+            for log, offset in missing:
+                if log not in entries and not log.durability.is_flushed(offset):
+                    self._waiting_for_frame.append((missing, then))
+                    break
             else:
-                self._committing.append((needed, decide))
+                is_heard = True
+                then(frame, now_ms)
+        return is_heard
 
     def _write_frame(
-        self, journal: FlushJournal, entries: list[JournalEntry], files: list[Any], now_ms: int
+        self,
+        frame: Frame,
+        entries: dict[Log, JournalEntry],
+        files: list[Syncable],
+        now_ms: int,
     ) -> None:
-        if entries or self._decided:
+        journal = self._journal
+        assert journal is not None
+        if entries or frame.records:
             if not journal.size_bytes:
                 self._journal_began_ms = now_ms
-            files += journal.append(entries, [decision.record for decision in self._decided])
+            for log in frame.logs:
+                self._in_journal[log] = None
+            self._followers += frame.followers
+            files += journal.append(entries.values(), frame.records)
 
-    def _is_journal_full(self) -> bool:
-        return self._journal is not None and self._journal.size_bytes >= self.full_journal_bytes
+    def _try_release_without_frame(self, now_ms: int) -> bool:
+        """There is no journal, or no space for it: those go on whose data are in their own files.
 
-    def _decide_without_journal(self, now_ms: int) -> None:
-        """There is no journal, or no room for it: the data first, in their own files, then the
-        decision.
+        Gives whether there was anybody.
         """
-        committing, self._committing = self._committing, []
-        for needed, decide in committing:
-            needed = _what_is_missing(needed, False)
-            if needed:
-                self._committing.append((needed, decide))
-            elif (decision := decide(now_ms)) is not None:
-                decision.then(now_ms, False)
+        waiting, self._waiting_for_frame = self._waiting_for_frame, []
+        ready = []
+        for missing, then in waiting:
+            still_missing = _missing(missing, False)
+            if still_missing:
+                self._waiting_for_frame.append((still_missing, then))
+            else:
+                ready.append(then)
+        for then in ready:
+            then(None, now_ms)
+        return bool(ready)
 
-    def _take_files(self, log: Log, tokens: list[tuple[Log, FlushToken]], files: list[Any]) -> None:
-        self._to_settle.pop(log, None)
+    def _take_files(
+        self, log: Log, tokens: list[tuple[Log, FlushToken]], files: list[Syncable]
+    ) -> None:
+        self._to_checkpoint.pop(log, None)
         token = log.durability.begin_flush()
         if token is not None:
             tokens.append((log, token))
             files += token.files
 
-    def _is_owed_due(self, now_ms: int) -> bool:
-        return bool(self._owed) and self._owed_due_ms <= now_ms
+    def _is_later_due(self, now_ms: int) -> bool:
+        return bool(self._later) and self._later_due_ms <= now_ms
 
     # --- the journal's end -----------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
         """When `on_tick` has something to do; None: never."""
-        if self._to_settle:
+        if self._to_checkpoint:
             return 0 if self._under_way is None else None
-        turn_over_ms = self._journal_began_ms + self._turn_over_ms if self._journaled else None
+        roll_ms = self._journal_began_ms + self._journal_roll_ms if self._in_journal else None
         if (
-            self._owed
+            self._later
             and self._under_way is None
-            and (turn_over_ms is None or self._owed_due_ms < turn_over_ms)
+            and (roll_ms is None or self._later_due_ms < roll_ms)
         ):
-            return self._owed_due_ms
-        return turn_over_ms
+            return self._later_due_ms
+        return roll_ms
 
     def on_tick(self, now_ms: int) -> None:
-        """Bring what is owed to the disk; let a journal that is old come to its end."""
+        """Begin the flushes that nobody waits for; roll a journal that is old."""
         deadline = self.next_deadline_ms()
         if deadline is not None and deadline <= now_ms:
             if (
-                self._journaled
-                and not self._to_settle
-                and self._journal_began_ms + self._turn_over_ms <= now_ms
+                self._in_journal
+                and not self._to_checkpoint
+                and self._journal_began_ms + self._journal_roll_ms <= now_ms
             ):
-                self._turn_over()
+                self._roll_journal()
             self._begin(now_ms)
 
-    def _turn_over(self) -> None:
+    def _is_journal_full(self) -> bool:
+        return self._journal is not None and self._journal.size_bytes >= self.full_journal_bytes
+
+    def _roll_journal(self) -> None:
         assert self._journal is not None
         self._journal.begin_next()
-        self._to_settle, self._journaled = self._journaled, {}
+        self._to_checkpoint, self._in_journal = self._in_journal, {}
 
-    def _take_to_settle(
-        self, most: int, tokens: list[tuple[Log, FlushToken]], files: list[Any]
+    def _take_to_checkpoint(
+        self, most: int, tokens: list[tuple[Log, FlushToken]], files: list[Syncable]
     ) -> None:
-        """Add the files of a few logs that are to be settled."""
+        """Add the files of a few logs that are to be checkpointed."""
         before = len(tokens)
-        while self._to_settle and len(tokens) - before < most:
-            self._take_files(next(iter(self._to_settle)), tokens, files)
+        while self._to_checkpoint and len(tokens) - before < most:
+            self._take_files(next(iter(self._to_checkpoint)), tokens, files)
 
-    def _forget_journals(self) -> None:
-        """No flush is under way: where no log is left to settle, the journals that are over go."""
-        if not self._to_settle and self._journal is not None and self._journal.has_older:
-            self._journal.forget_older(keep_found=self._keep_found())
+    def _delete_journals(self) -> None:
+        """No flush is under way. Where no log is left to checkpoint, journals of before go."""
+        if not self._to_checkpoint and self._journal is not None and self._journal.has_older:
+            self._journal.forget_older(keep_found=self._keeps_earlier_journals())
 
 
-def _what_is_missing(needed: list[tuple[Log, int]], in_place: bool) -> list[tuple[Log, int]]:
+def _missing(ends: list[tuple[Log, int]], in_place: bool) -> list[tuple[Log, int]]:
+    """Those of the ends that are not on the disk yet."""
     if in_place:
         return [
-            (log, offset)
-            for log, offset in needed
-            if not log.durability.is_flushed_in_place(offset)
+            (log, offset) for log, offset in ends if not log.durability.is_flushed_in_place(offset)
         ]
-    return [(log, offset) for log, offset in needed if not log.durability.is_flushed(offset)]
+    return [(log, offset) for log, offset in ends if not log.durability.is_flushed(offset)]

@@ -33,8 +33,13 @@ class LogProgress:
                     now_ms,
                 )
                 break
-        for log in logs:
-            self._purgatory.on_progress(log, now_ms)
+        self.tell_readers(logs, now_ms)
+
+    def tell_readers(self, logs: Sequence[Log], now_ms: int) -> None:
+        """Try the fetches that wait for the logs."""
+        if self._purgatory.waiting_count:
+            for log in logs:
+                self._purgatory.on_progress(log, now_ms)
 
     def flush_later(self, log: Log, due_ms: int) -> None:
         """Something was appended that is to be on the disk by then (`flush.ms`)."""

@@ -55,12 +55,12 @@ class Purgatory:
         self._by_log: dict[Log, dict[WaitingFetch, None]] = {}
         self._deadlines: list[tuple[int, int, WaitingFetch]] = []
         self._sequence = 0
-        self._waiting_count = 0
+        self.waiting_count = 0
 
     def park(self, fetch: WaitingFetch, deadline_ms: int) -> None:
         """Let it wait for progress of its logs, until the deadline."""
         self._sequence += 1
-        self._waiting_count += 1
+        self.waiting_count += 1
         heapq.heappush(self._deadlines, (deadline_ms, self._sequence, fetch))
         for log in fetch.logs:
             self._by_log.setdefault(log, {})[fetch] = None
@@ -99,8 +99,8 @@ class Purgatory:
         if fetch.done:
             return
         fetch.done = True
-        self._waiting_count -= 1
-        if len(self._deadlines) > max(FEWEST_SWEPT, 2 * self._waiting_count):
+        self.waiting_count -= 1
+        if len(self._deadlines) > max(FEWEST_SWEPT, 2 * self.waiting_count):
             self._deadlines = [row for row in self._deadlines if not row[2].done]
             heapq.heapify(self._deadlines)
         for log in fetch.logs:

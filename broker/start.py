@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from barnabas.broker.outbox import Ids
     from barnabas.broker.topic_deletion import TopicDeletion
     from barnabas.broker.topics import TopicRegistry
+    from barnabas.broker.transaction_recovery import TransactionRecovery
     from barnabas.coordinator.group_coordinator import GroupCoordinator
     from barnabas.coordinator.producer_ids import ProducerIdAllocator
     from barnabas.coordinator.transaction_coordinator import TransactionCoordinator
@@ -86,11 +87,13 @@ class Start:
         transactions: TransactionCoordinator,
         producer_ids: ProducerIdAllocator,
         runtime: CoordinatorRuntime,
+        recovery: TransactionRecovery,
         deletion: TopicDeletion,
     ) -> None:
         self._topics, self._logs = topics, topics.logs
         self._groups, self._transactions = groups, transactions
         self._producer_ids, self._runtime, self._deletion = producer_ids, runtime, deletion
+        self._recovery = recovery
 
     def resume(self, now_ms: int, sync: Callable[[list[Syncable]], None]) -> None:
         """Feed the internal topics to the coordinators, then end what a crash left half-ended.
@@ -98,10 +101,10 @@ class Start:
         Takes: sync, which fsyncs many files.
         """
         self._replay()
-        self._runtime.redo_decisions(self._logs.decisions, now_ms)
+        self._recovery.redo_decisions(self._logs.decisions, now_ms)
         self._producer_ids.skip_used(self._highest_producer_id() + 1)
         self._runtime.run_groups(self._groups.on_loaded(now_ms), now_ms)
-        self._runtime.complete_transactions(now_ms)
+        self._recovery.complete_transactions(now_ms)
         self._logs.decisions = []
         if self._logs.lost_power:
             self._fence_after_power_loss(now_ms)
@@ -164,7 +167,7 @@ class Start:
 
     def _fence_after_power_loss(self, now_ms: int) -> None:
         """Fence every transactional producer once: what it believes acknowledged may be gone."""
-        forgets_epochs = not self._runtime.flushes_transactions
+        forgets_epochs = not self._recovery.flushes_commits
         result = self._transactions.on_power_loss(now_ms, forgets_epochs=forgets_epochs)
         self._runtime.run_transactions(result, now_ms)
         for log in self._topics.logs_of(TRANSACTIONS_TOPIC):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from barnabas.broker.flush_queue import FlushQueue
     from barnabas.broker.log_progress import LogProgress
     from barnabas.broker.topics import TopicRegistry
+    from barnabas.broker.transaction_end import TransactionEnds
     from barnabas.coordinator.group_coordinator import GroupCoordinator
     from barnabas.storage.log import Log
 
@@ -39,11 +40,13 @@ class TopicDeletion:
         topics: TopicRegistry,
         groups: GroupCoordinator,
         runtime: CoordinatorRuntime,
+        transaction_ends: TransactionEnds,
         progress: LogProgress,
         flushes: FlushQueue,
         compaction: Compaction,
     ) -> None:
         self._topics, self._groups, self._runtime = topics, groups, runtime
+        self._transaction_ends = transaction_ends
         self._progress, self._flushes, self._compaction = progress, flushes, compaction
 
     def delete_topic(self, name: str, now_ms: int) -> None:
@@ -52,7 +55,7 @@ class TopicDeletion:
 
     def delete_topics(self, names: Sequence[str], now_ms: int) -> Slices:
         """Delete topics, a few logs in each slice."""
-        self._runtime.flush_completions()
+        self._transaction_ends.flush_completions()
         topic_ids = self._topics.metadata.delete_topics(names)
         partitions = self._topics.forget(names)
         for first in range(0, len(partitions), LOGS_DELETED_AT_ONCE):

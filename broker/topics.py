@@ -21,8 +21,9 @@ from barnabas.broker.slices import LOGS_MADE_AT_ONCE, Slices, run_through
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import partition_for
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.protocol.records import NO_LEADER_EPOCH
+from barnabas.protocol.records import NO_LEADER_EPOCH, NewRecord, encode_batch
 from barnabas.storage.disk import is_want_of_room
+from barnabas.storage.log import AppendOrigin
 from barnabas.storage.log_manager import LogDirectoryError
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from barnabas.broker.disk_space import DiskSpace
     from barnabas.broker.metadata import ClusterMetadata
     from barnabas.broker.outbox import Ids
+    from barnabas.coordinator.result import CoordinatorRecord
     from barnabas.storage.log import Log
     from barnabas.storage.log_config import LogConfig
     from barnabas.storage.log_manager import LogManager
@@ -165,9 +167,37 @@ class TopicRegistry:
 
     def internal_log(self, name: str, index: int, now_ms: int) -> Log:
         """A partition of an internal topic."""
-        self.ensure_internal_topic(name, now_ms)
-        log = self.partition(name, index)
+        if name not in self._partitions:
+            self.ensure_internal_topic(name, now_ms)
+        log = self._partitions[name][index]
         assert log is not None, f"{name}-{index} is missing"
+        return log
+
+    def append_to_internal_topic(
+        self,
+        name: str,
+        index: int,
+        records: Sequence[CoordinatorRecord],
+        now_ms: int,
+        producer: tuple[int, int] | None = None,
+    ) -> Log:
+        """Append a coordinator's records as one batch. Gives the log.
+
+        Takes:  producer, (producer_id, producer_epoch) of a transactional batch.
+        """
+        log = self.internal_log(name, index, now_ms)
+        wall_ms = self.logs.wall.at(now_ms)
+        new_records = [NewRecord(record.key, record.value, wall_ms) for record in records]
+        if producer is None:
+            batch = encode_batch(new_records)
+        else:
+            batch = encode_batch(
+                new_records,
+                producer_id=producer[0],
+                producer_epoch=producer[1],
+                transactional=True,
+            )
+        log.append(batch, now_ms=now_ms, origin=AppendOrigin.COORDINATOR)
         return log
 
     # --- creation and growth ---------------------------------------------------------------------

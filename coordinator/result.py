@@ -1,18 +1,20 @@
 """What every coordinator gives back, and how it sees the rest of the broker.
 
 A coordinator decides and never writes. `on_<event>` returns a Result; its host
-(broker/coordinator_runtime.py) appends the records to the internal topic, hands each to `replay_*`,
+(broker/coordinator_runtime.py) appends the records to the internal topic, hands each to `replay`,
 and, once the records are as durable as the configuration asks, releases the replies and carries out
 the effects. If the append fails on I/O the broker stops, so nothing is ever rolled back.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
+from barnabas.coordinator.transaction_state import ProducerIdAndEpoch, TransactionMetadata
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.topic_partition import TopicPartition
 
@@ -39,12 +41,37 @@ class Reply(NamedTuple):
     response: Message
 
 
-class WriteMarkers(NamedTuple):
-    """Effect: append the marker to each partition, then call `on_markers_written`.
+NO_TICKET = -1
 
-    partitions: (topic, partition) pairs, in the order in which they were added. decided_ms: the
-    time of the decision, which no other decision of this transactional id has: the markers'
-    timestamp.
+
+class WaitingEndTxn(NamedTuple):
+    """The EndTxn that is answered when its transaction has ended."""
+
+    ticket: int
+
+
+class WaitingInit(NamedTuple):
+    """The InitProducerId that is carried out when the transaction that it aborts is complete.
+
+    requester: who the producer says it is. takes_new_id: it gets another producer id in any case.
+    """
+
+    ticket: int
+    requester: ProducerIdAndEpoch
+    timeout_ms: int
+    takes_new_id: bool = False
+
+
+class Decision(NamedTuple):
+    """Effect: the transaction commits or aborts. Its records and markers are still to be written.
+
+    The host carries it out (broker/transaction_end.py) and calls `TransactionCoordinator.complete`
+    when the markers are written.
+
+    coordinator_epoch: the markers bear it. partitions: those that get a marker, in the order in
+    which they were added. decided_ms: the time of the decision, which no other decision of this
+    transactional id has; the markers' timestamp. prepare: what the Prepare record says.
+    log_partition: of __transaction_state. waiting: who is answered at the end.
     """
 
     transactional_id: str
@@ -54,6 +81,16 @@ class WriteMarkers(NamedTuple):
     commit: bool
     partitions: tuple[TopicPartition, ...]
     decided_ms: int
+    prepare: TransactionMetadata
+    log_partition: int
+    waiting: WaitingEndTxn | WaitingInit | None = None
+
+
+class SessionAtEnd(NamedTuple):
+    """Effect: a new session begins when the transaction that is ending is complete."""
+
+    transactional_id: str
+    init: WaitingInit
 
 
 @dataclass(slots=True)
@@ -72,7 +109,7 @@ class Result:
     records: list[CoordinatorRecord] = field(default_factory=list)
     producer: tuple[int, int] | None = None
     replies: list[Reply] = field(default_factory=list)
-    effects: list[WriteMarkers] = field(default_factory=list)
+    effects: list[Decision | SessionAtEnd] = field(default_factory=list)
     more: list[Result] = field(default_factory=list)
     durable: bool = False
 
@@ -116,6 +153,7 @@ def java_string_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
+@functools.lru_cache(maxsize=4096)  # a transaction needs it several times
 def partition_for(key: str, partition_count: int) -> int:
     """The partition of the internal topic that keeps the key.
 

@@ -1,18 +1,15 @@
 """The transaction coordinator as a value: requests, ticks and written markers in; records, answers
-and markers to write out.
+and decisions out.
 
-`on_*` decides from the hard state and leaves it alone; `replay` is its only writer, live and at
-start alike. What a transaction waits for (the answer to EndTxn, or to the InitProducerId that
-aborts it) is soft state: lost in a crash like the connection that it belongs to.
+`on_*` decides from the hard state and leaves it alone; `replay` and `apply` are its only writers.
+Who waits for the end of a transaction is soft state, lost in a crash like the connection that it
+belongs to. The host keeps it with all else that it knows of the transactions that are ending.
 
-The path of a transaction: AddPartitionsToTxn -> Ongoing record -> answer. EndTxn -> Prepare record
--> markers in all its partitions -> `on_markers_written` -> Complete record -> answer. Since EndTxn
-is answered that late, a producer that waits for it never meets CONCURRENT_TRANSACTIONS. Fencing (a
-new session, or the timeout) takes the same path from PrepareAbort on, with a raised epoch.
-
-The host may take its time with the Prepare record of an EndTxn, and it may be on the disk before it
-is replayed here. Until then the state is Ongoing, and nothing else is decided: whoever asks meets
-what he would meet after it, and no timeout comes to anything.
+A transaction begins with the Ongoing record of AddPartitionsToTxn. It ends with a `Decision`: by
+its producer (EndTxn), or over its producer's head (a new session, or the timeout), which raises the
+epoch. From the decision on until the Complete record the host says that the transaction is ending,
+and every request about it is told to come again. In what order the host carries out a decision is
+told by the table of broker/transaction_end.py alone.
 
 Source: KIP-98, KIP-360, KIP-588, KIP-664, KIP-890 (its first part), as Apache Kafka 3.9 has them;
         README.md names what we do otherwise.
@@ -22,15 +19,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.coordinator.result import (
+    NO_TICKET,
     CoordinatorRecord,
+    Decision,
     PartitionExists,
     Reply,
     Result,
-    WriteMarkers,
+    SessionAtEnd,
+    WaitingEndTxn,
+    WaitingInit,
     partition_for,
 )
 from barnabas.coordinator.timers import Timers
@@ -52,7 +53,7 @@ from barnabas.coordinator.transaction_state import (
     TransactionState,
     is_epoch_exhausted,
 )
-from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.errors import Code, DelayedRequest, KafkaError
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -99,30 +100,13 @@ class TxnSettings:
     transactional_id_expiration_ms: int = 7 * 24 * 3600 * 1000
 
 
-NO_TICKET = -1
-
-
-class _WaitingEnd(NamedTuple):
-    """EndTxn, to be answered when the transaction is complete."""
-
-    ticket: int
-
-
-class _WaitingInit(NamedTuple):
-    """InitProducerId, to be carried out when the transaction that it aborts is complete."""
-
-    ticket: int
-    asked_by: ProducerIdAndEpoch
-    timeout_ms: int
-    takes_new_id: bool = False
-
-
 class TransactionCoordinator:
     """All transactional ids of this broker.
 
     Tracks one TransactionMetadata a transactional id, and one deadline: of the transaction while it
     is open, of the id while it is at rest, none while markers are written. Deadlines follow from
-    the hard state, so replay sets them too.
+    the hard state, so replay sets them too. Beside it, as soft state, the latest connection over
+    which each producer added to its transaction.
     """
 
     def __init__(
@@ -135,12 +119,15 @@ class TransactionCoordinator:
         group_partition: Callable[[str], int],
         wall: WallClock | None = None,
         coordinator_epoch: Callable[[int], int] = lambda _: 0,
+        is_ending: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """partition_count: of __transaction_state. group_partition: the partition of
-        __consumer_offsets that keeps a group.
+        """A coordinator of no transactional id yet. Eight parameters: all that it sees of the rest.
 
-        coordinator_epoch: the leader epoch of a partition of __transaction_state. The markers of
-        its transactions bear it, as Kafka's do.
+        Takes: partition_count, of __transaction_state. group_partition, the partition of
+               __consumer_offsets that keeps a group. coordinator_epoch, the leader epoch of a
+               partition of __transaction_state, which the markers of its transactions bear, as
+               Kafka's do. is_ending, whether a transactional id's transaction is decided and not
+               completed; its Prepare record may not be there yet.
         """
         assert partition_count > 0
         self.settings = settings
@@ -152,7 +139,8 @@ class TransactionCoordinator:
         self._wall = wall or WallClock()
         self._transactions: dict[str, TransactionMetadata] = {}
         self._timers: Timers[str] = Timers()
-        self._waiting: dict[str, _WaitingEnd | _WaitingInit] = {}
+        self._is_decided = is_ending
+        self._latest_connections: dict[tuple[str, bool], tuple[tuple[int, int], int]] = {}
 
     # hard state
 
@@ -169,7 +157,11 @@ class TransactionCoordinator:
             self._transactions.pop(transactional_id, None)
             self._timers.cancel(transactional_id)
             return
-        metadata = decode_value(transactional_id, value)
+        self.apply(decode_value(transactional_id, value))
+
+    def apply(self, metadata: TransactionMetadata) -> None:
+        """Let a record hold that was just appended, and says `metadata`: as `replay` would."""
+        transactional_id = metadata.transactional_id
         before = self._transactions.get(transactional_id)
         self._transactions[transactional_id] = metadata
         if before is not None and _is_same_open_transaction(before, metadata):
@@ -180,17 +172,16 @@ class TransactionCoordinator:
         else:
             self._timers.schedule(transactional_id, deadline_ms)
 
-    def on_loaded(self, now_ms: int) -> Result:
-        """After the log was replayed: the markers of transactions that were decided and not
-        completed, to be written (again).
+    def prepared(self) -> list[Decision]:
+        """The decisions that the log tells of and that are not completed: to be carried out (again).
+
+        Called once, after the log was replayed.
         """
-        return Result(
-            effects=[
-                self._markers(found)
-                for found in self._transactions.values()
-                if found.state in PREPARED
-            ]
-        )
+        return [
+            self._decision(transaction)
+            for transaction in self._transactions.values()
+            if transaction.state in PREPARED
+        ]
 
     def on_power_loss(self, now_ms: int, *, forgets_epochs: bool = False) -> Result:
         """After the log was replayed, where the machine and not only the broker went down: a new
@@ -205,47 +196,46 @@ class TransactionCoordinator:
                 nothing: then every transactional id gets another producer id, since its next epoch
                 may be somebody's already.
         """
-        moved, effects = [], []
-        for found in self._transactions.values():
-            goes_on = found.producer if found.is_epoch_given_out else found.last_producer
-            if found.state is TransactionState.ONGOING:
-                aborted = found.fenced(goes_on, self._wall.at(now_ms))
-                moved.append(aborted)
-                effects.append(self._markers(aborted))
-                if not forgets_epochs:
-                    continue
-            fencing = _WaitingInit(NO_TICKET, goes_on, found.timeout_ms, forgets_epochs)
-            if found.state in PREPARED or found.state is TransactionState.ONGOING:
-                self._waiting[found.transactional_id] = (
-                    fencing  # carried out when the transaction is complete
-                )
+        moved: list[TransactionMetadata] = []
+        effects: list[Decision | SessionAtEnd] = []
+        for transaction in self._transactions.values():
+            is_open = transaction.state is TransactionState.ONGOING
+            goes_on = (
+                transaction.producer
+                if transaction.is_epoch_given_out
+                else transaction.last_producer
+            )
+            session = WaitingInit(NO_TICKET, goes_on, transaction.timeout_ms, forgets_epochs)
+            if is_open:
+                fence = transaction.fenced(goes_on, self._wall.at(now_ms))
+                effects.append(self._decision(fence, session if forgets_epochs else None))
+            elif transaction.state in PREPARED:
+                effects.append(SessionAtEnd(transaction.transactional_id, session))
             else:
-                moved.append(self._next_session(found, fencing, now_ms)[0])
+                moved.append(self._next_session(transaction, session, now_ms)[0])
         return self._results(moved, effects, [])
 
-    def on_decision_found(self, key: bytes, value: bytes) -> Result:
-        """At a start: a decision that was on the disk, as its record says, and may not have come to
-        its log. Gives the record if so.
-        """
-        decided = _decoded(key, value)
+    def on_journaled_decision(self, key: bytes, value: bytes) -> Result:
+        """The record of a decision that a flush journal holds, if its log lacks it, at a start."""
+        decided = _decode(key, value)
         if decided is None:
             return Result()
-        found = self._transactions.get(decided.transactional_id)
-        if found is None or found.producer != decided.producer:
+        transaction = self._transactions.get(decided.transactional_id)
+        if transaction is None or transaction.producer != decided.producer:
             # the id has expired, or a later session has begun: sessions are durable from their
             # beginning
             return Result()
-        if found.last_update_ms >= decided.last_update_ms:
+        if transaction.last_update_ms >= decided.last_update_ms:
             return Result()  # a decision is later than all before it
-        return self._result_for(decided.transactional_id, [decided], [])
+        return self._result(decided, [decided], [])
 
-    def markers_of(self, key: bytes, value: bytes) -> WriteMarkers | None:
-        """The markers of a decision found at a start; None where its key is of a later version."""
-        decided = _decoded(key, value)
-        return None if decided is None else self._markers(decided)
+    def decision_of(self, key: bytes, value: bytes) -> Decision | None:
+        """The decision that a Prepare record tells of; None where its key is of a later version."""
+        decided = _decode(key, value)
+        return None if decided is None else self._decision(decided)
 
     def metadata(self, transactional_id: str) -> TransactionMetadata | None:
-        """What is known of `transactional_id`."""
+        """What the last record of `transactional_id` says; None where there is none."""
         return self._transactions.get(transactional_id)
 
     def snapshot(self) -> dict[str, TransactionMetadata]:
@@ -278,36 +268,44 @@ class TransactionCoordinator:
         """
         transactional_id = request.transactional_id
         try:
-            asked_by = _asked_by(request)
+            requester = _requester(request)
             if transactional_id is None:
-                return _answered(
-                    context, _initialised(ProducerIdAndEpoch(self._allocate_producer_id(), 0))
+                return _reply(
+                    context, _init_response(ProducerIdAndEpoch(self._allocate_producer_id(), 0))
                 )
             if not transactional_id:
                 raise KafkaError(Code.INVALID_REQUEST)
             if not 0 < request.transaction_timeout_ms <= self.settings.transaction_max_timeout_ms:
                 raise KafkaError(Code.INVALID_TRANSACTION_TIMEOUT)
-            found = self._transactions.get(transactional_id)
-            if found is None:
+            transaction = self._transactions.get(transactional_id)
+            if transaction is None:
                 return self._first_session(
                     transactional_id, request.transaction_timeout_ms, context, now_ms
                 )
-            self._check_may_init(found, asked_by)
+            self._check_may_init(transaction, requester)
         except KafkaError as error:
             code = _for_version(error.code, context, _INIT_KNOWS_FENCED)
-            return _answered(
+            return _reply(
                 context, InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
             )
-        waiting = _WaitingInit(context.ticket, asked_by, request.transaction_timeout_ms)
-        if found.state is TransactionState.ONGOING:
-            return self._end(found.fenced(asked_by, self._wall.at(now_ms)), waiting)
-        session, response = self._next_session(found, waiting, now_ms)
-        return _durable(self._result(session, [session], [Reply(context.ticket, response)]))
+        init = WaitingInit(context.ticket, requester, request.transaction_timeout_ms)
+        if transaction.state is TransactionState.ONGOING:
+            fence = transaction.fenced(requester, self._wall.at(now_ms))
+            return Result(effects=[self._decision(fence, init)])
+        return self.begin_session(transaction, init, now_ms)
+
+    def begin_session(
+        self, transaction: TransactionMetadata, init: WaitingInit, now_ms: int
+    ) -> Result:
+        """The session of an InitProducerId, whose transactional id is at rest (now)."""
+        session, response = self._next_session(transaction, init, now_ms)
+        replies = [] if init.ticket == NO_TICKET else [Reply(init.ticket, response)]
+        return _once_durable(self._result(session, [session], replies))
 
     def _first_session(
         self, transactional_id: str, timeout_ms: int, context: RequestContext, now_ms: int
     ) -> Result:
-        """Also for a producer that names an id of before: what was known of it has expired, and
+        """Also for a producer that names an id of before: what was remembered of it has expired, and
         nobody else has come since.
         """
         created = TransactionMetadata(
@@ -317,55 +315,55 @@ class TransactionCoordinator:
             timeout_ms,
             last_update_ms=self._wall.at(now_ms),
         )
-        return _durable(
+        return _once_durable(
             self._result(
-                created, [created], [Reply(context.ticket, _initialised(created.producer))]
+                created, [created], [Reply(context.ticket, _init_response(created.producer))]
             )
         )
 
-    def _check_may_init(self, found: TransactionMetadata, asked_by: ProducerIdAndEpoch) -> None:
+    def _check_may_init(
+        self, transaction: TransactionMetadata, requester: ProducerIdAndEpoch
+    ) -> None:
         """Raises: KafkaError.
 
         Whoever names an id and epoch must be the current producer, or the one whose wish led to it
         (a retry). Kafka lets any epoch of the current producer id abort an open transaction; here a
         fenced producer cannot.
         """
-        if asked_by not in (NOBODY, found.producer, found.last_producer):
+        if requester not in (NOBODY, transaction.producer, transaction.last_producer):
             raise KafkaError(Code.PRODUCER_FENCED)
-        if asked_by == found.producer and not found.is_epoch_given_out:
+        if requester == transaction.producer and not transaction.is_epoch_given_out:
             raise KafkaError(Code.PRODUCER_FENCED)
-        if self._is_ending(found):
+        if self._is_ending(transaction):
             raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
 
-    def _is_ending(self, found: TransactionMetadata) -> bool:
-        """Whether it is decided, and not completed; also where the record of the decision is under
-        way.
-        """
-        return found.state in PREPARED or found.transactional_id in self._waiting
+    def _is_ending(self, transaction: TransactionMetadata) -> bool:
+        """Whether it is decided and not completed; its Prepare record may not be there yet."""
+        return transaction.state in PREPARED or self._is_decided(transaction.transactional_id)
 
     def _next_session(
-        self, found: TransactionMetadata, init: _WaitingInit, now_ms: int
+        self, transaction: TransactionMetadata, init: WaitingInit, now_ms: int
     ) -> tuple[TransactionMetadata, InitProducerIdResponse]:
-        """Who the producer is from now on, and the answer that says so. `found` is at rest.
+        """Who the producer is from now on, and the answer that says so. `transaction` is at rest.
 
         A retry is answered as before. Not so where the last wish led to an abort (and a crash kept
         it from its answer): the epoch that fenced is not given to anyone, for it may be the last.
         """
         is_retry = (
-            init.asked_by != NOBODY
-            and init.asked_by == found.last_producer
-            and found.state is TransactionState.EMPTY
+            init.requester != NOBODY
+            and init.requester == transaction.last_producer
+            and transaction.state is TransactionState.EMPTY
         )
         if is_retry and not init.takes_new_id:
-            producer = found.producer
-        elif init.takes_new_id or is_epoch_exhausted(found.producer_epoch):
+            producer = transaction.producer
+        elif init.takes_new_id or is_epoch_exhausted(transaction.producer_epoch):
             producer = ProducerIdAndEpoch(self._allocate_producer_id(), 0)
         else:
-            producer = ProducerIdAndEpoch(found.producer_id, found.producer_epoch + 1)
-        session = found.in_new_session(
-            producer, init.asked_by, init.timeout_ms, self._wall.at(now_ms)
+            producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch + 1)
+        session = transaction.in_new_session(
+            producer, init.requester, init.timeout_ms, self._wall.at(now_ms)
         )
-        return session, _initialised(producer)
+        return session, _init_response(producer)
 
     # AddPartitionsToTxn, AddOffsetsToTxn
 
@@ -407,14 +405,16 @@ class TransactionCoordinator:
         """The answer leaves with the last result, when the records of all are there."""
         decided: dict[str, TransactionMetadata] = {}
         results = []
-        for asked in request.transactions:
-            name = asked.transactional_id
-            producer = ProducerIdAndEpoch(asked.producer_id, asked.producer_epoch)
-            found = decided.get(name) or self._transactions.get(name)
-            if asked.verify_only:
-                topics = self._verified(found, name, producer, asked.topics, context)
+        for entry in request.transactions:
+            name = entry.transactional_id
+            producer = ProducerIdAndEpoch(entry.producer_id, entry.producer_epoch)
+            transaction = decided.get(name) or self._transactions.get(name)
+            if entry.verify_only:
+                topics = self._verification(transaction, name, producer, entry.topics, context)
             else:
-                added, topics = self._add(found, name, producer, asked.topics, context, now_ms)
+                added, topics = self._add(
+                    transaction, name, producer, entry.topics, context, now_ms
+                )
                 if added is not None:
                     decided[name] = added
             results.append(AddPartitionsToTxnResult(transactional_id=name, topic_results=topics))
@@ -423,19 +423,21 @@ class TransactionCoordinator:
 
     def _add(
         self,
-        found: TransactionMetadata | None,
+        transaction: TransactionMetadata | None,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
         topics: Iterable[AddPartitionsToTxnTopic],
         context: RequestContext,
         now_ms: int,
     ) -> tuple[TransactionMetadata | None, list[AddPartitionsToTxnTopicResult]]:
-        """What becomes of `found` (None: nothing new), and the result of each partition."""
+        """What becomes of `transaction` (None: nothing new), and the result of each partition."""
         unknown = self._unknown_partitions(topics)
         if unknown:
             return None, _results_by_topic(topics, unknown, Code.OPERATION_NOT_ATTEMPTED)
         try:
-            added = self._with_partitions(found, transactional_id, producer, _pairs(topics), now_ms)
+            added = self._with_partitions(
+                transaction, transactional_id, producer, _pairs(topics), now_ms
+            )
         except KafkaError as error:
             return None, _results_by_topic(
                 topics, {}, _for_version(error.code, context, _ADD_KNOWS_FENCED)
@@ -453,21 +455,21 @@ class TransactionCoordinator:
 
     def _with_partitions(
         self,
-        found: TransactionMetadata | None,
+        transaction: TransactionMetadata | None,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
         pairs: list[TopicPartition],
         now_ms: int,
     ) -> TransactionMetadata | None:
-        """`found` with `pairs`; None where it has them. Raises: KafkaError."""
-        found = _current(found, transactional_id, producer)
-        if self._is_ending(found):
+        """`transaction` with `pairs`; None where it has them. Raises: KafkaError."""
+        transaction = _current(transaction, transactional_id, producer)
+        if self._is_ending(transaction):
             raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
         if all(
-            pair in found.partitions for pair in pairs
+            pair in transaction.partitions for pair in pairs
         ):  # nor does a transaction begin with no partition
             return None
-        return found.with_partitions(pairs, self._wall.at(now_ms))
+        return transaction.with_partitions(pairs, self._wall.at(now_ms))
 
     def on_add_offsets_to_txn(
         self, request: AddOffsetsToTxnRequest, context: RequestContext, now_ms: int
@@ -482,8 +484,10 @@ class TransactionCoordinator:
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         added, code = None, Code.NONE
         try:
-            found = self._transactions.get(request.transactional_id)
-            added = self._with_partitions(found, request.transactional_id, producer, [pair], now_ms)
+            transaction = self._transactions.get(request.transactional_id)
+            added = self._with_partitions(
+                transaction, request.transactional_id, producer, [pair], now_ms
+            )
         except KafkaError as error:
             code = _for_version(error.code, context, _ADD_KNOWS_FENCED)
         reply = Reply(context.ticket, AddOffsetsToTxnResponse(error_code=code))
@@ -529,16 +533,18 @@ class TransactionCoordinator:
         self, transactional_id: str, producer: ProducerIdAndEpoch, pair: TopicPartition
     ) -> Code:
         try:
-            found = _current(self._transactions.get(transactional_id), transactional_id, producer)
+            transaction = _current(
+                self._transactions.get(transactional_id), transactional_id, producer
+            )
         except KafkaError as error:
             return error.code
-        if self._is_ending(found):
+        if self._is_ending(transaction):
             return Code.CONCURRENT_TRANSACTIONS
-        return Code.NONE if pair in found.partitions else Code.INVALID_TXN_STATE
+        return Code.NONE if pair in transaction.partitions else Code.INVALID_TXN_STATE
 
-    def _verified(
+    def _verification(
         self,
-        found: TransactionMetadata | None,
+        transaction: TransactionMetadata | None,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
         topics: Iterable[AddPartitionsToTxnTopic],
@@ -546,156 +552,153 @@ class TransactionCoordinator:
     ) -> list[AddPartitionsToTxnTopicResult]:
         """The result of each partition of a request that only asks."""
         try:
-            found = _current(found, transactional_id, producer)
-            if self._is_ending(found):
+            transaction = _current(transaction, transactional_id, producer)
+            if self._is_ending(transaction):
                 raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
         except KafkaError as error:
             return _results_by_topic(topics, {}, error.code)
         knows_abortable = context.api_version >= _ADD_KNOWS_ABORTABLE
         missing = Code.TRANSACTION_ABORTABLE if knows_abortable else Code.INVALID_TXN_STATE
-        return _results_by_topic(topics, dict.fromkeys(found.partitions, Code.NONE), missing)
+        return _results_by_topic(topics, dict.fromkeys(transaction.partitions, Code.NONE), missing)
 
-    def data_partitions(
-        self, transactional_id: str, producer_id: int, producer_epoch: int
-    ) -> tuple[TopicPartition, ...]:
-        """The partitions of this producer's open transaction, those of its offsets among them; none
-        where it has no such transaction.
+    # the end of a transaction
+
+    def check_connection(
+        self,
+        transactional_id: str,
+        producer: tuple[int, int],
+        connection_id: int,
+        *,
+        adds: bool,
+        offsets: bool = False,
+    ) -> None:
+        """Refuse a request that was delayed on a connection that its producer has given up.
+
+        The first version of the protocol does not tell a late EndTxn from a new one (KIP-890,
+        "Motivation"). The client has sent it again over a new connection, and begun its next
+        transaction there, which the late one would end. Connections are numbered as they are
+        accepted, so one is given up when the producer adds to its transaction over a later one. It
+        is closed, not answered: a client that uses two at once, or a coordinator that ends what
+        others began, connects again and is heard.
+
+        Takes:  producer, its id and epoch. adds, whether the request adds to the transaction:
+                AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit. offsets: it is a
+                TxnOffsetCommit, which goes to the group's coordinator and may have connections of
+                its own.
+        Raises: DelayedRequest.
         """
-        found = self._transactions.get(transactional_id)
-        if (
-            found is None
-            or found.state is not TransactionState.ONGOING
-            or found.producer != (producer_id, producer_epoch)
-        ):
-            return ()
-        return tuple(found.partitions)
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None or (transaction.producer_id, transaction.producer_epoch) != producer:
+            return
+        key = (transactional_id, offsets)
+        of_producer, latest = self._latest_connections.get(key, (producer, 0))
+        if of_producer != producer:
+            # InitProducerId came between, over whichever connection: what is late from before bears
+            # the epoch of before
+            latest = 0
+        if connection_id < latest:
+            raise DelayedRequest(
+                f"a request for the transactional id {transactional_id} comes over a connection "
+                "that its producer has given up since"
+            )
+        if adds and connection_id > latest:
+            self._latest_connections[key] = (producer, connection_id)
 
-    # EndTxn and markers
+    def on_commit_requested(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, now_ms: int
+    ) -> TransactionMetadata | None:
+        """The open transaction whose producer asks for its commit; None where it has none.
+
+        Its data go to the disk before it is decided. The disk's time is not the producer's, so the
+        timeout begins anew: it does not abort what was to be committed in time, and does when
+        nothing comes of it.
+        """
+        transaction = self._transactions.get(transactional_id)
+        if (
+            transaction is None
+            or transaction.state is not TransactionState.ONGOING
+            or (transaction.producer_id, transaction.producer_epoch)
+            != (producer_id, producer_epoch)
+            or not transaction.is_epoch_given_out
+            or self._is_ending(transaction)
+        ):
+            return None
+        self._timers.schedule(transactional_id, now_ms + transaction.timeout_ms)
+        return transaction
 
     def on_end_txn(self, request: EndTxnRequest, context: RequestContext, now_ms: int) -> Result:
         """Commit or abort.
 
-        Gives:  a Prepare record, then the markers; the answer when they are written and the
-        Complete record is. Errors: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
-        CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
+        Gives:  the decision, with who waits for its end; else an answer. Errors: INVALID_REQUEST,
+        INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
         """
         commit = request.committed
+        name = request.transactional_id
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         try:
-            found = _current(
-                self._transactions.get(request.transactional_id), request.transactional_id, producer
-            )
-            if self._is_ending(found) and found.state is TransactionState.ONGOING:
+            transaction = _current(self._transactions.get(name), name, producer)
+            if transaction.state is not TransactionState.ONGOING:
+                code = _code_for_ending_again(transaction.state, commit)
+            elif self._is_ending(transaction):
                 code = Code.CONCURRENT_TRANSACTIONS
-            elif found.state is TransactionState.ONGOING:
-                return self._end(
-                    found.prepared(commit, self._wall.at(now_ms)), _WaitingEnd(context.ticket)
-                )
             else:
-                code = _code_for_ending_again(found.state, commit)
+                prepare = transaction.prepared(commit, self._wall.at(now_ms))
+                waiting = WaitingEndTxn(context.ticket)
+                return Result(effects=[self._decision(prepare, waiting)])
         except KafkaError as error:
             code = _for_version(error.code, context, _END_KNOWS_FENCED)
-        return self._result_for(request.transactional_id, [], [Reply(context.ticket, _ended(code))])
+        return self._result_for(name, [], [Reply(context.ticket, end_txn_response(code))])
 
-    def _end(self, prepared: TransactionMetadata, waiting: _WaitingEnd | _WaitingInit) -> Result:
-        assert prepared.state in PREPARED
-        assert prepared.transactional_id not in self._waiting, (
-            "somebody waits for a transaction that was not ending"
-        )
-        self._waiting[prepared.transactional_id] = waiting
-        return self._result(prepared, [prepared], [], [self._markers(prepared)])
-
-    def _markers(self, prepared: TransactionMetadata) -> WriteMarkers:
-        return WriteMarkers(
-            transactional_id=prepared.transactional_id,
-            producer_id=prepared.producer_id,
-            producer_epoch=prepared.producer_epoch,
-            coordinator_epoch=self._coordinator_epoch(
-                partition_for(prepared.transactional_id, self._partition_count)
-            ),
-            commit=prepared.state is TransactionState.PREPARE_COMMIT,
-            partitions=tuple(prepared.partitions),
-            decided_ms=prepared.last_update_ms,
+    def _decision(
+        self, prepare: TransactionMetadata, waiting: WaitingEndTxn | WaitingInit | None = None
+    ) -> Decision:
+        assert prepare.state in PREPARED
+        partition = partition_for(prepare.transactional_id, self._partition_count)
+        return Decision(
+            transactional_id=prepare.transactional_id,
+            producer_id=prepare.producer_id,
+            producer_epoch=prepare.producer_epoch,
+            coordinator_epoch=self._coordinator_epoch(partition),
+            commit=prepare.state is TransactionState.PREPARE_COMMIT,
+            partitions=tuple(prepare.partitions),
+            decided_ms=prepare.last_update_ms,
+            prepare=prepare,
+            log_partition=partition,
+            waiting=waiting,
         )
 
-    def on_decision_durable(
-        self, transactional_id: str, producer_id: int, producer_epoch: int
-    ) -> Result:
-        """The decision on a transaction is on the disk, and its markers are appended before any
-        other request is heard.
+    def complete(self, decision: Decision, now_ms: int) -> TransactionMetadata | None:
+        """What the Complete record of a decision says, once its markers are written.
 
-        Gives:  the answer to the EndTxn that waits: what it asked for is true, and every reader who
-                asks sees it. The state stays Prepare* until `on_markers_written`; the host holds
-                back this transactional id's next request until then.
+        None where that transaction does not wait for markers (any more): a second report is
+        harmless.
         """
-        found = self._transactions.get(transactional_id)
+        transaction = self._transactions.get(decision.transactional_id)
         if (
-            found is None
-            or found.state not in PREPARED
-            or found.producer != (producer_id, producer_epoch)
+            transaction is None
+            or transaction.state not in PREPARED
+            or transaction.producer_id != decision.producer_id
+            or transaction.producer_epoch != decision.producer_epoch
         ):
-            return Result()
-        waiting = self._waiting.get(transactional_id)
-        if not isinstance(waiting, _WaitingEnd):
-            return Result()
-        del self._waiting[transactional_id]
-        return self._result_for(transactional_id, [], [Reply(waiting.ticket, _ended(Code.NONE))])
-
-    def on_markers_written(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, now_ms: int
-    ) -> Result:
-        """The markers of that transaction are durable in all its partitions.
-
-        Gives:  the Complete record, and the answer that waits for it; where that is an
-                InitProducerId, the Empty record of its session too. Nothing where that transaction
-                is not waiting for markers (any more): a second report is harmless.
-        """
-        found = self._transactions.get(transactional_id)
-        if (
-            found is None
-            or found.state not in PREPARED
-            or found.producer != (producer_id, producer_epoch)
-        ):
-            return Result()
-        completed = found.completed(self._wall.at(now_ms))
-        match self._waiting.pop(transactional_id, None):
-            case _WaitingEnd(ticket):
-                return self._result(completed, [completed], [Reply(ticket, _ended(Code.NONE))])
-            case _WaitingInit() as init:
-                session, response = self._next_session(completed, init, now_ms)
-                replies = [] if init.ticket == NO_TICKET else [Reply(init.ticket, response)]
-                return _durable(self._result(completed, [completed, session], replies))
-            case _:
-                return self._result(completed, [completed], [])
+            return None
+        return transaction.completed(self._wall.at(now_ms))
 
     # time
 
     def on_tick(self, now_ms: int) -> Result:
         """Abort and fence what is open for too long; bury ids at rest for too long. O(due)."""
-        moved = []
-        effects = []
+        moved: list[TransactionMetadata] = []
+        effects: list[Decision | SessionAtEnd] = []
         for transactional_id in self._timers.pop_due(now_ms):
-            found = self._transactions[transactional_id]
-            if self._is_ending(found):
+            transaction = self._transactions[transactional_id]
+            if self._is_ending(transaction):
                 continue  # it ended in time, and has no deadline once that is replayed
-            if found.state is TransactionState.ONGOING:
-                aborted = found.fenced(NOBODY, self._wall.at(now_ms))
-                moved.append(aborted)
-                effects.append(self._markers(aborted))
+            if transaction.state is TransactionState.ONGOING:
+                fence = transaction.fenced(NOBODY, self._wall.at(now_ms))
+                effects.append(self._decision(fence))
             else:
-                moved.append(found.expired(self._wall.at(now_ms)))
+                moved.append(transaction.expired(self._wall.at(now_ms)))
         return self._results(moved, effects, [])
-
-    def put_off_timeout(self, transactional_id: str, now_ms: int) -> None:
-        """The producer has asked for the end of its open transaction, and the data are on their way
-        to the disk.
-
-        The disk's time is not the producer's: the timeout begins anew, so that it does not abort
-        what was to be committed in time, and does when nothing comes of it.
-        """
-        found = self._transactions[transactional_id]
-        assert found.state is TransactionState.ONGOING
-        self._timers.schedule(transactional_id, now_ms + found.timeout_ms)
 
     def next_deadline_ms(self) -> int | None:
         """When on_tick has something to do; None: never, as things are."""
@@ -708,13 +711,13 @@ class TransactionCoordinator:
     ) -> Result:
         """Errors: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND, for each id by itself."""
         states = [
-            self._described(transactional_id) for transactional_id in request.transactional_ids
+            self._description(transactional_id) for transactional_id in request.transactional_ids
         ]
-        return _answered(context, DescribeTransactionsResponse(transaction_states=states))
+        return _reply(context, DescribeTransactionsResponse(transaction_states=states))
 
-    def _described(self, transactional_id: str) -> DescribedTransaction:
-        found = self._transactions.get(transactional_id)
-        if found is None:
+    def _description(self, transactional_id: str) -> DescribedTransaction:
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None:
             code = Code.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else Code.INVALID_REQUEST
             return DescribedTransaction(
                 error_code=code,
@@ -727,16 +730,16 @@ class TransactionCoordinator:
                 topics=[],
             )
         topics: dict[str, list[int]] = {}
-        for topic, partition in found.partitions:
+        for topic, partition in transaction.partitions:
             topics.setdefault(topic, []).append(partition)
         return DescribedTransaction(
             error_code=Code.NONE,
             transactional_id=transactional_id,
-            transaction_state=found.state.value,
-            transaction_timeout_ms=found.timeout_ms,
-            transaction_start_time_ms=found.start_ms,
-            producer_id=found.producer_id,
-            producer_epoch=found.producer_epoch,
+            transaction_state=transaction.state.value,
+            transaction_timeout_ms=transaction.timeout_ms,
+            transaction_start_time_ms=transaction.start_ms,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
             topics=[
                 TopicData(topic=topic, partitions=indexes) for topic, indexes in topics.items()
             ],
@@ -751,12 +754,17 @@ class TransactionCoordinator:
         states = [STATE_BY_NAME[name] for name in request.state_filters if name in STATE_BY_NAME]
         longer_than_ms = request.duration_filter if context.api_version >= 1 else -1
 
-        def is_wanted(found: TransactionMetadata) -> bool:
-            if request.state_filters and found.state not in states:
+        def passes_filters(transaction: TransactionMetadata) -> bool:
+            if request.state_filters and transaction.state not in states:
                 return False
-            if request.producer_id_filters and found.producer_id not in request.producer_id_filters:
+            if (
+                request.producer_id_filters
+                and transaction.producer_id not in request.producer_id_filters
+            ):
                 return False
-            return longer_than_ms < 0 or self._wall.at(now_ms) - found.start_ms > longer_than_ms
+            return (
+                longer_than_ms < 0 or self._wall.at(now_ms) - transaction.start_ms > longer_than_ms
+            )
 
         response = ListTransactionsResponse(
             error_code=Code.NONE,
@@ -766,27 +774,24 @@ class TransactionCoordinator:
             transaction_states=[
                 ListedTransaction(
                     transactional_id=name,
-                    producer_id=found.producer_id,
-                    transaction_state=found.state.value,
+                    producer_id=transaction.producer_id,
+                    transaction_state=transaction.state.value,
                 )
-                for name, found in self._transactions.items()
-                if is_wanted(found)
+                for name, transaction in self._transactions.items()
+                if passes_filters(transaction)
             ],
         )
-        return _answered(context, response)
+        return _reply(context, response)
 
     # results
 
     def _result(
         self,
-        decided: TransactionMetadata,
+        metadata: TransactionMetadata,
         records: Iterable[TransactionMetadata],
         replies: list[Reply],
-        effects: list[WriteMarkers] | None = None,
     ) -> Result:
-        result = self._result_for(decided.transactional_id, records, replies)
-        result.effects = effects or []
-        return result
+        return self._result_for(metadata.transactional_id, records, replies)
 
     def _result_for(
         self, transactional_id: str, records: Iterable[TransactionMetadata], replies: list[Reply]
@@ -798,42 +803,39 @@ class TransactionCoordinator:
             partition=partition_for(transactional_id, self._partition_count)
             if transactional_id
             else -1,
-            records=[_record(metadata) for metadata in records],
+            records=[record_of(metadata) for metadata in records],
             replies=replies,
         )
 
     def _results(
         self,
         moved: Iterable[TransactionMetadata],
-        effects: list[WriteMarkers],
+        effects: list[Decision | SessionAtEnd],
         replies: list[Reply],
     ) -> Result:
         """One result for each internal partition, in the order in which they first come up; the
-        replies in the last of them.
+        replies and effects in the last of them.
         """
         by_partition: dict[int, Result] = {}
         for metadata in moved:
             partition = partition_for(metadata.transactional_id, self._partition_count)
             result = by_partition.setdefault(partition, Result(partition=partition))
-            result.records.append(_record(metadata))
-        for effect in effects:
-            by_partition[
-                partition_for(effect.transactional_id, self._partition_count)
-            ].effects.append(effect)
+            result.records.append(record_of(metadata))
         chain = list(by_partition.values()) or [Result()]
         chain[-1].replies.extend(replies)
+        chain[-1].effects.extend(effects)
         chain[0].more.extend(chain[1:])
         return chain[0]
 
 
-def _asked_by(request: InitProducerIdRequest) -> ProducerIdAndEpoch:
+def _requester(request: InitProducerIdRequest) -> ProducerIdAndEpoch:
     """Who the producer says it is; NOBODY from one that is new. Raises: KafkaError INVALID_REQUEST
     where only one of the two is named.
     """
-    asked_by = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-    if (asked_by.producer_id == NO_PRODUCER_ID) != (asked_by.producer_epoch == NO_PRODUCER_EPOCH):
+    requester = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    if (requester.producer_id == NO_PRODUCER_ID) != (requester.producer_epoch == NO_PRODUCER_EPOCH):
         raise KafkaError(Code.INVALID_REQUEST)
-    return asked_by
+    return requester
 
 
 def _is_same_open_transaction(before: TransactionMetadata, after: TransactionMetadata) -> bool:
@@ -844,22 +846,22 @@ def _is_same_open_transaction(before: TransactionMetadata, after: TransactionMet
     )
 
 
-def _decoded(key: bytes, value: bytes) -> TransactionMetadata | None:
+def _decode(key: bytes, value: bytes) -> TransactionMetadata | None:
     transactional_id = decode_key(key)
     return None if transactional_id is None else decode_value(transactional_id, value)
 
 
 def _current(
-    found: TransactionMetadata | None, transactional_id: str, producer: ProducerIdAndEpoch
+    transaction: TransactionMetadata | None, transactional_id: str, producer: ProducerIdAndEpoch
 ) -> TransactionMetadata:
-    """`found`, if `producer` is its current one, and was told so. Raises: KafkaError otherwise."""
+    """`transaction`, if `producer` is its current one. Raises: KafkaError otherwise."""
     if not transactional_id:
         raise KafkaError(Code.INVALID_REQUEST)
-    if found is None or found.producer_id != producer.producer_id:
+    if transaction is None or transaction.producer_id != producer.producer_id:
         raise KafkaError(Code.INVALID_PRODUCER_ID_MAPPING)
-    if found.producer_epoch != producer.producer_epoch or not found.is_epoch_given_out:
+    if transaction.producer_epoch != producer.producer_epoch or not transaction.is_epoch_given_out:
         raise KafkaError(Code.PRODUCER_FENCED)
-    return found
+    return transaction
 
 
 def _code_for_ending_again(state: TransactionState, commit: bool) -> Code:
@@ -877,24 +879,26 @@ def _for_version(code: Code, context: RequestContext, knows_fenced: int) -> Code
     return code
 
 
-def _record(metadata: TransactionMetadata) -> CoordinatorRecord:
+def record_of(metadata: TransactionMetadata) -> CoordinatorRecord:
+    """The record that says `metadata`."""
     value = None if metadata.state is TransactionState.DEAD else encode_value(metadata)
     return CoordinatorRecord(encode_key(metadata.transactional_id), value)
 
 
-def _durable(result: Result) -> Result:
-    """An epoch is told once it cannot be forgotten: after a power loss it would be given to
-    somebody else.
+def _once_durable(result: Result) -> Result:
+    """`result`, to be answered once it is durable.
+
+    An epoch that a power loss made forgotten would be given to somebody else.
     """
     result.durable = True
     return result
 
 
-def _answered(context: RequestContext, response: Message) -> Result:
+def _reply(context: RequestContext, response: Message) -> Result:
     return Result(replies=[Reply(context.ticket, response)])
 
 
-def _initialised(producer: ProducerIdAndEpoch) -> InitProducerIdResponse:
+def _init_response(producer: ProducerIdAndEpoch) -> InitProducerIdResponse:
     return InitProducerIdResponse(
         error_code=Code.NONE,
         producer_id=producer.producer_id,
@@ -902,7 +906,8 @@ def _initialised(producer: ProducerIdAndEpoch) -> InitProducerIdResponse:
     )
 
 
-def _ended(code: Code) -> EndTxnResponse:
+def end_txn_response(code: Code) -> EndTxnResponse:
+    """The answer to an EndTxn."""
     return EndTxnResponse(
         error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
     )
@@ -917,7 +922,7 @@ def _pairs(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
 def _results_by_topic(
     topics: Iterable[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, Code], otherwise: Code
 ) -> list[AddPartitionsToTxnTopicResult]:
-    """The code of each partition asked for, in the order of the request."""
+    """The code of each partition of the request, in its order."""
     return [
         AddPartitionsToTxnTopicResult(
             name=topic.name,

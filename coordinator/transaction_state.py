@@ -162,12 +162,12 @@ class TransactionMetadata(NamedTuple):
     def in_new_session(
         self,
         producer: ProducerIdAndEpoch,
-        asked_by: ProducerIdAndEpoch,
+        requester: ProducerIdAndEpoch,
         timeout_ms: int,
         wall_ms: int,
     ) -> TransactionMetadata:
         """Empty, for `producer` (who may be the current one, if the request is a retry); asked for
-        by `asked_by`, NOBODY if unnamed.
+        by `requester`, NOBODY if unnamed.
         """
         assert (
             producer.producer_id != self.producer_id
@@ -178,8 +178,8 @@ class TransactionMetadata(NamedTuple):
             wall_ms,
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
-            previous_producer_id=asked_by.producer_id,
-            last_producer_epoch=asked_by.producer_epoch,
+            previous_producer_id=requester.producer_id,
+            last_producer_epoch=requester.producer_epoch,
             timeout_ms=timeout_ms,
             epoch_is_a_fence=False,
             partitions=NO_PARTITIONS,
@@ -210,14 +210,14 @@ class TransactionMetadata(NamedTuple):
         state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
         return self._moved(state, max(wall_ms, self.last_update_ms + 1))
 
-    def fenced(self, asked_by: ProducerIdAndEpoch, wall_ms: int) -> TransactionMetadata:
+    def fenced(self, requester: ProducerIdAndEpoch, wall_ms: int) -> TransactionMetadata:
         """The decision to abort over the producer's head: its epoch is raised, so that it is
         refused from here on.
 
         The highest epoch stays: no producer has it, so there is none to fence. (Logs of before this
         was seen to may have a transaction that somebody began with it.)
 
-        asked_by: the producer itself where it asked for a new epoch in the midst of its
+        requester: the producer itself where it asked for a new epoch in the midst of its
         transaction, else NOBODY.
         """
         raised = self._moved(
@@ -225,8 +225,8 @@ class TransactionMetadata(NamedTuple):
             wall_ms,
             producer_epoch=min(self.producer_epoch + 1, MAX_PRODUCER_EPOCH),
             epoch_is_a_fence=True,
-            previous_producer_id=asked_by.producer_id,
-            last_producer_epoch=asked_by.producer_epoch,
+            previous_producer_id=requester.producer_id,
+            last_producer_epoch=requester.producer_epoch,
         )
         return raised._moved(TransactionState.PREPARE_ABORT, max(wall_ms, self.last_update_ms + 1))
 

@@ -112,6 +112,10 @@ class JournalDecision(NamedTuple):
     ends: tuple[PartitionEnd, ...]
 
 
+JournalRecord = tuple[object, ...]
+"""What a frame takes along, in the form of a JournalDecision."""
+
+
 class _Run(NamedTuple):
     """Bytes that follow each other in a file, in pieces."""
 
@@ -226,11 +230,14 @@ class FlushJournal:
         return bool(self._older)
 
     def append(
-        self, entries: Iterable[JournalEntry], decisions: Iterable[JournalDecision] = ()
+        self, entries: Iterable[JournalEntry], records: Iterable[JournalRecord] = ()
     ) -> list[Syncable]:
-        """Write one frame. Gives what is to be fsynced before it counts. OSError is fatal."""
+        """Write one frame. Gives what is to be fsynced before it counts. OSError is fatal.
+
+        Takes:  records, that the frame takes along: `read` gives them as decisions.
+        """
         payload = msgpack.packb(
-            [*([*entry[:2], entry.topic_id.bytes, *entry[3:]] for entry in entries), *decisions]
+            [*([*entry[:2], entry.topic_id.bytes, *entry[3:]] for entry in entries), *records]
         )
         is_new = self._file is None
         if self._file is None:

@@ -1,5 +1,5 @@
-"""What of transactions needs both the coordinator and the logs: EndTxn, TxnOffsetCommit,
-WriteTxnMarkers, DescribeProducers.
+"""What of transactions needs both a coordinator and the logs: TxnOffsetCommit, WriteTxnMarkers,
+DescribeProducers. (EndTxn: transaction_end.py.)
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from barnabas.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -40,22 +39,6 @@ if TYPE_CHECKING:
     from barnabas.storage.producer_state import ActiveProducer
 
 
-def on_end_txn(broker: Broker, request: EndTxnRequest, context: RequestContext) -> Parked:
-    """Commit or abort. A commit is answered when its decision is durable, and all markers are
-    written before anything else is heard.
-
-    Errors: those of `TransactionCoordinator.on_end_txn`. A connection that the producer has given
-    up since is closed.
-    """
-    producer = (request.producer_id, request.producer_epoch)
-    broker.runtime.check_connection(
-        request.transactional_id, producer, context.connection_id, adds=False
-    )
-    broker.park(context)
-    broker.runtime.end_transaction(request, context, context.connection_id, context.now_ms)
-    return PARKED
-
-
 def on_txn_offset_commit(
     broker: Broker, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> TxnOffsetCommitResponse | Parked:
@@ -69,7 +52,7 @@ def on_txn_offset_commit(
     if not request.group_id:
         return _offset_commit_refused(request, Code.INVALID_GROUP_ID)
     producer = (request.producer_id, request.producer_epoch)
-    broker.runtime.check_connection(
+    broker.transactions.check_connection(
         request.transactional_id, producer, context.connection_id, adds=True, offsets=True
     )
     broker.ensure_internal_topic(OFFSETS_TOPIC, context.now_ms)

@@ -420,7 +420,7 @@ class Storm:
             and not self.asked
         )
         assert not broker.purgatory._by_log and broker.purgatory.next_deadline_ms() is None
-        assert broker.flushes.is_idle and not broker.runtime._completing
+        assert broker.flushes.is_idle and broker.transaction_ends.is_idle
         assert (
             len(broker.fetch_sessions) <= broker.config["max.incremental.fetch.session.cache.slots"]
         )

@@ -12,8 +12,21 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from barnabas.coordinator.producer_ids import ProducerIdAllocator
-from barnabas.coordinator.result import Result, WriteMarkers, partition_for
-from barnabas.coordinator.transaction_coordinator import TransactionCoordinator, TxnSettings
+from barnabas.coordinator.result import (
+    Decision,
+    Reply,
+    Result,
+    WaitingEndTxn,
+    WaitingInit,
+    partition_for,
+)
+from barnabas.coordinator.transaction_coordinator import (
+    TransactionCoordinator,
+    TxnSettings,
+    end_txn_response,
+    record_of,
+)
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -66,8 +79,8 @@ class TxnHost:
         self.log: list[LogRow] = []
         self.flushed_count = 0
         self._held_back: list[Result] = []
-        self.markers: list[WriteMarkers] = []
-        self.written: list[WriteMarkers] = []
+        self.markers: list[Decision] = []
+        self.written: list[Decision] = []
         self.reserved_ids = 0
         self.answers: dict[int, Any] = {}
         self._versions: dict[int, tuple[str, int]] = {}
@@ -114,7 +127,11 @@ class TxnHost:
         self._ids = self._new_allocator()
         self.event_ms()
         self.coordinator = self.replayed()
-        self.handle(self.coordinator.on_loaded(self.now_ms))
+        self.resume()
+
+    def resume(self) -> None:
+        """Carry out, after a start, the decisions that the log tells of."""
+        self._release(self.coordinator.prepared())
 
     # events
 
@@ -144,20 +161,26 @@ class TxnHost:
         self.now_ms += elapsed_ms
         self.handle(self.coordinator.on_tick(self.event_ms()))
 
-    def write_markers(self, index: int = 0) -> WriteMarkers:
+    def write_markers(self, index: int = 0) -> Decision:
         """Carry out one of the effects that wait."""
-        effect = self.markers.pop(index)
-        self.written.append(effect)
-        done = self.coordinator.on_markers_written(
-            effect.transactional_id, effect.producer_id, effect.producer_epoch, self.event_ms()
-        )
-        self.handle(done)
-        return effect
+        decision = self.markers.pop(index)
+        self.written.append(decision)
+        complete = self.coordinator.complete(decision, self.event_ms())
+        if complete is not None:
+            done = Result(decision.log_partition, [record_of(complete)])
+            if isinstance(decision.waiting, WaitingEndTxn):
+                answer = end_txn_response(Code.NONE)
+                done.replies.append(Reply(decision.waiting.ticket, answer))
+            elif isinstance(decision.waiting, WaitingInit):
+                session = self.coordinator.begin_session
+                self._append_all(done)
+                done = session(complete, decision.waiting, self.event_ms())
+            self.handle(done)
+        return decision
 
     def handle(self, result: Result) -> None:
         for one in [result, *result.more]:
-            for record in one.records:
-                self._append(one.partition, record.key, record.value)
+            self._append_all(one)
             self._held_back.append(one)
         if self.flushes:
             self.flush()
@@ -169,9 +192,29 @@ class TxnHost:
         for one in released:
             for reply in one.replies:
                 self._answer(reply.ticket, reply.response)
-            self.markers.extend(one.effects)
+            for effect in one.effects:
+                if isinstance(effect, Decision):
+                    self.markers.append(effect)
+                else:
+                    (index,) = [
+                        index
+                        for index, decision in enumerate(self.markers)
+                        if decision.transactional_id == effect.transactional_id
+                    ]
+                    self.markers[index] = self.markers[index]._replace(waiting=effect.init)
+        self._release([])
+
+    def _release(self, decisions: list[Decision]) -> None:
+        self.markers += decisions
         while self.writes_markers and self.markers:
             self.write_markers()
+
+    def _append_all(self, result: Result) -> None:
+        for record in result.records:
+            self._append(result.partition, record.key, record.value)
+        for effect in result.effects:
+            if isinstance(effect, Decision):
+                self._append(effect.log_partition, *record_of(effect.prepare))
 
     def _append(self, partition: int, key: bytes, value: bytes | None) -> None:
         row = partition, self._next_offset[partition], key, value

@@ -17,7 +17,10 @@ TARGETS: dict[str, tuple[str, ...] | None] = {
     "broker/log_progress.py": None,
     "broker/start.py": None,
     "broker/topic_deletion.py": None,
-    "broker/topics.py": ("TopicRegistry.internal_log", "TopicRegistry._end_deletions*"),
+    "broker/transaction_end.py": None,
+    "broker/transaction_recovery.py": None,
+    "broker/unwritten_markers.py": None,
+    "broker/topics.py": ("TopicRegistry.append_to_internal_topic", "TopicRegistry.internal_log", "TopicRegistry._end_deletions*"),
 }  # fmt: skip
 
 # Paths on which a mistake loses, doubles, hides or reveals data, or forgets what was decided or
@@ -26,14 +29,15 @@ TARGETS: dict[str, tuple[str, ...] | None] = {
 # are not among them.
 DATA_PATHS: dict[str, tuple[str, ...]] = {
     "coordinator/transaction_coordinator.py": (
-        "TransactionCoordinator.replay", "TransactionCoordinator.on_loaded",
-        "TransactionCoordinator.on_power_loss", "TransactionCoordinator.on_decision_*",
-        "TransactionCoordinator.markers_of", "TransactionCoordinator._next_session",
+        "TransactionCoordinator.replay", "TransactionCoordinator.apply",
+        "TransactionCoordinator.prepared", "TransactionCoordinator.on_power_loss",
+        "TransactionCoordinator.on_journaled_decision", "TransactionCoordinator.decision_of",
+        "TransactionCoordinator.begin_session", "TransactionCoordinator._next_session",
         "TransactionCoordinator._add", "TransactionCoordinator._with_partitions",
         "TransactionCoordinator._verif*", "TransactionCoordinator.verify*",
-        "TransactionCoordinator.data_partitions", "TransactionCoordinator.on_end_txn",
-        "TransactionCoordinator._end", "TransactionCoordinator._markers",
-        "TransactionCoordinator.on_markers_written", "TransactionCoordinator.on_tick", "_current",
+        "TransactionCoordinator.check_connection", "TransactionCoordinator.on_commit_requested",
+        "TransactionCoordinator.on_end_txn", "TransactionCoordinator._decision",
+        "TransactionCoordinator.complete", "TransactionCoordinator.on_tick", "_current",
     ),
     "coordinator/transaction_state.py": ("TransactionMetadata.*", "is_epoch_exhausted"),
     "coordinator/group_coordinator.py": (
@@ -74,7 +78,10 @@ DATA_PATHS: dict[str, tuple[str, ...]] = {
     "broker/flush_queue.py": ("*",),
     "broker/handlers/produce.py": ("*",),
     "broker/handlers/fetch.py": ("*",),
-    "broker/handlers/transactions.py": ("on_end_txn", "on_txn_offset_commit"),
+    "broker/handlers/transactions.py": ("on_txn_offset_commit",),
+    "broker/transaction_end.py": ("*",),
+    "broker/transaction_recovery.py": ("*",),
+    "broker/unwritten_markers.py": ("*",),
 }  # fmt: skip
 
 

@@ -281,7 +281,8 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
         if not self.is_current(txn, producer):
             assert code in (47, 49)
         elif code == 0:
-            assert pair in self.host.coordinator.data_partitions(txn, *producer)
+            transaction = self.host.coordinator.metadata(txn)
+            assert transaction is not None and pair in transaction.partitions
         else:
             assert code == (19 if str(self.host.state(txn)).startswith("Prepare") else 48)
 

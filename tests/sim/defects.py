@@ -12,20 +12,23 @@ import errno
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from barnabas.broker import compaction, coordinator_runtime
+from barnabas.broker import compaction
 from barnabas.broker.coordinator_runtime import CoordinatorRuntime
 from barnabas.broker.core import Broker
 from barnabas.broker.flush_queue import FlushQueue
 from barnabas.broker.handlers import fetch as fetch_handler
 from barnabas.broker.handlers import produce as produce_handler
 from barnabas.broker.metadata import ClusterMetadata
+from barnabas.broker.topics import TopicRegistry
+from barnabas.broker.transaction_end import TransactionEnds
+from barnabas.broker.transaction_recovery import JournaledDecision, TransactionRecovery
 from barnabas.coordinator import transaction_coordinator
 from barnabas.coordinator.classic_group import ClassicGroup
 from barnabas.coordinator.group_coordinator import GroupCoordinator
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.offsets import GroupOffsets
 from barnabas.coordinator.producer_ids import ProducerIdAllocator
-from barnabas.coordinator.result import Result
+from barnabas.coordinator.result import Decision, Result
 from barnabas.coordinator.transaction_coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction_state import TransactionMetadata, TransactionState
 from barnabas.protocol.errors import Code, KafkaError
@@ -637,12 +640,13 @@ def answer_before_flush() -> Iterator[None]:
     def wait(self: FlushQueue, logs: Any, then: Any, now_ms: int) -> None:
         then(now_ms)
 
-    def commit(self: FlushQueue, logs: Any, decide: Any, now_ms: int) -> None:
-        decision = decide(now_ms)
-        if decision is not None:
-            decision.then(now_ms, False)
+    def wait_for_frame(self: FlushQueue, logs: Any, then: Any, now_ms: int) -> None:
+        then(None, now_ms)
 
-    with changed(FlushQueue, "wait", wait), changed(FlushQueue, "commit", commit):
+    with (
+        changed(FlushQueue, "wait", wait),
+        changed(FlushQueue, "wait_for_frame", wait_for_frame),
+    ):
         yield
 
 
@@ -656,11 +660,11 @@ def answer_before_flush() -> Iterator[None]:
 def decision_before_its_frame() -> Iterator[None]:
     write = FlushQueue._write_frame
 
-    def write_frame(self: FlushQueue, journal: Any, entries: Any, files: Any, now_ms: int) -> None:
-        write(self, journal, entries, files, now_ms)
-        decided, self._decided = self._decided, []
-        for decision in decided:
-            decision.then(now_ms, True)
+    def write_frame(self: FlushQueue, frame: Any, entries: Any, files: Any, now_ms: int) -> None:
+        write(self, frame, entries, files, now_ms)
+        followers, self._followers = self._followers, []
+        for then in followers:
+            then(now_ms)
 
     with changed(FlushQueue, "_write_frame", write_frame):
         yield
@@ -674,10 +678,10 @@ def decision_before_its_frame() -> Iterator[None]:
     tweak=_with_power,
 )
 def decisions_are_not_redone() -> Iterator[None]:
-    def redo_decisions(self: CoordinatorRuntime, decisions: Any, now_ms: int) -> None:
+    def redo_decisions(self: TransactionRecovery, decisions: Any, now_ms: int) -> None:
         pass
 
-    with changed(CoordinatorRuntime, "redo_decisions", redo_decisions):
+    with changed(TransactionRecovery, "redo_decisions", redo_decisions):
         yield
 
 
@@ -689,10 +693,10 @@ def decisions_are_not_redone() -> Iterator[None]:
     tweak=_with_power_on_transactions,
 )
 def markers_are_not_redone() -> Iterator[None]:
-    def redo_markers(self: CoordinatorRuntime, found: Any, now_ms: int) -> None:
+    def redo_markers(self: TransactionRecovery, journaled: Any, now_ms: int) -> None:
         pass
 
-    with changed(CoordinatorRuntime, "_redo_markers", redo_markers):
+    with changed(TransactionRecovery, "_redo_markers", redo_markers):
         yield
 
 
@@ -703,11 +707,11 @@ def markers_are_not_redone() -> Iterator[None]:
     "offsets",
     tweak=_with_power_and_short_journals,
 )
-def owed_markers_are_forgotten() -> Iterator[None]:
-    def owe(self: FlushQueue, logs: Any, now_ms: int) -> None:
+def markers_are_not_flushed_later() -> Iterator[None]:
+    def flush_later(self: FlushQueue, logs: Any, now_ms: int) -> None:
         pass
 
-    with changed(FlushQueue, "owe", owe):
+    with changed(FlushQueue, "flush_later", flush_later):
         yield
 
 
@@ -719,9 +723,9 @@ def owed_markers_are_forgotten() -> Iterator[None]:
 )
 def redone_markers_end_the_next_transaction() -> Iterator[None]:
     def is_open(self: Any, log: Log, topic_id: bytes) -> bool:
-        return log.producer_state.has_ongoing_transaction_of(self.effect.producer_id)
+        return log.producer_state.has_ongoing_transaction_of(self.decision.producer_id)
 
-    with changed(coordinator_runtime._Found, "is_open", is_open):
+    with changed(JournaledDecision, "is_open", is_open):
         yield
 
 
@@ -856,13 +860,13 @@ def mark_of_a_clean_stop_comes_back() -> Iterator[None]:
     tweak=_with_kills_and_power_without_journal,
 )
 def decisions_after_a_kill_are_not_flushed() -> Iterator[None]:
-    complete = CoordinatorRuntime.complete_transactions
+    complete = TransactionRecovery.complete_transactions
 
-    def complete_transactions(self: CoordinatorRuntime, *arguments: Any) -> None:
+    def complete_transactions(self: TransactionRecovery, *arguments: Any) -> None:
         with changed(Log, "flush", lambda self: None):
             complete(self, *arguments)
 
-    with changed(CoordinatorRuntime, "complete_transactions", complete_transactions):
+    with changed(TransactionRecovery, "complete_transactions", complete_transactions):
         yield
 
 
@@ -915,20 +919,24 @@ def recovery_point_too_high() -> Iterator[None]:
     tweak=_with_kills,
 )
 def complete_before_marker() -> Iterator[None]:
-    write = CoordinatorRuntime.write_markers
+    write_markers = TransactionEnds._write_markers
+    write_complete = TransactionEnds._write_complete
 
-    def write_markers(
-        self: CoordinatorRuntime, effect: Any, now_ms: int, *, is_journaled: bool = False
-    ) -> None:
-        broker = self._broker
-        done = broker.transactions.on_markers_written(
-            effect.transactional_id, effect.producer_id, effect.producer_epoch, now_ms
+    def write_markers_later(self: TransactionEnds, ending: Any, now_ms: int) -> None:
+        with changed(TransactionEnds, "flush_completions", lambda self: None):
+            write_complete(self, ending, now_ms)
+        logs = self._broker.topics.logs_of(TRANSACTIONS_TOPIC)
+        self._broker.flushes.wait(
+            logs, lambda then_ms: write_markers(self, ending, then_ms), now_ms
         )
-        self.run_transactions(done, now_ms)
-        logs = [log for log in broker.topics.partitions_of(TRANSACTIONS_TOPIC) if log is not None]
-        broker.flushes.wait(logs, lambda then_ms: write(self, effect, then_ms), now_ms)
 
-    with changed(CoordinatorRuntime, "write_markers", write_markers):
+    def nothing(self: TransactionEnds, ending: Any, now_ms: int) -> None:
+        pass
+
+    with (
+        changed(TransactionEnds, "_write_markers", write_markers_later),
+        changed(TransactionEnds, "_write_complete", nothing),
+    ):
         yield
 
 
@@ -942,11 +950,10 @@ def complete_before_marker() -> Iterator[None]:
 )
 def data_before_ongoing() -> Iterator[None]:
     run = CoordinatorRuntime.run_transactions
+    append = TopicRegistry.append_to_internal_topic
 
-    def run_transactions(
-        self: CoordinatorRuntime, result: Result, now_ms: int, *, is_durable: bool = False
-    ) -> None:
-        held = self.__dict__.setdefault("held", [])
+    def run_transactions(self: CoordinatorRuntime, result: Result, now_ms: int) -> None:
+        held = self._broker.topics.__dict__.setdefault("held", [])
         if (
             result.records
             and not result.effects
@@ -958,13 +965,20 @@ def data_before_ongoing() -> Iterator[None]:
             held.append(result)
             self._reply(result.replies)
             return
-        if result.records:
-            for earlier in held:
-                self._append(TRANSACTIONS_TOPIC, earlier, now_ms)
-            held.clear()
-        run(self, result, now_ms, is_durable=is_durable)
+        run(self, result, now_ms)
 
-    with changed(CoordinatorRuntime, "run_transactions", run_transactions):
+    def append_with_held(
+        self: TopicRegistry, name: str, index: int, records: Any, now_ms: int, producer: Any = None
+    ) -> Any:
+        if name == TRANSACTIONS_TOPIC:
+            for earlier in self.__dict__.pop("held", ()):
+                append(self, name, earlier.partition, earlier.records, now_ms)
+        return append(self, name, index, records, now_ms, producer)
+
+    with (
+        changed(CoordinatorRuntime, "run_transactions", run_transactions),
+        changed(TopicRegistry, "append_to_internal_topic", append_with_held),
+    ):
         yield
 
 
@@ -988,10 +1002,10 @@ def _is_ongoing(broker: Any, result: Result) -> bool:
     tweak=_with_kills,
 )
 def prepared_is_forgotten() -> Iterator[None]:
-    def on_loaded(self: TransactionCoordinator, now_ms: int) -> Result:
-        return Result()
+    def prepared(self: TransactionCoordinator) -> list[Decision]:
+        return []
 
-    with changed(TransactionCoordinator, "on_loaded", on_loaded):
+    with changed(TransactionCoordinator, "prepared", prepared):
         yield
 
 
@@ -1074,19 +1088,19 @@ def markers_end_the_next_transaction() -> Iterator[None]:
     tweak=_with_power_on_unflushed_transactions,
 )
 def hanging_transactions_are_committed() -> Iterator[None]:
-    abort = CoordinatorRuntime.abort_hanging_transactions
+    abort = TransactionRecovery._abort_hanging_transactions
+    append = TransactionEnds.append_marker
 
-    def abort_hanging_transactions(self: CoordinatorRuntime, now_ms: int) -> None:
-        append = self.append_marker
-        self.append_marker = lambda *arguments, **fields: append(
-            *arguments, **(fields | {"commit": True})
-        )  # type: ignore[method-assign]
-        try:
+    def abort_hanging_transactions(self: TransactionRecovery, now_ms: int) -> None:
+        def append_commit(
+            self: TransactionEnds, topic: str, index: int, marker: Any, then_ms: int
+        ) -> Any:
+            return append(self, topic, index, marker._replace(commit=True), then_ms)
+
+        with changed(TransactionEnds, "append_marker", append_commit):
             abort(self, now_ms)
-        finally:
-            del self.append_marker
 
-    with changed(CoordinatorRuntime, "abort_hanging_transactions", abort_hanging_transactions):
+    with changed(TransactionRecovery, "_abort_hanging_transactions", abort_hanging_transactions):
         yield
 
 
@@ -1239,10 +1253,10 @@ def failed_rolls_count() -> Iterator[None]:
     tweak=_with_outages,
 )
 def decisions_do_not_keep() -> Iterator[None]:
-    def keep(self: CoordinatorRuntime, effect: Any) -> None:
+    def note_offline(self: TransactionEnds, decision: Any) -> None:
         pass
 
-    with changed(CoordinatorRuntime, "_keep_for_offline", keep):
+    with changed(TransactionEnds, "_note_offline", note_offline):
         yield
 
 
@@ -1314,15 +1328,15 @@ def no_fencing_on_init() -> Iterator[None]:
     def next_session(
         self: TransactionCoordinator, found: TransactionMetadata, init: Any, now_ms: int
     ) -> Any:
-        from barnabas.coordinator.transaction_coordinator import _initialised
+        from barnabas.coordinator.transaction_coordinator import _init_response
 
-        if init.asked_by.producer_id >= 0:
+        if init.requester.producer_id >= 0:
             return begin(self, found, init, now_ms)
         return found.in_new_session(
-            found.producer, init.asked_by, init.timeout_ms, now_ms
-        ), _initialised(found.producer)
+            found.producer, init.requester, init.timeout_ms, now_ms
+        ), _init_response(found.producer)
 
-    def fenced(self: TransactionMetadata, asked_by: Any, now_ms: int) -> TransactionMetadata:
+    def fenced(self: TransactionMetadata, requester: Any, now_ms: int) -> TransactionMetadata:
         return self.prepared(False, now_ms)
 
     with (
@@ -1341,7 +1355,7 @@ def no_fencing_on_init() -> Iterator[None]:
     "offsets",
 )
 def timeout_does_not_fence() -> Iterator[None]:
-    def fenced(self: TransactionMetadata, asked_by: Any, now_ms: int) -> TransactionMetadata:
+    def fenced(self: TransactionMetadata, requester: Any, now_ms: int) -> TransactionMetadata:
         return self.prepared(False, now_ms)
 
     with changed(TransactionMetadata, "fenced", fenced):
@@ -1660,12 +1674,14 @@ def aborts_of_later_segments_are_missed() -> Iterator[None]:
     tweak=_with_several_partitions,
 )
 def one_marker_a_transaction() -> Iterator[None]:
-    append = CoordinatorRuntime._append_markers
+    write = TransactionEnds._write_markers
 
-    def append_markers(self: CoordinatorRuntime, effect: Any, *arguments: Any, **more: Any) -> None:
-        append(self, effect._replace(partitions=tuple(effect.partitions)[:1]), *arguments, **more)
+    def write_markers(self: TransactionEnds, ending: Any, now_ms: int) -> None:
+        decision = ending.decision
+        ending.decision = decision._replace(partitions=decision.partitions[:1])
+        write(self, ending, now_ms)
 
-    with changed(CoordinatorRuntime, "_append_markers", append_markers):
+    with changed(TransactionEnds, "_write_markers", write_markers):
         yield
 
 
@@ -1760,12 +1776,12 @@ def offsets_before_the_marker() -> Iterator[None]:
 
 @defect("the markers of offsets are not written", "offsets", "stuck", tweak=_with_group)
 def offsets_without_markers() -> Iterator[None]:
-    append = CoordinatorRuntime.append_marker
+    append = TransactionEnds.append_marker
 
-    def append_marker(self: CoordinatorRuntime, topic: str, *args: Any, **kwargs: Any) -> Any:
-        return None if topic == OFFSETS_TOPIC else append(self, topic, *args, **kwargs)
+    def append_marker(self: TransactionEnds, topic: str, *arguments: Any) -> Any:
+        return None if topic == OFFSETS_TOPIC else append(self, topic, *arguments)
 
-    with changed(CoordinatorRuntime, "append_marker", append_marker):
+    with changed(TransactionEnds, "append_marker", append_marker):
         yield
 
 

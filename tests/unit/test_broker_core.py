@@ -15,7 +15,7 @@ from helpers.admin_host import CountedIds
 from helpers.core_host import CoreHost, error_of, fetch, produce
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.flush_queue import LONGEST_OWED_MS
+from barnabas.broker.flush_queue import LONGEST_LATER_MS
 from barnabas.broker.opening import open_broker
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -361,7 +361,7 @@ def test_markers_come_to_the_disk_soon_without_anybody_waiting(host: CoreHost) -
     transaction.flush_all()
     ends = [log.log_end_offset for log in transaction.logs]
     assert [log.durability.durable_offset for log in transaction.logs] == [end - 1 for end in ends]
-    host.tick(LONGEST_OWED_MS - 1)
+    host.tick(LONGEST_LATER_MS - 1)
     assert host.flushes == []
     host.tick(1)
     assert transaction.flushed() == ["t", "t"]

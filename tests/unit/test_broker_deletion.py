@@ -134,7 +134,7 @@ def test_one_that_is_cut_short_needs_no_settling_of_what_a_flush_journal_holds_o
                 p.send("t", partition, b"old")
             assert p.end(True) == 0
         assert [name for name in b.disk.list("/data") if name.startswith("barnabas-flush-")]
-        b.broker.runtime.flush_completions()  # the steps are those of the deletion itself
+        b.broker.transaction_ends.flush_completions()  # the steps are those of the deletion itself
         b.disk.crash_in(steps)
         with pytest.raises(Crash):
             delete(b)

@@ -84,11 +84,11 @@ def test_a_full_disk_is_no_refusal_of_the_log(tmp_path: Path) -> None:
 def test_journals_are_not_written_while_the_disk_is_full() -> None:
     b = DiskBroker()
     b.topic("t", 2)
-    assert b.broker.flushes._has_room()
+    assert b.broker.flushes._has_disk_space()
     b.disk.free_bytes = lambda path: 0  # type: ignore[method-assign]
     b.broker.disk_space._left_bytes = 0
     assert b.produce("t", (b"0",))[0] == Code.KAFKA_STORAGE_ERROR
-    assert not b.broker.flushes._has_room()
+    assert not b.broker.flushes._has_disk_space()
     del b.disk.free_bytes
     assert b.produce("t", (b"0",))[0] == 0
-    assert b.broker.flushes._has_room()
+    assert b.broker.flushes._has_disk_space()

@@ -12,6 +12,7 @@ from helpers.disk_broker import DiskBroker, Producer
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.opening import open_broker
+from barnabas.broker.transaction_end import Marker
 
 
 def test_nobody_reads_what_a_power_loss_may_take() -> None:
@@ -21,9 +22,8 @@ def test_nobody_reads_what_a_power_loss_may_take() -> None:
     b.hold_flushes()
     log = b.broker.topics.partition("t", 0)
     assert log is not None
-    b.broker.runtime.append_marker(
-        "t", 0, 77, 0, 0, commit=True, now_ms=b.now_ms
-    )  # stands for what nobody waits for
+    # stands for what nobody waits for
+    b.broker.transaction_ends.append_marker("t", 0, Marker(77, 0, 0, True), b.now_ms)
     assert (log.high_watermark, log.log_end_offset) == (1, 2)
     assert b.end_offset("t") == 1 and b.read("t") == [b"kept"]
     b.lose_power()
@@ -61,7 +61,7 @@ def test_who_knows_of_a_commit_reads_it(journal: str, durability: str) -> None:
     log = b.broker.topics.partition("t", 0)
     assert log is not None
     assert fetched.last_stable_offset == fetched.high_watermark == log.log_end_offset, (
-        "what was owed is on the disk"
+        "what nobody waited for is on the disk"
     )
 
 

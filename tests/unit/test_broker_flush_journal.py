@@ -8,7 +8,7 @@ import pytest
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, kill, open_manager
 
 from barnabas.broker import flush_queue
-from barnabas.broker.flush_queue import Decision, FlushQueue
+from barnabas.broker.flush_queue import FlushQueue, Frame
 from barnabas.broker.outbox import FlushJob, Outbox
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.flush_journal import FlushJournal, JournalDecision
@@ -131,7 +131,7 @@ def test_who_needs_the_own_files_gets_them(tmp_path: Path) -> None:
 
 
 def test_an_old_journal_goes_when_its_logs_are_flushed(tmp_path: Path) -> None:
-    queue = Queue(tmp_path, turn_over_ms=500)
+    queue = Queue(tmp_path, journal_roll_ms=500)
     assert queue.queue.next_deadline_ms() is None
     queue.append()
     queue.wait("all")
@@ -151,7 +151,7 @@ def test_a_full_journal_is_followed_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flush_queue, "FULL_JOURNAL_BYTES", 300)
-    monkeypatch.setattr(flush_queue, "SETTLED_BESIDE", 1)
+    monkeypatch.setattr(flush_queue, "CHECKPOINTED_BESIDE", 1)
     queue = Queue(tmp_path)
     queue.append()
     queue.wait("first")
@@ -159,7 +159,7 @@ def test_a_full_journal_is_followed_by_the_next(
     queue.append(*queue.logs[:2])
     queue.wait("second", *queue.logs[:2])
     assert queue.end_flush() == [LOG, SECOND, tmp_path.name], (
-        "with the next flush the settling begins"
+        "with the next flush the checkpoints begin"
     )
     assert queue.done == ["first", "second"]
     assert queue.journals() == [FIRST, SECOND]
@@ -174,7 +174,7 @@ def test_a_full_disk_gets_the_room_of_the_journal_back(tmp_path: Path) -> None:
     queue.append()
     queue.wait("journal")
     queue.end_flush()
-    queue.queue._has_room = lambda: False
+    queue.queue._has_disk_space = lambda: False
     queue.append()
     queue.wait("in place")
     assert queue.journals() == [FIRST]
@@ -190,19 +190,27 @@ def test_a_full_disk_gets_the_room_of_the_journal_back(tmp_path: Path) -> None:
 
 
 class Decider:
-    """Gives one decision on a log, and says what became of it."""
+    """Adds one record of a log to the frame, and says what became of it."""
 
     def __init__(self, log: Log, name: str = "d") -> None:
         self.log, self.name = log, name
         self.seen: list[str] = []
 
-    def __call__(self, now_ms: int) -> Decision:
+    def __call__(self, frame: Frame | None, now_ms: int) -> None:
         self.seen.append("decided")
-        return Decision(self.log, JournalDecision(b"key", self.name.encode(), ()), self.then)
+        if frame is None:
+            self.append()
+            self.seen.append("to be flushed")
+        else:
+            record = JournalDecision(b"key", self.name.encode(), ())
+            frame.add(record, self.log, self.on_durable)
 
-    def then(self, now_ms: int, is_durable: bool) -> None:
+    def on_durable(self, now_ms: int) -> None:
+        self.append()
+        self.seen.append("journaled")
+
+    def append(self) -> None:
         self.log.append(batch([self.name.encode()]), now_ms=NOW_MS)
-        self.seen.append("journaled" if is_durable else "to be flushed")
 
 
 def read_decisions(queue: Queue) -> list[bytes]:
@@ -213,7 +221,7 @@ def test_a_decision_is_in_the_frame_with_its_data(tmp_path: Path) -> None:
     queue = Queue(tmp_path)
     decider = Decider(queue.logs[2])
     queue.append(*queue.logs[:2])
-    queue.queue.commit(queue.logs[:2], decider, NOW_MS)
+    queue.queue.wait_for_frame(queue.logs[:2], decider, NOW_MS)
     assert decider.seen == ["decided"] and read_decisions(queue) == [b"d"]
     assert len(queue.job().tokens) == 2 and queue.logs[2].log_end_offset == 0
     assert queue.end_flush() == [FIRST, tmp_path.name]
@@ -226,7 +234,7 @@ def test_a_decision_waits_for_data_that_are_flushed_in_place(tmp_path: Path) -> 
     decider = Decider(queue.logs[2])
     queue.append(queue.logs[0])
     queue.append(queue.logs[1], size=flush_queue.MOST_BYTES_OF_A_FLUSH // 2)
-    queue.queue.commit(queue.logs[:2], decider, NOW_MS)
+    queue.queue.wait_for_frame(queue.logs[:2], decider, NOW_MS)
     assert decider.seen == [] and queue.end_flush() == [LOG, FIRST, tmp_path.name]
     assert decider.seen == ["decided"] and queue.job().tokens == ()
     assert queue.end_flush() == [FIRST] and decider.seen == ["decided", "journaled"]
@@ -235,7 +243,7 @@ def test_a_decision_waits_for_data_that_are_flushed_in_place(tmp_path: Path) -> 
 def test_a_decision_without_data_needs_one_flush(tmp_path: Path) -> None:
     queue = Queue(tmp_path)
     decider = Decider(queue.logs[2])
-    queue.queue.commit([], decider, NOW_MS)
+    queue.queue.wait_for_frame([], decider, NOW_MS)
     assert queue.end_flush() == [FIRST, tmp_path.name] and decider.seen == ["decided", "journaled"]
 
 
@@ -244,7 +252,7 @@ def test_decisions_that_come_during_a_flush_share_the_next(tmp_path: Path) -> No
     deciders = [Decider(queue.logs[2], name) for name in "abc"]
     queue.append(queue.logs[0])
     for decider in deciders:
-        queue.queue.commit(queue.logs[:1], decider, NOW_MS)
+        queue.queue.wait_for_frame(queue.logs[:1], decider, NOW_MS)
     assert [decider.seen for decider in deciders] == [["decided"], [], []]
     queue.end_flush()
     assert [decider.seen for decider in deciders] == [
@@ -259,7 +267,7 @@ def test_decisions_that_come_during_a_flush_share_the_next(tmp_path: Path) -> No
 
 def test_who_does_not_decide_is_not_waited_for(tmp_path: Path) -> None:
     queue = Queue(tmp_path)
-    queue.queue.commit([], lambda now_ms: None, NOW_MS)
+    queue.queue.wait_for_frame([], lambda frame, now_ms: None, NOW_MS)
     assert queue.outbox.flushes == [] and queue.queue.is_idle
 
 
@@ -269,7 +277,7 @@ def test_a_log_that_is_forgotten_does_not_hold_a_decision_up(tmp_path: Path) -> 
     queue.append(queue.logs[0])
     queue.wait("under way", queue.logs[0])
     queue.append(queue.logs[1])
-    queue.queue.commit(queue.logs[1:2], decider, NOW_MS)
+    queue.queue.wait_for_frame(queue.logs[1:2], decider, NOW_MS)
     queue.queue.forget(queue.logs[1], NOW_MS)
     queue.end_flush()
     assert queue.end_flush() == [FIRST, tmp_path.name] and decider.seen == ["decided", "journaled"]
@@ -279,36 +287,36 @@ def test_a_log_that_is_forgotten_does_not_hold_a_decision_up(tmp_path: Path) -> 
 def test_without_the_journal_a_decision_comes_after_its_data(tmp_path: Path, why: str) -> None:
     queue = Queue(tmp_path, fewest_logs=0) if why == "never" else Queue(tmp_path)
     if why == "no room":
-        queue.queue._has_room = lambda: False
+        queue.queue._has_disk_space = lambda: False
     decider = Decider(queue.logs[2])
     queue.append(*queue.logs[:2])
-    queue.queue.commit(queue.logs[:2], decider, NOW_MS)
+    queue.queue.wait_for_frame(queue.logs[:2], decider, NOW_MS)
     assert decider.seen == [] and queue.end_flush() == [LOG, LOG]
     assert decider.seen == ["decided", "to be flushed"]
     assert queue.journals() == [] and queue.queue.is_idle
 
 
 def with_decision(path: Path, **settings: int) -> Queue:
-    """The decision is durable in a journal, and what follows from it is owed: by the log of
-    decisions it is not told.
+    """The decision is durable in a journal, and what follows from it follows: by the log of
+    decisions it is not said.
     """
     queue = Queue(path, **settings)
     queue.append(*queue.logs[:2])
-    queue.queue.commit(queue.logs[:2], Decider(queue.logs[2]), NOW_MS)
+    queue.queue.wait_for_frame(queue.logs[:2], Decider(queue.logs[2]), NOW_MS)
     queue.end_flush()
     queue.append(*queue.logs[:2])
-    queue.queue.owe(queue.logs[:2], NOW_MS)
+    queue.queue.flush_later(queue.logs[:2], NOW_MS)
     return queue
 
 
-def test_what_is_owed_comes_to_the_disk_after_a_while(tmp_path: Path) -> None:
+def test_what_follows_comes_to_the_disk_after_a_while(tmp_path: Path) -> None:
     queue = with_decision(tmp_path)
     assert (
         queue.outbox.flushes == []
-        and queue.queue.next_deadline_ms() == NOW_MS + flush_queue.LONGEST_OWED_MS
+        and queue.queue.next_deadline_ms() == NOW_MS + flush_queue.LONGEST_LATER_MS
     )
     queue.append(*queue.logs[:2])
-    queue.queue.on_tick(NOW_MS + flush_queue.LONGEST_OWED_MS)
+    queue.queue.on_tick(NOW_MS + flush_queue.LONGEST_LATER_MS)
     assert queue.end_flush() == [FIRST]
     assert [log.durability.durable_offset for log in queue.logs] == [2, 2, 0], (
         "and not what came after it"
@@ -316,7 +324,7 @@ def test_what_is_owed_comes_to_the_disk_after_a_while(tmp_path: Path) -> None:
     assert queue.queue.next_deadline_ms() == NOW_MS + 60_000
 
 
-def test_what_is_owed_goes_with_any_flush(tmp_path: Path) -> None:
+def test_what_follows_goes_with_any_flush(tmp_path: Path) -> None:
     queue = with_decision(tmp_path)
     queue.wait("other", queue.logs[2])
     assert queue.end_flush() == [FIRST]
@@ -326,21 +334,21 @@ def test_what_is_owed_goes_with_any_flush(tmp_path: Path) -> None:
     assert queue.queue.next_deadline_ms() == NOW_MS + 60_000
 
 
-def test_what_is_owed_goes_in_place_where_there_is_no_room(tmp_path: Path) -> None:
+def test_what_follows_goes_in_place_where_there_is_no_room(tmp_path: Path) -> None:
     queue = with_decision(tmp_path)
-    queue.queue._has_room = lambda: False
-    queue.queue.on_tick(NOW_MS + flush_queue.LONGEST_OWED_MS)
+    queue.queue._has_disk_space = lambda: False
+    queue.queue.on_tick(NOW_MS + flush_queue.LONGEST_LATER_MS)
     while queue.outbox.flushes:
         assert set(queue.end_flush()) == {LOG}
     assert [log.durability.recovery_point for log in queue.logs] == [2, 2, 1]
     assert queue.journals() == []
 
 
-def test_what_is_owed_in_a_segment_that_was_closed_goes_in_place(tmp_path: Path) -> None:
+def test_what_follows_in_a_segment_that_was_closed_goes_in_place(tmp_path: Path) -> None:
     queue = with_decision(tmp_path)
     queue.logs[0]._roll(NOW_MS)
     queue.append(queue.logs[0])
-    queue.queue.on_tick(NOW_MS + flush_queue.LONGEST_OWED_MS)
+    queue.queue.on_tick(NOW_MS + flush_queue.LONGEST_LATER_MS)
     assert LOG in queue.end_flush()
     assert (
         queue.logs[0].durability.recovery_point == 3
@@ -348,32 +356,32 @@ def test_what_is_owed_in_a_segment_that_was_closed_goes_in_place(tmp_path: Path)
     )
 
 
-def test_no_decision_is_made_beside_what_is_owed_and_goes_in_place(tmp_path: Path) -> None:
+def test_no_decision_is_made_beside_what_follows_and_goes_in_place(tmp_path: Path) -> None:
     """A power loss in the midst of it may leave the frame alone, and who decided may have read what
-    is owed.
+    follows.
     """
     queue = with_decision(tmp_path)
     queue.logs[0]._roll(NOW_MS)
     queue.append(queue.logs[0])
     decider = Decider(queue.logs[2])
     queue.append(queue.logs[1])
-    queue.queue.commit(queue.logs[1:2], decider, NOW_MS)
+    queue.queue.wait_for_frame(queue.logs[1:2], decider, NOW_MS)
     assert decider.seen == [] and LOG in queue.end_flush()
     assert decider.seen == ["decided"] and queue.end_flush() == [FIRST]
     assert decider.seen == ["decided", "journaled"]
 
 
-def test_what_is_owed_has_its_share_of_a_frame(
+def test_what_follows_has_its_share_of_a_frame(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flush_queue, "MOST_BYTES_OF_A_LOG", 100)
     monkeypatch.setattr(flush_queue, "MOST_BYTES_OF_A_FLUSH", 1000)
     queue = Queue(tmp_path)
-    queue.queue.commit([], Decider(queue.logs[2]), NOW_MS)
+    queue.queue.wait_for_frame([], Decider(queue.logs[2]), NOW_MS)
     queue.end_flush()
     queue.append(*queue.logs[:2], size=600)
-    queue.queue.owe(queue.logs[:2], NOW_MS)
-    queue.queue.on_tick(NOW_MS + flush_queue.LONGEST_OWED_MS)
+    queue.queue.flush_later(queue.logs[:2], NOW_MS)
+    queue.queue.on_tick(NOW_MS + flush_queue.LONGEST_LATER_MS)
     assert queue.end_flush() == [LOG, LOG]
 
 
@@ -381,10 +389,10 @@ def test_what_is_owed_has_its_share_of_a_frame(
 def test_a_journal_stays_until_all_that_follows_from_its_decisions_is_in_place(
     tmp_path: Path, when: str
 ) -> None:
-    queue = Queue(tmp_path, turn_over_ms=0)
+    queue = Queue(tmp_path, journal_roll_ms=0)
     decider = Decider(queue.logs[2])
     queue.append(*queue.logs[:2])
-    queue.queue.commit(queue.logs[:2], decider, NOW_MS)
+    queue.queue.wait_for_frame(queue.logs[:2], decider, NOW_MS)
     if when == "with it under way":
         queue.queue.on_tick(NOW_MS)
         queue.end_flush()
@@ -392,8 +400,8 @@ def test_a_journal_stays_until_all_that_follows_from_its_decisions_is_in_place(
         queue.end_flush()
         queue.queue.on_tick(NOW_MS)
     assert decider.seen[-1] == "journaled" and queue.journals() == [FIRST]
-    queue.append(*queue.logs[:2])  # the markers, when the flush that settles the logs has begun
-    queue.queue.owe(queue.logs[:2], NOW_MS)
+    queue.append(*queue.logs[:2])  # the markers, when the flush that checkpoints the logs has begun
+    queue.queue.flush_later(queue.logs[:2], NOW_MS)
     while queue.outbox.flushes:
         assert queue.journals()[:1] == [FIRST]
         queue.end_flush()
@@ -401,8 +409,8 @@ def test_a_journal_stays_until_all_that_follows_from_its_decisions_is_in_place(
     assert FIRST not in queue.journals()
 
 
-def test_settling_does_not_hold_up_those_who_wait(tmp_path: Path) -> None:
-    queue = Queue(tmp_path, 40, turn_over_ms=0)
+def test_checkpoints_do_not_hold_up_those_who_wait(tmp_path: Path) -> None:
+    queue = Queue(tmp_path, 40, journal_roll_ms=0)
     queue.append()
     queue.wait("all")
     queue.end_flush()
@@ -411,18 +419,18 @@ def test_settling_does_not_hold_up_those_who_wait(tmp_path: Path) -> None:
     )  # a flush that takes its time, in which the journal grows old
     queue.append(*queue.logs[:2])
     queue.wait("urgent", *queue.logs[:2])
-    queue.queue._turn_over()
+    queue.queue._roll_journal()
     queue.queue.on_flushed(blocked, NOW_MS)
-    assert len(queue.job().tokens) == 2 + flush_queue.SETTLED_BESIDE
+    assert len(queue.job().tokens) == 2 + flush_queue.CHECKPOINTED_BESIDE
     queue.end_flush()
     assert queue.done == ["all", "urgent"]
-    assert len(queue.job().tokens) == 40 - flush_queue.SETTLED_BESIDE
+    assert len(queue.job().tokens) == 40 - flush_queue.CHECKPOINTED_BESIDE
     queue.end_flush()
     assert queue.journals() == [SECOND]
 
 
-def test_a_log_that_is_deleted_needs_no_settling(tmp_path: Path) -> None:
-    queue = Queue(tmp_path, 2, turn_over_ms=0)
+def test_a_log_that_is_deleted_needs_no_checkpoint(tmp_path: Path) -> None:
+    queue = Queue(tmp_path, 2, journal_roll_ms=0)
     queue.append()
     queue.wait("both")
     queue.end_flush()
@@ -433,7 +441,7 @@ def test_a_log_that_is_deleted_needs_no_settling(tmp_path: Path) -> None:
     assert queue.journals() == []
 
 
-def test_what_an_earlier_run_left_is_settled_first(tmp_path: Path) -> None:
+def test_what_an_earlier_run_left_is_checkpointed_first(tmp_path: Path) -> None:
     queue = Queue(tmp_path)
     queue.append()
     queue.wait("all")
@@ -441,7 +449,7 @@ def test_what_an_earlier_run_left_is_settled_first(tmp_path: Path) -> None:
     kill(queue.manager, machine=False)
     manager = open_manager(tmp_path)
     outbox = Outbox()
-    later = FlushQueue(outbox, manager.journal, to_settle=manager.logs.values())
+    later = FlushQueue(outbox, manager.journal, logs_to_checkpoint=manager.logs.values())
     assert later.next_deadline_ms() == 0
     logs = list(manager.logs.values())
     for log in logs[:2]:

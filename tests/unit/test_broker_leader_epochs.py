@@ -12,6 +12,7 @@ from helpers.disk_broker import DiskBroker, Producer
 from sim.disk import Crash
 
 from barnabas.broker.slices import run_through
+from barnabas.broker.transaction_end import Marker
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -389,7 +390,6 @@ def test_a_marker_is_refused_only_where_there_is_nothing_to_end(caplog: Any) -> 
     pid = b.init(None)[1]
     assert b.produce("t", (b"x",), pid=pid, epoch=5, sequence=0)[0] == 0
     with caplog.at_level("INFO"):
-        assert (
-            b.broker.runtime.append_marker("t", 0, pid, 3, 0, commit=True, now_ms=b.now_ms) is None
-        )
+        marker = Marker(pid, 3, 0, True)
+        assert b.broker.transaction_ends.append_marker("t", 0, marker, b.now_ms) is None
     assert "nothing of producer" in caplog.text

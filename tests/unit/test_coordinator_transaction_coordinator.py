@@ -279,10 +279,16 @@ def test_offsets_are_part_of_the_transaction(host: TxnHost) -> None:
     pid, epoch = begun(host)
     pair = ("__consumer_offsets", partition_for("group", 2))
     assert host.add_offsets("txn", pid, epoch, "group") == 0
-    assert host.coordinator.data_partitions("txn", pid, epoch) == (("t", 0), pair)
+    assert open_partitions(host, "txn", pid, epoch) == (("t", 0), pair)
     assert host.end("txn", pid, epoch, True) == 0
     assert host.written[0].partitions == (("t", 0), pair)
-    assert host.coordinator.data_partitions("txn", pid, epoch) == ()
+    assert open_partitions(host, "txn", pid, epoch) == ()
+
+
+def open_partitions(host: TxnHost, txn: str, pid: int, epoch: int) -> tuple[object, ...]:
+    """Those of the transaction whose commit its producer may ask for. Its timeout begins anew."""
+    transaction = host.coordinator.on_commit_requested(txn, pid, epoch, host.now_ms)
+    return () if transaction is None else tuple(transaction.partitions)
 
 
 # the path of a transaction
@@ -293,7 +299,7 @@ def test_the_records_of_a_commit_and_when_it_is_answered(slow: TxnHost) -> None:
     ticket = slow.end("txn", pid, epoch, True, call=False)
     assert slow.state("txn") == "PrepareCommit" and ticket not in slow.answers
     (effect,) = slow.markers
-    assert effect[:-1] == ("txn", pid, epoch, 0, True, (("t", 0),))
+    assert effect[:6] == ("txn", pid, epoch, 0, True, (("t", 0),))
     slow.write_markers()
     assert slow.state("txn") == "CompleteCommit"
     assert slow.answers.pop(ticket).error_code == 0
@@ -341,12 +347,13 @@ def test_markers_reported_twice_or_for_another_transaction_change_nothing(slow: 
     """KAFKA-19999: a repeated report is harmless."""
     pid, epoch = begun(slow)
     slow.end("txn", pid, epoch, True, call=False)
-    assert slow.coordinator.on_markers_written("txn", pid, epoch + 1, 0).records == []
-    assert slow.coordinator.on_markers_written("txn", pid + 1, epoch, 0).records == []
-    assert slow.coordinator.on_markers_written("unknown", pid, epoch, 0).records == []
+    decision = slow.markers[0]
+    complete = slow.coordinator.complete
+    assert complete(decision._replace(producer_epoch=epoch + 1), 0) is None
+    assert complete(decision._replace(producer_id=pid + 1), 0) is None
+    assert complete(decision._replace(transactional_id="unknown"), 0) is None
     slow.write_markers()
-    again = slow.coordinator.on_markers_written("txn", pid, epoch, 0)
-    assert (again.records, again.replies, again.effects) == ([], [], [])
+    assert complete(decision, 0) is None
 
 
 def test_a_later_answer_to_end_txn_cannot_end_the_next_transaction_if_its_epoch_is_older(
@@ -508,7 +515,7 @@ def test_many_transactions_in_one_request(host: TxnHost) -> None:
             ("two", {("u", 0): 0, ("t", 2): 48 if version == 4 else 120}),
             ("one", {("gone", 0): 3, ("t", 2): 55}),
         ]
-    assert host.coordinator.data_partitions("two", *two) == (("t", 1), ("u", 0))
+    assert open_partitions(host, "two", *two) == (("t", 1), ("u", 0))
 
 
 def test_a_batch_over_several_partitions_is_answered_with_the_last_of_its_records(
@@ -652,12 +659,12 @@ def test_what_was_open_stays_open_after_a_crash_and_times_out_as_before(host: Tx
     pid, epoch = begun(host, timeout_ms=10_000)
     host.add_offsets("txn", pid, epoch, "group")
     host.now_ms += 4_000
-    partitions = host.coordinator.data_partitions("txn", pid, epoch)
+    before = host.coordinator.metadata("txn")
     host.crash()
-    assert host.coordinator.data_partitions("txn", pid, epoch) == partitions
+    assert before is not None and host.coordinator.metadata("txn") == before
     assert host.coordinator.next_deadline_ms() == host.now_ms + 6_000
     host.tick(6_000)
-    assert host.written[0].partitions == partitions and not host.written[0].commit
+    assert host.written[0].partitions == tuple(before.partitions) and not host.written[0].commit
 
 
 def test_a_crash_before_the_answer_of_a_fencing_session_leaves_no_one_waiting(
@@ -785,9 +792,9 @@ def test_a_transaction_that_a_log_has_with_the_highest_epoch_is_aborted(host: Tx
 
 def test_a_timeout_does_not_abort_what_was_to_end_in_time(host: TxnHost) -> None:
     """The EndTxn is heard, and waits for the disk; when nothing comes of it, the timeout does."""
-    begun(host, timeout_ms=60_000)
+    pid, epoch = begun(host, timeout_ms=60_000)
     host.tick(59_999)
-    host.coordinator.put_off_timeout("txn", host.now_ms)
+    assert open_partitions(host, "txn", pid, epoch) == (("t", 0),)
     host.tick(59_999)
     assert host.state("txn") == "Ongoing"
     host.tick(1)

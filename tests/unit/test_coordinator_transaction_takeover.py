@@ -47,7 +47,7 @@ def test_states_are_those_of_kafkas_last_records() -> None:
         name: (found.producer_id, found.producer_epoch, found.state.value)
         for name, found in host.coordinator.snapshot().items()
     } == last_lines_of_kafkas_dump()
-    host.handle(host.coordinator.on_loaded(host.now_ms))
+    host.resume()
     assert host.markers == [], "Kafka had stopped cleanly, with nothing half done"
 
 
