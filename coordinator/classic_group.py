@@ -16,6 +16,8 @@ Timers, keyed (kind, group, member):
     JOIN      the end of the wait for members to join again
     SYNC      the end of the wait for their SyncGroup
 
+The next wait of a kind moves its timer. One that comes due when nobody waits does nothing.
+
 Source: KIP-134 (initial delay), KIP-345 (static members), KIP-394 (ids first), KIP-559 (protocol in
 answers), KIP-389 (group.max.size), KIP-814 (skip_assignment); Apache Kafka 3.9's behaviour where
 these are silent.
@@ -204,7 +206,7 @@ class ClassicGroup:
         self._pending_sync_members: dict[str, None] = {}
         self._is_initial_rebalance = False  # the rebalance under way began in EMPTY
         self._new_member_added = False
-        self._initial_delay_ms = self._initial_remaining_ms = 0
+        self._initial_remaining_ms = 0
 
     @classmethod
     def load(
@@ -228,7 +230,7 @@ class ClassicGroup:
         )
         group.generation = value.generation
         group.protocol_type = value.protocol_type or None
-        group.protocol_name = value.protocol_name if value.members else None
+        group.protocol_name = value.protocol_name
         for row in value.members:
             member = Member(
                 row.member_id,
@@ -266,8 +268,8 @@ class ClassicGroup:
 
     @property
     def has_known_subscriptions(self) -> bool:
-        """Whether it is a group of consumers whose topics can be read from their subscriptions."""
-        return self.uses_consumer_protocol and self.subscribed_topics is not None
+        """Whether the topics that the members read are known: those of consumers mostly are."""
+        return self.subscribed_topics is not None
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether its members read the topic.
@@ -303,7 +305,7 @@ class ClassicGroup:
                 return code
             if generation != self.generation:
                 return Code.ILLEGAL_GENERATION
-        elif not transactional and self.state is not State.EMPTY:
+        elif not transactional:
             return Code.UNKNOWN_MEMBER_ID
         if not transactional and self.state is State.COMPLETING_REBALANCE:
             return Code.REBALANCE_IN_PROGRESS
@@ -415,10 +417,8 @@ class ClassicGroup:
         The member cannot send heartbeats before it knows its id, so its wait has a time limit of
         its own.
         """
-        if not self.members:
-            self.protocol_type = join.protocol_type
-        if self.state is State.PREPARING_REBALANCE and self._is_initial_rebalance:
-            self._new_member_added = True
+        self.protocol_type = join.protocol_type
+        self._new_member_added = True
         member = Member(
             member_id,
             join.group_instance_id,
@@ -545,8 +545,6 @@ class ClassicGroup:
         While members join, those that did count: so a group that is too large loses its last
         members.
         """
-        if self.state is State.EMPTY:
-            return True
         if self.state is State.PREPARING_REBALANCE:
             return (
                 member_id in self._parked_joins or len(self._parked_joins) < self._settings.max_size
@@ -580,20 +578,16 @@ class ClassicGroup:
         """
         if self.state is State.COMPLETING_REBALANCE:
             self._reset_assignments(result)
-        self._timers.cancel((SYNC, self.group_id, ""))
         self._is_initial_rebalance = self.state is State.EMPTY
         self._move_to(State.PREPARING_REBALANCE, now_ms)
         if not self.members:
             self._complete_join(result, now_ms)
         elif not self._is_initial_rebalance:
-            if not self._maybe_complete_join(result, now_ms):
-                self._timers.schedule(
-                    (JOIN, self.group_id, ""), now_ms + self._rebalance_timeout_ms()
-                )
+            self._timers.schedule((JOIN, self.group_id, ""), now_ms + self._rebalance_timeout_ms())
+            self._maybe_complete_join(result, now_ms)
         elif self._settings.initial_rebalance_delay_ms > 0:
             delay_ms = self._settings.initial_rebalance_delay_ms
             self._new_member_added = False
-            self._initial_delay_ms = delay_ms
             self._initial_remaining_ms = max(self._rebalance_timeout_ms() - delay_ms, 0)
             self._timers.schedule((JOIN, self.group_id, ""), now_ms + delay_ms)
         else:
@@ -613,25 +607,21 @@ class ClassicGroup:
             return
         self._new_member_added = False
         delay_ms = min(self._settings.initial_rebalance_delay_ms, self._initial_remaining_ms)
-        self._initial_remaining_ms = max(self._initial_remaining_ms - self._initial_delay_ms, 0)
-        self._initial_delay_ms = delay_ms
+        self._initial_remaining_ms -= delay_ms
         self._timers.schedule((JOIN, self.group_id, ""), now_ms + delay_ms)
 
-    def _maybe_complete_join(self, result: Result, now_ms: int) -> bool:
+    def _maybe_complete_join(self, result: Result, now_ms: int) -> None:
         """End the wait for members early where none is missing, and nobody who was given an id."""
         if self.state is not State.PREPARING_REBALANCE or self._is_initial_rebalance:
-            return False
-        if len(self._parked_joins) < len(self.members) or self.pending_join_members:
-            return False
-        self._complete_join(result, now_ms)
-        return True
+            return
+        if len(self._parked_joins) == len(self.members) and not self.pending_join_members:
+            self._complete_join(result, now_ms)
 
     def _complete_join(self, result: Result, now_ms: int) -> None:
         """Begin the next generation with those that joined.
 
         Static members stay in the group without joining.
         """
-        self._timers.cancel((JOIN, self.group_id, ""))
         for member in list(self.members.values()):
             if member.member_id not in self._parked_joins and member.group_instance_id is None:
                 self._remove_member(member.member_id, Code.UNKNOWN_MEMBER_ID, result)
@@ -639,8 +629,6 @@ class ClassicGroup:
             self._timers.schedule((JOIN, self.group_id, ""), now_ms + self._rebalance_timeout_ms())
             return
         self.generation += 1
-        self._is_initial_rebalance = False
-        self._pending_sync_members.clear()
         if self.members:
             self._begin_generation(result, now_ms)
         else:
@@ -721,8 +709,6 @@ class ClassicGroup:
             return
         member = self.members[request.member_id]
         self._pending_sync_members.pop(member.member_id, None)
-        if not self._pending_sync_members:
-            self._timers.cancel((SYNC, self.group_id, ""))
         if self.state is State.STABLE:
             self._restart_session(member, now_ms)  # a sign of life, as a heartbeat is
             self._answer_sync(member, parked, result)
@@ -807,7 +793,7 @@ class ClassicGroup:
     def on_commit(self, member_id: str, now_ms: int) -> None:
         """Restart the session of a member that commits offsets, as a heartbeat does."""
         member = self.members.get(member_id)
-        if member is not None and self.state in (State.STABLE, State.PREPARING_REBALANCE):
+        if member is not None:
             self._restart_session(member, now_ms)
 
     def on_leave(

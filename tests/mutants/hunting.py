@@ -269,9 +269,7 @@ def hunt(
     Takes: test_files, patterns of test files below tests/, which then hunt alone; none: all do.
     """
     folders = [root / folder for folder in FOLDERS]
-    hunters = [
-        path for pattern in test_files for folder in folders for path in folder.glob(pattern)
-    ]
+    hunters = [path for pattern in test_files for path in (root / "tests").glob(pattern)]
     ignored = [f"--ignore-glob=*/{pattern}" for pattern in NOT_CONCERNED]
     options = [
         "-q",

@@ -7,6 +7,14 @@ from helpers.group_host import PARKED, GroupHost, GroupMember, alone, pair, subs
 from helpers.our_messages import NO_OPERATIONS
 
 from barnabas.coordinator.classic_group import GroupSettings
+from barnabas.coordinator.group_records import (
+    GroupMetadataValue,
+    MemberMetadata,
+    decode_group,
+    encode_group_key,
+    group_record,
+)
+from barnabas.coordinator.result import Result
 from barnabas.protocol.errors import Code
 
 SUB = {"range": b"sub"}
@@ -864,3 +872,328 @@ def test_a_static_member_that_comes_back_with_too_much_is_refused_and_changes_no
     assert refused(again.join())[0] == Code.UNKNOWN_SERVER_ERROR
     assert described(host) == before
     assert member.heartbeat() == Code.NONE
+
+
+def test_a_member_votes_for_a_protocol_that_all_have():
+    host = GroupHost()
+    one, two = GroupMember(host), GroupMember(host)
+    one.join(protocols={"range": b"r"})
+    ticket = two.join_later(protocols={"sticky": b"s", "range": b"r"})
+    one.join(protocols={"cooperative": b"c", "range": b"r"})
+    assert host.answers[ticket].protocol_name == "range", "each prefers one that the other lacks"
+
+
+def test_a_group_that_is_as_large_as_allowed_stays_as_it_is_after_a_restart():
+    host = GroupHost()
+    leader, _ = pair(host)
+    host.settings = GroupSettings(max_size=2)
+    host.restart()
+    assert (host.state("g"), leader.heartbeat()) == ("Stable", Code.NONE)
+
+
+def test_a_leader_that_was_elected_leads_after_a_restart():
+    """Also where a static member that is away comes before it."""
+    host = GroupHost()
+    leader, follower = static_pair(host)
+    ticket = host.join_later(
+        "g", follower, instance="follower", protocols={"range": b"changed"}, rebalance_ms=1_000
+    )
+    host.pass_time(3_000)
+    assert host.answers[ticket].leader == follower, "the leader is away"
+    host.sync("g", 3, follower, {leader: b"l", follower: b"f"}, instance="follower")
+    host.sync("g", 3, leader, instance="leader")
+    host.restart()
+    again = host.join("g", leader, instance="leader", protocols={"range": b"l"})
+    assert (again.generation_id, again.leader) == (3, follower), "a follower disturbs nobody"
+    assert host.join("g", follower, instance="follower", protocols={"range": b"f"}) is PARKED
+
+
+def test_a_record_whose_leader_is_no_member_lets_the_first_one_lead():
+    members = tuple(
+        MemberMetadata(name, None, "client", "/h", 60_000, 60_000, b"s", name.encode())
+        for name in ("one", "two")
+    )
+    for leader_id in (None, "gone"):
+        host = GroupHost(partition_count=1)
+        value = GroupMetadataValue("consumer", 5, "range", leader_id, 0, members)
+        host.handle(Result(partition=0, records=[group_record("g", value)]))
+        host.restart()
+        two = host.join("g", "two", protocols={"range": b"s"})
+        assert (two.generation_id, two.leader) == (5, "one")
+
+
+def test_who_commits_in_a_transaction_is_checked_by_any_name_that_is_given():
+    """Only a client that names neither member nor instance nor generation is from before KIP-447."""
+    host = GroupHost()
+    alone(host)
+    unknown = {("t", 0): Code.UNKNOWN_MEMBER_ID}
+    assert host.txn_commit("g", {"t": {0: 1}}, generation=0) == unknown
+    assert host.txn_commit("g", {"t": {0: 1}}, member="nobody") == unknown
+    assert host.txn_commit("g", {"t": {0: 1}}, instance="nobody") == unknown
+    assert host.txn_commit("g", {"t": {0: 1}}) == {("t", 0): Code.NONE}
+
+
+def last_record_of(host: GroupHost, group: str = "g") -> GroupMetadataValue:
+    values = [value for _, key, value, _ in host.log if key == encode_group_key(group)]
+    assert values[-1] is not None
+    return decode_group(values[-1])
+
+
+def test_the_record_says_since_when_the_group_is_in_its_state():
+    """By the wall clock, whatever the steady time is; version 2 of the record has the field first."""
+    host = GroupHost()
+    host.wall_ahead_ms = 500_000
+    member = GroupMember(host)
+    member.join()
+    host.pass_time(100)
+    member.sync({member.id: b"all"})
+    assert last_record_of(host).state_timestamp_ms == 1_000_500_100
+    host.pass_time(7_000)
+    member.leave()
+    assert last_record_of(host) == GroupMetadataValue("consumer", 2, None, None, 1_000_507_100, ())
+
+
+def test_a_time_that_no_record_has_is_not_made_up():
+    members = (MemberMetadata("m", "i", "client", "/h", 60_000, 60_000, b"sub", b"all"),)
+    host = GroupHost(partition_count=1)
+    value = GroupMetadataValue("consumer", 5, "range", "m", -1, members)
+    host.handle(Result(partition=0, records=[group_record("g", value)]))
+    host.restart()
+    again = host.join(instance="i").member_id
+    assert last_record_of(host).state_timestamp_ms == -1
+    assert last_record_of(host).leader_id == again
+
+
+def test_a_member_that_is_silent_after_its_join_is_removed_with_its_session():
+    """The five minutes for which a new member may wait end with the answer to its JoinGroup."""
+    host = GroupHost()
+    member = GroupMember(host, session_ms=6_000, rebalance_ms=60_000)
+    member.join()
+    host.pass_time(5_999)
+    assert host.state("g") == "CompletingRebalance"
+    host.pass_time(1)
+    assert host.state("g") == "Empty"
+
+
+def test_an_id_that_was_given_out_is_of_no_instance():
+    host = GroupHost()
+    member = GroupMember(host)
+    assert refused(member.join(instance="i")) == (Code.UNKNOWN_MEMBER_ID, member.id)
+    assert joined(member.join())[0] == 1, "its id is good for itself"
+
+
+def test_a_protocol_that_a_member_gave_up_is_no_longer_the_groups():
+    host = GroupHost()
+    member = GroupMember(host, protocols={"range": b"r", "sticky": b"s"})
+    member.join()
+    assert member.join(protocols={"sticky": b"s"}).protocol_name == "sticky"
+    assert refused(host.join(protocols={"range": b"r"})) == (Code.INCONSISTENT_GROUP_PROTOCOL, "")
+    assert host.join(protocols={"sticky": b"s"}).error_code == Code.MEMBER_ID_REQUIRED
+
+
+@pytest.mark.parametrize("session_ms", [6_000, 60_000])
+def test_a_static_member_that_comes_back_and_stays_silent_is_removed(session_ms):
+    """Until its first heartbeat its session is as long as that of its former self, as in Kafka."""
+    host = GroupHost()
+    first = host.join(instance="i", session_ms=6_000).member_id
+    host.sync("g", 1, first, {first: b"all"}, instance="i")
+    host.pass_time(3_000)
+    again = host.join(instance="i", session_ms=session_ms).member_id
+    host.pass_time(5_999)
+    assert host.state("g") == "Stable"
+    host.pass_time(1)
+    assert host.state("g") == "Empty"
+    assert host.heartbeat("g", 1, again, "i") == Code.UNKNOWN_MEMBER_ID
+
+
+def test_a_static_member_that_comes_back_without_its_assignment_begins_no_rebalance():
+    """Nor does the time for SyncGroup end badly for it: its former self had not asked for it."""
+    host = GroupHost()
+    leader, follower = static_pair(host)
+    ticket = host.join_later(
+        "g", follower, instance="follower", protocols={"range": b"changed"}, rebalance_ms=60_000
+    )
+    host.join("g", leader, instance="leader", protocols={"range": b"l"})
+    assert host.answers[ticket].generation_id == 3
+    host.sync("g", 3, leader, {leader: b"l", follower: b"f"}, instance="leader")
+    again = host.join(instance="follower", protocols={"range": b"changed"}).member_id
+    for _ in range(8):
+        host.pass_time(9_000)
+        assert host.heartbeat("g", 3, leader, "leader") == Code.NONE
+        assert host.heartbeat("g", 3, again, "follower") == Code.NONE
+    assert synced(host.sync("g", 3, again, instance="follower")) == b"f"
+
+
+def test_a_static_member_that_comes_back_while_it_waits_to_join_waits_on():
+    host = GroupHost()
+    leader = alone(host, rebalance_ms=60_000)
+    host.join(instance="i", session_ms=6_000)
+    ticket = host.join_later(instance="i", session_ms=6_000)
+    for _ in range(3):
+        host.pass_time(5_000)
+        assert leader.heartbeat() == Code.REBALANCE_IN_PROGRESS
+    leader.join()
+    assert host.answers[ticket].generation_id == 2
+
+
+def test_members_of_a_full_group_join_again():
+    host = GroupHost(settings=GroupSettings(max_size=2))
+    leader, follower = pair(host)
+    ticket = leader.join_later()
+    assert joined(follower.join())[0] == 3
+    assert joined(host.answers[ticket])[0] == 3
+
+
+def test_a_join_without_protocols_is_refused_by_an_empty_group_too():
+    host = GroupHost()
+    alone(host).leave()
+    assert refused(host.join(protocols={})) == (Code.INCONSISTENT_GROUP_PROTOCOL, "")
+    assert refused(host.join(kind="")) == (Code.INCONSISTENT_GROUP_PROTOCOL, "")
+    assert refused(host.join(kind="", protocols={})) == (Code.INCONSISTENT_GROUP_PROTOCOL, "")
+    assert host.join(kind="connect").error_code == Code.MEMBER_ID_REQUIRED, "of another type now"
+
+
+@pytest.mark.parametrize(
+    ("delay_ms", "rebalance_ms", "newcomer", "waits_ms"),
+    [
+        (1, 3_000, False, 1),
+        (1_000, 3_000, False, 1_000),
+        (1_000, 3_000, True, 2_000),
+        (1_000, 1_001, True, 1_001),
+        (1_000, 1_000, True, 1_000),
+        (1_000, 400, True, 1_000),
+    ],
+)
+def test_how_long_the_first_rebalance_waits(delay_ms, rebalance_ms, newcomer, waits_ms):
+    """KIP-134: the delay, once more if somebody came meanwhile, at most the rebalance timeout."""
+    host = GroupHost(settings=GroupSettings(initial_rebalance_delay_ms=delay_ms))
+    one = GroupMember(host, rebalance_ms=rebalance_ms)
+    two = GroupMember(host, rebalance_ms=rebalance_ms)
+    ticket = one.join_later()
+    if newcomer:
+        two.join_later()
+    host.pass_time(waits_ms - 1)
+    assert ticket in host.waiting()
+    host.pass_time(1)
+    assert ticket in host.answers
+
+
+def test_a_later_rebalance_is_not_put_off_by_newcomers():
+    host = GroupHost(settings=GroupSettings(initial_rebalance_delay_ms=1_000))
+    one = GroupMember(host, session_ms=60_000, rebalance_ms=3_000)
+    ticket = one.join_later()
+    host.pass_time(1_000)
+    one.took(host.answers[ticket])
+    one.sync({one.id: b"all"})
+    ticket = GroupMember(host, session_ms=60_000, rebalance_ms=3_000).join_later()
+    host.pass_time(2_999)
+    assert ticket in host.waiting()
+    host.pass_time(1)
+    assert host.answers[ticket].generation_id == 2, "the first member did not join again"
+
+
+def test_where_all_members_are_static_and_away_whoever_comes_back_is_answered_in_time():
+    host = GroupHost()
+
+    def join_later(instance, member=""):
+        return host.join_later(member=member, instance=instance, session_ms=60_000)
+
+    leader = host.answers[join_later("leader")].member_id
+    host.sync("g", 1, leader, {leader: b"all"}, instance="leader")
+    ticket = join_later("follower")
+    assert join_later("leader", leader) in host.answers
+    follower = host.answers[ticket].member_id
+    host.sync("g", 2, leader, {}, instance="leader")
+    host.sync("g", 2, follower, instance="follower")
+    newcomer = join_later("third")
+    host.leave("g", ("", "third"))
+    assert newcomer in host.answers
+    assert host.state("g") == "PreparingRebalance"
+    host.pass_time(4_000)
+    ticket = join_later("leader")
+    host.pass_time(1_999)
+    assert ticket in host.waiting()
+    host.pass_time(1)
+    assert host.answers[ticket].generation_id == 3
+
+
+def test_an_elected_leader_leads_on_when_the_former_one_joins_again():
+    host = GroupHost()
+    leader, follower = static_pair(host)
+    ticket = host.join_later(
+        "g", follower, instance="follower", protocols={"range": b"changed"}, rebalance_ms=1_000
+    )
+    host.pass_time(3_000)
+    assert host.answers[ticket].leader == follower
+    ticket = host.join_later("g", leader, instance="leader", protocols={"range": b"l2"})
+    host.join("g", follower, instance="follower", protocols={"range": b"f"})
+    assert (host.answers[ticket].generation_id, host.answers[ticket].leader) == (4, follower)
+
+
+def test_a_group_record_may_be_as_large_as_its_topic_allows():
+    """With the head of the batch, and what a record has beside its key and value."""
+    value = GroupMetadataValue(
+        "consumer", 1, "range", "client-1", 0,
+        (MemberMetadata("client-1", None, "client", "/192.0.2.7", 3_000, 10_000, b"s", b"all"),),
+    )  # fmt: skip
+    record = group_record("g", value)
+    assert record.value is not None
+    largest = 61 + 32 + len(record.key) + len(record.value)
+    for max_record_bytes, expected in (
+        (largest, b"all"),
+        (largest - 1, Code.UNKNOWN_SERVER_ERROR),
+    ):
+        host = GroupHost(settings=GroupSettings(max_record_bytes=max_record_bytes))
+        host.join(protocols={"range": b"s"})
+        host.join("g", "client-1", protocols={"range": b"s"})
+        assert synced(host.sync("g", 1, "client-1", {"client-1": b"all"})) == expected
+
+
+def test_a_member_that_waited_for_its_assignment_has_its_whole_session_from_then_on():
+    host = GroupHost()
+    leader, follower = pair(host, session_ms=6_000, rebalance_ms=60_000)
+    ticket = follower.join_later(protocols={"range": b"changed"})
+    leader.join()
+    follower.took(host.answers[ticket])
+    follower.sync_later()
+    for _ in range(2):
+        host.pass_time(4_000)
+        assert leader.heartbeat() == Code.NONE
+    leader.sync({follower.id: b"mine"})
+    host.pass_time(4_000)
+    leader.heartbeat()
+    host.pass_time(1_999)
+    assert follower.heartbeat() == Code.NONE
+
+
+def test_assignments_of_a_generation_that_was_given_up_are_shown_no_more():
+    host = GroupHost()
+    leader, follower = pair(host)
+    ticket = follower.join_later(protocols={"range": b"changed"})
+    leader.join()
+    follower.took(host.answers[ticket])
+    assert described(host)[2][leader.id] == (None, b"", b"leader's")
+    follower.join_later(protocols={"range": b"once more"})
+    assert described(host) == (
+        "PreparingRebalance",
+        "",
+        dict.fromkeys([leader.id, follower.id], (None, b"", b"")),
+    )
+
+
+def test_who_names_another_instance_removes_nobody():
+    host = GroupHost()
+    member = alone(host)
+    assert left(host.leave("g", (member.id, "nobody"))) == (
+        Code.NONE,
+        [(member.id, "nobody", Code.UNKNOWN_MEMBER_ID)],
+    )
+    assert member.heartbeat() == Code.NONE
+
+
+def test_a_member_that_leaves_with_an_id_that_never_joined_begins_a_rebalance():
+    host = GroupHost()
+    leader, follower = pair(host)
+    pending = GroupMember(host)
+    host.leave("g", (follower.id, None), (pending.id, None))
+    assert leader.heartbeat() == Code.REBALANCE_IN_PROGRESS
