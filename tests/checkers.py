@@ -230,12 +230,16 @@ class Deletion(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """An OffsetCommit that was answered: the group goes on from `offset`. life: of the topic."""
+    """An OffsetCommit that was answered: the group goes on from `offset`. life: of the topic.
+
+    sent_ms: when it had been sent.
+    """
 
     group: str
     partition: Partition
     offset: int
     life: int
+    sent_ms: int = 0
 
 
 class Access(NamedTuple):
@@ -280,6 +284,7 @@ class History:
     those in which retention finds nothing to delete, as far as the clients know; deletions_asked:
     below which offset somebody asked DeleteRecords to delete, answered or not. retention_ms: of
     topics from which only what is older goes by itself, at the end, which is at `end_ms`.
+    offsets_retention_ms: how long the offsets of a group without members are kept, None for ever.
     """
 
     writes: list[Write] = field(default_factory=list)
@@ -308,6 +313,7 @@ class History:
     kept_topics: frozenset[str] = frozenset()
     deletions_asked: dict[Partition, int] = field(default_factory=dict)
     retention_ms: dict[str, int] = field(default_factory=dict)
+    offsets_retention_ms: int | None = None
     end_ms: int = 0
 
     # --- filling in ------------------------------------------------------------------------------
@@ -837,6 +843,8 @@ def check_told(history: History, index: _Index) -> Iterator[Finding]:
         if not history.power_losses or (told.is_durable and history.commits_are_durable)
     ]
     for before, after in _gone_back(offsets):
+        if may_have_expired(history, after.key[0], before.asked_ms, after.told_ms):
+            continue
         yield Finding(
             "told",
             f"{after.key[0]} was told to stand at {before.value} of {_log(after.key[1])}, and "
@@ -958,6 +966,31 @@ def check_offsets(history: History, index: _Index) -> Iterator[Finding]:
                 )
 
 
+def may_have_expired(history: History, group: str, from_ms: int, to_ms: int) -> bool:
+    """Whether a group may have had no member for so long between two times that its offsets went."""
+    retention_ms = history.offsets_retention_ms
+    return retention_ms is not None and _was_alone(history, group, from_ms, to_ms, retention_ms)
+
+
+def _was_alone(history: History, group: str, from_ms: int, to_ms: int, for_ms: int) -> bool:
+    """Whether a group may have had no member for so long.
+
+    A member was there from its first answer to its last request, whatever befell it between.
+    """
+    stays: dict[tuple[str, int], tuple[int, int]] = {}
+    for access in history.accesses:
+        if access.group == group and not access.is_leave:
+            key = access.member_id, access.generation
+            first_ms, _ = stays.get(key, (access.answered_ms, 0))
+            stays[key] = first_ms, access.sent_ms
+    alone_since_ms = from_ms
+    for first_ms, last_ms in sorted(stays.values()):
+        if min(first_ms, to_ms) - alone_since_ms >= for_ms:
+            return True
+        alone_since_ms = max(alone_since_ms, last_ms)
+    return to_ms - alone_since_ms >= for_ms
+
+
 def check_consumed(history: History, index: _Index) -> Iterator[Finding]:
     """A group was given all that lies below its offset, also where a power loss took records and
     others came in their place.
@@ -988,6 +1021,7 @@ def check_consumed(history: History, index: _Index) -> Iterator[Finding]:
             row.offset
             for row in history.commits
             if (row.group, row.partition, row.life) == (group, partition, life)
+            and not may_have_expired(history, group, row.sent_ms, history.end_ms)
         ]
         if kept and position < max(kept):
             yield Finding(
@@ -1118,7 +1152,7 @@ def check_members(history: History, index: _Index) -> Iterator[Finding]:
             groups.setdefault((access.group, epoch), []).append(access)
     for accesses in groups.values():
         by_sent = sorted(accesses, key=lambda access: access.sent_ms)
-        yield from _check_generations(by_sent)
+        yield from _check_generations(history, by_sent)
         instances: dict[str, list[Access]] = {}
         for access in by_sent:
             if access.instance_id is not None:
@@ -1127,9 +1161,10 @@ def check_members(history: History, index: _Index) -> Iterator[Finding]:
             yield from _check_instance(of_instance)
 
 
-def _check_generations(by_sent: list[Access]) -> Iterator[Finding]:
+def _check_generations(history: History, by_sent: list[Access]) -> Iterator[Finding]:
     """In order of sending: nobody is let on in an earlier generation than somebody was before, nor
-    after it left.
+    after it left. A group that has neither members nor offsets goes, and begins anew with its
+    first generation.
     """
     by_answered = sorted(by_sent, key=lambda access: access.answered_ms)
     latest: Access | None = None
@@ -1145,7 +1180,11 @@ def _check_generations(by_sent: list[Access]) -> Iterator[Finding]:
         if access.is_leave:
             continue
         if latest is not None and access.generation < latest.generation:
-            yield Finding("member", f"{_who(access)} was let on, and before {_who(latest)}")
+            expires = history.offsets_retention_ms is not None
+            if expires and _was_alone(history, access.group, latest.sent_ms, access.answered_ms, 1):
+                latest = access
+            else:
+                yield Finding("member", f"{_who(access)} was let on, and before {_who(latest)}")
         if access.member_id in left:
             yield Finding("member", f"{_who(access)} was let on, and it had left")
 

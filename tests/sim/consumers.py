@@ -233,6 +233,7 @@ class Consumer(Worker):
         self.check(code, "OffsetCommit")
         self._was_let_on(asked_ms)
         history.commits.extend(
-            Commit(self.group, partition, offset, life) for partition, offset in standing.items()
+            Commit(self.group, partition, offset, life, asked_ms)
+            for partition, offset in standing.items()
         )
         return True

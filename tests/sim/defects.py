@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import random
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -23,7 +24,8 @@ from barnabas.broker.topics import TopicRegistry
 from barnabas.broker.transaction_end import TransactionEnds
 from barnabas.broker.transaction_recovery import JournaledDecision, TransactionRecovery
 from barnabas.coordinator import transaction_coordinator
-from barnabas.coordinator.classic_group import ClassicGroup
+from barnabas.coordinator.classic_group import ClassicGroup, State
+from barnabas.coordinator.group import Group as CoordinatorGroup
 from barnabas.coordinator.group_coordinator import GroupCoordinator
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.offsets import GroupOffsets
@@ -347,6 +349,26 @@ def _with_outages(scenario: Scenario) -> None:
         9000,
     )
     scenario.outages, scenario.fault_gap_ms, scenario.transaction_timeout_ms = 6, (50, 600), 20_000
+    scenario.groups = ()
+
+
+def _with_outages_and_slow_flushes(scenario: Scenario) -> None:
+    """Kills between a decision's way to the journal and its end; then the partition is back."""
+    _with_outages(scenario)
+    scenario.fsync_ms = 250
+    scenario.properties["barnabas.flush.journal.logs"] = "1"
+
+
+def _from_kafka(scenario: Scenario) -> None:
+    """What was written first was written to an Apache Kafka that was restarted often."""
+    scenario.kafka_epochs, scenario.applications, scenario.rounds = 3, 2, 8
+
+
+def _from_killed_kafka(scenario: Scenario) -> None:
+    """Its cleaner was at work."""
+    _with_compaction(scenario)
+    scenario.kafka_epochs, scenario.kafka_was_killed = 3, True
+    scenario.power_share, scenario.fault_count = 0.0, 0
 
 
 def _with_damaged_journals(scenario: Scenario) -> None:
@@ -1261,6 +1283,59 @@ def decisions_do_not_keep() -> Iterator[None]:
 
 
 @defect(
+    "a decision in the flush journal does not name the partitions that are off line",
+    "torn",
+    "lost",
+    "aborted-read",
+    tweak=_with_outages_and_slow_flushes,
+)
+def off_line_partitions_have_no_end() -> Iterator[None]:
+    def no_ends(self: CoordinatorRuntime, effect: Any) -> tuple[()]:
+        return ()
+
+    with changed(CoordinatorRuntime, "_offline_ends", no_ends):
+        yield
+
+
+@defect(
+    "the coordinator's epoch is 0 for ever",
+    "lost",
+    "stuck",
+    "crashed",
+    "refused",
+    "torn",
+    tweak=_from_kafka,
+)
+def coordinator_epochs_stand_still() -> Iterator[None]:
+    def markers(self: TransactionCoordinator, prepared: TransactionMetadata) -> Any:
+        return of_any_epoch(self, prepared)._replace(coordinator_epoch=0)
+
+    def none(self: Log, producer_id: int) -> int:
+        return 0
+
+    of_any_epoch = TransactionCoordinator._markers
+    with (
+        changed(TransactionCoordinator, "_markers", markers),
+        changed(Log, "coordinator_epoch_of", none),
+    ):
+        yield
+
+
+@defect(
+    "a log that Apache Kafka's cleaner has gone over ends with its first gap",
+    "lost",
+    "watermark",
+    tweak=_from_killed_kafka,
+)
+def kafkas_gaps_are_torn_ends() -> Iterator[None]:
+    def is_torn(self: Any, number: int, end_offset: int) -> bool:
+        return end_offset >= self.recovery_point
+
+    with changed(recovery._Loader, "_is_torn_before", is_torn):
+        yield
+
+
+@defect(
     "a damaged frame ends the flush journal, whatever comes behind it",
     "torn",
     "lost",
@@ -2064,6 +2139,52 @@ def late_batches_are_not_verified() -> Iterator[None]:
         changed(produce_handler, "_append", append_late),
         changed(produce_handler, "_verify", verify_early),
     ):
+        yield
+
+
+# --- offsets that expire -------------------------------------------------------------------------
+
+
+def _with_offsets_that_expire(scenario: Scenario) -> None:
+    """A group whose only member leaves now and then for as long."""
+    scenario.workers, scenario.consumers, scenario.meddlers, scenario.clock_steps_ms = 0, 0, 0, ()
+    scenario.groups = (Group("group 0", "plain", 2, 900, 0.05, 0.3, is_static=False),)
+    scenario._draw_offsets_retention(random.Random(1))
+
+
+@defect(
+    "the offsets of a group with members expire, too",
+    "told",
+    "offsets",
+    tweak=_with_offsets_that_expire,
+)
+def offsets_expire_under_members() -> Iterator[None]:
+    def subscribed_to_nothing(self: ClassicGroup, topic: str) -> bool:
+        return False
+
+    with changed(ClassicGroup, "is_subscribed_to", subscribed_to_nothing):
+        yield
+
+
+@defect(
+    "the retention of offsets runs from their commits where a group is empty",
+    "told",
+    "offsets",
+    tweak=_with_offsets_that_expire,
+)
+def offsets_expire_by_their_commits() -> Iterator[None]:
+    expiry = CoordinatorGroup.expiry
+
+    def by_commits(self: CoordinatorGroup, *args: Any, **named: Any) -> Any:
+        protocol_type = self.classic.protocol_type
+        if self.classic.state is State.EMPTY:
+            self.classic.protocol_type = None
+        try:
+            return expiry(self, *args, **named)
+        finally:
+            self.classic.protocol_type = protocol_type
+
+    with changed(CoordinatorGroup, "expiry", by_commits):
         yield
 
 

@@ -255,6 +255,7 @@ class Worker(TransactionalProducer):
         if self.instance_id is not None:
             self.world.departures[self.group, self.instance_id] = asked_ms
         answer = yield from self.ask(call)
+        self.heard_ms = -1
         if answer is not LOST:
             code = answer.error_code or max(
                 (member.error_code for member in answer.members), default=0
@@ -262,7 +263,6 @@ class Worker(TransactionalProducer):
             self._stop_if_replaced(code)
             if code not in (0, Code.UNKNOWN_MEMBER_ID):
                 raise Refused(f"{self.name}: LeaveGroup", code)
-            self.heard_ms = -1
             if code == 0:
                 self._was_let_on(asked_ms, is_leave=True)
                 yield 1

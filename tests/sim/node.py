@@ -48,6 +48,13 @@ class SeededIds:
         return self._rng.randrange(1, 2**31)
 
 
+class PartOfAMinute(int):
+    """A setting in minutes that is so many milliseconds once it is multiplied."""
+
+    def __mul__(self, other: int) -> int:
+        return int(self)
+
+
 class _Session:
     __slots__ = ("frames", "in_flight", "link")
 
@@ -106,7 +113,7 @@ class Node:
         self._zero_ms = self.world.loop.now_ms - self.generation * UPTIME_MS
         try:
             self.broker = open_broker(
-                BrokerConfig.from_properties(self.properties),
+                self._config(),
                 SeededIds(self.world.rng),
                 disk=self.disk,
                 now_ms=self._steady_ms(),
@@ -131,6 +138,15 @@ class Node:
         self._damaged_frame = None
         self.world.trace("started", self.generation, "", 0, b"")
         return True
+
+    def _config(self) -> BrokerConfig:
+        """The settings; offsets.retention.minutes may be a part of a minute here."""
+        config = BrokerConfig.from_properties(self.properties)
+        retention_ms = self.world.scenario.offsets_retention_ms
+        if retention_ms is not None:
+            for values in (config._fixed, config._values):
+                values["offsets.retention.minutes"] = PartOfAMinute(retention_ms)
+        return config
 
     def kill(self) -> None:
         """SIGKILL: what was written stays."""

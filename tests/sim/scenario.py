@@ -80,7 +80,9 @@ class Scenario:
     batch becomes a MB when it is opened; codecs: what batches are compressed with; plain_acks:
     those of each producer without an id. is_audited: somebody asks for producers and transactions
     all the time. ids_expire: EXPIRING holds, and producers are away for as long. groups: further
-    ones.
+    ones. offsets_retention_ms: how long the offsets of those are kept while they have no members.
+    kafka_epochs: what writers do at first is done with an Apache Kafka whose epochs are
+    higher by so much, and the broker takes over its directory; kafka_was_killed: not stopped.
     """
 
     topics: dict[str, int] = field(default_factory=lambda: {"plain": 1, "tx": 2})
@@ -135,6 +137,9 @@ class Scenario:
     is_audited: bool = False
     ids_expire: bool = False
     groups: tuple[Group, ...] = ()
+    offsets_retention_ms: int | None = None
+    kafka_epochs: int = 0
+    kafka_was_killed: bool = False
 
     @property
     def idempotent_partitions(self) -> list[Partition]:
@@ -205,6 +210,7 @@ class Scenario:
         if not is_plain:
             scenario._draw_more(random.Random(more.getrandbits(64)))
             scenario._draw_wider(random.Random(more.getrandbits(64)))
+            scenario._draw_beginning(random.Random(more.getrandbits(64)))
         return scenario
 
     def _draw_more(self, rng: random.Random) -> None:
@@ -319,6 +325,24 @@ class Scenario:
             self._draw_expiry()
         if rng.random() < 0.12 and not self.clock_steps_ms:
             self._draw_retention(rng)
+
+    def _draw_beginning(self, rng: random.Random) -> None:
+        """What the broker finds when it first starts."""
+        if rng.random() < 0.12:
+            self.kafka_epochs = rng.choice((1, 3, 40))
+            self.kafka_was_killed = rng.random() < 0.3
+        may_expire = self.groups and not self.workers and not self.clock_steps_ms
+        if may_expire and rng.random() < 0.4:
+            self._draw_offsets_retention(rng)
+
+    def _draw_offsets_retention(self, rng: random.Random) -> None:
+        """Offsets that go while a group has no members, and groups that all leave for as long."""
+        self.offsets_retention_ms = rng.choice((600, 1500))
+        self.properties["offsets.retention.check.interval.ms"] = rng.choice(("100", "700"))
+        self.groups = tuple(
+            group._replace(members=min(group.members, 2), leaving=0.5) for group in self.groups
+        )
+        self.chaos_ms = max(self.chaos_ms, 6000)
 
     def _draw_groups(self, rng: random.Random) -> None:
         """Two or three groups over the same topics, with churn."""

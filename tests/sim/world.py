@@ -23,10 +23,11 @@ from sim.clients import Asking, Refused
 from sim.consumers import Consumer
 from sim.disk import Crash
 from sim.group import Worker, committed_offsets
+from sim.kafka_directory import KafkaTopic, leave_as_kafka
 from sim.loop import EndlessError, Future, Loop
 from sim.meddler import Meddler
 from sim.network import Link, Weather
-from sim.node import Node
+from sim.node import DATA_DIR, Node
 from sim.producers import IdempotentProducer, Inits, PlainProducer, Producer, TransactionalProducer
 from sim.readers import Opener, Reader, read_all
 from sim.scenario import CLOCK_STANDS, Group, Scenario
@@ -65,6 +66,9 @@ class World:
         self.scenario = Scenario.drawn(self.rng, is_plain=is_plain)
         if tweak is not None:
             tweak(self.scenario)
+        self.scenario.groups = tuple(
+            group for group in self.scenario.groups if group.topic in self.scenario.topics
+        )
         self.loop = Loop(START_MS)
         self.wall_ahead_ms = 0
         self.wall_stands_ms: int | None = None
@@ -75,6 +79,7 @@ class World:
         self.history.flushed = frozenset(self.scenario.flushed_topics)
         self.history.kept_topics = self.scenario.kept_topics
         self.history.retention_ms = self.scenario.retention_ms
+        self.history.offsets_retention_ms = self.scenario.offsets_retention_ms
         if self.scenario.remade_topic:
             self.history.lives[self.scenario.remade_topic] = [Life()]
         self.idempotent_partitions = self.scenario.idempotent_partitions
@@ -465,7 +470,11 @@ class World:
             broker.topics.create_topic(
                 name, count, scenario.topic_configs.get(name, {}), now_ms=self.node.now_ms()
             )
-        self._set_off()
+        self._set_off_writers()
+        if scenario.kafka_epochs:
+            self.loop.run_until(START_MS + self.rng.randint(200, 1000))
+            self._come_from_kafka()
+        self._set_off_others()
         self.loop.spawn(self.nemesis())
         if self.scenario.clock_steps_ms:
             self.loop.spawn(self.turn_the_clock())
@@ -487,8 +496,36 @@ class World:
             self._restart_at_last()
         self._look_at_the_end()
 
-    def _set_off(self) -> None:
-        scenario, rng = self.scenario, self.rng
+    def _come_from_kafka(self) -> None:
+        """What was written so far was written to an Apache Kafka: the broker begins on a directory
+        as that leaves it.
+        """
+        broker, node, scenario = self.node.broker, self.node, self.scenario
+        assert broker is not None
+        topics = [
+            KafkaTopic(topic.name, topic.topic_id, topic.configs)
+            for topic in broker.metadata.topics.values()
+        ]
+        next_producer_id = broker.metadata.next_producer_id
+        assert node.stop()
+        self.trace("kafka", 0, "", scenario.kafka_epochs, b"")
+        leave_as_kafka(
+            node.disk,
+            DATA_DIR,
+            topics,
+            rng=self.rng,
+            epochs=scenario.kafka_epochs,
+            next_producer_id=next_producer_id,
+            is_clean=not scenario.kafka_was_killed,
+        )
+        if scenario.kafka_was_killed:  # a start cannot tell it from a loss of power
+            self._mistaken_losses += 1
+            self._is_powerless = True
+        assert node.start()
+        self.observe()
+
+    def _set_off_writers(self) -> None:
+        scenario = self.scenario
         for number in range(scenario.idempotent_producers):
             producer = IdempotentProducer(
                 self, f"i{number}", self.idempotent_partitions, scenario.rounds
@@ -501,6 +538,9 @@ class World:
                 self._busy_with(self._application(f"f{number}", self.input_partitions))
             for number in range(scenario.workers):
                 self.loop.spawn(self._worker(number))
+
+    def _set_off_others(self) -> None:
+        scenario, rng = self.scenario, self.rng
         for number, (partitions, committed_only) in enumerate(scenario.readers):
             reader = Reader(
                 self,
@@ -651,6 +691,9 @@ class World:
             self._members[group.name].remove(consumer)
             instance += 1
             yield rng.randint(10, 800)
+            retention_ms = self.scenario.offsets_retention_ms
+            if retention_ms is not None and not self.is_draining and rng.random() < 0.5:
+                yield rng.randint(retention_ms // 2, 3 * retention_ms)
 
     def _make_peace(self) -> None:
         self.trace("peace", 0, "", 0, b"")
