@@ -10,6 +10,7 @@ input, which ends then (`--stop-at-end-of-input`).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -26,7 +27,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from barnabas.admin import Admin, NewTopic, OpenTransaction
+    from barnabas.control import Control
 
+_CONTROL = re.compile(r"TEST CONTROL on (http://\S+):? ")
 _READY = re.compile(r"listens on (\S+):(\d+) ")
 _MEMORY_DIRECTORY = "/dev/shm"
 _ENOUGH_MEMORY_BYTES = 1 << 30  # with less, as containers have it by default, the disk is used
@@ -45,7 +48,8 @@ class LocalBroker:
     Takes:  data_dir, kept after the end where given; else a temporary one, in memory where the
             machine has room for that, which goes with the broker. settings: by Kafka's names.
             topics: to be made at the start: names, or {name: partitions}, or {name: {"partitions":
-            4, "cleanup.policy": "compact"}}. port: 0 for a free one; a restart keeps it.
+            4, "cleanup.policy": "compact"}}. port: 0 for a free one; a restart keeps it. control:
+            with `LocalBroker.control`, for faults and time on demand.
     Raises: BrokerStartError with what the daemon said when it does not start; AdminError where a
             topic is refused.
     """
@@ -57,6 +61,7 @@ class LocalBroker:
         settings: Mapping[str, object] | None = None,
         topics: Topics = (),
         port: int = 0,
+        control: bool = False,
     ) -> None:
         self._is_temporary = data_dir is None
         self.data_dir = _temporary_directory() if data_dir is None else os.fspath(data_dir)
@@ -68,6 +73,20 @@ class LocalBroker:
         self._reader: threading.Thread | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         self._listens = False
+        self._is_controlled = control
+        self._control_url = ""
+        self._clock_ahead_ms = 0
+
+    @property
+    def control(self) -> Control:
+        """Faults and time; needs `LocalBroker(control=True)`."""
+        from barnabas.control import Control
+
+        if not self._is_controlled:
+            raise RuntimeError(
+                "a broker without test control: start it by LocalBroker(control=True)"
+            )
+        return Control(self._control_url)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -128,6 +147,8 @@ class LocalBroker:
         ]
         if self._is_temporary:
             command.append("--remove-data-at-end-of-input")
+        if self._is_controlled:
+            command += ["--test-control", "0", "--test-clock-ahead", str(self._clock_ahead_ms)]
         for name, value in self.settings.items():
             command += ["--set", f"{name}={value}"]
         return command
@@ -137,6 +158,8 @@ class LocalBroker:
         assert process.stdout is not None
         for line in process.stdout:
             self.output.append(line)
+            if match := _CONTROL.search(line):
+                self._control_url = match.group(1).rstrip(":")
             if not self._listens and (match := _READY.search(line)):
                 self.port = int(match.group(2))
                 self._listens = True
@@ -152,6 +175,17 @@ class LocalBroker:
         """SIGKILL: what a crash of the process leaves is what the operating system has."""
         self._end(signal.SIGKILL)
 
+    def lose_power(self) -> None:
+        """End as with a machine whose power fails: what was not flushed is lost.
+
+        Needs `control=True`. `restart` then does what a start does after a power loss.
+        """
+        assert self.process is not None, "the broker does not run"
+        self._note_clock()
+        self.control.lose_power()
+        self.process.wait(timeout=60)
+        self._end(signal.SIGKILL)
+
     def restart(self) -> LocalBroker:
         """Start again on the same directory and port; a broker that runs is stopped before."""
         self.stop()
@@ -162,6 +196,7 @@ class LocalBroker:
         if process is None:
             return 0
         if process.poll() is None:
+            self._note_clock()
             process.send_signal(number)
             process.send_signal(signal.SIGCONT)
         code = process.wait(timeout=60)
@@ -171,6 +206,12 @@ class LocalBroker:
         if process.stdin is not None:
             process.stdin.close()
         return code
+
+    def _note_clock(self) -> None:
+        """A test's time goes on after a restart from where it was."""
+        if self._is_controlled and self._guard is None and self._listens:
+            with contextlib.suppress(OSError):  # it is ending by itself
+                self._clock_ahead_ms = max(0, self.control.ahead_ms)
 
     def _remove_directory(self) -> None:
         if self._is_temporary:

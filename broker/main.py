@@ -100,6 +100,20 @@ def parser() -> argparse.ArgumentParser:
         help="a file that is there, with the address in it, while the broker listens",
     )
     start.add_argument(
+        "--test-control",
+        metavar="PORT",
+        type=int,
+        help="for tests of clients: an HTTP endpoint on 127.0.0.1 that makes faults and moves the "
+        "clock (0: a free port, which is printed); docs/TESTING.md",
+    )
+    start.add_argument(
+        "--test-clock-ahead",
+        metavar="MS",
+        type=int,
+        default=0,
+        help="with --test-control: by how much the clock is ahead of the machine's from the start",
+    )
+    start.add_argument(
         "--stop-at-end-of-input",
         action="store_true",
         help="stop when standard input ends, as it does when the process that holds it is gone",
@@ -255,6 +269,8 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def _start(options: argparse.Namespace) -> int:
     began = time.perf_counter()
+    if options.test_clock_ahead and options.test_control is None:
+        raise StartError("--test-clock-ahead needs --test-control PORT")
     config = _read_config(options)
     with contextlib.suppress(ValueError, OSError):  # every segment is an open file
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -269,7 +285,12 @@ def _start(options: argparse.Namespace) -> int:
     try:
         with _no_garbage_collection():
             broker = open_broker(
-                config, SystemIds(), now_ms=steady_ms(), wall_ms=wall_ms(), sync=sync_together
+                config,
+                SystemIds(),
+                now_ms=steady_ms(),
+                wall_ms=wall_ms() + options.test_clock_ahead,
+                sync=sync_together,
+                disk=None if options.test_control is None else _forgetful_disk(config.data_dir),
             )
     except LogDirectoryError as error:
         raise StartError(str(error)) from error
@@ -300,7 +321,11 @@ def _serve(broker: Any, sock: socket.socket, began: float, options: argparse.Nam
 
     async def run() -> int:
         loop = asyncio.get_running_loop()
-        server = Server(broker, sock, loop)
+        server = (
+            Server(broker, sock, loop)
+            if options.test_control is None
+            else _controlled_server(broker, sock, loop, options)
+        )
         asked_to_end = asyncio.Event()
         input_has_ended = False
 
@@ -355,6 +380,33 @@ def _serve(broker: Any, sock: socket.socket, began: float, options: argparse.Nam
             signal.signal(
                 number, signal.SIG_IGN
             )  # the interpreter takes its handlers away before it is gone
+
+
+def _forgetful_disk(data_dir: str) -> Any:
+    """A disk that can lose what was not flushed."""
+    from barnabas.broker.control.forgetful_disk import ForgetfulDisk
+
+    return ForgetfulDisk(data_dir)
+
+
+def _controlled_server(
+    broker: Any, sock: socket.socket, loop: asyncio.AbstractEventLoop, options: argparse.Namespace
+) -> Any:
+    """A server whose faults and time a test commands, and the endpoint where it does."""
+    from barnabas.broker.control.clock import ControlledClock
+    from barnabas.broker.control.endpoint import ControlEndpoint
+    from barnabas.broker.control.server import ControlledServer
+
+    clock = ControlledClock()
+    clock.advance(options.test_clock_ahead)
+    server = ControlledServer(broker, sock, loop, clock)
+    endpoint = ControlEndpoint(server, options.test_control)
+    logger.warning(
+        "TEST CONTROL on http://127.0.0.1:%d: whoever reaches it can lose answers and move the "
+        "clock. It is for tests of clients, and nothing else",
+        endpoint.port,
+    )
+    return server
 
 
 def _on_end_of_input(do: Callable[[], object]) -> None:

@@ -29,7 +29,7 @@ import resource
 import socket
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from barnabas.broker.cleaning import CleanerProcess
@@ -140,7 +140,7 @@ class Connection:
                     self._resume_reading()
                     return
                 self.in_flight = True
-                server.broker.on_frame(self.connection_id, frame, server.now_ms())
+                server.on_frame(self.connection_id, frame, server.now_ms())
                 server.carry_out()
         except ProtocolViolation as error:
             server.disconnect(self, str(error))
@@ -345,12 +345,25 @@ def _descriptors_for_connections(others: int) -> int:
 
 
 class Server:
-    """The listening socket, its connections, the timer and the flusher around one broker."""
+    """The listening socket, its connections, the timer and the flusher around one broker.
+
+    steady_ms, wall_ms: the clocks. on_frame: what takes the connections' requests.
+    """
+
+    connection_class: type[Connection] = Connection
 
     def __init__(
-        self, broker: Broker, sock: socket.socket, loop: asyncio.AbstractEventLoop
+        self,
+        broker: Broker,
+        sock: socket.socket,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        steady_ms: Callable[[], int] = steady_ms,
+        wall_ms: Callable[[], int] = wall_ms,
     ) -> None:
         self.broker, self.loop = broker, loop
+        self.on_frame = broker.on_frame
+        self._steady_ms, self._wall_ms = steady_ms, wall_ms
         self.max_frame_bytes: int = broker.config["socket.request.max.bytes"]
         self.max_other_bytes: int = broker.config["barnabas.request.max.bytes"]
         self.memory = ReceiveMemory(broker.config["queued.max.request.bytes"])
@@ -404,7 +417,7 @@ class Server:
             self._next_connection_id += 1
             local_host, local_port = sock.getsockname()[:2]
             self.broker.on_connected(connection_id, peer[0], local_host, local_port)
-            self._connections[connection_id] = Connection(
+            self._connections[connection_id] = self.connection_class(
                 self, connection_id, sock, f"{peer[0]}:{peer[1]}"
             )
             if not self._may_connect(
@@ -565,8 +578,8 @@ class Server:
         """The steady time of an event of the core, which is fed what the wall clock shows beside
         it.
         """
-        now_ms = steady_ms()
-        self.broker.wall.feed(now_ms, wall_ms())
+        now_ms = self._steady_ms()
+        self.broker.wall.feed(now_ms, self._wall_ms())
         return now_ms
 
     def _set_timer(self) -> None:
@@ -582,13 +595,13 @@ class Server:
             if self._timer_at_ms <= deadline:
                 return  # it comes early enough, and sets itself anew
             self._timer.cancel()
-        now_ms = steady_ms()
+        now_ms = self._steady_ms()
         self._timer_at_ms = max(deadline, now_ms)  # what is to be done at once is not late
         self._timer = self.loop.call_later(max(0.0, (deadline - now_ms) / 1000), self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
-        if steady_ms() - self._timer_at_ms >= LATE_MS:
+        if self._steady_ms() - self._timer_at_ms >= LATE_MS:
             self._hearing_rounds = HEARING_ROUNDS
             self.loop.call_soon(self._hear_first)
         else:

@@ -11,12 +11,22 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.local_broker import LocalBroker
+
 pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = re.findall(
-    r"```(\w+)\n(.*?)```", (ROOT / "docs" / "TESTING.md").read_text("utf-8"), re.DOTALL
-)
+GUIDE = (ROOT / "docs" / "TESTING.md").read_text("utf-8")
+REST, COOKBOOK = re.split(r"\n## Cookbook\n", GUIDE)
+COOKBOOK, END = re.split(r"\n## Continuous integration\n", COOKBOOK)
+
+
+def programs(text: str) -> list[tuple[str, str]]:
+    """(language, program) of each that stands in a text."""
+    return re.findall(r"```(\w+)\n(.*?)```", text, re.DOTALL)
+
+
+PROGRAMS = programs(REST + END)
 
 NODE = """
 const net = require("node:net");
@@ -91,8 +101,8 @@ def needs(name: str) -> None:
 
 def test_every_program_is_run_here_or_is_a_ci_configuration() -> None:
     spoken = [language for language, _ in PROGRAMS]
-    assert sorted(set(spoken)) == ["go", "java", "javascript", "python", "yaml"]
-    assert spoken.count("python") == 4
+    assert sorted(set(spoken)) == ["go", "java", "javascript", "python", "sh", "yaml"]
+    assert spoken.count("python") == 5
 
 
 def test_with_pytest(tmp_path: Path) -> None:
@@ -106,6 +116,29 @@ def test_with_pytest(tmp_path: Path) -> None:
 def test_a_script(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(program("python", "print(broker.bootstrap_servers)"))
     assert run(tmp_path, sys.executable, "script.py").startswith("127.0.0.1:")
+
+
+def test_faults_and_time(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(program("python", "drop_answer"))
+    assert run(tmp_path, sys.executable, "script.py") == "0\n"
+
+
+def test_with_curl(tmp_path: Path) -> None:
+    needs("curl")
+    with LocalBroker(control=True) as broker:
+        port = broker.control.url.rpartition(":")[2]
+        script = f"set -e\nCONTROL={port}\n" + program("sh", "curl").replace("curl", "curl -sSf")
+        assert '"met": 0' in run(tmp_path, "sh", "-c", script)
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_the_cookbook(tmp_path: Path, half: int) -> None:
+    shared, *recipes = [text for _, text in programs(COOKBOOK)]
+    chosen = recipes[half::2]
+    (tmp_path / "test_cookbook.py").write_text("\n\n".join([shared, *chosen]))
+    said = run(tmp_path, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", ".")
+    assert "passed" in said
+    assert len(recipes) == 13
 
 
 def test_with_unittest(tmp_path: Path) -> None:

@@ -1,0 +1,172 @@
+"""Faults and time, on demand: the Python face of a broker's test control.
+
+    with LocalBroker(control=True) as broker:
+        with broker.control.fault("drop_answer", api="EndTxn", nth=1):
+            ...
+        broker.control.advance(minutes=16)
+
+docs/TESTING.md has the whole of it, and the same for other languages by HTTP.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_ANSWER_WITHIN_S = 90.0
+
+
+class ControlError(Exception):
+    """The control endpoint refused, with its reason."""
+
+
+class Fault:
+    """A fault that holds; `met` asks how many requests met it."""
+
+    def __init__(self, control: Control, number: int) -> None:
+        self._control, self.number = control, number
+
+    @property
+    def met(self) -> int:
+        """How many requests met it so far."""
+        for told in self._control.ask("GET", "/faults"):
+            if told["id"] == self.number:
+                return int(told["met"])
+        raise ControlError("the fault was removed")
+
+    def release(self) -> None:
+        """Let the requests go on that it holds (action `hold`)."""
+        self._control.ask("POST", f"/faults/{self.number}/release")
+
+    def remove(self) -> None:
+        """Let it hold no more; what it holds goes on."""
+        self._control.ask("DELETE", f"/faults/{self.number}")
+
+
+class Control:
+    """What a test may ask of a broker that runs with test control. Raises: ControlError, OSError.
+
+    url: of the endpoint, as `http://127.0.0.1:PORT`.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def ask(self, method: str, path: str, values: dict[str, Any] | None = None) -> Any:
+        """One request of the endpoint, and its answer."""
+        request = urllib.request.Request(
+            self.url + path,
+            method=method,
+            data=None if values is None else json.dumps(values).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(request, timeout=_ANSWER_WITHIN_S) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                raise ControlError(json.load(error)["error"]) from None
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def advance(
+        self,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        ms: float = 0,
+    ) -> None:
+        """Move the broker's clock on; what was due by then is done when this returns."""
+        by = {"days": days, "hours": hours, "minutes": minutes, "seconds": seconds, "ms": ms}
+        self.ask("POST", "/time/advance", by)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let the broker's time stand but for `advance`. Long polls end by their data alone then."""
+        self.ask("POST", "/time/freeze")
+        try:
+            yield
+        finally:
+            self.ask("POST", "/time/unfreeze")
+
+    @property
+    def ahead_ms(self) -> int:
+        """By how much the broker's clock is ahead of the machine's."""
+        return int(self.ask("GET", "/time")["ahead_ms"])
+
+    # --- faults ----------------------------------------------------------------------------------
+
+    def add_fault(self, action: str, **rule: Any) -> Fault:
+        """Let a fault hold until it is removed.
+
+        Takes: action, one of delay, delay_answer, hold, drop_answer, close_before, close_after,
+               cut, error, twice; which requests meet it by api, version, client_id, connection,
+               topic, partition, group, transactional_id, nth, times, chance (and seed); ms of a
+               delay; code of an error.
+        """
+        told = self.ask("POST", "/faults", {"action": action, **rule})
+        return Fault(self, told["id"])
+
+    @contextmanager
+    def fault(self, action: str, **rule: Any) -> Iterator[Fault]:
+        """A fault that holds within the context; as `add_fault`."""
+        fault = self.add_fault(action, **rule)
+        try:
+            yield fault
+        finally:
+            fault.remove()
+
+    def remove_all_faults(self) -> None:
+        """Let no fault hold."""
+        self.ask("DELETE", "/faults")
+
+    # --- connections -----------------------------------------------------------------------------
+
+    def connections(self) -> list[dict[str, Any]]:
+        """Who is connected: connection, client (its address), client_id."""
+        connections: list[dict[str, Any]] = self.ask("GET", "/connections")
+        return connections
+
+    def close_connections(self, client_id: str | None = None) -> int:
+        """End all connections, or those of a client. Gives how many."""
+        values = {} if client_id is None else {"client_id": client_id}
+        return int(self.ask("POST", "/connections/close", values)["closed"])
+
+    @contextmanager
+    def refusing_connections(self) -> Iterator[None]:
+        """Refuse those who connect within the context, as where no broker runs."""
+        self.ask("POST", "/connections/refuse")
+        try:
+            yield
+        finally:
+            self.ask("POST", "/connections/accept")
+
+    def lose_power(self) -> None:
+        """What the broker has not flushed is lost, and its process ends as in a crash."""
+        self.ask("POST", "/lose-power")
+
+    # --- what happened ---------------------------------------------------------------------------
+
+    def requests(self, api: str | None = None, **filters: Any) -> list[dict[str, Any]]:
+        """The requests that came, with their answers, in order; the last 10,000 are kept.
+
+        Takes: api, and client_id, topic, group, transactional_id, outcome, after (a number).
+        Gives: of each number, at_ms, connection, client, client_id, api, version, request, answer,
+               errors (names), outcome, deliveries and faults.
+        """
+        wanted = {"api": api, **filters}
+        query = urllib.parse.urlencode({name: v for name, v in wanted.items() if v is not None})
+        requests: list[dict[str, Any]] = self.ask("GET", f"/requests?{query}")
+        return requests
+
+    def forget_requests(self) -> None:
+        """Begin the journal anew."""
+        self.ask("DELETE", "/requests")

@@ -1,0 +1,215 @@
+"""What is to go wrong with which requests: rules, and which of them a request meets.
+
+Pure: requests in, actions out. A rule has one action:
+
+    action          what becomes of the request        what becomes of its answer
+    --------------  ---------------------------------  -----------------------------------
+    delay           handled `ms` later                 sent
+    delay_answer    handled                            sent `ms` later
+    hold            handled when it is released        sent
+    drop_answer     handled                            not sent; the connection stays
+    close_before    not handled; the connection ends   -
+    close_after     handled                            not sent; the connection ends
+    cut             handled                            its first half; the connection ends
+    error           not handled                        one that bears `code`
+    twice           handled twice                      the second one is sent
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from barnabas.broker.control.observed import ObservedRequest, api_named
+from barnabas.protocol.errors import Code
+
+
+class Action(Enum):
+    """What goes wrong; the module's table tells each."""
+
+    DELAY = "delay"
+    DELAY_ANSWER = "delay_answer"
+    HOLD = "hold"
+    DROP_ANSWER = "drop_answer"
+    CLOSE_BEFORE = "close_before"
+    CLOSE_AFTER = "close_after"
+    CUT = "cut"
+    ERROR = "error"
+    TWICE = "twice"
+
+
+BEFORE = (Action.DELAY, Action.HOLD, Action.CLOSE_BEFORE, Action.ERROR)
+
+
+@dataclass(slots=True)
+class Fault:
+    """One rule. Of what is None, every request has the right one.
+
+    api: its name. connection: its number, as the journal has it. topic, partition, group,
+    transactional_id: one that the request names. nth: only the nth that fits, counted from 1.
+    times: at most so many. chance: of each that fits, drawn by `seed`. ms: of a delay. code: of an
+    error. met: how many met it so far.
+    """
+
+    action: Action
+    api: str | None = None
+    version: int | None = None
+    client_id: str | None = None
+    connection: int | None = None
+    topic: str | None = None
+    partition: int | None = None
+    group: str | None = None
+    transactional_id: str | None = None
+    nth: int | None = None
+    times: int | None = None
+    chance: float = 1.0
+    seed: int = 0
+    ms: int = 0
+    code: Code | None = None
+    number: int = 0
+    fitting: int = 0
+    met: int = 0
+    _random: random.Random = field(default_factory=random.Random, repr=False)
+
+    def is_met_by(self, request: ObservedRequest, connection: int) -> bool:
+        """Whether this request meets the rule; counts it if so."""
+        if not self._fits(request, connection):
+            return False
+        self.fitting += 1
+        if self.nth is not None and self.fitting != self.nth:
+            return False
+        if self.times is not None and self.met >= self.times:
+            return False
+        if self.chance < 1.0 and self._random.random() >= self.chance:
+            return False
+        self.met += 1
+        return True
+
+    def _fits(self, request: ObservedRequest, connection: int) -> bool:
+        if self.topic is None:
+            named = self.partition is None or any(
+                self.partition in partitions for partitions in request.topics.values()
+            )
+        else:
+            named = self.topic in request.topics and (
+                self.partition is None or self.partition in request.topics[self.topic]
+            )
+        return (
+            named
+            and self.api in (None, request.api.name)
+            and self.version in (None, request.version)
+            and self.client_id in (None, request.client_id)
+            and self.connection in (None, connection)
+            and (self.group is None or self.group in request.groups)
+            and (
+                self.transactional_id is None or self.transactional_id in request.transactional_ids
+            )
+        )
+
+    def told(self) -> dict[str, Any]:
+        """The rule as plain values; what it does not ask about is left out."""
+        names = (
+            "api", "version", "client_id", "connection", "topic", "partition", "group",
+            "transactional_id", "nth", "times",
+        )  # fmt: skip
+        told: dict[str, Any] = {"id": self.number, "action": self.action.value, "met": self.met}
+        told |= {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        if self.chance < 1.0:
+            told |= {"chance": self.chance, "seed": self.seed}
+        if self.ms:
+            told["ms"] = self.ms
+        if self.code is not None:
+            told["code"] = self.code.name
+        return told
+
+
+_NUMBERS = ("version", "connection", "partition", "nth", "times", "seed", "ms")
+_TEXTS = ("client_id", "topic", "group", "transactional_id")
+
+
+def fault_of(values: Mapping[str, Any]) -> Fault:
+    """A rule from plain values. Raises: ValueError that says what is wrong with them."""
+    values = dict(values)
+    actions = ", ".join(action.value for action in Action)
+    try:
+        fault = Fault(Action(values.pop("action", None)))
+    except ValueError:
+        raise ValueError(f"`action` has to be one of: {actions}") from None
+    if (api := values.pop("api", None)) is not None:
+        fault.api = api_named(str(api)).name
+    if (code := values.pop("code", None)) is not None:
+        fault.code = _code_of(code)
+    chance = values.pop("chance", 1.0)
+    if isinstance(chance, bool) or not isinstance(chance, int | float) or not 0 <= chance <= 1:
+        raise ValueError(f"`chance` has to be a number from 0 to 1, not {chance!r}")
+    fault.chance = float(chance)
+    for name, value in values.items():
+        kind = int if name in _NUMBERS else str if name in _TEXTS else None
+        if kind is None:
+            raise ValueError(
+                f"a fault has no {name!r}; it has action, api, code, chance, "
+                f"{', '.join((*_NUMBERS, *_TEXTS))}"
+            )
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise ValueError(f"`{name}` has to be {kind.__name__}, not {value!r}")
+        setattr(fault, name, value)
+    return _checked(fault)
+
+
+def _checked(fault: Fault) -> Fault:
+    if fault.action in (Action.DELAY, Action.DELAY_ANSWER) and fault.ms <= 0:
+        raise ValueError(f"`{fault.action.value}` needs `ms`, a number of milliseconds")
+    if (fault.action is Action.ERROR) != (fault.code is not None):
+        raise ValueError("`error` needs `code`, and only that takes one: as NOT_COORDINATOR, or 16")
+    if fault.action is Action.ERROR and fault.api is None:
+        raise ValueError("`error` needs `api`: not every answer can bear an error")
+    if fault.nth is not None and fault.nth < 1:
+        raise ValueError("`nth` counts from 1")
+    fault._random = random.Random(fault.seed)
+    return fault
+
+
+def _code_of(value: object) -> Code:
+    try:
+        if isinstance(value, str) and not value.lstrip("-").isdigit():
+            return Code[value.upper()]
+        return Code(int(str(value)))
+    except (KeyError, ValueError):
+        raise ValueError(f"{value!r} is no error code of Kafka's") from None
+
+
+class FaultTable:
+    """The rules that hold now, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._faults: dict[int, Fault] = {}
+        self._next = 1
+
+    def __bool__(self) -> bool:
+        return bool(self._faults)
+
+    def __iter__(self) -> Any:
+        return iter(list(self._faults.values()))
+
+    def add(self, fault: Fault) -> Fault:
+        """Let it hold, from the next request on, under a number of its own."""
+        fault.number, self._next = self._next, self._next + 1
+        self._faults[fault.number] = fault
+        return fault
+
+    def remove(self, number: int) -> Fault:
+        """Let it hold no more. Raises: KeyError where there is none of that number."""
+        return self._faults.pop(number)
+
+    def clear(self) -> list[Fault]:
+        """Let none hold. Gives those that did."""
+        faults = list(self._faults.values())
+        self._faults.clear()
+        return faults
+
+    def met_by(self, request: ObservedRequest, connection: int) -> list[Fault]:
+        """The rules that this request meets."""
+        return [fault for fault in self._faults.values() if fault.is_met_by(request, connection)]

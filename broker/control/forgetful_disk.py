@@ -1,0 +1,106 @@
+"""A disk that can lose what was not flushed, as a machine does whose power fails.
+
+It is the machine's own disk. Beside it is kept, for each file that this process opened, how much of
+it is durable; `lose_power` cuts every file to that. What was there when a file was opened counts as
+durable, and so do names: a new file stays, and is empty where nothing of it was flushed.
+
+    barnabas-test-power-losses    in the data directory: how many there were, as text; it makes the
+                                  next start see another run of the machine
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from barnabas.storage.disk import Data, File, OsDisk, OsFile
+
+LOSSES_NAME = "barnabas-test-power-losses"
+
+
+class ForgetfulFile(OsFile):
+    """A file that notes what is durable of it."""
+
+    __slots__ = ("_disk",)
+
+    def __init__(self, disk: ForgetfulDisk, path: str, *, create: bool) -> None:
+        super().__init__(path, create=create)
+        self._disk = disk
+        disk.note(path, self.size, is_new=True)
+
+    def fsync(self) -> None:
+        size = self.size
+        super().fsync()
+        self._disk.note(self.path, size)
+
+    def truncate(self, size: int) -> None:
+        super().truncate(size)
+        self._disk.note_cut(self.path, size)
+
+
+class ForgetfulDisk(OsDisk):
+    """The machine's file system, below one data directory, with a memory of what is durable."""
+
+    def __init__(self, data_dir: str) -> None:
+        self._losses_path = os.path.join(data_dir, LOSSES_NAME)
+        self._lock = threading.Lock()  # flushes end in other threads
+        self._durable: dict[str, int] = {}
+
+    def note(self, path: str, size: int, *, is_new: bool = False) -> None:
+        """So many bytes of the file are durable; is_new: unless more is known of it."""
+        with self._lock:
+            if is_new:
+                self._durable.setdefault(path, size)
+            else:
+                self._durable[path] = max(size, self._durable.get(path, 0))
+
+    def note_cut(self, path: str, size: int) -> None:
+        """The file was cut: no more than that is left of what was durable."""
+        with self._lock:
+            self._durable[path] = min(size, self._durable.get(path, 0))
+
+    def lose_power(self) -> None:
+        """Cut every file to what is durable. The process must write nothing more, and end."""
+        with self._lock:
+            durable = dict(self._durable)
+        for path, size in durable.items():
+            try:
+                if os.path.getsize(path) > size:
+                    os.truncate(path, size)
+            except FileNotFoundError:
+                continue
+        count = self._losses() + 1
+        with open(self._losses_path, "w", encoding="ascii") as file:
+            file.write(str(count))
+
+    def _losses(self) -> int:
+        try:
+            with open(self._losses_path, encoding="ascii") as file:
+                return int(file.read())
+        except FileNotFoundError:
+            return 0
+
+    # --- the disk --------------------------------------------------------------------------------
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        return ForgetfulFile(self, path, create=create)
+
+    def rename(self, old: str, new: str) -> None:
+        super().rename(old, new)
+        with self._lock:
+            inside = old + "/"
+            for path in [p for p in self._durable if p == old or p.startswith(inside)]:
+                self._durable[new + path[len(old) :]] = self._durable.pop(path)
+
+    def unlink(self, path: str) -> None:
+        super().unlink(path)
+        with self._lock:
+            self._durable.pop(path, None)
+
+    def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
+        super().write_atomic(path, data, sync=sync)
+        with self._lock:
+            self._durable.pop(path, None)  # the name is that of another file now
+
+    def boot_id(self) -> str | None:
+        return f"{super().boot_id()}/{self._losses()}"

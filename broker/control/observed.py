@@ -1,0 +1,188 @@
+"""One request, and its answer, as a test may ask about them: decoded, and as plain values.
+
+Pure: bytes in, values out.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import struct
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from barnabas.protocol.api_table import BY_KEY, Api
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.framing import decode_response, read_request_header
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.records import batches_in
+
+SHOWN_BYTES = 32
+_GROUP_FIELDS = ("group_id",)
+_TRANSACTION_FIELDS = ("transactional_id", "v3_and_below_transactional_id")
+_PARTITION_FIELDS = ("index", "partition_index", "partition")
+
+
+class ObservedRequest(NamedTuple):
+    """A request that came by one connection. topics: names (or ids as text) with their partitions;
+    no partitions where the request names none. body: None where it cannot be decoded.
+    """
+
+    api: Api
+    version: int
+    correlation_id: int
+    client_id: str
+    body: Message | None
+    topics: dict[str, set[int]]
+    groups: set[str]
+    transactional_ids: set[str]
+
+
+def observe(frame: memoryview) -> ObservedRequest | None:
+    """A whole request without its size; None where the broker does not speak that API or version."""
+    try:
+        header = read_request_header(frame)
+    except Exception:  # whatever is wrong with it, the broker says so
+        return None
+    if header.api is None:
+        return None
+    try:
+        request_class = message_class(header.api, "Request")
+        body: Message | None = request_class.read(frame, header.body_start, header.api_version)[0]
+    except (ValueError, IndexError, struct.error):
+        body = None
+    topics: dict[str, set[int]] = {}
+    texts: dict[str, set[str]] = {}
+    if body is not None:
+        _collect(body, None, topics, texts)
+    return ObservedRequest(
+        header.api,
+        header.api_version,
+        header.correlation_id,
+        header.client_id,
+        body,
+        topics,
+        set().union(*(texts.get(name, set()) for name in _GROUP_FIELDS)),
+        set().union(*(texts.get(name, set()) for name in _TRANSACTION_FIELDS)),
+    )
+
+
+def message_class(api: Api, kind: str) -> type[Message]:
+    """The class of an API's "Request" or "Response"."""
+    module = re.sub(r"(?<!^)(?=[A-Z])", "_", api.name).lower()
+    found: type[Message] = getattr(
+        importlib.import_module(f"barnabas.protocol.messages.{module}"), api.name + kind
+    )
+    return found
+
+
+def _collect(
+    message: Message,
+    topic: str | None,
+    topics: dict[str, set[int]],
+    texts: dict[str, set[str]],
+) -> None:
+    """Find what names topics, partitions, groups and transactional ids, at any depth."""
+    values = {name: getattr(message, name) for name in message.__slots__}
+    for name in (*_GROUP_FIELDS, *_TRANSACTION_FIELDS):
+        if isinstance(values.get(name), str) and values[name]:
+            texts.setdefault(name, set()).add(values[name])
+    if "Topic" in type(message).__name__:
+        topic = values.get("name") or values.get("topic") or str(values.get("topic_id") or "")
+        if topic:
+            topics.setdefault(topic, set())
+    if topic:
+        for name in _PARTITION_FIELDS:
+            if isinstance(values.get(name), int):
+                topics.setdefault(topic, set()).add(values[name])
+    for name, value in values.items():
+        for item in value if isinstance(value, list) else ():
+            if isinstance(item, Message):
+                _collect(item, topic, topics, texts)
+            elif isinstance(item, int) and topic and name.startswith("partition"):
+                topics.setdefault(topic, set()).add(item)
+            elif isinstance(item, str) and name == "topic_names":
+                topics.setdefault(item, set())
+
+
+def answer_of(request: ObservedRequest, frame: bytes) -> Message | None:
+    """The decoded answer, from a whole response frame with its size; None where it is not one."""
+    try:
+        return decode_response(message_class(request.api, "Response"), frame[4:], request.version)[
+            1
+        ]
+    except (ValueError, IndexError, struct.error):
+        return None
+
+
+def plain(value: Any) -> Any:
+    """A message as dictionaries, lists, numbers and texts, which JSON can tell.
+
+    Records are told by the headers of their batches; other bytes by their number and their first.
+    """
+    if isinstance(value, Message):
+        return {
+            name: _records(getattr(value, name))
+            if name == "records"
+            else plain(getattr(value, name))
+            for name in value.__slots__
+        }
+    if isinstance(value, list | tuple | set):
+        return [plain(item) for item in value]
+    if isinstance(value, bytes | bytearray | memoryview):
+        return {"bytes": len(value), "hex": bytes(value[:SHOWN_BYTES]).hex()}
+    if isinstance(value, UUID):
+        return str(value)
+    return value
+
+
+def _records(data: Any) -> Any:
+    if data is None:
+        return None
+    return {"bytes": len(data), "batches": list(_batches(bytes(data)))}
+
+
+def _batches(data: bytes) -> Iterator[dict[str, Any]]:
+    try:
+        for _, header in batches_in(data):
+            yield {
+                "base_offset": header.base_offset,
+                "records": header.record_count,
+                "producer_id": header.producer_id,
+                "producer_epoch": header.producer_epoch,
+                "base_sequence": header.base_sequence,
+                "transactional": header.is_transactional,
+                "control": header.is_control,
+            }
+    except (KafkaError, ValueError, IndexError, struct.error) as error:
+        yield {"unreadable": str(error)}
+
+
+def error_codes(answer: Message | None) -> list[str]:
+    """The names of the errors in an answer, each once, in the order in which they stand there."""
+    names: dict[str, None] = {}
+
+    def collect(message: Message) -> None:
+        for name in message.__slots__:
+            value = getattr(message, name)
+            if name in ("error_code", "partition_error_code") and value:
+                names[Code(value).name] = None
+            for item in value if isinstance(value, list) else ():
+                if isinstance(item, Message):
+                    collect(item)
+
+    if answer is not None:
+        collect(answer)
+    return list(names)
+
+
+def api_named(name: str) -> Api:
+    """The row of an API. Raises: ValueError with the nearest names."""
+    for api in BY_KEY.values():
+        if api.name.lower() == name.lower():
+            return api
+    import difflib
+
+    near = difflib.get_close_matches(name, [api.name for api in BY_KEY.values()])
+    raise ValueError(f"no API {name!r}{': perhaps ' + ' or '.join(near) if near else ''}")

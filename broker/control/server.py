@@ -1,0 +1,431 @@
+"""The rim under a test's control: what each request meets, a clock to be moved, and what happened.
+
+It is the same server with the same broker. What is added sits between a connection and the broker:
+requests are looked at before they are handed on, answers before they are sent. The core knows
+nothing of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import threading
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from barnabas.broker.control.clock import ControlledClock
+from barnabas.broker.control.faults import Action, Fault, FaultTable
+from barnabas.broker.control.forgetful_disk import ForgetfulDisk
+from barnabas.broker.control.observed import (
+    ObservedRequest,
+    answer_of,
+    error_codes,
+    observe,
+    plain,
+)
+from barnabas.broker.control.refusals import can_refuse, refusal
+from barnabas.broker.core import Broker
+from barnabas.broker.outbox import CloseReason
+from barnabas.broker.server import BACKLOG, Connection, Server
+from barnabas.protocol.errors import Code
+from barnabas.protocol.framing import SIZE, response_has_tagged_header
+from barnabas.storage.log_reader import Slice
+
+logger = logging.getLogger("barnabas.control")
+
+KEPT_REQUESTS = 10_000
+_QUIET_ROUNDS, _ROUND_S = 3, 0.002
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request, its answer, and what was made of both: a line of the journal.
+
+    outcome: under way, answered, no answer (none was asked for), answer dropped, answer cut, or
+    connection closed.
+    """
+
+    number: int
+    at_ms: int
+    connection: int
+    client: str
+    request: ObservedRequest
+    frame: bytes
+    faults: list[Fault]
+    answer: Any = None
+    errors: list[str] = field(default_factory=list)
+    outcome: str = "under way"
+    deliveries: int = 0
+
+    def has(self, action: Action) -> Fault | None:
+        """The first fault with that action that the request met."""
+        return next((fault for fault in self.faults if fault.action is action), None)
+
+    def told(self) -> dict[str, Any]:
+        """As plain values."""
+        request = self.request
+        return {
+            "number": self.number,
+            "at_ms": self.at_ms,
+            "connection": self.connection,
+            "client": self.client,
+            "client_id": request.client_id,
+            "api": request.api.name,
+            "version": request.version,
+            "request": plain(request.body),
+            "answer": plain(self.answer),
+            "errors": self.errors,
+            "outcome": self.outcome,
+            "deliveries": self.deliveries,
+            "faults": [fault.number for fault in self.faults],
+        }
+
+
+class ControlledConnection(Connection):
+    """A connection whose answers are looked at before they are sent."""
+
+    __slots__ = ("exchange",)
+
+    def __init__(self, server: Server, connection_id: int, sock: socket.socket, peer: str) -> None:
+        self.exchange: Exchange | None = None
+        super().__init__(server, connection_id, sock, peer)
+
+    def send(self, pieces: Any) -> None:
+        """Send an answer as its request's faults will have it."""
+        exchange, self.exchange = self.exchange, None
+        if exchange is None:
+            super().send(pieces)
+            return
+        frame = _whole(pieces)
+        exchange.answer = answer_of(exchange.request, frame)
+        exchange.errors = error_codes(exchange.answer)
+        server = self._server
+        assert isinstance(server, ControlledServer)
+        if exchange.has(Action.TWICE) and exchange.deliveries < 2:
+            self.exchange, self.in_flight = exchange, True
+            self._loop.call_soon(server.deliver, self, exchange)
+        elif delay := exchange.has(Action.DELAY_ANSWER):
+            self.in_flight = True
+            self._loop.call_later(delay.ms / 1000, self._send_later, exchange, frame)
+        else:
+            self._send_or_not(exchange, frame)
+
+    def _send_later(self, exchange: Exchange, frame: bytes) -> None:
+        if not self.closed:
+            self.in_flight = False
+            self._send_or_not(exchange, frame)
+            self.wake()
+
+    def _send_or_not(self, exchange: Exchange, frame: bytes) -> None:
+        if exchange.has(Action.DROP_ANSWER):
+            exchange.outcome = "answer dropped"
+        elif exchange.has(Action.CLOSE_AFTER):
+            self.close_soon(exchange)
+        elif exchange.has(Action.CUT):
+            super().send([frame[: len(frame) // 2]])
+            self.close_soon(exchange, "answer cut")
+        else:
+            exchange.outcome = "answered"
+            super().send([frame])
+
+    def close_soon(self, exchange: Exchange, outcome: str = "connection closed") -> None:
+        """End the connection after this event; nothing more is read from it."""
+        exchange.outcome = outcome
+        self.in_flight = True
+        self._loop.call_soon(self._server.disconnect, self, None)
+
+
+class ControlledServer(Server):
+    """A server under a test's control. All of it is to be called in the loop's thread."""
+
+    connection_class = ControlledConnection
+
+    def __init__(
+        self,
+        broker: Broker,
+        sock: socket.socket,
+        loop: asyncio.AbstractEventLoop,
+        clock: ControlledClock,
+    ) -> None:
+        self.clock = clock
+        self.faults = FaultTable()
+        self.journal: deque[Exchange] = deque(maxlen=KEPT_REQUESTS)
+        self._next_number = 1
+        self._held: dict[int, asyncio.Event] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._refuses = False
+        self._refused_address = ("", 0)
+        super().__init__(broker, sock, loop, steady_ms=clock.steady_ms, wall_ms=clock.wall_ms)
+        self.on_frame = self._on_controlled_frame
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def _on_controlled_frame(self, connection_id: int, frame: memoryview, now_ms: int) -> None:
+        connection = self._connections[connection_id]
+        assert isinstance(connection, ControlledConnection)
+        request = observe(frame)
+        if request is None:
+            connection.exchange = None
+            self.broker.on_frame(connection_id, frame, now_ms)
+            return
+        request = self._with_names(request)
+        exchange = Exchange(
+            self._next_number, self.clock.wall_ms(), connection_id, connection.peer, request,
+            bytes(frame), self.faults.met_by(request, connection_id),
+        )  # fmt: skip
+        self._next_number += 1
+        self.journal.append(exchange)
+        if exchange.faults and request.body is not None:
+            connection.exchange = exchange
+            self._start(self._meet(connection, exchange))
+        else:
+            exchange.faults.clear()
+            self._hand_on(connection, exchange, frame, now_ms)
+
+    def _with_names(self, request: ObservedRequest) -> ObservedRequest:
+        """The topics by name, where the request has their ids."""
+        by_id = {str(topic.topic_id): topic.name for topic in self.broker.metadata.topics.values()}
+        return request._replace(
+            topics={by_id.get(name, name): rows for name, rows in request.topics.items()}
+        )
+
+    def _start(self, steps: Coroutine[Any, Any, None]) -> None:
+        task = self.loop.create_task(steps)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _meet(self, connection: ControlledConnection, exchange: Exchange) -> None:
+        """Do to a request what its faults say, and hand it on where they leave it."""
+        if delay := exchange.has(Action.DELAY):
+            await asyncio.sleep(delay.ms / 1000)
+        if hold := exchange.has(Action.HOLD):
+            released = self._held.setdefault(hold.number, asyncio.Event())
+            await released.wait()
+        if exchange.has(Action.CLOSE_BEFORE) or (connection.closed and exchange.has(Action.ERROR)):
+            self._end(connection, exchange)
+        elif error := exchange.has(Action.ERROR):
+            assert error.code is not None
+            self._refuse(connection, exchange, error.code)
+        else:
+            self.deliver(connection, exchange)
+
+    def _refuse(self, connection: ControlledConnection, exchange: Exchange, code: Code) -> None:
+        request = exchange.request
+        frame = bytearray(SIZE.size) + SIZE.pack(request.correlation_id)
+        if response_has_tagged_header(request.api, request.version):
+            frame.append(0)
+        refusal(request, code).write(frame, request.version)
+        SIZE.pack_into(frame, 0, len(frame) - SIZE.size)
+        connection.in_flight = False
+        connection.send([bytes(frame)])
+        connection.wake()
+
+    def deliver(self, connection: ControlledConnection, exchange: Exchange) -> None:
+        """Hand a request on to the broker that was kept back, or is to come twice."""
+        if self._is_closed:
+            return
+        try:
+            frame = memoryview(bytearray(exchange.frame))
+            if connection.closed:
+                self._deliver_late(exchange, frame)
+                return
+            self._hand_on(connection, exchange, frame, self.now_ms())
+        except (OSError, AssertionError) as error:
+            self.fail(error)
+        except Exception as error:
+            logger.exception("a request of %s could not be handled", connection.peer)
+            self.disconnect(connection, f"an error in the broker: {error!r}; please report it")
+        self.carry_out()
+
+    def _deliver_late(self, exchange: Exchange, frame: memoryview) -> None:
+        """A request whose client has hung up meanwhile: it had come before, so it is carried out.
+
+        The answer goes nowhere. It comes by a connection that only the core knows.
+        """
+        connection_id = self._next_connection_id
+        self._next_connection_id += 1
+        host, _, _ = exchange.client.rpartition(":")
+        self.broker.on_connected(connection_id, host, *self.address)
+        exchange.deliveries += 1
+        self.broker.on_frame(connection_id, frame, self.now_ms())
+        self.carry_out()
+        self.broker.on_closed(connection_id)
+
+    def _hand_on(
+        self,
+        connection: ControlledConnection,
+        exchange: Exchange,
+        frame: memoryview,
+        now_ms: int,
+    ) -> None:
+        exchange.deliveries += 1
+        connection.exchange = exchange
+        if getattr(exchange.request.body, "acks", None) == 0:
+            exchange.outcome, connection.exchange = "no answer", None
+            if exchange.has(Action.TWICE):
+                exchange.deliveries += 1
+                self.broker.on_frame(connection.connection_id, memoryview(bytearray(frame)), now_ms)
+        self.broker.on_frame(connection.connection_id, frame, now_ms)
+
+    def _end(self, connection: ControlledConnection, exchange: Exchange) -> None:
+        exchange.outcome = "connection closed"
+        self.disconnect(connection, None)
+
+    def disconnect(
+        self, connection: Connection, reason: CloseReason | None, level: int = logging.WARNING
+    ) -> None:
+        """As Server does; a request that is under way stays without its answer."""
+        exchange = getattr(connection, "exchange", None)
+        if exchange is not None and exchange.outcome == "under way":
+            exchange.outcome = "connection closed"
+        super().disconnect(connection, reason, level)
+
+    # --- faults ----------------------------------------------------------------------------------
+
+    def add_fault(self, fault: Fault) -> Fault:
+        """Let a fault hold. Raises: ValueError where its API's answers can bear no error."""
+        if fault.action is Action.ERROR and not can_refuse(fault.api or ""):
+            raise ValueError(f"an answer to {fault.api} can bear no error of a test's choice")
+        return self.faults.add(fault)
+
+    def remove_fault(self, number: int) -> Fault:
+        """Let it hold no more, and release what it holds. Raises: KeyError."""
+        fault = self.faults.remove(number)
+        self.release(number)
+        return fault
+
+    def remove_all_faults(self) -> list[Fault]:
+        """Let none hold, and release what they hold."""
+        faults = self.faults.clear()
+        for fault in faults:
+            self.release(fault.number)
+        return faults
+
+    def release(self, number: int) -> None:
+        """Let the requests go on that a fault holds; later ones are held again."""
+        released = self._held.pop(number, None)
+        if released is not None:
+            released.set()
+
+    # --- connections -----------------------------------------------------------------------------
+
+    def close_connections(self, client_id: str | None = None) -> int:
+        """End all connections, or those of which the last request was of that client. Gives how
+        many.
+        """
+        last = {exchange.connection: exchange.request.client_id for exchange in self.journal}
+        chosen = [
+            connection
+            for connection in list(self._connections.values())
+            if client_id is None or last.get(connection.connection_id) == client_id
+        ]
+        for connection in chosen:
+            self.disconnect(connection, None)
+        return len(chosen)
+
+    def told_connections(self) -> list[dict[str, Any]]:
+        """Who is connected, as plain values; client_id is that of the last request."""
+        last = {exchange.connection: exchange.request.client_id for exchange in self.journal}
+        return [
+            {"connection": number, "client": connection.peer, "client_id": last.get(number)}
+            for number, connection in self._connections.items()
+        ]
+
+    def refuse_connections(self, refuse: bool) -> None:
+        """Refuse those who connect from now on, as a port does that nobody listens on; or listen
+        again.
+        """
+        if refuse == self._refuses:
+            return
+        self._refuses = refuse
+        if refuse:
+            self._refused_address = self._listener.getsockname()[:2]
+            self.loop.remove_reader(self._listener.fileno())
+            self._listener.close()
+        else:
+            self._listener = _listener_at(*self._refused_address)
+            self.loop.add_reader(self._listener.fileno(), self._on_connect)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens, or did and will."""
+        return self._refused_address if self._refuses else super().address
+
+    # --- time ------------------------------------------------------------------------------------
+
+    async def advance(self, by_ms: int) -> None:
+        """Move time on, and wait until all that was due by then is done and on the disk."""
+        self.clock.advance(by_ms)
+        self._guarded(self.broker.on_tick, self.now_ms())
+        await self._until_quiet()
+
+    def set_frozen(self, freeze: bool) -> None:
+        """Let time stand, or go on."""
+        if freeze:
+            self.clock.freeze()
+        else:
+            self.clock.unfreeze()
+        self._reset_timer()
+
+    async def _until_quiet(self) -> None:
+        """Until nothing is due and no flush is under way, some times in a row."""
+        quiet = 0
+        while quiet < _QUIET_ROUNDS and not self.failed:
+            self._reset_timer()
+            await asyncio.sleep(_ROUND_S)
+            deadline = self.broker.next_deadline_ms()
+            is_due = deadline is not None and deadline <= self.clock.steady_ms()
+            quiet = 0 if is_due or not self.broker.flushes.is_idle else quiet + 1
+
+    def _reset_timer(self) -> None:
+        """The time has jumped: when the timer is to come is worked out anew."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._set_timer()
+
+    # --- power -----------------------------------------------------------------------------------
+
+    def lose_power(self) -> None:
+        """Lose what was not flushed, and end the process as a crash does, a moment later.
+
+        Raises: ValueError where the disk is not one that can.
+        """
+        disk = self.broker.logs.disk
+        if not isinstance(disk, ForgetfulDisk):
+            raise ValueError("this broker's disk does not know what was flushed")
+        self._is_closed = True  # nothing more is answered or written
+        disk.lose_power()
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGKILL)).start()
+
+    # --- end -------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """As Server does."""
+        for task in self._tasks:
+            task.cancel()
+        if self._refuses:
+            self.refuse_connections(False)
+        super().close()
+
+
+def _whole(pieces: Sequence[Any]) -> bytes:
+    """An answer's bytes; those of slices are read from their files."""
+    return b"".join(
+        piece.file.pread(piece.size, piece.position) if type(piece) is Slice else bytes(piece)
+        for piece in pieces
+    )
+
+
+def _listener_at(host: str, port: int) -> socket.socket:
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind((host, port))
+    sock.listen(BACKLOG)
+    sock.setblocking(False)
+    return sock

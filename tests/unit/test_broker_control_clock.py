@@ -1,0 +1,52 @@
+"""A clock that a test moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.broker.control.clock import ControlledClock
+
+
+class Machine:
+    """The machine's clocks, in the test's hand."""
+
+    steady, wall = 1_000, 5_000_000
+
+    def clock(self) -> ControlledClock:
+        return ControlledClock(lambda: self.steady, lambda: self.wall)
+
+    def go_on(self, by_ms: int) -> None:
+        self.steady += by_ms
+        self.wall += by_ms
+
+
+def test_it_is_the_machines_until_it_is_moved() -> None:
+    machine = Machine()
+    clock = machine.clock()
+    machine.go_on(7)
+    assert (clock.steady_ms(), clock.wall_ms(), clock.ahead_ms) == (1_007, 5_000_007, 0)
+    clock.advance(100)
+    machine.go_on(1)
+    assert (clock.steady_ms(), clock.wall_ms(), clock.ahead_ms) == (1_108, 5_000_108, 100)
+
+
+def test_it_stands_while_it_is_frozen_but_for_advance() -> None:
+    machine = Machine()
+    clock = machine.clock()
+    clock.advance(100)
+    clock.freeze()
+    machine.go_on(30)
+    assert (clock.steady_ms(), clock.wall_ms(), clock.is_frozen) == (1_100, 5_000_100, True)
+    clock.advance(5)
+    assert (clock.steady_ms(), clock.wall_ms()) == (1_105, 5_000_105)
+    clock.unfreeze()
+    assert (clock.steady_ms(), clock.ahead_ms, clock.is_frozen) == (1_105, 75, False)
+    machine.go_on(2)
+    assert (clock.steady_ms(), clock.wall_ms()) == (1_107, 5_000_107)
+    clock.unfreeze()
+    assert clock.steady_ms() == 1_107
+
+
+def test_it_does_not_go_back() -> None:
+    with pytest.raises(ValueError, match="forward only"):
+        Machine().clock().advance(-1)

@@ -1,0 +1,239 @@
+"""Which requests meet a fault, what is wrong with one, and the answers that bear an error."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any
+
+import pytest
+
+from barnabas.broker.control.faults import Action, FaultTable, fault_of
+from barnabas.broker.control.observed import (
+    ObservedRequest,
+    answer_of,
+    error_codes,
+    message_class,
+    observe,
+    plain,
+)
+from barnabas.broker.control.refusals import _BY_PARTITION, _WHOLE, can_refuse, refusal
+from barnabas.protocol.api_table import APIS, BY_KEY, Api
+from barnabas.protocol.errors import Code
+from barnabas.protocol.framing import SIZE, encode_request, response_has_tagged_header
+from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from barnabas.protocol.records import NewRecord, encode_batch
+
+
+def seen(request: Message, version: int, client_id: str = "client") -> ObservedRequest:
+    """A request as the control sees it."""
+    observed = observe(memoryview(encode_request(request, version, 7, client_id))[4:])
+    assert observed is not None
+    return observed
+
+
+def produce(topic: str, *partitions: int, transactional_id: str | None = None) -> ProduceRequest:
+    rows = [PartitionProduceData(index=index, records=b"") for index in partitions]
+    return ProduceRequest(
+        transactional_id=transactional_id,
+        topic_data=[TopicProduceData(name=topic, partition_data=rows)],
+    )
+
+
+END = EndTxnRequest(transactional_id="shop", producer_id=5, producer_epoch=0, committed=True)
+
+
+def test_what_a_request_names() -> None:
+    observed = seen(produce("orders", 1, 3, transactional_id="shop"), 9)
+    assert (observed.api.name, observed.version, observed.client_id) == ("Produce", 9, "client")
+    assert observed.topics == {"orders": {1, 3}}
+    assert observed.transactional_ids == {"shop"}
+    fetched = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="kitchen", topics=None)])
+    assert seen(fetched, 8).groups == {"kitchen"}
+
+
+def test_a_request_that_is_none() -> None:
+    assert observe(memoryview(b"\x00\x00")) is None
+    assert observe(memoryview(bytes.fromhex("7fff0000000000010000"))) is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "meets"),
+    [
+        ({}, True),
+        ({"api": "produce"}, True),
+        ({"api": "Fetch"}, False),
+        ({"version": 9}, True),
+        ({"version": 8}, False),
+        ({"client_id": "client"}, True),
+        ({"client_id": "other"}, False),
+        ({"connection": 4}, True),
+        ({"connection": 5}, False),
+        ({"topic": "orders"}, True),
+        ({"topic": "order"}, False),
+        ({"partition": 3}, True),
+        ({"partition": 2}, False),
+        ({"topic": "orders", "partition": 1}, True),
+        ({"topic": "orders", "partition": 0}, False),
+        ({"transactional_id": "shop"}, True),
+        ({"transactional_id": "shops"}, False),
+        ({"group": "kitchen"}, False),
+    ],
+)
+def test_a_rule_is_met_by_what_it_names(rule: dict[str, Any], meets: bool) -> None:
+    fault = fault_of({"action": "hold", **rule})
+    assert fault.is_met_by(seen(produce("orders", 1, 3, transactional_id="shop"), 9), 4) is meets
+    assert fault.met == meets
+
+
+def test_the_nth_that_fits_and_at_most_so_many() -> None:
+    nth = fault_of({"action": "cut", "api": "EndTxn", "nth": 2})
+    others, ends = seen(produce("t", 0), 9), seen(END, 3)
+    met = [nth.is_met_by(request, 1) for request in (others, ends, others, ends, ends)]
+    assert met == [False, False, False, True, False]
+    times = fault_of({"action": "cut", "api": "EndTxn", "times": 2})
+    assert [times.is_met_by(ends, 1) for _ in range(4)] == [True, True, False, False]
+
+
+def test_chance_is_the_same_for_the_same_seed() -> None:
+    def draws(seed: int) -> list[bool]:
+        fault = fault_of({"action": "cut", "chance": 0.5, "seed": seed})
+        return [fault.is_met_by(seen(END, 3), 1) for _ in range(64)]
+
+    assert draws(1) == draws(1)
+    assert draws(1) != draws(2)
+    assert 16 < sum(draws(1)) < 48
+    never = fault_of({"action": "cut", "chance": 0})
+    assert not any(never.is_met_by(seen(END, 3), 1) for _ in range(64))
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({}, "`action` has to be one of: delay, "),
+        ({"action": "explode"}, "`action` has to be one of"),
+        ({"action": "delay"}, "needs `ms`"),
+        ({"action": "delay", "ms": "5"}, "`ms` has to be int"),
+        ({"action": "cut", "times": True}, "`times` has to be int"),
+        ({"action": "cut", "topc": "t"}, "no 'topc'"),
+        ({"action": "cut", "api": "EndTx"}, "perhaps EndTxn"),
+        ({"action": "cut", "chance": 2}, "`chance`"),
+        ({"action": "cut", "nth": 0}, "counts from 1"),
+        ({"action": "error", "api": "EndTxn"}, "needs `code`"),
+        ({"action": "error", "code": "NOT_COORDINATOR"}, "needs `api`"),
+        ({"action": "error", "api": "EndTxn", "code": "NOT_A_CODE"}, "no error code"),
+        ({"action": "cut", "code": 16}, "only that takes one"),
+    ],
+)
+def test_what_is_wrong_with_a_rule_is_said(values: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        fault_of(values)
+
+
+def test_a_code_by_name_or_number() -> None:
+    for code in ("not_coordinator", "NOT_COORDINATOR", 16, "16"):
+        fault = fault_of({"action": "error", "api": "EndTxn", "code": code})
+        assert fault.code is Code.NOT_COORDINATOR
+        assert fault.told() == {
+            "id": 0, "action": "error", "api": "EndTxn", "code": "NOT_COORDINATOR", "met": 0,
+        }  # fmt: skip
+
+
+def test_rules_hold_until_they_are_removed() -> None:
+    table = FaultTable()
+    first = table.add(fault_of({"action": "hold"}))
+    second = table.add(fault_of({"action": "twice", "api": "EndTxn"}))
+    assert [fault.action for fault in table.met_by(seen(END, 3), 1)] == [Action.HOLD, Action.TWICE]
+    table.remove(first.number)
+    assert table.met_by(seen(END, 3), 1) == [second]
+    assert table.clear() == [second]
+    assert not table
+
+
+REFUSED = [
+    (api, version)
+    for api in APIS
+    if can_refuse(api.name)
+    for version in range(api.min_version, api.max_version + 1)
+]
+
+
+def example(api: Api, version: int) -> ObservedRequest:
+    """A request that names something, so that there is something to bear the error."""
+    request: Any = message_class(api, "Request")()
+    fill(request, version)
+    return ObservedRequest(api, version, 7, "client", request, {}, set(), set())
+
+
+def fill(message: Any, version: int) -> None:
+    """Put one element into each list of parts."""
+    annotations = {
+        "topics": ("Topic",), "topic_data": ("Data",), "partitions": ("Partition",),
+        "partition_data": ("PartitionProduceData",), "groups": ("Group",),
+        "v3_and_below_topics": ("AddPartitionsToTxnTopic",),
+        "transactions": ("AddPartitionsToTxnTransaction",),
+    }  # fmt: skip
+    module = sys.modules[type(message).__module__]
+    for name in message.__slots__:
+        if name in ("coordinator_keys", "topic_names"):
+            setattr(message, name, ["one"])
+        elif name == "partition_indexes":
+            setattr(message, name, [0])
+        elif name in annotations and not getattr(message, name):
+            part = element_class(module, type(message), name)
+            if part is not None:
+                made = part()
+                fill(made, version)
+                setattr(message, name, [made])
+            elif name == "partitions":
+                setattr(message, name, [0])
+
+
+def element_class(module: Any, owner: type, name: str) -> Any:
+    """The class of a list's elements, from the constructor's annotation."""
+    text = str(owner.__init__.__annotations__.get(name, ""))
+    match = re.search(r"list\[(\w+)\]", text)
+    return getattr(module, match.group(1), None) if match and match.group(1) != "int" else None
+
+
+@pytest.mark.parametrize(("api", "version"), REFUSED, ids=lambda value: str(getattr(value, "name", value)))  # fmt: skip
+def test_a_refusal_is_an_answer_of_that_version_and_bears_the_error(api: Api, version: int) -> None:
+    request = example(api, version)
+    answer = refusal(request, Code.NOT_COORDINATOR)
+    frame = bytearray(4) + SIZE.pack(7)
+    if response_has_tagged_header(api, version):
+        frame.append(0)
+    answer.write(frame, version)
+    decoded = answer_of(request, bytes(frame))
+    assert decoded is not None
+    assert error_codes(decoded) == ["NOT_COORDINATOR"]
+
+
+def test_each_api_that_can_be_refused_is_spoken() -> None:
+    assert {*_BY_PARTITION, *_WHOLE} <= {api.name for api in BY_KEY.values()}
+    assert not can_refuse("DescribeConfigs")
+
+
+def test_records_are_told_by_their_batches() -> None:
+    batch = bytes(
+        encode_batch([NewRecord(None, b"v", 5), NewRecord(None, b"w", 5)], producer_id=9,
+                     producer_epoch=1, base_sequence=3)
+    )  # fmt: skip
+    told = plain(PartitionProduceData(index=2, records=batch))
+    assert told["index"] == 2
+    assert told["records"]["bytes"] == len(batch)
+    (row,) = told["records"]["batches"]
+    assert (row["records"], row["producer_id"], row["base_sequence"]) == (2, 9, 3)
+
+
+def test_an_answer_that_cannot_be_read_is_none() -> None:
+    assert answer_of(seen(END, 3), b"\x00\x00\x00\x04\x00\x00\x00\x07") is None
+    frame = bytes(4) + SIZE.pack(7) + b"\x00" + EndTxnResponse(error_code=90).encode(3)
+    assert error_codes(answer_of(seen(END, 3), frame)) == ["PRODUCER_FENCED"]

@@ -1,0 +1,85 @@
+"""What a power loss leaves of files: what was flushed, and what was there before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from barnabas.broker.control.forgetful_disk import ForgetfulDisk
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> ForgetfulDisk:
+    return ForgetfulDisk(str(tmp_path))
+
+
+def test_what_was_not_flushed_is_lost(disk: ForgetfulDisk, tmp_path: Path) -> None:
+    flushed, never = (disk.open(str(tmp_path / name), create=True) for name in ("a", "b"))
+    flushed.append(b"kept")
+    flushed.fsync()
+    flushed.append(b" lost")
+    never.append(b"lost")
+    disk.lose_power()
+    assert (tmp_path / "a").read_bytes() == b"kept"
+    assert (tmp_path / "b").read_bytes() == b""
+
+
+def test_what_was_there_stays(disk: ForgetfulDisk, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"before")
+    disk.open(str(tmp_path / "a")).append(b" and after")
+    disk.lose_power()
+    assert (tmp_path / "a").read_bytes() == b"before"
+
+
+def test_a_file_that_is_opened_again_is_as_durable_as_it_was(
+    disk: ForgetfulDisk, tmp_path: Path
+) -> None:
+    disk.open(str(tmp_path / "a"), create=True).append(b"lost")
+    disk.open(str(tmp_path / "a"))
+    disk.lose_power()
+    assert (tmp_path / "a").read_bytes() == b""
+
+
+def test_a_name_that_changes_takes_it_along(disk: ForgetfulDisk, tmp_path: Path) -> None:
+    disk.mkdir(str(tmp_path / "t-0"))
+    file = disk.open(str(tmp_path / "t-0" / "log"), create=True)
+    file.append(b"kept")
+    file.fsync()
+    disk.open(str(tmp_path / "t-0" / "index"), create=True).append(b"lost")
+    disk.rename(str(tmp_path / "t-0"), str(tmp_path / "t-1"))
+    disk.lose_power()
+    assert (tmp_path / "t-1" / "log").read_bytes() == b"kept"
+    assert (tmp_path / "t-1" / "index").read_bytes() == b""
+
+
+def test_what_was_cut_is_not_durable_again(disk: ForgetfulDisk, tmp_path: Path) -> None:
+    file = disk.open(str(tmp_path / "a"), create=True)
+    file.append(b"kept and cut")
+    file.fsync()
+    file.truncate(4)
+    file.append(b" lost")
+    disk.lose_power()
+    assert (tmp_path / "a").read_bytes() == b"kept"
+
+
+def test_a_file_that_was_replaced_whole_stays_whole(disk: ForgetfulDisk, tmp_path: Path) -> None:
+    disk.open(str(tmp_path / "a"), create=True).append(b"lost")
+    disk.write_atomic(str(tmp_path / "a"), b"all of it")
+    disk.lose_power()
+    assert (tmp_path / "a").read_bytes() == b"all of it"
+
+
+def test_files_that_are_gone_are_no_fault(disk: ForgetfulDisk, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        disk.open(str(tmp_path / name), create=True).append(b"x")
+    disk.unlink(str(tmp_path / "a"))
+    (tmp_path / "b").unlink()
+    disk.lose_power()
+
+
+def test_each_loss_is_another_run_of_the_machine(disk: ForgetfulDisk, tmp_path: Path) -> None:
+    before = disk.boot_id()
+    assert ForgetfulDisk(str(tmp_path)).boot_id() == before
+    disk.lose_power()
+    assert ForgetfulDisk(str(tmp_path)).boot_id() != before
