@@ -244,8 +244,8 @@ class ClassicGroup:
             )
             group._add(member)
             group._restart_session(member, now_ms)
-        if value.leader_id in group.members:
-            group.leader_id = value.leader_id
+        is_member = value.leader_id in group.members
+        group.leader_id = value.leader_id if is_member else next(iter(group.members), None)
         group.subscribed_topics = group._compute_subscribed_topics()
         return group
 
@@ -857,7 +857,7 @@ class ClassicGroup:
         if member.group_instance_id is not None:
             self._static_members.pop(member.group_instance_id, None)
         if self.leader_id == member_id:
-            self.leader_id = next(iter(self.members), None)
+            self.leader_id = None
         return True
 
     # --- small parts -----------------------------------------------------------------------------
@@ -874,8 +874,6 @@ class ClassicGroup:
         self._count_protocols(member, 1)
         if member.group_instance_id is not None:
             self._static_members[member.group_instance_id] = member.member_id
-        if self.leader_id is None:
-            self.leader_id = member.member_id
 
     def _count_protocols(self, member: Member, step: int) -> None:
         for name in member.protocols:
@@ -887,7 +885,7 @@ class ClassicGroup:
 
     def _rebalance_timeout_ms(self) -> int:
         """The longest rebalance timeout of all members."""
-        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+        return max(member.rebalance_timeout_ms for member in self.members.values())
 
     def _session_key(self, member_id: str) -> TimerKey:
         return (SESSION, self.group_id, member_id)
@@ -975,7 +973,7 @@ def join_error_response(code: Code, member_id: str, api_version: int) -> JoinGro
 def _max_stored_bytes(member_id: str, join: JoinRequest) -> int:
     """The most bytes that the member's ids and metadata take in the group's record."""
     ids = len(member_id.encode()) + len(join.client_id.encode()) + len(join.client_host.encode())
-    return ids + max(map(len, join.protocols.values()), default=0)
+    return ids + max(map(len, join.protocols.values()))
 
 
 def sync_response(

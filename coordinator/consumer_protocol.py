@@ -29,7 +29,7 @@ def subscribed_topics(metadata: bytes) -> list[str] | None:
         for _ in range(count):
             (size,) = _TOPIC_SIZE.unpack_from(metadata, position)
             position += _TOPIC_SIZE.size + size
-            if size < 0 or position > len(metadata):
+            if size < 0:
                 return None
             topics.append(metadata[position - size : position].decode())
         (size,) = _USER_DATA_SIZE.unpack_from(metadata, position)

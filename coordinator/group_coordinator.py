@@ -162,9 +162,9 @@ class GroupCoordinator:
         settings: GroupSettings,
         partition_exists: PartitionExists,
         new_member_suffix: Callable[[], str],
-        wall: WallClock | None = None,
+        wall: WallClock,
     ) -> None:
-        self._wall = wall or WallClock()
+        self._wall = wall
         self._partition_count, self._settings = partition_count, settings
         self._partition_exists, self._new_member_suffix = partition_exists, new_member_suffix
         self._groups: dict[str, Group] = {}
@@ -226,7 +226,7 @@ class GroupCoordinator:
             return
         group.metadata_value = None
         if not group.offsets:
-            self._remove_group(group_id)
+            del self._groups[group_id]
 
     def replay_marker(
         self, partition: int, offset: int, producer_id: int, producer_epoch: int, commit: bool
@@ -356,10 +356,6 @@ class GroupCoordinator:
             group = self._groups[group_id] = Group(group_id, partition, classic)
         return group
 
-    def _remove_group(self, group_id: str) -> None:
-        del self._groups[group_id]
-        self._timers.cancel((RETENTION, group_id, ""))
-
     # --- time ------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
@@ -409,7 +405,7 @@ class GroupCoordinator:
                 return
             if expiry.is_complete and group.is_unused:
                 if not group.has_hard_state:
-                    self._remove_group(group.group_id)
+                    del self._groups[group.group_id]
                     return
                 records.append(group_tombstone(group.group_id))
             results.add(group.partition, records)

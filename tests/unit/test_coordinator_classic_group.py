@@ -1197,3 +1197,49 @@ def test_a_member_that_leaves_with_an_id_that_never_joined_begins_a_rebalance():
     pending = GroupMember(host)
     host.leave("g", (follower.id, None), (pending.id, None))
     assert leader.heartbeat() == Code.REBALANCE_IN_PROGRESS
+
+
+def test_who_left_before_it_had_its_assignment_is_not_waited_for_later():
+    host = GroupHost()
+    leader, follower = pair(host, session_ms=60_000)
+    ticket = follower.join_later(protocols={"range": b"changed"})
+    leader.join()
+    follower.took(host.answers[ticket])
+    follower.leave()
+    leader.join()
+    leader.sync({leader.id: b"all"})
+    host.pass_time(3_000)
+    assert leader.heartbeat() == Code.NONE
+
+
+def test_of_a_static_member_that_comes_back_all_that_its_record_may_hold_counts():
+    """Its names, and the largest of its metadata: which protocol is chosen is not known yet."""
+    for changed in (
+        {"client_id": "c" * 300},
+        {"protocols": {"range": bytes(100), "sticky": bytes(300)}},
+        {"protocols": {"sticky": bytes(300), "range": bytes(100)}},
+    ):
+        host = GroupHost(settings=GroupSettings(max_record_bytes=500))
+        member = GroupMember(host, instance="i", protocols={"range": bytes(100)})
+        member.join()
+        member.sync({member.id: b"all"})
+        again = host.join(**{"instance": "i", "protocols": {"range": bytes(100)}, **changed})
+        assert refused(again)[0] == Code.UNKNOWN_SERVER_ERROR
+        assert member.heartbeat() == Code.NONE
+        assert host.join(instance="i", protocols={"range": bytes(100)}).error_code == Code.NONE
+
+
+def test_a_leader_outlives_the_departure_of_others():
+    host = GroupHost()
+    leader, follower = static_pair(host)
+    ticket = host.join_later(
+        "g", follower, instance="follower", protocols={"range": b"changed"}, rebalance_ms=1_000
+    )
+    host.pass_time(3_000)
+    assert host.answers[ticket].leader == follower
+    third = GroupMember(host)
+    ticket = third.join_later()
+    third.leave()
+    ticket = host.join_later("g", leader, instance="leader", protocols={"range": b"l"})
+    host.join("g", follower, instance="follower", protocols={"range": b"f"})
+    assert host.answers[ticket].leader == follower

@@ -172,6 +172,9 @@ def test_pending_offsets_are_deleted_too() -> None:
     group = new_group()
     group.offsets.replay_pending(7, T1, CommittedOffset(1, 0, "", 0))
     assert deleted(group, T1, T1)[0].records == [offset_tombstone("g", *T1)]
+    result = Result(records=[group_tombstone("another")])
+    group.delete_offsets([T1], {"t": {}}, result)
+    assert result.records == [group_tombstone("another"), offset_tombstone("g", *T1)]
 
 
 def test_what_members_read_is_not_deleted() -> None:

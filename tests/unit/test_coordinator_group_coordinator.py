@@ -13,7 +13,8 @@ from helpers.group_host import (
 from helpers.our_messages import operations_in
 
 from barnabas.coordinator.classic_group import GroupSettings
-from barnabas.coordinator.result import RECORDS_PER_BATCH
+from barnabas.coordinator.group_records import group_tombstone, offset_tombstone
+from barnabas.coordinator.result import RECORDS_PER_BATCH, Result
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
 from barnabas.protocol.messages.offset_fetch import (
@@ -755,3 +756,107 @@ def test_authorized_operations_are_told_where_they_are_asked_for():
     alone(host)
     answer = host.call("DescribeGroups", 5, groups=["g"], include_authorized_operations=True)
     assert operations_in(answer.groups[0].authorized_operations) == {3, 6, 8}
+
+
+# --- records that are replayed ------------------------------------------------------------------
+
+
+def test_a_tombstone_of_a_group_that_there_is_not_changes_nothing():
+    """As a compacted log has it, whose older records are gone."""
+    coordinator = GroupHost().coordinator
+    for key, value in (offset_tombstone("g", "t", 0), group_tombstone("g")):
+        coordinator.replay(0, 0, key, value, None)
+    assert coordinator.hard_state() == {"groups": {}, "open": {}}
+
+
+def test_a_group_whose_record_is_deleted_keeps_its_offsets():
+    host = GroupHost(partition_count=1)
+    alone(host).leave()
+    host.commit("g", {"t": {0: 1}})
+    host.handle(Result(partition=0, records=[group_tombstone("g")]))
+    assert host.coordinator.hard_state()["groups"]["g"][1] is None
+    host.restart()
+    assert host.fetch("g") == {("t", 0): (1, "")}
+    assert host.list_groups() == {"g": ("", "Empty")}
+
+
+def test_after_a_power_loss_groups_without_members_are_as_they_were():
+    host = GroupHost()
+    alone(host, "left").leave()
+    host.commit("simple", {"t": {0: 1}})
+    written = len(host.log)
+    host.lose_power({})
+    assert len(host.log) == written
+
+
+def test_each_offset_beyond_its_log_is_found_whatever_comes_before_it():
+    host = GroupHost()
+    host.commit("g", {"t": {0: 5}}, metadata="batch 5")
+    host.commit("g", {"t": {1: 9, 2: 15}}, leader_epoch=3)
+    host.restart()
+    host.find_logs_cut(
+        {("t", 0): 2, ("t", 1): 9, ("t", 2): 12}, {("t", 2, 3): (2, 0)}, lost_power=True
+    )
+    assert host.fetch("g") == {("t", 0): (5, "batch 5"), ("t", 1): (9, ""), ("t", 2): (0, "")}, (
+        "the epoch of the third ended before its first record"
+    )
+
+
+# --- ticks --------------------------------------------------------------------------------------
+
+
+def test_one_tick_does_all_that_is_due():
+    host = GroupHost()
+    for name, session_ms in (("silent", 10_000), ("long silent", 1_800_000)):
+        alone(host, name, session_ms=session_ms)
+    host.commit("old", {"t": {0: 1}}, version=4, retention_ms=1_000)
+    alone(host, "left").leave()
+    assert host.delete_groups("left") == [("left", Code.NONE)]
+    host.now_ms += 4 * CHECK_MS
+    host.handle(host.coordinator.on_tick(host.event_ms()))
+    states = {name: host.state(name) for name in ("silent", "long silent", "old", "left")}
+    assert states == {"silent": "Empty", "long silent": "Empty", "old": "Dead", "left": "Dead"}
+
+
+def test_very_many_groups_expire_a_part_at_a_time():
+    host = GroupHost(checks=False)
+    groups = [f"g{number}" for number in range(300)]
+    for group in groups:
+        host.commit(group, {"t": {0: 1, 1: 1, 2: 1}}, version=4, retention_ms=1_000)
+    host.now_ms += CHECK_MS
+    parts = []
+    while host.list_groups():
+        result = host.coordinator.on_tick(host.event_ms())
+        parts.append(sum(len(part.records) for part in (result, *result.more)))
+        host.handle(result)
+    assert sum(parts) == 4 * len(groups)
+    assert max(parts) <= sum(parts) // 3
+
+
+def test_a_living_group_without_offsets_outlives_every_check():
+    host = GroupHost()
+    member = alone(host, topics=("t",), session_ms=1_800_000)
+    host.pass_time(2 * CHECK_MS)
+    assert member.heartbeat() == Code.NONE
+    host.restart()
+    assert (host.state("g"), member.heartbeat()) == ("Stable", Code.NONE)
+
+
+def test_an_id_that_never_joined_leaves_no_record():
+    host = GroupHost()
+    GroupMember(host)
+    host.pass_time(2 * CHECK_MS)
+    assert (host.list_groups(), host.log) == ({}, [])
+
+
+def test_offsets_are_looked_at_within_one_interval_of_each_commit():
+    host = GroupHost()
+    host.commit("g", {"t": {0: 1}})
+    assert host.coordinator.next_deadline_ms() == host.now_ms + CHECK_MS
+    host.pass_time(CHECK_MS)
+    assert host.coordinator.next_deadline_ms() == host.now_ms - CHECK_MS + 7 * DAY_MS
+    host.commit("g", {"t": {1: 1}}, version=4, retention_ms=1_000)
+    for _ in range(4):
+        host.pass_time(CHECK_MS // 4)
+        host.commit("g", {"t": {2: 1}})
+    assert host.fetch("g") == {("t", 0): (1, ""), ("t", 2): (1, "")}, "commits do not put it off"
