@@ -30,8 +30,8 @@ from barnabas.storage.clean_plan import assess, plan
 from barnabas.storage.cleaner import CleanJob, clean
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.log import Log
-from barnabas.storage.log_config import LogConfig
-from barnabas.storage.log_manager import LogManager, LogManagerConfig
+from barnabas.storage.log_config import LogConfig, LogManagerConfig
+from barnabas.storage.log_manager import LogManager
 
 CONFIG = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=64 << 20)
 NOW_MS = 1_700_000_000_000

@@ -24,8 +24,8 @@ from crc32c import crc32c
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.log import Log
-from barnabas.storage.log_config import LogConfig
-from barnabas.storage.log_manager import LogManager, LogManagerConfig
+from barnabas.storage.log_config import LogConfig, LogManagerConfig
+from barnabas.storage.log_manager import LogManager
 
 NOW_MS = 1_700_000_000_000
 

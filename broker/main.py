@@ -279,7 +279,7 @@ def _start(options: argparse.Namespace) -> int:
     from barnabas.broker.clocks import steady_ms, wall_ms
     from barnabas.broker.flusher import sync_together
     from barnabas.broker.opening import open_broker
-    from barnabas.storage.log_manager import LogDirectoryError
+    from barnabas.storage.log_directory import LogDirectoryError
 
     gc.collect()
     try:

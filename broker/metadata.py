@@ -38,7 +38,7 @@ from crc32c import crc32c
 
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.storage.disk import Disk, File
-from barnabas.storage.log_manager import LogDirectoryError
+from barnabas.storage.log_directory import LogDirectoryError
 
 logger = logging.getLogger("barnabas.metadata")
 

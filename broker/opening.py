@@ -19,7 +19,8 @@ from barnabas.broker.kafka_metadata import read_kafka_metadata
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.outbox import Ids
 from barnabas.storage.disk import Disk, OsDisk, Syncable, may_have_lost_pages
-from barnabas.storage.log_manager import LogManager, LogManagerConfig, sync_one_by_one
+from barnabas.storage.log_config import LogManagerConfig
+from barnabas.storage.log_manager import LogManager, sync_one_by_one
 
 if TYPE_CHECKING:
     from barnabas.storage.log_config import LogConfig

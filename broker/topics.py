@@ -24,7 +24,7 @@ from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import NO_LEADER_EPOCH, NewRecord, encode_batch
 from barnabas.storage.disk import is_want_of_room
 from barnabas.storage.log import AppendOrigin
-from barnabas.storage.log_manager import LogDirectoryError
+from barnabas.storage.log_directory import LogDirectoryError
 
 if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig

@@ -28,7 +28,7 @@ import msgpack
 from crc32c import crc32c
 
 from barnabas.storage.disk import Disk
-from barnabas.storage.log_manager import LogDirectoryError
+from barnabas.storage.log_directory import LogDirectoryError
 
 UNWRITTEN_MARKERS_NAME = "barnabas-unwritten-markers"
 

@@ -4,6 +4,10 @@ An epoch begins with each start of the broker, at the end of the log. Clients as
 OffsetForLeaderEpoch (KIP-320) for the end of the epoch that they read in: so they learn what a
 power loss cut off.
 
+`barnabas-leader-epoch` has the highest epoch that clients may have been told of in any partition:
+
+    <number> <CRC-32C of the number, 8 hex digits>
+
 `begin` writes nothing: ten thousand partitions begin an epoch at a start. The file has the epoch
 before the log has a batch of it; an epoch without a batch is forgotten, and nobody has its offsets.
 Apache Kafka forgets it too, when the next one begins at the same offset.
@@ -11,13 +15,19 @@ Apache Kafka forgets it too, when the next one begins at the same offset.
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from itertools import pairwise
+
+from crc32c import crc32c
 
 from barnabas.storage.checkpoints import LEADER_EPOCH_NAME, decode_epochs, encode_epochs
 from barnabas.storage.disk import Disk
 
 UNDEFINED = (-1, -1)
+HIGHEST_EPOCH_NAME = "barnabas-leader-epoch"
+
+logger = logging.getLogger(__name__)
 
 
 class LeaderEpochs:
@@ -101,3 +111,31 @@ class LeaderEpochs:
             f"{self.directory}/{LEADER_EPOCH_NAME}", encode_epochs(self.entries), sync=False
         )
         self.written = list(self.entries)
+
+
+class HighestEpoch:
+    """The file of a data directory with the highest leader epoch that clients were told of."""
+
+    def __init__(self, disk: Disk, data_dir: str) -> None:
+        self._disk = disk
+        self._path = f"{data_dir}/{HIGHEST_EPOCH_NAME}"
+
+    def read(self) -> int:
+        """The epoch; -1 where there is no file, or it is damaged."""
+        try:
+            number, _, crc = self._disk.read(self._path).rstrip(b"\n").partition(b" ")
+        except FileNotFoundError:
+            return -1
+        if crc != b"%08x" % crc32c(number):
+            logger.warning(
+                "%s cannot be used (its checksum is wrong): the highest leader epoch is that of "
+                "the logs",
+                self._path,
+            )
+            return -1
+        return int(number)
+
+    def write(self, epoch: int) -> None:
+        """Write the epoch; it is durable then."""
+        number = b"%d" % epoch
+        self._disk.write_atomic(self._path, b"%s %08x\n" % (number, crc32c(number)))

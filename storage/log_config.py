@@ -59,3 +59,24 @@ class LogConfig:
     @property
     def is_deleted(self) -> bool:
         return "delete" in self.cleanup_policy
+
+
+@dataclass(frozen=True, slots=True)
+class LogManagerConfig:
+    """Intervals as Apache Kafka's broker settings name them; ids for a directory that has none yet.
+
+    producer_snapshot_interval_ms: how long a log may differ from its last checkpoint (producers,
+    indexes, manifest). most_unread_bytes: how much all logs together may hold that no checkpoint
+    has, as `Log.unread_bytes` counts it: a start after a kill reads about that much.
+    """
+
+    node_id: int = 1
+    cluster_id: str | None = None
+    directory_id: str | None = None
+    recovery_checkpoint_interval_ms: int = 60_000
+    retention_check_interval_ms: int = 300_000
+    producer_expiration_check_interval_ms: int = 600_000
+    initial_task_delay_ms: int = 30_000
+    producer_snapshot_interval_ms: int = 30_000
+    most_unread_bytes: int = 1 << 30
+    index_cache_bytes: int = 8 << 20

@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     from barnabas.storage.log import Log
 
 
+class LogDirectoryError(Exception):
+    """The data directory cannot be used; the text says why and what to do."""
+
+
+class DamagedFlushJournalError(LogDirectoryError):
+    """A flush journal is damaged where it was durable: the last of commits may be in it alone."""
+
+
 class TopicIdPartition(NamedTuple):
     """A partition of one topic, which another topic of the same name is told from by its id."""
 

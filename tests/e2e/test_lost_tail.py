@@ -31,7 +31,7 @@ from helpers.e2e_clients import (
 )
 
 from barnabas import BrokerProcess
-from barnabas.storage.log_manager import BOOT_ID_NAME
+from barnabas.storage.last_run import BOOT_ID_NAME
 
 pytestmark = pytest.mark.e2e
 

@@ -51,8 +51,9 @@ from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from barnabas.protocol.records import NewRecord, batches_in, encode_batch, records_of
+from barnabas.storage.last_run import BOOT_ID_NAME
 from barnabas.storage.log import Log
-from barnabas.storage.log_manager import BOOT_ID_NAME, LogDirectoryError
+from barnabas.storage.log_directory import LogDirectoryError
 from barnabas.storage.log_reader import Isolation, Slice
 from helpers.admin_host import NOW_MS, AdminHost, CountedIds, creatable
 from helpers.scratch import IN_MEMORY, SamePlaceDisk, scratch_directory

@@ -14,9 +14,10 @@ from crc32c import crc32c
 from barnabas.protocol.compression import compress
 from barnabas.protocol.records import NewRecord, batches_in, encode_batch, encode_record, records_of
 from barnabas.storage.disk import Disk, OsDisk
+from barnabas.storage.last_run import BOOT_ID_NAME
 from barnabas.storage.log import Log
-from barnabas.storage.log_config import LogConfig
-from barnabas.storage.log_manager import BOOT_ID_NAME, LogManager, LogManagerConfig
+from barnabas.storage.log_config import LogConfig, LogManagerConfig
+from barnabas.storage.log_manager import LogManager
 from barnabas.storage.log_reader import FetchData, Isolation
 
 NOW_MS = 1_700_000_100_000

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from barnabas.broker.opening import JOURNAL
-from barnabas.storage.log_manager import BOOT_ID_NAME
+from barnabas.storage.last_run import BOOT_ID_NAME
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -33,7 +33,7 @@ from barnabas.protocol.records import batches_in
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.log_manager import LogDirectoryError
+from barnabas.storage.log_directory import LogDirectoryError
 from barnabas.storage.segment import CorruptLog
 
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=100, retention_ms=-1)
@@ -67,7 +67,7 @@ def write_history(path: str, way: str) -> Log:
             if way == "killed after a checkpoint":
                 log.flush()
                 log.checkpoint()
-                manager._checkpoint(force=False)
+                manager.write_checkpoints()
     if way == "clean":
         manager.close(NOW_MS)
     else:

@@ -182,7 +182,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def checkpoint(self) -> None:
         self.log.checkpoint()
-        self.manager._checkpoint(force=False)
+        self.manager.write_checkpoints()
 
     @rule()
     def forget_indexes(self) -> None:
@@ -200,7 +200,7 @@ class LogMachine(RuleBasedStateMachine):
         """
         self.manager.on_tick(NOW_MS)  # log starts that were told are on disk
         if self.log.durability.is_flushed(self.log.log_end_offset):
-            self.manager._checkpoint(force=False)
+            self.manager.write_checkpoints()
         path = self.log.segments.active.path(".log")
         with open(path, "ab") as file:
             file.write(garbage)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from sim.disk import Crash, SimDisk
 
 from barnabas.storage.log import Log
-from barnabas.storage.log_config import LogConfig
-from barnabas.storage.log_manager import LogManager, LogManagerConfig
+from barnabas.storage.log_config import LogConfig, LogManagerConfig
+from barnabas.storage.log_manager import LogManager
 
 CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=200, retention_ms=-1)
 

@@ -40,9 +40,7 @@ from barnabas.storage import (
     clean_plan,
     cleaner,
     flush_journal,
-    log_manager,
     log_reader,
-    recovery,
     retention,
     validate,
 )
@@ -50,15 +48,17 @@ from barnabas.storage import log as log_module
 from barnabas.storage.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
     LOG_START_NAME,
-    RECOVERY_POINT_NAME,
-    encode_offsets,
+    Offsets,
 )
 from barnabas.storage.disk import DirectorySync
 from barnabas.storage.durability import Durability
 from barnabas.storage.flush_journal import FlushJournal, Redo
+from barnabas.storage.last_run import RunNote
 from barnabas.storage.log import Log
+from barnabas.storage.log_loader import LogLoader
 from barnabas.storage.log_manager import LogManager
 from barnabas.storage.log_reader import Isolation, LogReader
+from barnabas.storage.offset_checkpoints import OffsetCheckpoints
 from barnabas.storage.producer_state import ProducerEntry, ProducerStateManager
 from sim.disk import Refusal, SimDisk, SimFile
 from sim.network import Weather
@@ -826,7 +826,7 @@ def boot_is_noted_too_early() -> Iterator[None]:
     tweak=_with_flushed_records_and_power,
 )
 def written_again_and_not_flushed() -> Iterator[None]:
-    write_again, load = recovery._Loader._write_again, LogManager.load
+    write_again, load = LogLoader._write_again, LogManager.load
 
     def write(self: Any, segment: Any, position: int, end_offset: int) -> bool:
         with changed(SimFile, "fsync", lambda self: None):
@@ -838,7 +838,7 @@ def written_again_and_not_flushed() -> Iterator[None]:
             self.journal.forget_older()
 
     with (
-        changed(recovery._Loader, "_write_again", write),
+        changed(LogLoader, "_write_again", write),
         changed(LogManager, "load", load_and_forget),
     ):
         yield
@@ -920,14 +920,10 @@ def flushes_reach_too_far() -> Iterator[None]:
     tweak=_with_power,
 )
 def recovery_point_too_high() -> Iterator[None]:
-    write = LogManager._write
+    def ends(self: LogManager) -> Offsets:
+        return {key: log.log_end_offset for key, log in self.logs.items()}
 
-    def write_ends(self: LogManager, name: str, data: bytes, force: bool) -> None:
-        if name == RECOVERY_POINT_NAME:
-            data = encode_offsets({key: log.log_end_offset for key, log in self.logs.items()})
-        write(self, name, data, force)
-
-    with changed(LogManager, "_write", write_ends):
+    with changed(LogManager, "_recovery_points", ends):
         yield
 
 
@@ -1063,13 +1059,13 @@ def names_are_not_durable() -> Iterator[None]:
     tweak=_with_power_and_survivors,
 )
 def power_loss_is_not_noticed() -> Iterator[None]:
-    def is_same_run(self: LogManager) -> bool:
+    def is_same_run(self: RunNote) -> bool:
         return True
 
     def lacking(self: Redo, *args: Any) -> str:
         return ""
 
-    with changed(LogManager, "_is_same_run", is_same_run), changed(Redo, "lacking", lacking):
+    with changed(RunNote, "is_same_run", is_same_run), changed(Redo, "lacking", lacking):
         yield
 
 
@@ -1085,7 +1081,7 @@ def holes_are_kept() -> Iterator[None]:
     def is_torn_before(self: Any, number: int, end_offset: int) -> bool:
         return False
 
-    with changed(recovery._Loader, "_is_torn_before", is_torn_before):
+    with changed(LogLoader, "_is_torn_before", is_torn_before):
         yield
 
 
@@ -1213,16 +1209,14 @@ def grown_partitions_begin_anew() -> Iterator[None]:
     tweak=_with_deletions_and_power,
 )
 def deletions_are_not_durable() -> Iterator[None]:
-    write = LogManager._write
+    write = OffsetCheckpoints.write
 
-    def write_some(self: LogManager, name: str, data: bytes, force: bool) -> None:
-        if name != LOG_START_NAME:
-            write(self, name, data, force)
-        elif self._written.get(name) != data:
-            self.disk.write_atomic(self._path(name), data, sync=False)
-            self._written[name] = data
+    def write_some(
+        self: OffsetCheckpoints, name: str, offsets: Offsets, *, force: bool = False
+    ) -> None:
+        write(self, name, offsets, force=force, sync=name != LOG_START_NAME)
 
-    with changed(LogManager, "_write", write_some):
+    with changed(OffsetCheckpoints, "write", write_some):
         yield
 
 
@@ -1239,10 +1233,12 @@ def copies_are_believed() -> Iterator[None]:
     def lacking(self: Redo, *args: Any) -> str:
         return ""
 
-    def is_same_boot(self: LogManager) -> bool:
-        return self._noted_run()[:1] == [self.disk.boot_id()]
+    def is_same_boot(self: RunNote) -> bool:
+        if not self._disk.exists(self._path):
+            return False
+        return self._disk.read(self._path).decode().split()[:1] == [self._disk.boot_id()]
 
-    with changed(LogManager, "_is_same_run", is_same_boot), changed(Redo, "lacking", lacking):
+    with changed(RunNote, "is_same_run", is_same_boot), changed(Redo, "lacking", lacking):
         yield
 
 
@@ -1310,13 +1306,13 @@ def coordinator_epochs_stand_still() -> Iterator[None]:
     def markers(self: TransactionCoordinator, prepared: TransactionMetadata) -> Any:
         return of_any_epoch(self, prepared)._replace(coordinator_epoch=0)
 
-    def none(self: Log, producer_id: int) -> int:
+    def none(self: ProducerStateManager, producer_id: int) -> int:
         return 0
 
     of_any_epoch = TransactionCoordinator._markers
     with (
         changed(TransactionCoordinator, "_markers", markers),
-        changed(Log, "coordinator_epoch_of", none),
+        changed(ProducerStateManager, "coordinator_epoch_of", none),
     ):
         yield
 
@@ -1331,7 +1327,7 @@ def kafkas_gaps_are_torn_ends() -> Iterator[None]:
     def is_torn(self: Any, number: int, end_offset: int) -> bool:
         return end_offset >= self.recovery_point
 
-    with changed(recovery._Loader, "_is_torn_before", is_torn):
+    with changed(LogLoader, "_is_torn_before", is_torn):
         yield
 
 
@@ -1357,8 +1353,6 @@ def damaged_frames_end_the_journal() -> Iterator[None]:
     tweak=_with_retention_and_power,
 )
 def retained_starts_are_not_written() -> Iterator[None]:
-    encode = log_manager.encode_offsets
-
     def write_starts(self: LogManager) -> None:
         for key in sorted(self.log_dir.changed_starts):
             self.logs[key].checkpoint()
@@ -1368,7 +1362,7 @@ def retained_starts_are_not_written() -> Iterator[None]:
             for key, log in self.logs.items()
             if log.log_start_offset > log.segments[0].base_offset
         }
-        self._write(LOG_START_NAME, encode(self._kept_starts | starts), False)
+        self._checkpoints.write(LOG_START_NAME, self._offline_starts | starts)
 
     with changed(LogManager, "write_starts", write_starts):
         yield

@@ -20,7 +20,7 @@ from barnabas.broker.opening import open_broker
 from barnabas.broker.outbox import CloseReason, FlushJob, Work
 from barnabas.storage.checkpoints import MANIFEST_NAME
 from barnabas.storage.cleaner import CleanJob, CleanResult, clean
-from barnabas.storage.log_manager import DamagedFlushJournalError
+from barnabas.storage.log_directory import DamagedFlushJournalError
 from barnabas.storage.log_reader import Slice
 from barnabas.storage.segment import CorruptLog
 from sim.disk import Crash, Inode, SimDisk

@@ -34,7 +34,7 @@ from barnabas.protocol.messages.txn_offset_commit import (
 )
 from barnabas.protocol.records import batches_in, decode_marker
 from barnabas.storage.log import Log
-from barnabas.storage.log_manager import LogDirectoryError
+from barnabas.storage.log_directory import LogDirectoryError
 
 KAFKA = Path(__file__).parent.parent / "fixtures" / "kafka-logdir" / "logdir"
 DELTA_BEGAN_MS = 1_795_222_690_308

@@ -8,7 +8,7 @@ import pytest
 from helpers.disk_broker import DATA_DIR, DiskBroker, Producer
 from sim.disk import Crash
 
-from barnabas.storage.log_manager import LogDirectoryError
+from barnabas.storage.log_directory import LogDirectoryError
 
 TRANSACTIONS = "__transaction_state"
 

@@ -17,7 +17,7 @@ from sim.disk import Refusal
 
 from barnabas.protocol.errors import Code
 from barnabas.storage.disk import OsDisk
-from barnabas.storage.log_manager import BOOT_ID_NAME
+from barnabas.storage.last_run import BOOT_ID_NAME
 
 NOW_MS = 1_700_000_100_000
 

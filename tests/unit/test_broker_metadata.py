@@ -15,7 +15,7 @@ from crc32c import crc32c
 
 from barnabas.broker.metadata import SMALLEST_REWRITE, ClusterMetadata, JournalError, Topic
 from barnabas.storage.disk import File, OsDisk
-from barnabas.storage.log_manager import LogDirectoryError
+from barnabas.storage.log_directory import LogDirectoryError
 
 IDS = [uuid.UUID(int=number) for number in range(1, 9)]
 

@@ -13,7 +13,7 @@ from sim.disk import Crash
 from barnabas.broker.unwritten_markers import UNWRITTEN_MARKERS_NAME
 from barnabas.protocol.errors import Code
 from barnabas.storage.checkpoints import MANIFEST_NAME
-from barnabas.storage.log_manager import LogDirectoryError
+from barnabas.storage.log_directory import LogDirectoryError
 
 LOG = f"{DATA_DIR}/t-1/{0:020d}.log"
 UNWRITTEN = f"{DATA_DIR}/{UNWRITTEN_MARKERS_NAME}"

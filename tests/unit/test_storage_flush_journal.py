@@ -34,7 +34,8 @@ from barnabas.storage.flush_journal import (
 )
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.log_manager import LogDirectoryError, LogManager
+from barnabas.storage.log_directory import LogDirectoryError
+from barnabas.storage.log_manager import LogManager
 from barnabas.storage.segment import CorruptLog
 
 OTHER_ID = uuid.UUID(int=77)

@@ -20,12 +20,13 @@ from helpers.storage_logs import (
 )
 from sim.disk import SimDisk
 
-from barnabas.storage import log_manager
+from barnabas.storage import log_upkeep
 from barnabas.storage.checkpoints import MANIFEST_NAME, decode_offsets
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.log import UNREAD_BATCH_BYTES, Log
-from barnabas.storage.log_config import LogConfig
-from barnabas.storage.log_manager import LogDirectoryError, LogManager, LogManagerConfig
+from barnabas.storage.log_config import LogConfig, LogManagerConfig
+from barnabas.storage.log_directory import LogDirectoryError
+from barnabas.storage.log_manager import LogManager
 from barnabas.storage.trash import Trash
 
 
@@ -472,7 +473,7 @@ def test_retention_looks_at_a_few_logs_at_a_time(
     """Each time a segment goes it costs as much as a look at many logs; a log that was deleted
     meanwhile is left alone.
     """
-    monkeypatch.setattr(log_manager, "_LOGS_LOOKED_AT_AT_ONCE", 60)
+    monkeypatch.setattr(log_upkeep, "_LOGS_AT_ONCE", 60)
     manager = open_manager(tmp_path)
     logs = [manager.create("t", index, TOPIC_ID, LogConfig(), NOW_MS) for index in range(10)]
     looked: list[Log] = []
@@ -496,7 +497,7 @@ def test_retention_looks_at_a_few_logs_at_a_time(
 def test_producers_expire_in_a_few_logs_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_manager, "_LOGS_LOOKED_AT_AT_ONCE", 4)
+    monkeypatch.setattr(log_upkeep, "_LOGS_AT_ONCE", 4)
     manager = open_manager(tmp_path)
     logs = [manager.create("t", index, TOPIC_ID, LogConfig(), NOW_MS) for index in range(10)]
     looked: list[Log] = []

@@ -22,9 +22,9 @@ from helpers.storage_logs import (
 )
 
 from barnabas.storage.checkpoints import Manifest
+from barnabas.storage.last_run import BOOT_ID_NAME
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.log_manager import BOOT_ID_NAME
 from barnabas.storage.segment import Segment
 
 SMALL = LogConfig(segment_bytes=200)
@@ -53,7 +53,7 @@ def test_what_was_durable_is_not_cut(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path)
     fill(log, 5)
     log.flush()
-    manager._checkpoint(force=True)
+    manager.write_checkpoints(force=True)
     path = Path(log.segments.active.path(".log"))
     path.write_bytes(path.read_bytes()[:-3])
     kill(manager)
@@ -197,7 +197,7 @@ def test_after_a_checkpoint_only_what_came_later_is_read(
     fill(log, 9)
     log.flush()
     log.checkpoint()
-    manager._checkpoint(force=False)
+    manager.write_checkpoints()
     fill(log, 2, start=9)
     kill(manager)
     taken: list[int] = []
@@ -304,7 +304,7 @@ def test_an_index_that_a_power_loss_took_back_is_built_anew(tmp_path: Path) -> N
         log._roll(NOW_MS)
         fill(log, 1, start=number)
     log.flush()
-    manager._checkpoint(force=False)
+    manager.write_checkpoints()
     manifest.write_bytes(then)
     Path(log.segments[0].path(".txnindex")).unlink()
     manager, log = reopened(manager, LogConfig(), clean=False)
@@ -315,7 +315,7 @@ def test_segments_whose_names_a_power_loss_took_are_not_missed(tmp_path: Path) -
     manager, log = new_log(tmp_path)
     fill(log, 2)
     log.flush()
-    manager._checkpoint(force=False)
+    manager.write_checkpoints()
     log._roll(NOW_MS)
     fill(log, 3, start=2)
     log.checkpoint()

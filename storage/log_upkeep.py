@@ -1,0 +1,175 @@
+"""What is done for logs from time to time, a little at a call so that requests get their turn.
+
+    task         how often                                     at one call, at most
+    retention    retention_check_interval_ms, all logs         1,000 logs; a segment deleted as 30
+    expiry       producer_expiration_check_interval_ms, all    1,000 logs; 20 producers as one more
+    checkpoint   producer_snapshot_interval_ms after a log     8 logs; 500 producers as one more
+                 first differs from its last one; at once,
+                 of those that hold the most, where all
+                 hold more than most_unread_bytes
+    deletion     what was renamed for it, when it is due       64 files, 8 directories
+
+What is left over is due at once.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections import deque
+from collections.abc import Mapping
+
+from barnabas.storage.disk import is_want_of_room
+from barnabas.storage.log import Log
+from barnabas.storage.log_config import LogManagerConfig
+from barnabas.storage.log_directory import LogDirectory
+from barnabas.storage.segment import CorruptLog
+from barnabas.storage.trash import Trash
+
+_CHECKPOINTS_AT_ONCE = 8
+_PRODUCERS_AS_A_CHECKPOINT = 500
+_CHECK_INTERVAL_MS = 1000
+_LOGS_AT_ONCE = 1000
+_LOGS_AS_A_SEGMENT = 30
+_PRODUCERS_AS_A_LOG = 20
+_FILES_AT_ONCE, _DIRECTORIES_AT_ONCE = 64, 8
+
+logger = logging.getLogger(__name__)
+
+
+class LogUpkeep:
+    """The tasks of the logs of one directory. deleted_directories: of logs, and when they go."""
+
+    def __init__(
+        self,
+        log_dir: LogDirectory,
+        logs: Mapping[tuple[str, int], Log],
+        config: LogManagerConfig,
+        now_ms: int,
+    ) -> None:
+        self._log_dir = log_dir
+        self._disk = log_dir.disk
+        self._logs = logs
+        self._config = config
+        self.deleted_directories = Trash()
+        self._next_retention_ms = now_ms + config.initial_task_delay_ms
+        self._next_expiration_ms = now_ms + config.producer_expiration_check_interval_ms
+        self._next_checkpoint_ms = now_ms
+        self._to_retain: deque[Log] = deque()
+        self._to_expire: deque[Log] = deque()
+
+    def next_deadline_ms(self) -> int:
+        """When a task has something to do; 0: at once."""
+        if self._to_retain or self._to_expire:
+            return 0
+        due = min(self._next_retention_ms, self._next_expiration_ms)
+        for trash in (self.deleted_directories, self._log_dir.trash):
+            at = trash.next_due_ms()
+            if at is not None and at < due:
+                due = at
+        if self._log_dir.changed_logs:
+            due = min(due, self._next_checkpoint_ms)
+        return due
+
+    # --- retention and expiry --------------------------------------------------------------------
+
+    def retain(self, now_ms: int) -> None:
+        """Delete the segments that retention no longer keeps."""
+        if now_ms >= self._next_retention_ms:
+            self._next_retention_ms = now_ms + self._config.retention_check_interval_ms
+            self._to_retain = self._to_retain or deque(self._logs.values())
+        budget = _LOGS_AT_ONCE
+        while budget > 0 and self._to_retain:
+            log = self._to_retain.popleft()
+            budget -= 1
+            if self._has(log):
+                budget -= _LOGS_AS_A_SEGMENT * _delete_old_segments(log, now_ms)
+
+    def expire(self, now_ms: int) -> None:
+        """Forget producers that were idle for long."""
+        if now_ms >= self._next_expiration_ms:
+            self._next_expiration_ms = now_ms + self._config.producer_expiration_check_interval_ms
+            self._to_expire = self._to_expire or deque(self._logs.values())
+        budget = _LOGS_AT_ONCE
+        while budget > 0 and self._to_expire:
+            log = self._to_expire.popleft()
+            budget -= 1 + len(log.producer_state.producers) // _PRODUCERS_AS_A_LOG
+            if self._has(log):
+                log.expire_producers(now_ms)
+
+    def _has(self, log: Log) -> bool:
+        return self._logs.get((log.topic, log.partition)) is log
+
+    # --- checkpoints -----------------------------------------------------------------------------
+
+    def checkpoint_logs(self, now_ms: int) -> None:
+        """Bring up the checkpoints of the logs that are due."""
+        changed = self._log_dir.changed_logs
+        if not changed or now_ms < self._next_checkpoint_ms:
+            return
+        interval_ms = self._config.producer_snapshot_interval_ms
+        try:
+            excess_bytes = self._checkpoint_due_logs(now_ms)
+        except OSError as error:
+            if not is_want_of_room(error):
+                raise
+            logger.warning("the checkpoints of logs wait for room: %s", error)
+            self._next_checkpoint_ms = now_ms + max(_CHECK_INTERVAL_MS, interval_ms)
+            return
+        self._next_checkpoint_ms = now_ms + min(_CHECK_INTERVAL_MS, interval_ms)
+        if excess_bytes > 0 and changed:
+            self._next_checkpoint_ms = now_ms
+        elif changed:
+            first_due_ms = next(iter(changed.values())) + interval_ms
+            self._next_checkpoint_ms = max(now_ms, min(self._next_checkpoint_ms, first_due_ms))
+
+    def _checkpoint_due_logs(self, now_ms: int) -> int:
+        """Give checkpoints to the logs that are due, then to those that hold the most.
+
+        Gives: by how many bytes too much is still in no checkpoint.
+        """
+        changed = self._log_dir.changed_logs
+        budget = _CHECKPOINTS_AT_ONCE
+        while budget > 0 and changed:
+            log, changed_ms = next(iter(changed.items()))
+            if now_ms - changed_ms < self._config.producer_snapshot_interval_ms:
+                break
+            budget -= _checkpoint_cost(log)
+            log.checkpoint()
+        excess = sum(log.unread_bytes for log in changed) - self._config.most_unread_bytes
+        if excess <= 0:
+            return excess
+        for log in heapq.nlargest(_CHECKPOINTS_AT_ONCE, changed, key=lambda log: log.unread_bytes):
+            if excess <= 0 or budget <= 0:
+                break
+            excess -= log.unread_bytes
+            budget -= _checkpoint_cost(log)
+            log.checkpoint()
+        return excess
+
+    # --- deletion --------------------------------------------------------------------------------
+
+    def empty_trash(self, now_ms: int) -> None:
+        """Remove files and directories that are out of use and due."""
+        for path in self._log_dir.trash.take_due(now_ms, _FILES_AT_ONCE):
+            self._disk.unlink(path)
+        for path in self.deleted_directories.take_due(now_ms, _DIRECTORIES_AT_ONCE):
+            try:
+                self._disk.rmtree(path)
+            except OSError as error:
+                if not is_want_of_room(error):
+                    raise
+                # It takes descriptors.
+                self.deleted_directories.add(now_ms + _CHECK_INTERVAL_MS, path)
+
+
+def _delete_old_segments(log: Log, now_ms: int) -> int:
+    try:
+        return log.delete_old_segments(now_ms)
+    except CorruptLog as error:
+        logger.error("retention of %r stops: %s", log, error)
+        return 0
+
+
+def _checkpoint_cost(log: Log) -> int:
+    return 1 + len(log.producer_state.producers) // _PRODUCERS_AS_A_CHECKPOINT

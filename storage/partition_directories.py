@@ -1,0 +1,157 @@
+"""Which directories of a data directory are partitions', by name and by what lies beside them.
+
+    name                               is
+    <topic>-<partition>                a log
+    <…>.<32 hex digits>-delete         a log that is being deleted
+    <…>.<32 hex digits>-stray          no log, though its name was that of one: never touched again
+    __cluster_metadata-0               Apache Kafka's own log of its metadata; left alone
+
+What has a log's name and cannot be one, mostly a copy that somebody made, is renamed to `-stray`:
+
+    a topic that nobody may have, or a number with zeros before it
+    of a topic that is not known, with the id of another one (`t-0-20241122` is a copy of `t-0`)
+    with a number far above the partition below it: that many partitions would be made in between
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import uuid
+from typing import Protocol
+
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.storage.checkpoints import (
+    PARTITION_METADATA_NAME,
+    CorruptCheckpoint,
+    decode_partition_metadata,
+)
+from barnabas.storage.log_directory import LogDirectory
+
+_PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)")
+_DELETED = re.compile(r".+\.[0-9a-f]{32}-delete")
+_NOT_OURS = "__cluster_metadata"
+_LONGEST_NAME = 255
+_LONGEST_TOPIC = 249
+# In the numbers of a topic's partitions; where another broker has the others, gaps are right.
+_WIDEST_GAP = 10_000
+
+logger = logging.getLogger(__name__)
+
+
+class Topic(Protocol):
+    """A topic of the metadata journal."""
+
+    name: str
+
+
+class Topics(Protocol):
+    """What the metadata journal has, in so far as it tells what a directory is of."""
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic of that name; None where there is none."""
+
+    def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
+        """The topic with that id; None where there is none."""
+
+
+def deleted_name(topic: str, suffix: str) -> str:
+    """The name of a directory that is going or set aside; a long topic is cut, not the suffix."""
+    return topic[: _LONGEST_NAME - len(suffix)] + suffix
+
+
+class PartitionDirectories:
+    """The names in a data directory. After `find`, what cannot be a log is set aside.
+
+    deleted: the paths of directories that are being deleted.
+    """
+
+    def __init__(self, log_dir: LogDirectory) -> None:
+        self._log_dir = log_dir
+        self._disk = log_dir.disk
+        self.deleted: list[str] = []
+
+    def find(self, topics: Topics | None) -> list[TopicPartition]:
+        """The partitions that have a log, sorted.
+
+        Takes: topics, by which strays are told; None where nobody knows any.
+        """
+        indexes: dict[str, list[int]] = {}
+        for topic, partition in self._named_as_partitions():
+            indexes.setdefault(topic, []).append(partition)
+        topics_by_id: dict[uuid.UUID, str] = {}
+        partitions: list[TopicPartition] = []
+        for topic in sorted(indexes, key=len):  # of two unknown names the shorter one is right
+            last = -1
+            for partition in sorted(indexes[topic]):
+                name = f"{topic}-{partition}"
+                why = self._stray_by_id(name, topic, topics, topics_by_id)
+                if not why and partition - last - 1 > _WIDEST_GAP:
+                    why = (
+                        f"the highest number of a partition of {topic} below it is {last}"
+                        if last >= 0
+                        else f"{topic} has no partition with a lower number"
+                    )
+                if why:
+                    self._set_aside(name, why)
+                else:
+                    partitions.append(TopicPartition(topic, partition))
+                    last = partition
+        return sorted(partitions)
+
+    def _named_as_partitions(self) -> list[TopicPartition]:
+        partitions = []
+        for name in self._disk.list(self._log_dir.data_dir):
+            path = self._log_dir.path(name)
+            match = _PARTITION.fullmatch(name)
+            if _DELETED.fullmatch(name):
+                self.deleted.append(path)
+            elif match and match["topic"] != _NOT_OURS and self._disk.is_dir(path):
+                topic, number = match["topic"], match["partition"]
+                if topic in (".", "..") or len(topic) > _LONGEST_TOPIC:
+                    self._set_aside(name, "no topic may be called so")
+                elif len(number) > 1 and number.startswith("0"):
+                    self._set_aside(name, f"{number} is no partition's number")
+                else:
+                    partitions.append(TopicPartition(topic, int(number)))
+        return partitions
+
+    def _stray_by_id(
+        self, name: str, topic: str, topics: Topics | None, topics_by_id: dict[uuid.UUID, str]
+    ) -> str:
+        """Why the directory is of a topic of another name, by the id in it; empty where it is not.
+
+        Takes: topics_by_id, of the unknown topics with shorter names; this one is added.
+        """
+        if topics is None or topics.topic(topic) is not None:
+            return ""
+        try:
+            topic_id = decode_partition_metadata(
+                self._disk.read(self._log_dir.path(f"{name}/{PARTITION_METADATA_NAME}"))
+            )
+        except (FileNotFoundError, CorruptCheckpoint):
+            return ""
+        known = topics.topic_by_id(topic_id)
+        other = known.name if known is not None else topics_by_id.setdefault(topic_id, topic)
+        if other == topic:
+            return ""
+        return f"its {PARTITION_METADATA_NAME} says that it is of topic {other}"
+
+    def _set_aside(self, name: str, why: str) -> None:
+        number = 0
+        while True:
+            unique = uuid.uuid5(uuid.UUID(int=number), name).hex
+            path = self._log_dir.path(deleted_name(name, f".{unique}-stray"))
+            if not self._disk.exists(path):
+                break
+            number += 1
+        self._disk.rename(self._log_dir.path(name), path)
+        self._disk.fsync_dir(self._log_dir.data_dir)
+        logger.warning(
+            "%s is not used, and is called %s from now on: %s; move it out of the data directory, "
+            "or, if you miss something, give it its "
+            "topic's name and partition's number back",
+            self._log_dir.path(name),
+            path.rpartition("/")[2],
+            why,
+        )
