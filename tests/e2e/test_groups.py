@@ -29,6 +29,8 @@ from helpers.e2e_clients import (
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
+from barnabas.protocol.errors import Code
+
 pytestmark = pytest.mark.e2e
 
 PARTITIONS = 4
@@ -179,7 +181,8 @@ def test_a_second_static_member_of_the_same_name_fences_the_first(servers: str) 
         second.poll()
         first.poll()
         return any(
-            error.code() == confluent_kafka.KafkaError._FATAL or error.code() == 82
+            error.code() == confluent_kafka.KafkaError._FATAL
+            or error.code() == Code.FENCED_INSTANCE_ID
             for error in first.errors
         )
 

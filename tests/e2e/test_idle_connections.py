@@ -14,6 +14,7 @@ from helpers.e2e_wire import Wire
 from sim import wire
 
 from barnabas import BrokerProcess
+from barnabas.protocol.errors import Code
 
 pytestmark = pytest.mark.e2e
 
@@ -76,6 +77,6 @@ def test_clients_that_were_idle_connect_again_and_one_that_waits_is_answered() -
             b"confluent 1",
             b"kafka-python 1",
         ]
-        assert waiting.receive(fetch).error_code == 0
+        assert waiting.receive(fetch).error_code == Code.NONE
         assert waiting.is_closed_by_broker()
         assert not [line for line in broker.output if " WARNING " in line or " ERROR " in line]

@@ -35,6 +35,7 @@ from helpers.e2e_wire import Wire
 from sim import wire
 
 from barnabas import BrokerProcess
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from barnabas.protocol.records import NewRecord, encode_batch
@@ -297,7 +298,7 @@ def test_the_last_five_batches_of_a_producer_are_remembered(
                 b"%d" % (sequence + 1),
             )
             answer = connection.call(wire.produce(None, topic, 0, batch))
-            assert answer.error_code == 0
+            assert answer.error_code == Code.NONE
             offsets.append(answer.base_offset)
     assert offsets == [0, 2, 4, 6, 8, 10, 12]
     again(own)
@@ -311,7 +312,7 @@ def test_the_last_five_batches_of_a_producer_are_remembered(
                 b"%d" % (sequence + 1),
             )
             answer = connection.call(wire.produce(None, topic, 0, batch))
-            assert (answer.error_code, answer.base_offset) == (0, sequence)
+            assert (answer.error_code, answer.base_offset) == (Code.NONE, sequence)
         old = connection.call(
             wire.produce(
                 None, topic, 0, _batch(session.producer_id, session.producer_epoch, 2, b"2", b"3")
@@ -338,7 +339,7 @@ def test_the_last_five_batches_of_a_producer_are_remembered(
                 None, topic, 0, _batch(session.producer_id, session.producer_epoch, 14, b"14")
             )
         )
-        assert (following.error_code, following.base_offset) == (0, 14)
+        assert (following.error_code, following.base_offset) == (Code.NONE, 14)
     assert values_of(own.bootstrap_servers, topic) == [b"%d" % number for number in range(15)]
 
 

@@ -18,6 +18,7 @@ from helpers.e2e_wire import Wire
 from sim import wire
 
 from barnabas import BrokerProcess
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -60,7 +61,7 @@ def joined(connection: Wire, group: str) -> dict[str, Any]:
     answer = connection.call(
         wire.request(JoinGroupRequest(group_id=group, member_id="", **names), 3)
     )
-    assert answer.error_code == 0
+    assert answer.error_code == Code.NONE
     member = {
         "group_id": group,
         "generation_id": answer.generation_id,
@@ -71,7 +72,7 @@ def joined(connection: Wire, group: str) -> dict[str, Any]:
         connection.call(
             wire.request(SyncGroupRequest(**member, assignments=[assignment]), 2)
         ).error_code
-        == 0
+        == Code.NONE
     )
     return member
 
@@ -83,7 +84,7 @@ def begun(connection: Wire, topic: str) -> dict[str, Any]:
             InitProducerIdRequest(transactional_id="txn", transaction_timeout_ms=TIMEOUT_MS), 1
         )
     )
-    assert answer.error_code == 0
+    assert answer.error_code == Code.NONE
     pid, epoch = answer.producer_id, answer.producer_epoch
     topics = [AddPartitionsToTxnTopic(name=topic, partitions=[0])]
     names = {
@@ -94,7 +95,10 @@ def begun(connection: Wire, topic: str) -> dict[str, Any]:
     added = connection.call(
         wire.request(AddPartitionsToTxnRequest(**names, v3_and_below_topics=topics), 2)
     )
-    assert added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
+    assert (
+        added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+        == Code.NONE
+    )
     batch = encode_batch(
         [NewRecord(None, b"v", 0)],
         producer_id=pid,
@@ -102,7 +106,7 @@ def begun(connection: Wire, topic: str) -> dict[str, Any]:
         base_sequence=0,
         transactional=True,
     )
-    assert connection.call(wire.produce("txn", topic, 0, batch)).error_code == 0
+    assert connection.call(wire.produce("txn", topic, 0, batch)).error_code == Code.NONE
     return {"transactional_id": "txn", "producer_id": pid, "producer_epoch": epoch}
 
 
@@ -135,13 +139,13 @@ def test_heartbeats_and_a_commit_that_lie_in_the_sockets_are_heard_before_timeou
             last = connected()
             last.send(end)
         assert [used.receive(call).error_code for used, call in asked] == [0] * MEMBERS
-        assert last.receive(end).error_code == 0
+        assert last.receive(end).error_code == Code.NONE
         fetch = wire.fetch([(topic, 0, 0)], committed=True, max_wait_ms=0)
         (found,) = producer.call(fetch).partitions
         assert found.last_stable_offset == 2 and not found.aborted
         heard = time.monotonic()
         silent = wire.request(HeartbeatRequest(**members[0]), 3)
         eventually(lambda: time.monotonic() - heard > 2 * TIMEOUT_MS / 1000, what="silence goes on")
-        assert connections[0].call(silent).error_code == 25, (
+        assert connections[0].call(silent).error_code == Code.UNKNOWN_MEMBER_ID, (
             "UNKNOWN_MEMBER_ID: who is silent while the broker listens is put out"
         )

@@ -26,7 +26,7 @@ from barnabas.broker.core import Broker
 from barnabas.broker.opening import open_broker
 from barnabas.broker.outbox import CloseReason
 from barnabas.protocol.api_table import APIS, BY_KEY
-from barnabas.protocol.errors import DelayedRequest
+from barnabas.protocol.errors import Code, DelayedRequest
 from barnabas.protocol.framing import response_has_tagged_header
 from barnabas.protocol.hot_responses import Piece
 from barnabas.storage.log import Log
@@ -314,7 +314,10 @@ class Storm:
         """What a client takes from an answer."""
         knowledge, values = self.knowledge, asked.values
         assert asked.api is not None
-        if values is None or getattr(response, "error_code", 1) not in (0, 79):
+        if values is None or getattr(response, "error_code", 1) not in (
+            Code.NONE,
+            Code.MEMBER_ID_REQUIRED,
+        ):
             return
         if asked.api.key == INIT_PRODUCER_ID:
             knowledge.remember_producer(

@@ -162,7 +162,7 @@ def produce(
         transactional_id=transactional_id, acks=-1, timeout_ms=1000, topic_data=data
     )
     (answer,) = host.call(request, 9).responses[0].partition_responses
-    assert answer.error_code == 0, answer
+    assert answer.error_code == Code.NONE, answer
 
 
 def start_session(host: AdminHost, transactional_id: str) -> tuple[int, int]:
@@ -173,7 +173,7 @@ def start_session(host: AdminHost, transactional_id: str) -> tuple[int, int]:
         producer_epoch=-1,
     )
     answer = host.call(request, 4)
-    assert answer.error_code == 0
+    assert answer.error_code == Code.NONE
     return answer.producer_id, answer.producer_epoch
 
 
@@ -189,7 +189,7 @@ def add_partition(host: AdminHost, transactional_id: str, identity: tuple[int, i
         .results_by_topic_v3_and_below[0]
         .results_by_partition[0]
         .partition_error_code
-        == 0
+        == Code.NONE
     )
 
 
@@ -211,7 +211,7 @@ def transact(
         "producer_id": identity[0],
         "producer_epoch": identity[1],
     }
-    assert host.call(AddOffsetsToTxnRequest(group_id="billing", **names), 3).error_code == 0
+    assert host.call(AddOffsetsToTxnRequest(group_id="billing", **names), 3).error_code == Code.NONE
     offset = TxnOffsetCommitRequestPartition(
         partition_index=1, committed_offset=turn, committed_metadata=""
     )
@@ -222,8 +222,8 @@ def transact(
         topics=[TxnOffsetCommitRequestTopic(name="plain", partitions=[offset])],
         **names,
     )
-    assert host.call(request, 3).topics[0].partitions[0].error_code == 0
-    assert host.call(EndTxnRequest(committed=commit, **names), 3).error_code == 0
+    assert host.call(request, 3).topics[0].partitions[0].error_code == Code.NONE
+    assert host.call(EndTxnRequest(committed=commit, **names), 3).error_code == Code.NONE
 
 
 def commit_offset(host: AdminHost, group: str, offset: int) -> None:
@@ -236,7 +236,7 @@ def commit_offset(host: AdminHost, group: str, offset: int) -> None:
         member_id="",
         topics=[OffsetCommitRequestTopic(name="plain", partitions=[partition])],
     )
-    assert host.call(request, 7).topics[0].partitions[0].error_code == 0
+    assert host.call(request, 7).topics[0].partitions[0].error_code == Code.NONE
 
 
 @cache

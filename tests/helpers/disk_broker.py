@@ -27,6 +27,7 @@ from barnabas.broker.core import Broker
 from barnabas.broker.opening import open_broker
 from barnabas.coordinator.result import CoordinatorRecord, Result, partition_for
 from barnabas.coordinator.transaction_records import encode_key, encode_value
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -323,7 +324,7 @@ class DiskBroker:
             timeout_ms=1000,
             validate_only=False,
         )
-        assert self.call(request, 7).topics[0].error_code == 0
+        assert self.call(request, 7).topics[0].error_code == Code.NONE
 
     def send_fetch(
         self,
@@ -363,7 +364,7 @@ class DiskBroker:
         answer = self.answer(connection)
         if answer is None:
             return None
-        assert answer.error_code == 0
+        assert answer.error_code == Code.NONE
         row = answer.responses[0].partitions[0]
         aborted = (
             None
@@ -422,7 +423,7 @@ class DiskBroker:
             topics=[ListOffsetsTopic(name=topic, partitions=[wanted])],
         )
         row = self.call(request, 5).topics[0].partitions[0]
-        assert row.error_code == 0
+        assert row.error_code == Code.NONE
         offset: int = row.offset
         return offset
 
@@ -474,7 +475,7 @@ class DiskBroker:
         row = self.call(DescribeTransactionsRequest(transactional_ids=[txn]), 0).transaction_states[
             0
         ]
-        assert row.error_code == 0
+        assert row.error_code == Code.NONE
         return row.transaction_state, row.producer_id, row.producer_epoch
 
     def set_epoch(self, txn: str, epoch: int) -> None:
@@ -569,7 +570,7 @@ class Producer:
 
     def begin_session(self) -> None:
         code, self.pid, self.epoch = self.b.init(self.txn, timeout_ms=self.timeout_ms)
-        assert code == 0, code
+        assert code == Code.NONE, code
         self.sequences.clear()
 
     def reconnect(self) -> int:
@@ -614,7 +615,7 @@ class Producer:
             txn=self.txn,
             connection=self.connection if connection is None else connection,
         )
-        if code == 0 and sequence is None:
+        if code == Code.NONE and sequence is None:
             self.sequences[topic, partition] = at + len(values)
         return code
 

@@ -15,6 +15,7 @@ from typing import Any
 from barnabas.coordinator.classic_group import GroupSettings
 from barnabas.coordinator.group_coordinator import GroupCoordinator
 from barnabas.coordinator.result import Result, partition_for
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.join_group import JoinGroupRequestProtocol
 from barnabas.protocol.messages.leave_group import MemberIdentity
 from barnabas.protocol.messages.offset_commit import (
@@ -416,7 +417,7 @@ class GroupHost:
             answer = self.call(
                 "OffsetFetch", version, group_id=group, topics=topics, require_stable=stable
             )
-        assert answer.error_code == 0
+        assert answer.error_code == Code.NONE
         return {
             (topic.name, one.partition_index): one.error_code
             or (one.committed_offset, one.metadata)
@@ -495,7 +496,7 @@ class GroupMember:
 
     def took(self, answer: Any) -> Any:
         """Note an answer to JoinGroup."""
-        if answer is not PARKED and answer.error_code == 0:
+        if answer is not PARKED and answer.error_code == Code.NONE:
             self.generation = answer.generation_id
             self.sync_with["protocol"] = answer.protocol_name
         return answer
@@ -531,7 +532,7 @@ def alone(host: GroupHost, group: str = "g", data: bytes = b"", **join: Any) -> 
     member = GroupMember(host, group, data, **join)
     if member.generation < 0:
         member.join()
-    assert member.sync({member.id: b"all"}).error_code == 0
+    assert member.sync({member.id: b"all"}).error_code == Code.NONE
     return member
 
 

@@ -293,7 +293,7 @@ class TxnHost:
             for txn, pid, epoch, verify_only, partitions in asked
         ]
         answer = self.call(AddPartitionsToTxnRequest(transactions=transactions), version)
-        assert answer.error_code == 0
+        assert answer.error_code == Code.NONE
         return [
             (result.transactional_id, codes_of(result.topic_results))
             for result in answer.results_by_transaction

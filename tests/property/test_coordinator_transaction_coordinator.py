@@ -25,6 +25,7 @@ from barnabas.coordinator.transaction_records import (
     encode_value,
 )
 from barnabas.coordinator.transaction_state import TransactionMetadata, TransactionState
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -128,7 +129,9 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
         def check(answer: Any) -> None:
             if answer.error_code:
                 assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
-                assert answer.error_code in ((51,) if known else (90,))
+                assert answer.error_code in (
+                    (Code.CONCURRENT_TRANSACTIONS,) if known else (Code.PRODUCER_FENCED,)
+                )
                 return
             assert known, (
                 f"{asked_by} is fenced, and began anew as "
@@ -194,8 +197,12 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
                 for result in topic.results_by_partition
             }
             (code,) = codes
-            assert code in ((0, 51) if is_current else (49, 90))
-            if code == 0:
+            assert code in (
+                (0, Code.CONCURRENT_TRANSACTIONS)
+                if is_current
+                else (Code.INVALID_PRODUCER_ID_MAPPING, Code.PRODUCER_FENCED)
+            )
+            if code == Code.NONE:
                 self.check_added(txn, producer, partitions)
 
         self.sent(
@@ -218,8 +225,12 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
         is_current = self.is_current(txn, producer)
 
         def check(answer: Any) -> None:
-            assert answer.error_code in ((0, 51) if is_current else (49, 90))
-            if answer.error_code == 0:
+            assert answer.error_code in (
+                (0, Code.CONCURRENT_TRANSACTIONS)
+                if is_current
+                else (Code.INVALID_PRODUCER_ID_MAPPING, Code.PRODUCER_FENCED)
+            )
+            if answer.error_code == Code.NONE:
                 self.check_added(txn, producer, [(OFFSETS_TOPIC, partition_for("group", 2))])
 
         self.sent(
@@ -250,11 +261,17 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
         done, doing = (
             ("CompleteCommit", "PrepareCommit") if commit else ("CompleteAbort", "PrepareAbort")
         )
-        expected = 0 if state in ("Ongoing", done) else 51 if state == doing else 48
+        expected = (
+            0
+            if state in ("Ongoing", done)
+            else Code.CONCURRENT_TRANSACTIONS
+            if state == doing
+            else Code.INVALID_TXN_STATE
+        )
 
         def check(answer: Any) -> None:
             if not is_current:
-                assert answer.error_code in (49, 90)
+                assert answer.error_code in (Code.INVALID_PRODUCER_ID_MAPPING, Code.PRODUCER_FENCED)
                 return
             assert answer.error_code == expected
             if expected == 0:
@@ -279,12 +296,16 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
         producer = self.producer(txn, nth)
         code = self.host.coordinator.verify(txn, *producer, *pair)
         if not self.is_current(txn, producer):
-            assert code in (47, 49)
-        elif code == 0:
+            assert code in (Code.INVALID_PRODUCER_EPOCH, Code.INVALID_PRODUCER_ID_MAPPING)
+        elif code == Code.NONE:
             transaction = self.host.coordinator.metadata(txn)
             assert transaction is not None and pair in transaction.partitions
         else:
-            assert code == (19 if str(self.host.state(txn)).startswith("Prepare") else 48)
+            assert code == (
+                Code.NOT_ENOUGH_REPLICAS
+                if str(self.host.state(txn)).startswith("Prepare")
+                else Code.INVALID_TXN_STATE
+            )
 
     # the world
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from barnabas.coordinator.result import partition_for
 from barnabas.coordinator.transaction_records import encode_key, encode_value
 from barnabas.coordinator.transaction_state import TransactionMetadata, TransactionState
+from barnabas.protocol.errors import Code
 
 T0 = {"t": [0]}
 IDS = st.sampled_from(["known", "known", "known", -1, 0, 2**31, 2**63 - 1, -(2**63)])
@@ -79,7 +80,7 @@ def took(host: TxnHost, step: str, producer_id: int, epoch: int) -> bool:
             answer = host.init("txn", pid=producer_id, epoch=epoch)
             code = answer.error_code
             assert code or 0 <= answer.producer_epoch < 32767, "the highest epoch is nobody's"
-            return code == 0 and (producer_id, epoch) != (-1, -1)
+            return code == Code.NONE and (producer_id, epoch) != (-1, -1)
         case "add":
             code = host.add("txn", producer_id, epoch, T0)[("t", 0)]
         case "offsets":
@@ -91,8 +92,8 @@ def took(host: TxnHost, step: str, producer_id: int, epoch: int) -> bool:
         case _:
             ((_, codes),) = host.add_batch([("txn", producer_id, epoch, False, T0)], version=4)
             code = codes[("t", 0)]
-    assert code == 0 or code in REFUSED
-    return bool(code == 0)
+    assert code == Code.NONE or code in REFUSED
+    return bool(code == Code.NONE)
 
 
 @settings(max_examples=300, deadline=None)
@@ -120,7 +121,7 @@ def test_no_request_and_no_start_meets_an_epoch_that_it_cannot_go_on_with(
                 host.handle(host.coordinator.on_power_loss(host.event_ms()))
             case "new session":
                 answer = host.init("txn")
-                assert answer.error_code == 0
+                assert answer.error_code == Code.NONE
             case _:
                 asked_by = meant(host, producer_id, epoch)
                 was_known = host.coordinator.metadata("txn") is not None
@@ -132,4 +133,4 @@ def test_no_request_and_no_start_meets_an_epoch_that_it_cannot_go_on_with(
     host.crash()
     host.tick(60_000)
     assert host.state("txn") not in ("Ongoing", "PrepareCommit", "PrepareAbort")
-    assert host.init("txn").error_code == 0
+    assert host.init("txn").error_code == Code.NONE

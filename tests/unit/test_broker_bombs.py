@@ -56,7 +56,7 @@ def test_others_are_answered_before_a_large_batch_is_checked(host: CoreHost, cod
     host.finish_work()
     (answer,) = host.answers[one]
     (partition,) = answer.responses[0].partition_responses
-    assert (partition.error_code, partition.base_offset) == (0, 1), (
+    assert (partition.error_code, partition.base_offset) == (Code.NONE, 1), (
         "behind what came while it was checked"
     )
 

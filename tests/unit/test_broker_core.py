@@ -123,7 +123,7 @@ def test_a_fetch_is_answered_when_its_time_is_up(host: CoreHost) -> None:
     host.tick(1)
     (answer,) = host.answers[1]
     assert (
-        answer.responses[0].partitions[0].error_code == 0
+        answer.responses[0].partitions[0].error_code == Code.NONE
         and not answer.responses[0].partitions[0].records
     )
 
@@ -300,7 +300,7 @@ class Transaction:
             .results_by_topic_v3_and_below[0]
             .results_by_partition[0]
             .partition_error_code
-            == 0
+            == Code.NONE
         )
         self.write()
         assert self.host.flushes == [], "nothing of an open transaction waits for the disk"
@@ -349,7 +349,7 @@ def test_a_commit_waits_for_the_disk_once(host: CoreHost) -> None:
                 .results_by_topic_v3_and_below[0]
                 .results_by_partition[0]
                 .partition_error_code
-                == 0
+                == Code.NONE
             )
             transaction.write()
             transaction.end(commit=True)
@@ -414,11 +414,11 @@ def test_what_comes_while_the_decision_is_under_way_is_held_back(host: CoreHost)
         .results_by_topic_v3_and_below[0]
         .results_by_partition[0]
         .partition_error_code
-        == 0
+        == Code.NONE
     ), "of the next transaction"
     transaction.flush_all()
     assert transaction.markers()[0][0] is True, "what was decided is committed"
-    assert host.answers[5][0].error_code == 0 and host.answers[5][0].producer_epoch == 1
+    assert host.answers[5][0].error_code == Code.NONE and host.answers[5][0].producer_epoch == 1
 
 
 def test_a_batch_of_transactions_is_told_to_come_again_while_a_decision_is_under_way(
@@ -473,7 +473,7 @@ def test_a_transaction_that_was_ended_in_time_does_not_time_out(host: CoreHost) 
     assert transaction.state() == "ONGOING"
     transaction.flush_all()
     assert (transaction.state(), transaction.markers()) == ("COMPLETE_COMMIT", [[True], [True]])
-    assert host.answers[1][0].error_code == 0
+    assert host.answers[1][0].error_code == Code.NONE
     host.tick(10 * 60_000)
     assert transaction.state() == "COMPLETE_COMMIT"
 
@@ -513,12 +513,15 @@ def test_the_next_transaction_is_held_back_until_the_completion(
     transaction.end(commit=True)
     transaction.flushed()
     transaction.flushed()
-    assert host.answers[1].pop().error_code == 0
+    assert host.answers[1].pop().error_code == Code.NONE
     transaction.add_partitions()
     assert host.answers[1] == [], "held back"
     assert transaction.flushed() == ["t", "t"]
     answer = host.answers[1].pop()
-    assert answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
+    assert (
+        answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+        == Code.NONE
+    )
     assert transaction.state() == "ONGOING"
     transaction.write()
 
@@ -571,7 +574,7 @@ def test_with_durability_os_no_step_waits(tmp_path: Path) -> None:
     transaction.add_partitions()
     transaction.write()
     transaction.end(commit=True)
-    assert host.answers[1][-1].error_code == 0
+    assert host.answers[1][-1].error_code == Code.NONE
     assert (transaction.state(), transaction.markers(), host.flushes) == (
         "COMPLETE_COMMIT",
         [[True], [True]],
@@ -620,7 +623,7 @@ def test_a_hundred_commits_at_a_time_cost_a_few_flushes(host: CoreHost) -> None:
     while host.flushes:
         host.flush()
         flushes += 1
-    assert all(host.answers[1000 + number][-1].error_code == 0 for number in range(100))
+    assert all(host.answers[1000 + number][-1].error_code == Code.NONE for number in range(100))
     assert flushes <= 6
 
 
@@ -682,7 +685,7 @@ def test_a_wild_producer_id_in_a_log_does_not_use_up_the_others(tmp_path: Path) 
     answer = again.call(
         1, InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 1
     )
-    assert (answer.error_code, answer.producer_id) == (0, 0)
+    assert (answer.error_code, answer.producer_id) == (Code.NONE, 0)
     again.close()
 
 
@@ -739,9 +742,9 @@ def test_offsets_with_the_highest_epoch_are_refused_in_the_midst_of_a_transactio
         return code
 
     assert [commit_offset(epoch, offset) for epoch, offset in ((0, 1), (32767, 2), (0, 3))] == [
-        0,
-        47,
-        0,
+        Code.NONE,
+        Code.INVALID_PRODUCER_EPOCH,
+        Code.NONE,
     ]
     host.ask(
         1,
@@ -752,5 +755,5 @@ def test_offsets_with_the_highest_epoch_are_refused_in_the_midst_of_a_transactio
     )
     while host.flushes:
         host.flush()
-    assert host.answers[1][-1].error_code == 0
+    assert host.answers[1][-1].error_code == Code.NONE
     host.close()

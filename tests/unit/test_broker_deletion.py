@@ -10,6 +10,7 @@ import pytest
 from helpers.disk_broker import DiskBroker, Producer
 from sim.disk import Crash
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 
 PARTITIONS = 3
@@ -30,7 +31,7 @@ def prepared() -> DiskBroker:
 
 def delete(b: DiskBroker) -> None:
     request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
-    assert b.call(request, 3).responses[0].error_code == 0
+    assert b.call(request, 3).responses[0].error_code == Code.NONE
 
 
 @pytest.mark.parametrize("way", ["kill", "lose_power"])

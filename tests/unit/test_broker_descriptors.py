@@ -73,7 +73,7 @@ def test_a_topic_does_not_grow_beyond_the_descriptors(host: CoreHost) -> None:
     host.create("t", 1)
     assert answer(host, growth("t", LEFT + 2), 1).results[0].error_code == Code.POLICY_VIOLATION
     assert host.broker.metadata.topics["t"].partition_count == 1
-    assert answer(host, growth("t", LEFT + 1), 1).results[0].error_code == 0
+    assert answer(host, growth("t", LEFT + 1), 1).results[0].error_code == Code.NONE
 
 
 def test_a_query_makes_no_topics_beyond_the_descriptors(

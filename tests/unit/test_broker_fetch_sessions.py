@@ -41,7 +41,7 @@ def ask(
 
 def told(answer: Any) -> Told:
     """(error code, high watermark, values) of each partition of the answer, in its order."""
-    assert answer.error_code == 0
+    assert answer.error_code == Code.NONE
     return {
         (topic.topic, row.partition_index): (
             row.error_code,
@@ -132,7 +132,7 @@ def test_one_with_nothing_in_it_ends(host: CoreHost) -> None:
     begun = ask(host, {}, session=(0, 0))
     assert begun.session_id != 0
     asked = ask(host, {}, session=(begun.session_id, 1))
-    assert (asked.error_code, asked.session_id) == (0, 0)
+    assert (asked.error_code, asked.session_id) == (Code.NONE, 0)
     assert len(host.broker.fetch_sessions) == 0
 
 
@@ -149,8 +149,8 @@ def test_epochs_wrap_to_one(host: CoreHost) -> None:
     host.create("t")
     session = ask(host, {"t": {0: 0}}, session=(0, 0)).session_id
     host.broker.fetch_sessions._sessions[session].epoch = 2**31 - 1
-    assert ask(host, {}, session=(session, 2**31 - 1)).error_code == 0
-    assert ask(host, {}, session=(session, 1)).error_code == 0
+    assert ask(host, {}, session=(session, 2**31 - 1)).error_code == Code.NONE
+    assert ask(host, {}, session=(session, 1)).error_code == Code.NONE
 
 
 def test_all_slots_are_taken(host: CoreHost) -> None:
@@ -160,7 +160,7 @@ def test_all_slots_are_taken(host: CoreHost) -> None:
     host.create("t")
     first, second = (ask(host, {"t": {0: 0}}, session=(0, 0)).session_id for _ in range(2))
     host.now_ms += EVICTION_MS - 1
-    assert ask(host, {}, session=(first, 1)).error_code == 0, (
+    assert ask(host, {}, session=(first, 1)).error_code == Code.NONE, (
         "it is used: the other is the one that rests"
     )
     assert ask(host, {"t": {0: 0}}, session=(0, 0)).session_id == 0
@@ -168,7 +168,7 @@ def test_all_slots_are_taken(host: CoreHost) -> None:
     third = ask(host, {"t": {0: 0}}, session=(0, 0)).session_id
     assert third != 0
     assert ask(host, {}, session=(second, 1)).error_code == Code.FETCH_SESSION_ID_NOT_FOUND
-    assert ask(host, {}, session=(first, 2)).error_code == 0
+    assert ask(host, {}, session=(first, 2)).error_code == Code.NONE
 
 
 def test_those_that_gave_records_go_to_the_end(host: CoreHost) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from barnabas.broker.fetch_sessions import FetchTarget
 from barnabas.broker.handlers.fetch import _Fetch, _is_idle
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -155,7 +156,9 @@ def test_what_is_deleted_under_a_waiting_fetch_is_told_at_once(host: CoreHost) -
     host.broker.progress.on_appended([log], host.now_ms)
     host.carry_out()
     (answer,) = host.answers[3]
-    assert answer.responses[0].partitions[0].error_code == 1, "OFFSET_OUT_OF_RANGE"
+    assert answer.responses[0].partitions[0].error_code == Code.OFFSET_OUT_OF_RANGE, (
+        "OFFSET_OUT_OF_RANGE"
+    )
 
 
 def test_a_session_is_told_of_idle_partitions_only_what_is_new(host: CoreHost) -> None:
@@ -236,7 +239,7 @@ def test_what_is_called_idle_has_nothing_to_read_and_nothing_wrong(
     context = type("Asked", (), {"api_version": 12})()
     target = plan.targets[0]
     read = _Fetch(broker, request, context, plan)._read_one(target, log, 1 << 20, True)
-    has_nothing = read.error_code == 0 and read.records is None and read.diverging is None
+    has_nothing = read.error_code == Code.NONE and read.records is None and read.diverging is None
     if _is_idle(target, log, is_committed):
         assert has_nothing
     if has_nothing and epoch >= -1 and last_epoch >= -1:

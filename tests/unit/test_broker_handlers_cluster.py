@@ -59,7 +59,7 @@ def test_the_cluster_is_this_broker(host: AdminHost, version: int) -> None:
         version,
     )
     assert (answer.error_code, answer.cluster_id, answer.controller_id) == (
-        0,
+        Code.NONE,
         host.broker.logs.cluster_id,
         NODE_ID,
     )
@@ -117,7 +117,7 @@ def elect(
 @pytest.mark.parametrize(("kind", "version"), [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2)])
 def test_no_leader_need_be_elected(host: AdminHost, kind: int, version: int) -> None:
     answer = elect(host, kind, {"t": [0, 5, -1], "missing": [0]}, version)
-    assert version < 1 or answer.error_code == 0
+    assert version < 1 or answer.error_code == Code.NONE
     found = {
         (row.topic, cell.partition_id): cell.error_code
         for row in answer.replica_election_results
@@ -133,7 +133,7 @@ def test_no_leader_need_be_elected(host: AdminHost, kind: int, version: int) -> 
 
 def test_of_all_partitions_none_needs_an_election(host: AdminHost) -> None:
     answer = elect(host, 0, None)
-    assert (answer.error_code, answer.replica_election_results) == (0, [])
+    assert (answer.error_code, answer.replica_election_results) == (Code.NONE, [])
 
 
 def test_an_unknown_kind_of_election_is_refused(host: AdminHost) -> None:
@@ -151,8 +151,8 @@ def test_a_partition_can_only_be_moved_to_where_it_is(host: AdminHost) -> None:
         )
         answer = host.call(request, 0)
         ((row,),) = [topic.partitions for topic in answer.responses]
-        assert answer.error_code == 0 and row.partition_index == index
-        assert (row.error_message is None) == (row.error_code == 0)
+        assert answer.error_code == Code.NONE and row.partition_index == index
+        assert (row.error_message is None) == (row.error_code == Code.NONE)
         code: int = row.error_code
         return code
 
@@ -171,7 +171,7 @@ def test_no_partition_is_being_moved(host: AdminHost, everything: bool) -> None:
         None if everything else [ListPartitionReassignmentsTopics(name="t", partition_indexes=[0])]
     )
     answer = host.call(ListPartitionReassignmentsRequest(timeout_ms=1000, topics=topics), 0)
-    assert (answer.error_code, answer.topics) == (0, [])
+    assert (answer.error_code, answer.topics) == (Code.NONE, [])
 
 
 # --- DescribeTopicPartitions --------------------------------------------------------------------
@@ -204,7 +204,7 @@ def test_topics_come_sorted_with_all_that_is_known_of_their_partitions(host: Adm
     assert (topic.is_internal, topic.topic_authorized_operations) == (False, TOPIC_OPERATIONS_BITS)
     assert topic.topic_id == host.broker.metadata.topics["t"].topic_id
     row = topic.partitions[1]
-    assert (row.error_code, row.leader_id, row.leader_epoch) == (0, NODE_ID, 0)
+    assert (row.error_code, row.leader_id, row.leader_epoch) == (Code.NONE, NODE_ID, 0)
     assert (row.replica_nodes, row.isr_nodes, row.offline_replicas) == ([NODE_ID], [NODE_ID], [])
     assert (row.eligible_leader_replicas, row.last_known_elr) == ([], [])
     assert shape(page(host)) == shape(answer)  # no names: all
@@ -268,7 +268,7 @@ def log_dirs(host: AdminHost, wanted: dict[str, list[int]] | None, version: int 
     )
     answer = host.call(DescribeLogDirsRequest(topics=topics), version)
     (directory,) = answer.results
-    assert directory.error_code == 0
+    assert directory.error_code == Code.NONE
     return directory
 
 
@@ -312,7 +312,7 @@ def test_a_partition_without_its_log_is_told_as_leaderless_and_spoils_no_other(
     described = page(host, "t").topics[0]
     found = host.metadata("t")[0]
     for topic in (described, found):
-        assert topic.error_code == 0
+        assert topic.error_code == Code.NONE
         assert [
             (row.error_code, row.leader_id, row.offline_replicas) for row in topic.partitions
         ] == [

@@ -61,7 +61,7 @@ def describe(
     )
     (result,) = host.call(request, version).results
     assert (result.resource_type, result.resource_name) == (kind, name)
-    assert (result.error_message is None) == (result.error_code == 0)
+    assert (result.error_message is None) == (result.error_code == Code.NONE)
     return result
 
 
@@ -117,7 +117,7 @@ def replace(
 def only_code(answer: Any, kind: int, name: str) -> int:
     (row,) = answer.responses
     assert (row.resource_type, row.resource_name) == (kind, name)
-    assert (row.error_message is None) == (row.error_code == 0)
+    assert (row.error_message is None) == (row.error_code == Code.NONE)
     code: int = row.error_code
     return code
 
@@ -604,7 +604,7 @@ def test_loggers_are_not_replaced(host: AdminHost) -> None:
 
 def subscriptions(host: AdminHost) -> list[str]:
     answer = host.call(ListConfigResourcesRequest(), 0)
-    assert answer.error_code == 0
+    assert answer.error_code == Code.NONE
     return [row.resource_name for row in answer.config_resources]
 
 

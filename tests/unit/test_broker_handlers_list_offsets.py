@@ -44,7 +44,11 @@ def code(
         topics=[ListOffsetsTopic(name=name, partitions=[partition])],
     )
     (row,) = host.call(request, version).topics[0].partitions
-    assert row.error_code == 0 or (row.offset, row.timestamp, row.leader_epoch) == (-1, -1, -1)
+    assert row.error_code == Code.NONE or (row.offset, row.timestamp, row.leader_epoch) == (
+        -1,
+        -1,
+        -1,
+    )
     found: int = row.error_code
     return found
 

@@ -48,7 +48,7 @@ def make_offsets_topic(host: AdminHost) -> None:
 def test_a_topic_is_made_with_logs_and_an_id_and_survives_a_restart(host: AdminHost) -> None:
     (row,) = host.create(creatable("t", 3, configs={"retention.ms": " 1000 "}))
     assert (row.error_code, row.error_message, row.num_partitions, row.replication_factor) == (
-        0,
+        Code.NONE,
         None,
         3,
         1,
@@ -142,12 +142,12 @@ def test_the_longest_name_and_all_letters_that_may_be(host: AdminHost) -> None:
 
 def test_replicas_assigned_by_hand(host: AdminHost) -> None:
     (row,) = host.create(creatable("t", -1, -1, assignments={1: [NODE_ID], 0: [NODE_ID]}))
-    assert (row.error_code, row.num_partitions) == (0, 2)
+    assert (row.error_code, row.num_partitions) == (Code.NONE, 2)
 
 
 def test_what_is_only_validated_is_not_made(host: AdminHost) -> None:
     (row,) = host.create(creatable("t", 3), validate_only=True)
-    assert (row.error_code, row.num_partitions) == (0, 3)
+    assert (row.error_code, row.num_partitions) == (Code.NONE, 3)
     assert host.metadata("t")[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
     host.create(creatable("t"))
     assert (
@@ -168,15 +168,15 @@ def test_names_that_differ_by_dot_and_underscore_alone_collide(host: AdminHost) 
     }
     assert host.create(creatable("a_b_c"))[0].error_code == Code.INVALID_TOPIC_EXCEPTION
     assert host.metadata("a_b_c", auto=True)[0].error_code == Code.INVALID_TOPIC_EXCEPTION
-    assert host.create(creatable("a-b-c"))[0].error_code == 0
+    assert host.create(creatable("a-b-c"))[0].error_code == Code.NONE
     delete(host, "a.b_c")
-    assert host.create(creatable("a_b_c"))[0].error_code == 0
+    assert host.create(creatable("a_b_c"))[0].error_code == Code.NONE
 
 
 @pytest.mark.parametrize("version", range(2, 8))
 def test_every_version_of_create_topics_is_answered(host: AdminHost, version: int) -> None:
     (row,) = host.create(creatable("t", 2), version=version)
-    assert (row.name, row.error_code) == ("t", 0)
+    assert (row.name, row.error_code) == ("t", Code.NONE)
     assert version < 5 or row.num_partitions == 2
 
 
@@ -195,11 +195,11 @@ def test_every_version_of_metadata_tells_of_this_broker_and_its_partitions(
     (node,) = answer.brokers
     assert (node.node_id, node.host, node.port) == (NODE_ID, HOST, PORT)
     (topic,) = answer.topics
-    assert (topic.error_code, topic.name) == (0, "t")
+    assert (topic.error_code, topic.name) == (Code.NONE, "t")
     assert [row.partition_index for row in topic.partitions] == [0, 1]
     for row in topic.partitions:
         assert (row.error_code, row.leader_id, row.replica_nodes, row.isr_nodes) == (
-            0,
+            Code.NONE,
             NODE_ID,
             [NODE_ID],
             [NODE_ID],
@@ -262,9 +262,9 @@ def test_a_missing_topic_is_made_by_asking_and_told_of_the_next_time(tmp_path: P
     assert host.broker.metadata.topic("t") is None
     assert host.metadata("t", auto=True)[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
     (row,) = host.metadata("t", auto=False)
-    assert (row.error_code, len(row.partitions)) == (0, 2)
+    assert (row.error_code, len(row.partitions)) == (Code.NONE, 2)
     host.metadata("old", version=3)  # versions before 4 cannot say no
-    assert host.metadata("old")[0].error_code == 0
+    assert host.metadata("old")[0].error_code == Code.NONE
     assert host.metadata("a/b", auto=True)[0].error_code == Code.INVALID_TOPIC_EXCEPTION
     host.close()
 
@@ -273,7 +273,7 @@ def test_an_internal_topic_made_by_asking_is_as_the_coordinator_needs_it(tmp_pat
     host = AdminHost(tmp_path, offsets_topic_num_partitions="5")
     host.metadata(OFFSETS, auto=True)
     (row,) = host.metadata(OFFSETS)
-    assert (row.error_code, row.is_internal, len(row.partitions)) == (0, True, 5)
+    assert (row.error_code, row.is_internal, len(row.partitions)) == (Code.NONE, True, 5)
     log = host.broker.topics.partition(OFFSETS, 0)
     assert log is not None and log.config.cleanup_policy == {"compact"}
     host.close()
@@ -343,7 +343,7 @@ def test_a_topic_given_twice_or_by_both_or_by_neither_is_not_deleted(host: Admin
     assert [row.error_code for row in delete_states(host, ("t", NO_ID), (None, made.topic_id))] == [
         Code.INVALID_REQUEST
     ]
-    assert host.metadata("t")[0].error_code == 0
+    assert host.metadata("t")[0].error_code == Code.NONE
 
 
 def test_the_brokers_own_topics_are_neither_deleted_nor_grown(host: AdminHost) -> None:
@@ -359,7 +359,7 @@ def test_deletion_that_the_broker_forbids(tmp_path: Path) -> None:
     host.create(creatable("t"))
     assert delete(host, "t")[0].error_code == Code.TOPIC_DELETION_DISABLED
     assert delete(host, "t", version=2)[0].error_code == Code.INVALID_REQUEST
-    assert host.metadata("t")[0].error_code == 0
+    assert host.metadata("t")[0].error_code == Code.NONE
     host.close()
 
 
@@ -383,7 +383,7 @@ def grow(
     topic = CreatePartitionsTopic(name=name, count=count, assignments=rows)
     request = CreatePartitionsRequest(topics=[topic], timeout_ms=1000, validate_only=validate_only)
     (row,) = host.call(request, version).results
-    assert row.name == name and (row.error_message is None) == (row.error_code == 0)
+    assert row.name == name and (row.error_message is None) == (row.error_code == Code.NONE)
     code: int = row.error_code
     return code
 

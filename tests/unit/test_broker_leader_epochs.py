@@ -214,7 +214,7 @@ def fetch_diverging(
         topics=[FetchTopic(topic=topic, partitions=[partition])], forgotten_topics_data=[], rack_id="",
     )  # fmt: skip
     row = b.call(asked, 12).responses[0].partitions[0]
-    assert row.error_code == 0
+    assert row.error_code == Code.NONE
     diverging = row.diverging_epoch
     if (diverging.epoch, diverging.end_offset) == (-1, -1):
         return None

@@ -68,8 +68,8 @@ def query(*names: str, makes: bool = False) -> Any:
 def told(b: DiskBroker, name: str) -> int:
     """How many partitions Metadata tells of; -1: there is no such topic."""
     (row,) = b.call(query(name), 12).topics
-    assert row.error_code in (0, Code.UNKNOWN_TOPIC_OR_PARTITION)
-    return len(row.partitions) if row.error_code == 0 else -1
+    assert row.error_code in (Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION)
+    return len(row.partitions) if row.error_code == Code.NONE else -1
 
 
 def answered(b: DiskBroker, connection: int, request: Any, version: int) -> tuple[Any, int]:
@@ -98,7 +98,7 @@ def test_others_are_served_between_slices_and_see_topics_whole_or_not_at_all() -
         assert told(b, "wide") == -1
         assert b.produce("wide", (b"early",), partition=0)[0] == Code.UNKNOWN_TOPIC_OR_PARTITION
         b.tick()
-    assert (b.answer(busy).topics[0].error_code, told(b, "wide")) == (0, count)
+    assert (b.answer(busy).topics[0].error_code, told(b, "wide")) == (Code.NONE, count)
     b.send(busy, growth(wide=2 * count), 2)
     while b.answer(busy) is None:
         assert told(b, "wide") == count
@@ -114,7 +114,7 @@ def test_others_are_served_between_slices_and_see_topics_whole_or_not_at_all() -
             == Code.UNKNOWN_TOPIC_OR_PARTITION
         )
         b.tick()
-    assert b.answer(busy).responses[0].error_code == 0
+    assert b.answer(busy).responses[0].error_code == Code.NONE
 
 
 def test_the_next_request_for_topics_waits_for_its_turn() -> None:
@@ -373,7 +373,7 @@ def test_topics_without_room_are_refused_and_nothing_is_left_of_them(
         answer, _ = answered(
             b, b.connect(), creation("a", "wide", "z", partitions=LOGS_MADE_AT_ONCE), 7
         )
-        made = {row.name for row in answer.topics if row.error_code == 0}
+        made = {row.name for row in answer.topics if row.error_code == Code.NONE}
         assert (
             [row.error_code for row in answer.topics if row.name not in made]
             == [Code.KAFKA_STORAGE_ERROR] * (3 - len(made))
@@ -404,7 +404,7 @@ def test_topics_that_have_no_room_to_grow_are_as_they_were(
         assert (told(b, "a"), told(b, "t")) == (5, 2)
     getattr(b, ending)()
     assert (told(b, "a"), told(b, "t")) == (5, 2)
-    assert answered(b, b.connect(), growth(t=3), 2)[0].results[0].error_code == 0
+    assert answered(b, b.connect(), growth(t=3), 2)[0].results[0].error_code == Code.NONE
     assert told(b, "t") == 3
 
 

@@ -15,6 +15,7 @@ from helpers.txn_host import TxnHost
 
 from barnabas.coordinator.classic_group import GroupSettings
 from barnabas.coordinator.transaction_coordinator import TxnSettings
+from barnabas.protocol.errors import Code
 from barnabas.protocol.records import BatchHeader
 from barnabas.protocol.wall_clock import WallClock
 
@@ -69,7 +70,7 @@ def test_records_are_stamped_and_bounded_by_the_wall_clock(core: CoreHost, step_
     core.call(1, produce("stamped"), 9)
     assert header_of(stamped).max_timestamp == core.now_ms + step_ms
     (topic,) = core.call(1, produce("bounded"), 9).responses  # its record says NOW_MS
-    assert topic.partition_responses[0].error_code == 32, (
+    assert topic.partition_responses[0].error_code == Code.INVALID_TIMESTAMP, (
         "INVALID_TIMESTAMP: the wall clock is hours away from it"
     )
 

@@ -166,7 +166,7 @@ def test_a_transaction_and_a_group_may_go_on_with_a_partition_that_is_off_line()
     assert p.produce("t", 1, b"b") == Code.KAFKA_STORAGE_ERROR
     assert p.add_offsets("g") == 0
     answer = b.call(p.offset_request("g", "t", 7, partition=1), 3, p.connection)
-    assert answer.topics[0].partitions[0].error_code == 0
+    assert answer.topics[0].partitions[0].error_code == Code.NONE
     assert p.end(False) == 0
     assert p.add("t", 2) == Code.UNKNOWN_TOPIC_OR_PARTITION
     restore(b)

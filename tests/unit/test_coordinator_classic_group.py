@@ -104,7 +104,7 @@ def test_before_version_4_a_join_without_an_id_is_accepted(version):
     answer = GroupHost().join(version=version)
     members = [(one.member_id, one.metadata) for one in answer.members]
     assert (answer.error_code, answer.generation_id, answer.leader, answer.protocol_name) == (
-        0,
+        Code.NONE,
         1,
         "client-1",
         "range",

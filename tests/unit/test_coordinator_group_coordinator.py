@@ -726,7 +726,7 @@ def test_describing_groups(version):
         host.describe(name, version) for name in ("stable", "empty", "missing")
     )
     assert (stable.error_code, stable.group_state, stable.protocol_type, stable.protocol_data) == (
-        0,
+        Code.NONE,
         "Stable",
         "consumer",
         "range",
@@ -735,7 +735,7 @@ def test_describing_groups(version):
     assert (one.member_id, one.client_id, one.client_host) == (member.id, "client", CLIENT_HOST)
     assert (one.member_metadata, one.member_assignment) == (subscription(data=b"metadata"), b"all")
     assert (empty.error_code, empty.group_state, empty.protocol_type, empty.protocol_data) == (
-        0,
+        Code.NONE,
         "Empty",
         "consumer",
         "",

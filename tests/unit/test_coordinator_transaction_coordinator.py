@@ -43,7 +43,7 @@ def slow() -> TxnHost:
 def begun(host: TxnHost, txn: str = "txn", timeout_ms: int = 60_000) -> tuple[int, int]:
     """(producer id, epoch) of a new session with a transaction open on t-0."""
     answer = host.init(txn, timeout_ms=timeout_ms)
-    assert answer.error_code == 0
+    assert answer.error_code == Code.NONE
     assert host.add(txn, answer.producer_id, answer.producer_epoch, T0) == {("t", 0): 0}
     return answer.producer_id, answer.producer_epoch
 
@@ -72,28 +72,36 @@ def init_of(answer: Any) -> tuple[int, int, int]:
 
 def test_strangers(host: TxnHost) -> None:
     _, pid, epoch = init_of(host.init("txn"))
-    assert host.add("unknown", pid, epoch, T0) == {("t", 0): 49}
-    assert host.end("unknown", pid, epoch, True) == 49
-    assert host.add("txn", pid + 1000, epoch, T0) == {("t", 0): 49}
-    assert host.end("txn", pid + 1000, epoch, True) == 49
-    assert host.add("txn", pid, epoch + 1, T0) == {("t", 0): 90}
-    assert host.end("txn", pid, epoch + 1, True) == 90
-    assert init_of(host.init("")) == (42, -1, -1)
-    assert host.add("txn", pid, epoch, {"missing": [0]}) == {("missing", 0): 3}
-    assert host.add("txn", pid, epoch, {"t": [0], "gone": [0]}) == {("t", 0): 55, ("gone", 0): 3}
-    assert host.add("txn", pid, epoch, {"t": [7]}) == {("t", 7): 3}
+    assert host.add("unknown", pid, epoch, T0) == {("t", 0): Code.INVALID_PRODUCER_ID_MAPPING}
+    assert host.end("unknown", pid, epoch, True) == Code.INVALID_PRODUCER_ID_MAPPING
+    assert host.add("txn", pid + 1000, epoch, T0) == {("t", 0): Code.INVALID_PRODUCER_ID_MAPPING}
+    assert host.end("txn", pid + 1000, epoch, True) == Code.INVALID_PRODUCER_ID_MAPPING
+    assert host.add("txn", pid, epoch + 1, T0) == {("t", 0): Code.PRODUCER_FENCED}
+    assert host.end("txn", pid, epoch + 1, True) == Code.PRODUCER_FENCED
+    assert init_of(host.init("")) == (Code.INVALID_REQUEST, -1, -1)
+    assert host.add("txn", pid, epoch, {"missing": [0]}) == {
+        ("missing", 0): Code.UNKNOWN_TOPIC_OR_PARTITION
+    }
+    assert host.add("txn", pid, epoch, {"t": [0], "gone": [0]}) == {
+        ("t", 0): Code.OPERATION_NOT_ATTEMPTED,
+        ("gone", 0): Code.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert host.add("txn", pid, epoch, {"t": [7]}) == {("t", 7): Code.UNKNOWN_TOPIC_OR_PARTITION}
     assert host.state("txn") == "Empty"
 
 
 def test_an_unknown_partition_is_named_before_an_unknown_producer(host: TxnHost) -> None:
-    assert host.add("unknown", 5, 0, {"t": [1, 9]}) == {("t", 1): 55, ("t", 9): 3}
+    assert host.add("unknown", 5, 0, {"t": [1, 9]}) == {
+        ("t", 1): Code.OPERATION_NOT_ATTEMPTED,
+        ("t", 9): Code.UNKNOWN_TOPIC_OR_PARTITION,
+    }
 
 
 def test_an_empty_transactional_id_is_refused_everywhere(host: TxnHost) -> None:
-    assert host.add("", 5, 0, T0) == {("t", 0): 42}
-    assert host.end("", 5, 0, True) == 42
-    assert host.add_offsets("", 5, 0, "group") == 42
-    assert host.describe("")[0].error_code == 42
+    assert host.add("", 5, 0, T0) == {("t", 0): Code.INVALID_REQUEST}
+    assert host.end("", 5, 0, True) == Code.INVALID_REQUEST
+    assert host.add_offsets("", 5, 0, "group") == Code.INVALID_REQUEST
+    assert host.describe("")[0].error_code == Code.INVALID_REQUEST
     assert host.log == []
 
 
@@ -101,24 +109,28 @@ def test_ending_twice(host: TxnHost) -> None:
     pid, epoch = begun(host)
     assert host.end("txn", pid, epoch, True) == 0
     assert host.end("txn", pid, epoch, True) == 0
-    assert host.end("txn", pid, epoch, False) == 48
+    assert host.end("txn", pid, epoch, False) == Code.INVALID_TXN_STATE
     host.add("txn", pid, epoch, T0)
     assert host.end("txn", pid, epoch, False) == 0
     assert host.end("txn", pid, epoch, False) == 0
-    assert host.end("txn", pid, epoch, True) == 48
+    assert host.end("txn", pid, epoch, True) == Code.INVALID_TXN_STATE
     assert [effect.commit for effect in host.written] == [True, False]
 
 
 def test_ending_nothing(host: TxnHost) -> None:
     _, pid, epoch = init_of(host.init("txn"))
-    assert host.end("txn", pid, epoch, True) == 48
-    assert host.end("txn", pid, epoch, False) == 48
+    assert host.end("txn", pid, epoch, True) == Code.INVALID_TXN_STATE
+    assert host.end("txn", pid, epoch, False) == Code.INVALID_TXN_STATE
 
 
 def test_timeouts_out_of_range(host: TxnHost) -> None:
-    assert init_of(host.init("txn", timeout_ms=10_000_000)) == (50, -1, -1)
-    assert init_of(host.init("txn", timeout_ms=0)) == (50, -1, -1)
-    assert init_of(host.init("txn", timeout_ms=-1)) == (50, -1, -1)
+    assert init_of(host.init("txn", timeout_ms=10_000_000)) == (
+        Code.INVALID_TRANSACTION_TIMEOUT,
+        -1,
+        -1,
+    )
+    assert init_of(host.init("txn", timeout_ms=0)) == (Code.INVALID_TRANSACTION_TIMEOUT, -1, -1)
+    assert init_of(host.init("txn", timeout_ms=-1)) == (Code.INVALID_TRANSACTION_TIMEOUT, -1, -1)
     assert init_of(host.init(None, timeout_ms=10_000_000)) == (0, 0, 0)
     assert init_of(host.init("txn", timeout_ms=900_000))[0] == 0
 
@@ -136,23 +148,27 @@ def test_bumping_the_epoch(host: TxnHost) -> None:
     assert init_of(host.init("txn", pid=0, epoch=0)) == (0, 0, 1)
     assert init_of(host.init("txn", pid=0, epoch=0)) == (0, 0, 1)
     assert init_of(host.init("txn", pid=0, epoch=1)) == (0, 0, 2)
-    assert init_of(host.init("txn", pid=0, epoch=0)) == (90, -1, -1)
-    assert init_of(host.init("txn", pid=5000, epoch=0)) == (90, -1, -1)
-    assert init_of(host.init("txn", pid=0, epoch=-1)) == (42, -1, -1)
-    assert init_of(host.init("txn", pid=-1, epoch=0)) == (42, -1, -1)
-    assert init_of(host.init("txn", pid=0, epoch=0, version=3)) == (47, -1, -1)
+    assert init_of(host.init("txn", pid=0, epoch=0)) == (Code.PRODUCER_FENCED, -1, -1)
+    assert init_of(host.init("txn", pid=5000, epoch=0)) == (Code.PRODUCER_FENCED, -1, -1)
+    assert init_of(host.init("txn", pid=0, epoch=-1)) == (Code.INVALID_REQUEST, -1, -1)
+    assert init_of(host.init("txn", pid=-1, epoch=0)) == (Code.INVALID_REQUEST, -1, -1)
+    assert init_of(host.init("txn", pid=0, epoch=0, version=3)) == (
+        Code.INVALID_PRODUCER_EPOCH,
+        -1,
+        -1,
+    )
 
 
 def test_a_new_session_fences_the_old(host: TxnHost) -> None:
     pid, epoch = begun(host)
     assert init_of(host.init("txn")) == (0, pid, 2)
     assert [(effect.producer_epoch, effect.commit) for effect in host.written] == [(1, False)]
-    assert host.coordinator.verify("txn", pid, epoch, "t", 0) == 47
-    assert host.add("txn", pid, epoch, T0) == {("t", 0): 90}
-    assert host.end("txn", pid, epoch, True) == 90
-    assert host.end("txn", pid, epoch, True, version=1) == 47
-    assert host.add_offsets("txn", pid, epoch, "group") == 90
-    assert init_of(host.init("txn", pid=pid, epoch=epoch)) == (90, -1, -1)
+    assert host.coordinator.verify("txn", pid, epoch, "t", 0) == Code.INVALID_PRODUCER_EPOCH
+    assert host.add("txn", pid, epoch, T0) == {("t", 0): Code.PRODUCER_FENCED}
+    assert host.end("txn", pid, epoch, True) == Code.PRODUCER_FENCED
+    assert host.end("txn", pid, epoch, True, version=1) == Code.INVALID_PRODUCER_EPOCH
+    assert host.add_offsets("txn", pid, epoch, "group") == Code.PRODUCER_FENCED
+    assert init_of(host.init("txn", pid=pid, epoch=epoch)) == (Code.PRODUCER_FENCED, -1, -1)
     assert host.add("txn", pid, 2, T0) == {("t", 0): 0}
     assert host.end("txn", pid, 2, True) == 0
 
@@ -165,20 +181,22 @@ def test_a_fenced_producer_is_told_so_in_words_that_its_version_knows(
     host.init("txn")
     if version <= 3:
         assert host.add("txn", pid, epoch, T0, version=version) == {
-            ("t", 0): 47 if version < 2 else 90
+            ("t", 0): Code.INVALID_PRODUCER_EPOCH if version < 2 else Code.PRODUCER_FENCED
         }
     else:
         assert host.add_batch([("txn", pid, epoch, False, T0)], version=version) == [
-            ("txn", {("t", 0): 90})
+            ("txn", {("t", 0): Code.PRODUCER_FENCED})
         ]
     if version <= 4:
         assert host.add_offsets("txn", pid, epoch, "group", version=version) == (
-            47 if version < 2 else 90
+            Code.INVALID_PRODUCER_EPOCH if version < 2 else Code.PRODUCER_FENCED
         )
-    assert host.end("txn", pid, epoch, True, version=version) == (47 if version < 2 else 90)
+    assert host.end("txn", pid, epoch, True, version=version) == (
+        Code.INVALID_PRODUCER_EPOCH if version < 2 else Code.PRODUCER_FENCED
+    )
     if version >= 3:
         assert host.init("txn", pid=pid, epoch=epoch, version=version).error_code == (
-            47 if version < 4 else 90
+            Code.INVALID_PRODUCER_EPOCH if version < 4 else Code.PRODUCER_FENCED
         )
 
 
@@ -190,9 +208,9 @@ def test_expired_transaction(host: TxnHost) -> None:
     assert [
         (effect.producer_id, effect.producer_epoch, effect.commit) for effect in host.written
     ] == [(pid, epoch + 1, False)]
-    assert host.end("txn", pid, epoch, True) == 90
-    assert host.coordinator.verify("txn", pid, epoch, "t", 0) == 47
-    assert host.add("txn", pid, epoch, T0) == {("t", 0): 90}
+    assert host.end("txn", pid, epoch, True) == Code.PRODUCER_FENCED
+    assert host.coordinator.verify("txn", pid, epoch, "t", 0) == Code.INVALID_PRODUCER_EPOCH
+    assert host.add("txn", pid, epoch, T0) == {("t", 0): Code.PRODUCER_FENCED}
     assert init_of(host.init("txn")) == (0, pid, epoch + 2)
 
 
@@ -200,8 +218,12 @@ def test_expired_transaction_recovers_by_bump(host: TxnHost) -> None:
     """By a new session only: the timed-out producer itself is fenced."""
     pid, epoch = begun(host, timeout_ms=1_000)
     host.tick(1_000)
-    assert init_of(host.init("txn", pid=pid, epoch=epoch)) == (90, -1, -1)
-    assert init_of(host.init("txn", pid=pid, epoch=epoch, version=3)) == (47, -1, -1)
+    assert init_of(host.init("txn", pid=pid, epoch=epoch)) == (Code.PRODUCER_FENCED, -1, -1)
+    assert init_of(host.init("txn", pid=pid, epoch=epoch, version=3)) == (
+        Code.INVALID_PRODUCER_EPOCH,
+        -1,
+        -1,
+    )
 
 
 def test_looking_into_transactions(host: TxnHost) -> None:
@@ -215,7 +237,7 @@ def test_looking_into_transactions(host: TxnHost) -> None:
             found.transactional_id,
             found.producer_id,
             found.producer_epoch,
-        ) == (0, "txn", pid, 0)
+        ) == (Code.NONE, "txn", pid, 0)
         return (
             found.transaction_state,
             found.transaction_start_time_ms,
@@ -242,7 +264,7 @@ def test_looking_into_transactions(host: TxnHost) -> None:
     assert listed(pids=(pid,), states=("Empty", "Ongoing")) == [("txn", pid, "Ongoing")]
     nonsense = host.list(states=("Nonsense",), pids=(pid,), version=0)
     assert (nonsense.error_code, nonsense.unknown_state_filters, nonsense.transaction_states) == (
-        0,
+        Code.NONE,
         ["Nonsense"],
         [],
     )
@@ -259,20 +281,25 @@ def test_looking_into_transactions(host: TxnHost) -> None:
 
 def test_writing_without_adding(host: TxnHost) -> None:
     _, pid, epoch = init_of(host.init("txn"))
-    assert host.coordinator.verify("txn", pid, epoch, "t", 0) == 48
+    assert host.coordinator.verify("txn", pid, epoch, "t", 0) == Code.INVALID_TXN_STATE
     host.add("txn", pid, epoch, {"t": [1]})
-    assert host.coordinator.verify("txn", pid, epoch, "t", 0) == 48
+    assert host.coordinator.verify("txn", pid, epoch, "t", 0) == Code.INVALID_TXN_STATE
     assert host.coordinator.verify("txn", pid, epoch, "t", 1) == 0
-    assert host.coordinator.verify("txn", pid + 1, epoch, "t", 1) == 49
-    assert host.coordinator.verify("nobody", pid, epoch, "t", 1) == 49
+    assert (
+        host.coordinator.verify("txn", pid + 1, epoch, "t", 1) == Code.INVALID_PRODUCER_ID_MAPPING
+    )
+    assert host.coordinator.verify("nobody", pid, epoch, "t", 1) == Code.INVALID_PRODUCER_ID_MAPPING
 
 
 def test_offsets_without_adding_the_group(host: TxnHost) -> None:
     _, pid, epoch = init_of(host.init("txn"))
-    assert host.coordinator.verify_offsets("txn", pid, epoch, "group") == 48
+    assert host.coordinator.verify_offsets("txn", pid, epoch, "group") == Code.INVALID_TXN_STATE
     assert host.add_offsets("txn", pid, epoch, "group") == 0
     assert host.coordinator.verify_offsets("txn", pid, epoch, "group") == 0
-    assert host.coordinator.verify_offsets("txn", pid, epoch + 1, "group") == 47
+    assert (
+        host.coordinator.verify_offsets("txn", pid, epoch + 1, "group")
+        == Code.INVALID_PRODUCER_EPOCH
+    )
 
 
 def test_offsets_are_part_of_the_transaction(host: TxnHost) -> None:
@@ -302,7 +329,7 @@ def test_the_records_of_a_commit_and_when_it_is_answered(slow: TxnHost) -> None:
     assert effect[:6] == ("txn", pid, epoch, 0, True, (("t", 0),))
     slow.write_markers()
     assert slow.state("txn") == "CompleteCommit"
-    assert slow.answers.pop(ticket).error_code == 0
+    assert slow.answers.pop(ticket).error_code == Code.NONE
     assert slow.add("txn", pid, epoch, T0) == {("t", 0): 0}, (
         "the next transaction must not meet CONCURRENT_TRANSACTIONS"
     )
@@ -314,17 +341,21 @@ def test_the_records_of_a_commit_and_when_it_is_answered(slow: TxnHost) -> None:
 def test_while_markers_are_written_everything_is_to_be_tried_again(slow: TxnHost) -> None:
     pid, epoch = begun(slow)
     ticket = slow.end("txn", pid, epoch, True, call=False)
-    assert slow.end("txn", pid, epoch, True) == 51
-    assert slow.end("txn", pid, epoch, False) == 48
-    assert slow.add("txn", pid, epoch, T0) == {("t", 0): 51}
-    assert slow.add_offsets("txn", pid, epoch, "group") == 51
-    assert slow.init("txn").error_code == 51
-    assert slow.coordinator.verify("txn", pid, epoch, "t", 0) == 19
-    assert slow.coordinator.verify_offsets("txn", pid, epoch, "group") == 51
-    assert slow.add_batch([("txn", pid, epoch, True, T0)], version=5) == [("txn", {("t", 0): 51})]
+    assert slow.end("txn", pid, epoch, True) == Code.CONCURRENT_TRANSACTIONS
+    assert slow.end("txn", pid, epoch, False) == Code.INVALID_TXN_STATE
+    assert slow.add("txn", pid, epoch, T0) == {("t", 0): Code.CONCURRENT_TRANSACTIONS}
+    assert slow.add_offsets("txn", pid, epoch, "group") == Code.CONCURRENT_TRANSACTIONS
+    assert slow.init("txn").error_code == Code.CONCURRENT_TRANSACTIONS
+    assert slow.coordinator.verify("txn", pid, epoch, "t", 0) == Code.NOT_ENOUGH_REPLICAS
+    assert (
+        slow.coordinator.verify_offsets("txn", pid, epoch, "group") == Code.CONCURRENT_TRANSACTIONS
+    )
+    assert slow.add_batch([("txn", pid, epoch, True, T0)], version=5) == [
+        ("txn", {("t", 0): Code.CONCURRENT_TRANSACTIONS})
+    ]
     assert len(slow.markers) == 1, "nothing of that wrote markers again"
     slow.write_markers()
-    assert slow.answers.pop(ticket).error_code == 0
+    assert slow.answers.pop(ticket).error_code == Code.NONE
 
 
 def test_adding_what_is_there_writes_no_record_but_names_the_partition_to_wait_for(
@@ -366,7 +397,7 @@ def test_a_later_answer_to_end_txn_cannot_end_the_next_transaction_if_its_epoch_
     assert init_of(host.init("txn")) == (0, pid, 2)
     assert host.add("txn", pid, 2, T0) == {("t", 0): 0}
     for commit in (True, False):
-        assert host.end("txn", pid, epoch, commit) == 90
+        assert host.end("txn", pid, epoch, commit) == Code.PRODUCER_FENCED
     assert host.state("txn") == "Ongoing"
 
 
@@ -380,8 +411,8 @@ def test_init_waits_for_the_transaction_that_it_aborts_and_is_answered_itself(
     pid, epoch = begun(slow)
     ticket = slow.init("txn", call=False, timeout_ms=5_000)
     assert slow.state("txn") == "PrepareAbort" and ticket not in slow.answers
-    assert slow.init("txn").error_code == 51
-    assert slow.end("txn", pid, epoch, True) == 90
+    assert slow.init("txn").error_code == Code.CONCURRENT_TRANSACTIONS
+    assert slow.end("txn", pid, epoch, True) == Code.PRODUCER_FENCED
     effect = slow.write_markers()
     assert (effect.producer_epoch, effect.commit) == (epoch + 1, False)
     assert init_of(slow.answers.pop(ticket)) == (0, pid, epoch + 2)
@@ -409,10 +440,10 @@ def test_a_producer_whose_wish_was_cut_off_by_a_crash_is_known_again(
     pid = at_epoch(slow, epoch, TransactionState.ONGOING)
     slow.init("txn", pid=pid, epoch=epoch, call=False)
     slow.crash()
-    assert slow.init("txn", pid=pid, epoch=epoch).error_code == 51
+    assert slow.init("txn", pid=pid, epoch=epoch).error_code == Code.CONCURRENT_TRANSACTIONS
     slow.write_markers()
     code, new_pid, new_epoch = init_of(slow.init("txn", pid=pid, epoch=epoch))
-    assert code == 0
+    assert code == Code.NONE
     assert (new_pid, new_epoch) == (pid, 2) if epoch == 0 else (new_pid != pid and new_epoch == 0)
 
 
@@ -423,7 +454,7 @@ def test_a_fenced_producer_cannot_abort_the_transaction_of_the_living_one(host: 
     pid, epoch = begun(host)
     _, _, living = init_of(host.init("txn"))
     host.add("txn", pid, living, T0)
-    assert init_of(host.init("txn", pid=pid, epoch=epoch)) == (90, -1, -1)
+    assert init_of(host.init("txn", pid=pid, epoch=epoch)) == (Code.PRODUCER_FENCED, -1, -1)
     assert host.state("txn") == "Ongoing"
     assert host.end("txn", pid, living, True) == 0
 
@@ -432,9 +463,9 @@ def test_a_late_copy_of_the_wish_for_an_epoch_does_not_end_what_began_since(host
     _, pid, epoch = init_of(host.init("txn"))
     assert init_of(host.init("txn", pid=pid, epoch=epoch)) == (0, pid, 1)
     host.add("txn", pid, 1, T0)
-    assert init_of(host.init("txn", pid=pid, epoch=epoch)) == (90, -1, -1)
+    assert init_of(host.init("txn", pid=pid, epoch=epoch)) == (Code.PRODUCER_FENCED, -1, -1)
     assert host.end("txn", pid, 1, True) == 0
-    assert init_of(host.init("txn", pid=pid, epoch=epoch)) == (90, -1, -1)
+    assert init_of(host.init("txn", pid=pid, epoch=epoch)) == (Code.PRODUCER_FENCED, -1, -1)
     assert init_of(host.init("txn", pid=pid, epoch=1)) == (0, pid, 2)
 
 
@@ -455,19 +486,19 @@ def test_exhausted_epochs_get_another_producer_id(host: TxnHost) -> None:
     pid = at_epoch(host, 32765)
     assert init_of(host.init("txn")) == (0, pid, 32766)
     code, other, epoch = init_of(host.init("txn"))
-    assert (code, epoch) == (0, 0) and other != pid
-    assert host.end("txn", pid, 32766, True) == 49
+    assert (code, epoch) == (Code.NONE, 0) and other != pid
+    assert host.end("txn", pid, 32766, True) == Code.INVALID_PRODUCER_ID_MAPPING
 
 
 def test_the_retry_of_a_rotation_is_known_even_after_a_crash(host: TxnHost) -> None:
     """KAFKA-20357."""
     pid = at_epoch(host, 32766)
     code, other, epoch = init_of(host.init("txn", pid=pid, epoch=32766))
-    assert (code, epoch) == (0, 0) and other != pid
+    assert (code, epoch) == (Code.NONE, 0) and other != pid
     assert init_of(host.init("txn", pid=pid, epoch=32766)) == (0, other, 0)
     host.crash()
     assert init_of(host.init("txn", pid=pid, epoch=32766)) == (0, other, 0)
-    assert init_of(host.init("txn", pid=pid, epoch=32765)) == (90, -1, -1)
+    assert init_of(host.init("txn", pid=pid, epoch=32765)) == (Code.PRODUCER_FENCED, -1, -1)
 
 
 def test_fencing_at_the_last_epoch_uses_the_one_kept_for_it(host: TxnHost) -> None:
@@ -477,16 +508,16 @@ def test_fencing_at_the_last_epoch_uses_the_one_kept_for_it(host: TxnHost) -> No
     assert [(effect.producer_id, effect.producer_epoch) for effect in host.written] == [
         (pid, MAX_EPOCH)
     ]
-    assert host.end("txn", pid, 32766, False) == 90
+    assert host.end("txn", pid, 32766, False) == Code.PRODUCER_FENCED
     assert host.state("txn") == "CompleteAbort"
     code, other, epoch = init_of(host.init("txn"))
-    assert (code, epoch) == (0, 0) and other != pid
+    assert (code, epoch) == (Code.NONE, 0) and other != pid
 
 
 def test_a_session_that_fences_at_the_last_epoch_rotates_in_the_same_request(host: TxnHost) -> None:
     pid = at_epoch(host, 32766, TransactionState.ONGOING)
     code, other, epoch = init_of(host.init("txn"))
-    assert (code, epoch) == (0, 0) and other != pid
+    assert (code, epoch) == (Code.NONE, 0) and other != pid
     assert host.written[0].producer_epoch == MAX_EPOCH
 
 
@@ -508,12 +539,34 @@ def test_many_transactions_in_one_request(host: TxnHost) -> None:
             ],
             version=version,
         ) == [
-            ("one", {("t", 0): 0, ("t", 1): 48 if version == 4 else 120}),
+            (
+                "one",
+                {
+                    ("t", 0): 0,
+                    ("t", 1): Code.INVALID_TXN_STATE
+                    if version == 4
+                    else Code.TRANSACTION_ABORTABLE,
+                },
+            ),
             ("two", {("t", 1): 0, ("u", 0): 0}),
-            ("three", {("t", 0): 49}),
-            ("one", {("t", 0): 90}),
-            ("two", {("u", 0): 0, ("t", 2): 48 if version == 4 else 120}),
-            ("one", {("gone", 0): 3, ("t", 2): 55}),
+            ("three", {("t", 0): Code.INVALID_PRODUCER_ID_MAPPING}),
+            ("one", {("t", 0): Code.PRODUCER_FENCED}),
+            (
+                "two",
+                {
+                    ("u", 0): 0,
+                    ("t", 2): Code.INVALID_TXN_STATE
+                    if version == 4
+                    else Code.TRANSACTION_ABORTABLE,
+                },
+            ),
+            (
+                "one",
+                {
+                    ("gone", 0): Code.UNKNOWN_TOPIC_OR_PARTITION,
+                    ("t", 2): Code.OPERATION_NOT_ATTEMPTED,
+                },
+            ),
         ]
     assert open_partitions(host, "two", *two) == (("t", 1), ("u", 0))
 
@@ -574,12 +627,12 @@ def test_after_its_id_expired_a_producer_is_not_taken_back_silently() -> None:
     host.tick(1)  # a decision is later than what it decides on
     host.end("txn", pid, epoch, True)
     host.tick(100_000)
-    assert host.add("txn", pid, epoch, T0) == {("t", 0): 49}
-    assert host.end("txn", pid, epoch, True) == 49
-    assert host.coordinator.verify("txn", pid, epoch, "t", 0) == 49
+    assert host.add("txn", pid, epoch, T0) == {("t", 0): Code.INVALID_PRODUCER_ID_MAPPING}
+    assert host.end("txn", pid, epoch, True) == Code.INVALID_PRODUCER_ID_MAPPING
+    assert host.coordinator.verify("txn", pid, epoch, "t", 0) == Code.INVALID_PRODUCER_ID_MAPPING
     code, other, new_epoch = init_of(host.init("txn"))
-    assert (code, new_epoch) == (0, 0) and other != pid
-    assert init_of(host.init("txn", pid=pid, epoch=epoch)) == (90, -1, -1)
+    assert (code, new_epoch) == (Code.NONE, 0) and other != pid
+    assert init_of(host.init("txn", pid=pid, epoch=epoch)) == (Code.PRODUCER_FENCED, -1, -1)
 
 
 def test_use_keeps_an_id_alive() -> None:
@@ -675,7 +728,7 @@ def test_a_crash_before_the_answer_of_a_fencing_session_leaves_no_one_waiting(
     slow.crash()
     slow.write_markers()
     assert slow.state("txn") == "CompleteAbort"
-    assert slow.end("txn", pid, epoch, True) == 90
+    assert slow.end("txn", pid, epoch, True) == Code.PRODUCER_FENCED
     assert init_of(slow.init("txn")) == (0, pid, epoch + 2)
 
 
@@ -735,8 +788,8 @@ def test_no_transition_leaves_the_table(state: TransactionState) -> None:
 
 def test_every_request_is_answered_at_every_version(host: TxnHost) -> None:
     for version in range(6):
-        assert host.init(f"txn{version}", version=version).error_code == 0
-        assert host.init(None, version=version).error_code == 0
+        assert host.init(f"txn{version}", version=version).error_code == Code.NONE
+        assert host.init(None, version=version).error_code == Code.NONE
         answer = host.init(f"txn{version}", version=version)
         pid, epoch = answer.producer_id, answer.producer_epoch
         if version <= 3:
@@ -764,13 +817,15 @@ def test_an_epoch_that_only_fences_is_nobodys(host: TxnHost, epoch: int, restart
         host.crash()
     assert host.state("txn") == "CompleteAbort"
     guess = pid, epoch + 1
-    assert host.add("txn", *guess, T0) == {("t", 0): 90}
-    assert host.add_offsets("txn", *guess, "g") == 90
-    assert host.end("txn", *guess, False) == 90
-    assert init_of(host.init("txn", pid=guess[0], epoch=guess[1])) == (90, -1, -1)
-    assert host.coordinator.verify("txn", *guess, "t", 0) == 47
-    assert host.coordinator.verify_offsets("txn", *guess, "g") == 47
-    assert host.add_batch([("txn", *guess, True, T0)], version=4) == [("txn", {("t", 0): 90})]
+    assert host.add("txn", *guess, T0) == {("t", 0): Code.PRODUCER_FENCED}
+    assert host.add_offsets("txn", *guess, "g") == Code.PRODUCER_FENCED
+    assert host.end("txn", *guess, False) == Code.PRODUCER_FENCED
+    assert init_of(host.init("txn", pid=guess[0], epoch=guess[1])) == (Code.PRODUCER_FENCED, -1, -1)
+    assert host.coordinator.verify("txn", *guess, "t", 0) == Code.INVALID_PRODUCER_EPOCH
+    assert host.coordinator.verify_offsets("txn", *guess, "g") == Code.INVALID_PRODUCER_EPOCH
+    assert host.add_batch([("txn", *guess, True, T0)], version=4) == [
+        ("txn", {("t", 0): Code.PRODUCER_FENCED})
+    ]
     assert host.state("txn") == "CompleteAbort", "nothing has begun"
 
 
@@ -779,7 +834,7 @@ def test_a_transaction_that_a_log_has_with_the_highest_epoch_is_aborted(host: Tx
     pid = at_epoch(host, MAX_EPOCH, TransactionState.ONGOING)
     host.flush()
     host.crash()
-    assert host.end("txn", pid, MAX_EPOCH, True) == 90
+    assert host.end("txn", pid, MAX_EPOCH, True) == Code.PRODUCER_FENCED
     host.tick(60_000)
     assert [(effect.producer_epoch, effect.commit) for effect in host.written] == [
         (MAX_EPOCH, False)
@@ -787,7 +842,7 @@ def test_a_transaction_that_a_log_has_with_the_highest_epoch_is_aborted(host: Tx
     host.crash()
     assert host.state("txn") == "CompleteAbort"
     code, other, epoch = init_of(host.init("txn"))
-    assert (code, epoch) == (0, 0) and other != pid
+    assert (code, epoch) == (Code.NONE, 0) and other != pid
 
 
 def test_a_timeout_does_not_abort_what_was_to_end_in_time(host: TxnHost) -> None:

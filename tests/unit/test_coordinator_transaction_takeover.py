@@ -8,6 +8,7 @@ from pathlib import Path
 from helpers.txn_host import TxnHost
 
 from barnabas.coordinator.transaction_state import AT_REST
+from barnabas.protocol.errors import Code
 from barnabas.protocol.records import batches_in, records_of
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "transaction_state"
@@ -60,8 +61,12 @@ def test_producers_at_rest_go_on_and_new_sessions_fence_them() -> None:
         assert host.add(name, pid, epoch, {"txn": [0]}) == {("txn", 0): 0}
         assert host.end(name, pid, epoch, True) == 0
         answer = host.init(name)
-        assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, pid, epoch + 1)
-        assert host.end(name, pid, epoch, True) == 90
+        assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (
+            Code.NONE,
+            pid,
+            epoch + 1,
+        )
+        assert host.end(name, pid, epoch, True) == Code.PRODUCER_FENCED
 
 
 def test_the_transaction_that_kafka_left_open_is_aborted_at_its_timeout() -> None:

@@ -13,6 +13,8 @@ import pytest
 from helpers.disk_broker import DiskBroker, Producer, code_of_adding, init_request, init_row
 from sim.disk import Crash
 
+from barnabas.protocol.errors import Code
+
 LAST_EPOCH = 32766  # of a client: 32767 is left to the coordinator, for fencing
 MINUTE_MS = 60_000
 
@@ -89,7 +91,7 @@ def test_a_marker_of_an_earlier_session_does_not_end_what_is_open(b: DiskBroker)
     old = p.epoch
     p.begin_session()
     p.send("t", 0, b"a")
-    assert b.write_marker(p.pid, old, "t", commit=True) == 47
+    assert b.write_marker(p.pid, old, "t", commit=True) == Code.INVALID_PRODUCER_EPOCH
     assert b.read("t", committed=True) == []
     assert p.end(False) == 0
     assert b.read("t", committed=True) == []
@@ -121,7 +123,7 @@ def test_a_marker_that_is_written_again_after_a_power_loss_does_not_end_the_next
     assert b.read("t", committed=True) == [b"t1"]
     assert b.end_offset("t", committed=True) == b.end_offset("t")
     p.reconnect()
-    assert p.end(True) == 90
+    assert p.end(True) == Code.PRODUCER_FENCED
 
 
 # --- time ---------------------------------------------------------------------------------------
@@ -144,7 +146,7 @@ def test_a_kill_between_the_records_and_the_offsets_of_a_transaction_forgets_nei
     p.send_offset("g", "t", 5)
     b.kill()
     p.reconnect()
-    assert b.group_offset("g", "t") == (88, -1)
+    assert b.group_offset("g", "t") == (Code.UNSTABLE_OFFSET_COMMIT, -1)
     assert p.end(True) == 0
     assert b.read("t", committed=True) == [b"a"]
     assert b.group_offset("g", "t") == (0, 5)
@@ -171,7 +173,7 @@ def test_after_a_power_loss_a_transaction_that_lost_a_part_cannot_be_committed(
         b.sync(kept)
     b.lose_power()
     p.reconnect()
-    assert p.end(True) == 90
+    assert p.end(True) == Code.PRODUCER_FENCED
     assert b.read("t", committed=True) == []
     assert b.group_offset("g", "t") == (0, 1)
     assert b.end_offset("t", committed=True) == b.end_offset("t")
@@ -193,7 +195,7 @@ def test_once_it_is_decided_a_commit_always_comes_to_its_end(b: DiskBroker, way:
     b.hold_flushes()
     p.start_end(True)
     assert b.flush_one() and b.state("txn")[0] == "PrepareCommit"
-    assert b.group_offset("g", "t") == (88, -1)
+    assert b.group_offset("g", "t") == (Code.UNSTABLE_OFFSET_COMMIT, -1)
     assert p.ended() is None
     b.sync("/__transaction_state-")
     getattr(b, way)()
@@ -202,7 +204,7 @@ def test_once_it_is_decided_a_commit_always_comes_to_its_end(b: DiskBroker, way:
     if way == "kill":
         p.reconnect()
         assert p.end(True) == 0
-        assert p.end(False) == 48
+        assert p.end(False) == Code.INVALID_TXN_STATE
 
 
 @STEP_BY_STEP
@@ -408,7 +410,7 @@ def test_a_session_that_takes_over_an_open_transaction_is_answered_when_that_has
     b.flush()
     assert init_row(b.answer(connection)) == (0, p.pid, p.epoch + 2)
     assert b.markers("t") == [(p.pid, p.epoch + 1, False)]
-    assert p.end(True) == 90
+    assert p.end(True) == Code.PRODUCER_FENCED
 
 
 @STEP_BY_STEP

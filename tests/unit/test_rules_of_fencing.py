@@ -11,6 +11,8 @@ import pytest
 from helpers.disk_broker import DiskBroker, Producer, init_request
 from sim.disk import Crash
 
+from barnabas.protocol.errors import Code
+
 LAST_EPOCH = 32766  # of a client: 32767 is left to the coordinator, for fencing
 MINUTE_MS = 60_000
 
@@ -82,7 +84,7 @@ def test_a_session_that_meets_an_open_transaction_never_gets_a_negative_epoch(
         p.epoch = epoch
         p.send("t", 1, b"x")
         code, pid, new_epoch = b.init("txn")
-        assert (code, new_epoch) == (0, taken_over)
+        assert (code, new_epoch) == (Code.NONE, taken_over)
         assert (pid != p.pid) == (taken_over == 0)
     assert all(0 <= epoch <= 32767 and not commit for _, epoch, commit in b.markers("t", 1))
     assert b.read("t", 1, committed=True) == []
@@ -105,7 +107,7 @@ def test_a_timeout_at_the_last_epoch_ends_the_transaction(b: DiskBroker, way: st
     b.tick(MINUTE_MS)
     assert b.markers("t") == [(p.pid, 32767, False)]
     assert b.state("txn") == ("CompleteAbort", p.pid, 32767)
-    assert (p.end(False), p.end(True)) == (90, 90)
+    assert (p.end(False), p.end(True)) == (Code.PRODUCER_FENCED, Code.PRODUCER_FENCED)
     assert b.end_offset("t", committed=True) == b.end_offset("t") == 2
     if way:
         getattr(b, way)()
@@ -174,7 +176,7 @@ def test_a_session_whose_answer_was_lost_in_a_kill_is_given_again(
     b.kill()
     assert b.init("txn", pid=p.pid, epoch=p.epoch) == (0, pid, new_epoch)
     assert b.init("txn", pid=p.pid, epoch=p.epoch) == (0, pid, new_epoch)
-    assert b.init("txn", pid=p.pid, epoch=p.epoch - 1 if epoch else 7)[0] == 90
+    assert b.init("txn", pid=p.pid, epoch=p.epoch - 1 if epoch else 7)[0] == Code.PRODUCER_FENCED
     p.reconnect()
     p.pid, p.epoch = pid, new_epoch
     p.sequences.clear()
@@ -235,19 +237,30 @@ def test_a_producer_whose_transactional_id_expired_is_not_taken_back_silently() 
     assert zombie.end(True) == 0
     b.tick(10 * MINUTE_MS)
     for _ in ("nobody has come", "its successor has"):
-        assert zombie.add("t", 0) == 49
-        assert zombie.add_offsets("g") == 49
-        assert zombie.produce("t", 0, b"x") == 49
-        assert (zombie.end(True), zombie.end(False)) == (49, 49)
+        assert zombie.add("t", 0) == Code.INVALID_PRODUCER_ID_MAPPING
+        assert zombie.add_offsets("g") == Code.INVALID_PRODUCER_ID_MAPPING
+        assert zombie.produce("t", 0, b"x") == Code.INVALID_PRODUCER_ID_MAPPING
+        assert (zombie.end(True), zombie.end(False)) == (
+            Code.INVALID_PRODUCER_ID_MAPPING,
+            Code.INVALID_PRODUCER_ID_MAPPING,
+        )
         successor = Producer(b, "txn")
         assert successor.pid != zombie.pid
     b.kill()
     zombie.reconnect()
-    assert zombie.add("t", 0) == 49
+    assert zombie.add("t", 0) == Code.INVALID_PRODUCER_ID_MAPPING
     assert b.read("t", committed=True) == [b"a"]
 
 
-@pytest.mark.parametrize(("version", "code"), [(0, 47), (1, 47), (2, 90), (3, 90)])
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [
+        (0, Code.INVALID_PRODUCER_EPOCH),
+        (1, Code.INVALID_PRODUCER_EPOCH),
+        (2, Code.PRODUCER_FENCED),
+        (3, Code.PRODUCER_FENCED),
+    ],
+)
 def test_a_producer_out_of_time_is_told_so_in_words_that_its_version_knows(
     b: DiskBroker, version: int, code: int
 ) -> None:
@@ -265,13 +278,15 @@ def test_a_producer_out_of_time_is_told_so_in_words_that_its_version_knows(
     assert p.add("t", 0, version=version) == code
     assert p.add_offsets("g", version=version) == code
     assert p.end(True, version=version) == code
-    assert p.produce("t", 0, b"x") == 47
-    assert p.commit_offset("g", "t", 4) == 47
+    assert p.produce("t", 0, b"x") == Code.INVALID_PRODUCER_EPOCH
+    assert p.commit_offset("g", "t", 4) == Code.INVALID_PRODUCER_EPOCH
     assert b.group_offset("g", "t") == (0, -1)
     assert b.read("t", committed=True) == []
 
 
-@pytest.mark.parametrize(("version", "code"), [(3, 47), (4, 90)])
+@pytest.mark.parametrize(
+    ("version", "code"), [(3, Code.INVALID_PRODUCER_EPOCH), (4, Code.PRODUCER_FENCED)]
+)
 def test_a_new_epoch_lets_a_producer_out_of_time_go_on(
     b: DiskBroker, version: int, code: int
 ) -> None:
@@ -307,7 +322,13 @@ def test_a_timeout_longer_than_the_broker_allows_is_refused() -> None:
     Source: Kafka: InitProducerId.
     """
     b = DiskBroker(transaction_max_timeout_ms="5000")
-    for timeout_ms, code in ((5000, 0), (5001, 50), (2**31 - 1, 50), (0, 50), (-1, 50)):
+    for timeout_ms, code in (
+        (5000, 0),
+        (5001, Code.INVALID_TRANSACTION_TIMEOUT),
+        (2**31 - 1, Code.INVALID_TRANSACTION_TIMEOUT),
+        (0, Code.INVALID_TRANSACTION_TIMEOUT),
+        (-1, Code.INVALID_TRANSACTION_TIMEOUT),
+    ):
         assert b.init("txn", timeout_ms=timeout_ms)[0] == code
     assert b.init(None, timeout_ms=5001)[0] == 0, "without a transactional id it says nothing"
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import pytest
 from helpers.disk_broker import DiskBroker, Producer
 
+from barnabas.protocol.errors import Code
+
 
 @pytest.fixture
 def b(request: pytest.FixtureRequest) -> DiskBroker:
@@ -62,8 +64,8 @@ def test_a_delayed_commit_of_an_earlier_session_is_fenced_by_its_epoch(b: DiskBr
     p.reconnect()
     p.begin_session()
     p.send("t", 0, b"t2")
-    assert b.call(late, 3, b.connect()).error_code == 90
-    assert b.call(late, 3, 1).error_code == 90, (
+    assert b.call(late, 3, b.connect()).error_code == Code.PRODUCER_FENCED
+    assert b.call(late, 3, 1).error_code == Code.PRODUCER_FENCED, (
         "over its old connection too: the words tell more than a closed connection"
     )
     assert b.state("txn")[0] == "Ongoing"
@@ -116,7 +118,7 @@ def test_a_new_session_may_come_over_any_connection(b: DiskBroker) -> None:
     first.begin_session()
     first.send("t", 0, b"first")
     assert first.end(True) == 0
-    assert second.end(True) == 90
+    assert second.end(True) == Code.PRODUCER_FENCED
     assert b.read("t", committed=True) == [b"second", b"first"]
 
 
@@ -158,7 +160,7 @@ def test_nothing_else_that_was_delayed_with_it_joins_the_next_transaction(
         "TxnOffsetCommit": (p.offset_request("g", "t", 1), 3),
     }[request_of]
     assert b.is_hung_up_on(old, late, version)
-    assert p.produce("t", 1, b"x") == 48
+    assert p.produce("t", 1, b"x") == Code.INVALID_TXN_STATE
     assert p.end(True) == 0
     assert b.group_offset("g", "t") == (0, 2)
     assert b.markers("t", 1) == []
@@ -247,7 +249,9 @@ def test_a_delayed_batch_of_the_last_transaction_does_not_join_the_next(
     assert p.produce("t", 0, b"t1a", b"t1b", sequence=0, connection=old) == 0, (
         "a duplicate, with its old offset"
     )
-    assert p.produce("t", 0, b"t1d", sequence=3, connection=old) == 45
+    assert (
+        p.produce("t", 0, b"t1d", sequence=3, connection=old) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    )
     end = b.end_offset("t")
     assert (end, b.end_offset("t", committed=True)) == (3, 3), (
         "nothing of the delayed ones is there"
@@ -270,14 +274,18 @@ def test_a_delayed_batch_is_refused_once_the_client_has_a_new_epoch(b: DiskBroke
     pid, epoch = p.pid, p.epoch
     code, p.pid, p.epoch = b.init("txn", pid=pid, epoch=epoch)
     p.sequences.clear()
-    assert (code, p.pid) == (0, pid) and p.epoch > epoch
+    assert (code, p.pid) == (Code.NONE, pid) and p.epoch > epoch
     assert p.add("t", 0) == 0
     for sequence in (0, 1):
         assert (
-            b.produce("t", (b"t1b",), pid=pid, epoch=epoch, sequence=sequence, txn="txn")[0] == 47
+            b.produce("t", (b"t1b",), pid=pid, epoch=epoch, sequence=sequence, txn="txn")[0]
+            == Code.INVALID_PRODUCER_EPOCH
         )
     assert p.produce("t", 0, b"t2") == 0
-    assert b.produce("t", (b"t1b",), pid=pid, epoch=epoch, sequence=1, txn="txn")[0] == 47
+    assert (
+        b.produce("t", (b"t1b",), pid=pid, epoch=epoch, sequence=1, txn="txn")[0]
+        == Code.INVALID_PRODUCER_EPOCH
+    )
     assert p.end(True) == 0
     assert b.read("t", committed=True) == [b"t2"]
 
@@ -291,11 +299,13 @@ def test_a_partition_that_was_never_added_cannot_be_written(b: DiskBroker) -> No
     Source: KIP-890, KAFKA-14402, KAFKA-19690.
     """
     p = Producer(b, "txn")
-    assert p.produce("t", 0, b"x") == 48
+    assert p.produce("t", 0, b"x") == Code.INVALID_TXN_STATE
     p.send("t", 1, b"a")
-    assert p.produce("t", 0, b"x") == 48
+    assert p.produce("t", 0, b"x") == Code.INVALID_TXN_STATE
     assert p.end(True) == 0
-    assert p.produce("t", 1, b"x") == 48, "added to the last one, not to this one"
+    assert p.produce("t", 1, b"x") == Code.INVALID_TXN_STATE, (
+        "added to the last one, not to this one"
+    )
     assert (b.end_offset("t", 0), b.end_offset("t", 0, committed=True)) == (0, 0)
     assert (b.end_offset("t", 1), b.end_offset("t", 1, committed=True)) == (2, 2)
 
@@ -324,9 +334,11 @@ def test_a_batch_is_checked_at_the_moment_of_its_append(b: DiskBroker) -> None:
                 break
         b.release_flushes()
         assert p.ended() == 0
-        assert set(refused) <= {19}, "to be tried again, in words that every producer knows"
+        assert set(refused) <= {Code.NOT_ENOUGH_REPLICAS}, (
+            "to be tried again, in words that every producer knows"
+        )
         assert refused or not commit
-        assert p.produce("t", 1, b"late", sequence=0, connection=other) == 48
+        assert p.produce("t", 1, b"late", sequence=0, connection=other) == Code.INVALID_TXN_STATE
         assert b.end_offset("t", 1, committed=True) == b.end_offset("t", 1), "nothing hangs"
         assert b.read("t", 1) == []
 
@@ -344,7 +356,7 @@ def test_between_check_and_append_nothing_else_is_done(b: DiskBroker) -> None:
     b.tick(999)
     assert p.produce("t", 0, b"in time") == 0
     b.tick(1)
-    assert p.produce("t", 0, b"late") == 47
+    assert p.produce("t", 0, b"late") == Code.INVALID_PRODUCER_EPOCH
     assert (b.read("t", committed=True), b.end_offset("t", committed=True)) == (
         [],
         b.end_offset("t"),
@@ -376,7 +388,11 @@ def test_an_end_that_meets_another_under_way_waits_for_it(b: DiskBroker) -> None
         "they wait for the markers"
     )
     assert b.flush_one(), "the markers"
-    assert [b.answer(connection).error_code for connection in others] == [0, 48, 0]
+    assert [b.answer(connection).error_code for connection in others] == [
+        0,
+        Code.INVALID_TXN_STATE,
+        0,
+    ]
     assert b.read("t", committed=True) == [b"a"]
     assert b.markers("t") == [(p.pid, p.epoch, True)]
 
@@ -411,7 +427,7 @@ def test_ending_a_transaction_that_never_began_changes_nothing(b: DiskBroker) ->
     Source: apache/kafka#17698.
     """
     p = Producer(b, "txn")
-    assert (p.end(False), p.end(True)) == (48, 48)
+    assert (p.end(False), p.end(True)) == (Code.INVALID_TXN_STATE, Code.INVALID_TXN_STATE)
     assert b.state("txn") == ("Empty", p.pid, p.epoch)
     p.send("t", 0, b"a")
     assert p.end(True) == 0
@@ -431,15 +447,15 @@ def test_a_partition_whose_append_failed_stays_in_its_transaction_and_not_in_the
     p = Producer(b, "txn")
     assert p.add("t", 0, 1) == 0
     assert p.produce("t", 0, b"a") == 0
-    assert p.produce("t", 0, b"gap", sequence=7) == 45
+    assert p.produce("t", 0, b"gap", sequence=7) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
     b.topic("small", max_message_bytes="100")
     assert p.add("small", 0) == 0
-    assert p.produce("small", 0, b"x" * 200) == 10
+    assert p.produce("small", 0, b"x" * 200) == Code.MESSAGE_TOO_LARGE
     assert p.end(False) == 0
     assert b.markers("t", 1) == [(p.pid, p.epoch, False)] and b.markers("small") == [
         (p.pid, p.epoch, False)
     ]
-    assert p.produce("small", 0, b"x") == 48, (
+    assert p.produce("small", 0, b"x") == Code.INVALID_TXN_STATE, (
         "the next one, with the same epoch, begins with nothing"
     )
     p.send("small", 0, b"y")
@@ -467,6 +483,6 @@ def test_an_end_is_repeated_when_its_answer_was_lost(
         getattr(b, restart)()
     p.reconnect()
     assert p.end(commit) == 0
-    assert p.end(not commit) == 48
+    assert p.end(not commit) == Code.INVALID_TXN_STATE
     assert b.markers("t") == [(p.pid, p.epoch, commit)]
     assert b.read("t", committed=True) == ([b"a"] if commit else [])

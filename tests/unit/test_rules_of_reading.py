@@ -7,6 +7,8 @@ import itertools
 import pytest
 from helpers.disk_broker import DiskBroker, Producer
 
+from barnabas.protocol.errors import Code
+
 SMALL = {"segment_bytes": "400"}
 
 
@@ -227,7 +229,7 @@ def test_the_first_fetch_after_a_start_goes_no_further_than_the_last_one_before(
     getattr(b, restart)()
     assert b.fetch("t", committed=True) == before
     assert b.end_offset("t", committed=True) == 2
-    assert b.group_offset("g", "t") == (88, -1)
+    assert b.group_offset("g", "t") == (Code.UNSTABLE_OFFSET_COMMIT, -1)
     p.reconnect()
     assert p.end(True) == 0
     assert b.read("t", committed=True)[:2] == [b"a", b"x1"]
@@ -301,17 +303,18 @@ def test_an_acknowledged_offset_is_unique_and_final(restart: str) -> None:
         for index, pid in enumerate(idempotent):
             value = b"%d/%d" % (index, number)
             code, offset = b.produce("t", (value,), pid=pid, epoch=0, sequence=number)
-            assert code == 0 and offset not in promised
+            assert code == Code.NONE and offset not in promised
             assert (offset == 0) == (number == index == 0), (
                 "no offset 0 for a record that is not the first"
             )
             promised[offset] = value
             assert b.produce("t", (value,), pid=pid, epoch=0, sequence=number) == (0, offset)
-            assert b.produce("t", (b"gap",), pid=pid, epoch=0, sequence=number + 5) == (45, -1), (
-                "no offset for what is refused"
-            )
+            assert b.produce("t", (b"gap",), pid=pid, epoch=0, sequence=number + 5) == (
+                Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                -1,
+            ), "no offset for what is refused"
         code, offset = b.produce("t", (b"plain %d" % number,))
-        assert code == 0 and offset not in promised
+        assert code == Code.NONE and offset not in promised
         promised[offset] = b"plain %d" % number
     assert dict(b.rows("t")) == promised
     assert sorted(promised) == list(range(80)) and b.end_offset("t") == 80
@@ -325,12 +328,12 @@ def test_what_is_not_there_has_no_offset_0(b: DiskBroker) -> None:
 
     Source: Jepsen: Redpanda 21.10.1, Jepsen: Bufstream 0.1.0.
     """
-    assert b.produce("nowhere", (b"x",)) == (3, -1)
+    assert b.produce("nowhere", (b"x",)) == (Code.UNKNOWN_TOPIC_OR_PARTITION, -1)
     assert b.produce("t", (b"x",), pid=4711, epoch=0, sequence=0, txn="unknown")[1] == -1
     assert b.group_offset("unknown", "t") == (0, -1)
     p = Producer(b, "txn")
     p.send_offset("g", "t", 3)
-    assert b.group_offset("g", "t") == (88, -1)
+    assert b.group_offset("g", "t") == (Code.UNSTABLE_OFFSET_COMMIT, -1)
     assert b.group_offset("g", "t", stable=False) == (0, -1)
     assert p.end(False) == 0
     assert b.group_offset("g", "t") == (0, -1)

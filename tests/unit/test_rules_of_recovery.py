@@ -9,6 +9,8 @@ import pytest
 from helpers.disk_broker import DiskBroker, Producer
 from sim.disk import Crash
 
+from barnabas.protocol.errors import Code
+
 SMALL = {"segment_bytes": "400"}
 CLEAN = "/data/.kafka_cleanshutdown"
 
@@ -42,7 +44,7 @@ class _Filled:
         self.expected = self._look()
         values, aborted, stable, end, repeated = self.expected
         assert values == (b"i0", b"i1", b"i2", b"i3", b"0" + b"." * 60, b"3" + b"." * 60)
-        assert (aborted, stable, end, repeated) == (4, 16, 19, (0, 3))
+        assert (aborted, stable, end, repeated) == (4, 16, Code.NOT_ENOUGH_REPLICAS, (0, 3))
         self.saved.pop(CLEAN, None)
 
     def _look(self) -> tuple[Any, ...]:
