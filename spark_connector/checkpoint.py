@@ -21,7 +21,7 @@ import posixpath
 
 import pyarrow.fs as arrow_fs
 
-from barnabas.spark_connector.spool import RENAMING, SpoolError, join_uri, opened
+from barnabas.spark_connector.spool import RENAMING, SpoolError, join_uri, open_file_system
 from barnabas.spark_connector.user_messages import logger
 
 VERSION = 1
@@ -75,7 +75,7 @@ class Checkpoint:
         if self._location is None:
             return None
         try:
-            file_system, path = opened(join_uri(self._location, *names))
+            file_system, path = open_file_system(join_uri(self._location, *names))
             if file_system.get_file_info(path).type == arrow_fs.FileType.NotFound:
                 return None
             with file_system.open_input_stream(path, compression=None) as stream:
@@ -87,7 +87,7 @@ class Checkpoint:
     def _write(self, data: bytes) -> None:
         if self._location is None:
             return
-        file_system, path = opened(join_uri(self._location, NAME))
+        file_system, path = open_file_system(join_uri(self._location, NAME))
         renames = file_system.type_name in RENAMING
         written = f"{posixpath.dirname(path)}/.{NAME}.partial" if renames else path
         with file_system.open_output_stream(written, compression=None) as stream:

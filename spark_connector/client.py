@@ -45,7 +45,7 @@ from barnabas.spark_connector.connection import (
 )
 from barnabas.spark_connector.offsets import PartitionName
 from barnabas.spark_connector.options import ClientOptions
-from barnabas.spark_connector.patterns import takes
+from barnabas.spark_connector.patterns import is_found_in
 
 __all__ = ["Client", "ClientError", "FetchedPartition", "RefusedError", "UnknownTopicError"]
 
@@ -134,28 +134,31 @@ class Client:
             return sorted(
                 _name_of(topic)
                 for topic in self._metadata(None)
-                if not topic.is_internal and takes(pattern, _name_of(topic))
+                if not topic.is_internal and is_found_in(pattern, _name_of(topic))
             )
 
         return self._retrying(ask, "listing topics")
 
-    def renewed(self, topic_ids: Mapping[str, str]) -> list[str]:
+    def recreated_topics(self, topic_ids: Mapping[str, str]) -> list[str]:
         """Which of the topics have another id than this, as far as Metadata told ids.
 
         Where one has, brokers are asked again for a while: one may lag behind, and tell of the
         former.
         """
-        begun = time.monotonic()
+        start = time.monotonic()
         while True:
-            renewed = [
+            recreated_topics = [
                 topic
                 for topic, topic_id in sorted(topic_ids.items())
                 if self.topic_ids.get(topic, topic_id) != topic_id
             ]
-            if not renewed or (time.monotonic() - begun) * 1000 >= UNKNOWN_TOPIC_PATIENCE_MS:
-                return renewed
+            if (
+                not recreated_topics
+                or (time.monotonic() - start) * 1000 >= UNKNOWN_TOPIC_PATIENCE_MS
+            ):
+                return recreated_topics
             time.sleep(self.options.retry_backoff_ms / 1000)
-            self.partitions_of(renewed, missing_ok=True)
+            self.partitions_of(recreated_topics, missing_ok=True)
 
     def _metadata(
         self, topics: list[str] | None, *, missing_ok: bool = False, create: bool = False
@@ -188,14 +191,14 @@ class Client:
         """
 
         def ask() -> dict[PartitionName, int | None]:
-            found: dict[PartitionName, int | None] = {}
+            offsets: dict[PartitionName, int | None] = {}
             for node, names in self._by_leader(timestamps).items():
-                found.update(
+                offsets.update(
                     self._offsets_of_leader(
                         node, {name: timestamps[name] for name in names}, read_committed
                     )
                 )
-            return {name: found[name] for name in timestamps}
+            return {name: offsets[name] for name in timestamps}
 
         return self._retrying(ask, "asking for offsets") if timestamps else {}
 
@@ -216,15 +219,15 @@ class Client:
                 ],
             ),
         )
-        found: dict[PartitionName, int | None] = {}
+        offsets: dict[PartitionName, int | None] = {}
         for each in answer.topics:
             for part in each.partitions:
                 name = PartitionName(each.name, part.partition_index)
                 _check(part.error_code, f"partition {name}")
-                found[name] = part.offset if part.offset >= 0 else None
-        for name in timestamps.keys() - found.keys():
+                offsets[name] = part.offset if part.offset >= 0 else None
+        for name in timestamps.keys() - offsets.keys():
             raise PassingError(f"an answer says nothing of {name}")
-        return found
+        return offsets
 
     def _by_leader(self, names: Iterable[PartitionName]) -> dict[int, list[PartitionName]]:
         names = list(names)

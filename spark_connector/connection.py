@@ -354,16 +354,16 @@ class Connection:
             if len(pieces) == 1 or isinstance(self._socket, ssl.SSLSocket):
                 self._socket.sendall(pieces[0] if len(pieces) == 1 else b"".join(pieces))
                 return
-            left = [memoryview(piece) for piece in pieces if len(piece)]
-            while left:
-                sent = self._socket.sendmsg(left[:PIECES_AT_ONCE])
+            unsent = [memoryview(piece) for piece in pieces if len(piece)]
+            while unsent:
+                sent_bytes = self._socket.sendmsg(unsent[:PIECES_AT_ONCE])
                 done = 0
-                while done < len(left) and sent >= len(left[done]):
-                    sent -= len(left[done])
+                while done < len(unsent) and sent_bytes >= len(unsent[done]):
+                    sent_bytes -= len(unsent[done])
                     done += 1
-                del left[:done]
-                if sent:
-                    left[0] = left[0][sent:]
+                del unsent[:done]
+                if sent_bytes:
+                    unsent[0] = unsent[0][sent_bytes:]
         except OSError as error:
             raise self._failure(error) from error
 
@@ -465,10 +465,10 @@ class Connections:
             except PassingError as error:
                 failures.append(str(error))
                 unresolved += isinstance(error, UnresolvedError)
-        told = "; ".join(failures)
+        reasons = "; ".join(failures)
         if unresolved == len(failures) and not self.nodes:
-            raise ClientError(f"no host of kafka.bootstrap.servers can be found: {told}")
-        raise PassingError(told)
+            raise ClientError(f"no host of kafka.bootstrap.servers can be found: {reasons}")
+        raise PassingError(reasons)
 
     def of_node(self, node: int, purpose: str = "") -> Connection:
         """To a broker that Metadata named."""

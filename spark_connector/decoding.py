@@ -148,7 +148,7 @@ def decode(
         if fields is None:
             records = _find_records(body, counts)
             if records is None:
-                body = _rewritten(body, [record_batch.header for record_batch in part])
+                body = _rewrite(body, [record_batch.header for record_batch in part])
                 records = _find_records(body, counts)
                 assert records is not None, "records that were just encoded are not found"
             fields = _fields_by_arrays(body.data, records)
@@ -186,7 +186,7 @@ def _bodies(
             total += len(parts[-1])
         if total >= PART_BYTES or index == len(record_batches) - 1:
             part = record_batches[first : index + 1]
-            yield part, _in_place(view, part) if in_place else _joined(parts)
+            yield part, _in_place(view, part) if in_place else _join(parts)
             first, total, parts = index + 1, 0, []
 
 
@@ -208,13 +208,13 @@ def _in_place(view: memoryview, record_batches: Sequence[LocatedRecordBatch]) ->
     return _Body(np.frombuffer(view[origin : origin + int(ends[-1])], np.uint8), starts, ends)
 
 
-def _joined(parts: Sequence[bytes]) -> _Body:
+def _join(parts: Sequence[bytes]) -> _Body:
     sizes = np.fromiter(map(len, parts), np.int64, len(parts))
     ends = np.cumsum(sizes)
     return _Body(np.frombuffer(b"".join(parts), np.uint8), ends - sizes, ends)
 
 
-def _rewritten(body: _Body, headers: Sequence[BatchHeader]) -> _Body:
+def _rewrite(body: _Body, headers: Sequence[BatchHeader]) -> _Body:
     """The slow way: each record is read by itself and written again with attributes 0. Raises
     KafkaError where a batch is damaged.
     """
@@ -231,7 +231,7 @@ def _rewritten(body: _Body, headers: Sequence[BatchHeader]) -> _Body:
                 for record in records
             )
         )
-    return _joined(parts)
+    return _join(parts)
 
 
 # --- where the records begin
@@ -251,12 +251,12 @@ def _find_records(body: _Body, counts: Ints) -> _Records | None:
     if (
         len(positions) != int(counts.sum())
         or not np.array_equal(past - first, counts)
-        or not _chained(positions, links, past, body.ends)
+        or not _is_chain(positions, links, past, body.ends)
     ):
-        reached = _reached(positions, links, first, body.ends)
-        if reached is None:
+        reachable = _follow_links(positions, links, first, body.ends)
+        if reachable is None:
             return None
-        positions, attributes, links = positions[reached], attributes[reached], links[reached]
+        positions, attributes, links = positions[reachable], attributes[reachable], links[reachable]
         if not np.array_equal(
             np.searchsorted(positions, body.ends) - np.searchsorted(positions, body.starts), counts
         ):
@@ -284,7 +284,7 @@ def _candidates(body: _Body) -> tuple[Ints, Ints, Ints]:
         zeros, length = _with_another_byte(data, zeros, length, size)
         if not len(zeros):
             break
-    positions, attributes, links = _linked(
+    positions, attributes, links = _drop_unlinked(
         body, *(np.concatenate(column) for column in zip(*found, strict=True))
     )
     if (positions[1:] <= positions[:-1]).any():
@@ -303,7 +303,9 @@ def _with_another_byte(
     return zeros[more], (length[more].astype(np.int64) << 7) | (before[more] & 0x7F)
 
 
-def _linked(body: _Body, positions: Ints, attributes: Ints, links: Ints) -> tuple[Ints, Ints, Ints]:
+def _drop_unlinked(
+    body: _Body, positions: Ints, attributes: Ints, links: Ints
+) -> tuple[Ints, Ints, Ints]:
     """Without candidates that no other one links to: a record is the first of its batch, or the one
     before it ends where it begins.
 
@@ -322,7 +324,7 @@ def _linked(body: _Body, positions: Ints, attributes: Ints, links: Ints) -> tupl
     return positions, attributes, links
 
 
-def _chained(positions: Ints, links: Ints, past: Ints, ends: Ints) -> bool:
+def _is_chain(positions: Ints, links: Ints, past: Ints, ends: Ints) -> bool:
     """Whether in each batch one candidate leads to the next, and the last one to the batch's end."""
     if not np.array_equal(links[past - 1], ends):
         return False
@@ -331,7 +333,7 @@ def _chained(positions: Ints, links: Ints, past: Ints, ends: Ints) -> bool:
     return bool(right.all())
 
 
-def _reached(positions: Ints, links: Ints, first: Ints, ends: Ints) -> Ints | None:
+def _follow_links(positions: Ints, links: Ints, first: Ints, ends: Ints) -> Ints | None:
     """Indices, in order, of the candidates that the first ones lead to; None where a chain ends
     outside of its batch's end.
     """
@@ -347,15 +349,15 @@ def _reached(positions: Ints, links: Ints, first: Ints, ends: Ints) -> Ints | No
     jump[:count] = np.where(is_record & (links < batch_end), index, lost)
     jump[:count][links == batch_end] = done
     jump[done], jump[lost] = done, lost
-    reached = first
+    reachable = first
     while True:  # `reached` holds the first 2^k of each chain, `jump` leads 2^k further
-        following = jump[reached]
+        following = jump[reachable]
         if (following == lost).any():
             return None
         following = following[following != done]
         if not len(following):
-            return np.sort(reached)
-        reached = np.concatenate((reached, following))
+            return np.sort(reachable)
+        reachable = np.concatenate((reachable, following))
         jump = jump[jump]
 
 
@@ -388,7 +390,7 @@ def _varints(data: Bytes, positions: Ints) -> tuple[Ints, Ints]:
     return value, after
 
 
-def _signed(value: Ints) -> Ints:
+def _undo_zigzag(value: Ints) -> Ints:
     """Undo zigzag. The shift fills with zeros: ten-byte values use the sign bit too."""
     return (value.view(np.uint64) >> np.uint64(1)).view(np.int64) ^ -(value & 1)
 
@@ -439,8 +441,8 @@ def _fields_by_arrays(data: Bytes, records: _Records) -> _Fields:
     if ((header_count < 0) | (header_count > (records.ends - position) >> 1)).any():
         raise KafkaError(Code.INVALID_RECORD, "a record is not as long as it says")
     return _Fields(
-        _signed(timestamp_delta),
-        _signed(offset_delta),
+        _undo_zigzag(timestamp_delta),
+        _undo_zigzag(offset_delta),
         key,
         value,
         header_count,
@@ -455,7 +457,7 @@ def _columns(
     record_batches: Sequence[LocatedRecordBatch],
     counts: Ints,
     offsets: tuple[int, int],
-    wanted: tuple[bool, bool, bool],
+    wanted_columns: tuple[bool, bool, bool],
     loops: CompiledLoops | None,
 ) -> Columns:
     headers = [record_batch.header for record_batch in record_batches]
@@ -481,27 +483,27 @@ def _columns(
         offset,
         timestamp,
         timestamp_type,
-        _taken(data, key, pa.binary(), loops) if wanted[0] else None,
-        _taken(data, value, pa.binary(), loops) if wanted[1] else None,
-        _headers(data, header_count, headers_at, record_ends, loops) if wanted[2] else None,
+        _copy_strings(data, key, pa.binary(), loops) if wanted_columns[0] else None,
+        _copy_strings(data, value, pa.binary(), loops) if wanted_columns[1] else None,
+        _headers(data, header_count, headers_at, record_ends, loops) if wanted_columns[2] else None,
     )
 
 
-def _taken(data: Bytes, blobs: _Blobs, kind: pa.DataType, loops: CompiledLoops | None) -> pa.Array:
+def _copy_strings(
+    data: Bytes, blobs: _Blobs, kind: pa.DataType, loops: CompiledLoops | None
+) -> pa.Array:
     """An Arrow array of the byte strings, copied out of `data` in one go."""
     count = len(blobs.positions)
     if not count:
         return pa.array([], kind)
     buffers = (
-        _gathered_by_take(data, blobs, kind)
-        if loops is None
-        else _gathered_by_loop(data, blobs, loops)
+        _gather_by_take(data, blobs, kind) if loops is None else _gather_by_loop(data, blobs, loops)
     )
     valid = pa.py_buffer(np.packbits(~blobs.null, bitorder="little")) if blobs.null.any() else None
     return pa.Array.from_buffers(kind, count, [valid, *buffers])
 
 
-def _gathered_by_take(data: Bytes, blobs: _Blobs, kind: pa.DataType) -> list[pa.Buffer]:
+def _gather_by_take(data: Bytes, blobs: _Blobs, kind: pa.DataType) -> list[pa.Buffer]:
     """`data` is looked at as an array of twice as many strings, wanted ones and the gaps between
     them, of which every second one is taken.
     """
@@ -518,7 +520,7 @@ def _gathered_by_take(data: Bytes, blobs: _Blobs, kind: pa.DataType) -> list[pa.
     return buffers[1:]
 
 
-def _gathered_by_loop(data: Bytes, blobs: _Blobs, loops: CompiledLoops) -> list[pa.Buffer]:
+def _gather_by_loop(data: Bytes, blobs: _Blobs, loops: CompiledLoops) -> list[pa.Buffer]:
     edges = np.zeros(len(blobs.positions) + 1, np.int32)
     np.cumsum(blobs.lengths, out=edges[1:])
     out = np.empty(int(edges[-1]), np.uint8)
@@ -538,7 +540,10 @@ def _headers(
     found = None if loops is None else _headers_by_loop(data, counts, positions, record_ends, loops)
     keys, values = found or _headers_by_arrays(data, counts, positions, record_ends, edges)
     structs = pa.StructArray.from_arrays(
-        [_taken(data, keys, pa.string(), loops), _taken(data, values, pa.binary(), loops)],
+        [
+            _copy_strings(data, keys, pa.string(), loops),
+            _copy_strings(data, values, pa.binary(), loops),
+        ],
         fields=list(HEADERS_TYPE.value_type),
     )
     valid = None if counts.all() else pa.py_buffer(np.packbits(counts > 0, bitorder="little"))

@@ -175,7 +175,7 @@ class Encoder:
         self._partition_counts = partition_counts
         self._codec = compression
         self._now_ms = now_ms
-        self._batch_bytes = record_batch_bytes
+        self._record_batch_bytes = record_batch_bytes
         self._turn = task
         self._round_bytes = round_bytes
         self._limit_bytes = limit_bytes
@@ -197,7 +197,7 @@ class Encoder:
         now_ms = self._now_ms()
         for part in _slices(_columns(rows, with_topic=self._topic is None)):
             self._collect(part, now_ms)
-            full = self._bytes_by_place // self._batch_bytes * self._batch_bytes
+            full = self._bytes_by_place // self._record_batch_bytes * self._record_batch_bytes
             full_bytes, all_bytes = int(full.sum()), int(self._bytes_by_place.sum())
             if self._held_bytes >= self._limit_bytes or full_bytes >= max(
                 self._round_bytes, all_bytes - full_bytes
@@ -294,9 +294,9 @@ class Encoder:
         """The partition that each row asks for, else that of its key, else the one whose turn it
         is.
         """
-        wanted, key = rows.get("partition"), rows["key"]
-        if wanted is not None and not wanted.null_count:
-            return _int64s(wanted)
+        given_partition, key = rows.get("partition"), rows["key"]
+        if given_partition is not None and not given_partition.null_count:
+            return _int64s(given_partition)
         if key.null_count == len(key):
             partitions = np.empty(len(key), np.int64)
             partitions[:] = self._turn % counts
@@ -306,8 +306,10 @@ class Encoder:
             if key.null_count:
                 np.copyto(partitions, self._turn % counts, where=_nulls(key))
                 self._turn += 1
-        if wanted is not None:
-            np.copyto(partitions, _int64s(wanted.fill_null(0)), where=~_nulls(wanted))
+        if given_partition is not None:
+            np.copyto(
+                partitions, _int64s(given_partition.fill_null(0)), where=~_nulls(given_partition)
+            )
         return partitions
 
     # --- encoding
@@ -316,21 +318,23 @@ class Encoder:
         """Encode all full batches, and of the others the largest, until no more than `keep_bytes`
         are left.
         """
-        rows = _together(self._rows)
+        rows = _concatenate(self._rows)
         order = np.argsort(
             rows.places.astype(np.uint16) if len(self._names_by_place) <= 1 << 16 else rows.places,
             kind="stable",
         )
         places = rows.places[order]
-        sizes = _largest_sizes(rows, self._batch_bytes)[order]
-        ends, is_last = _cut(places, sizes, self._batch_bytes - HEADER_SIZE)
+        sizes = _largest_sizes(rows, self._record_batch_bytes)[order]
+        ends, is_last = _split(places, sizes, self._record_batch_bytes - HEADER_SIZE)
         counts = np.diff(ends, prepend=0)
         chosen = ~is_last | _largest(
             np.add.reduceat(sizes, ends - counts) + ROW_COST * counts, is_last, keep_bytes
         )
         in_chosen = np.repeat(chosen, counts)
         encoded = list(
-            self._batches(rows, order[in_chosen], places[(ends - counts)[chosen]], counts[chosen])
+            self._record_batches(
+                rows, order[in_chosen], places[(ends - counts)[chosen]], counts[chosen]
+            )
         )
         self._rows, self._held_bytes = [], 0
         self._bytes_by_place[:] = 0
@@ -340,7 +344,7 @@ class Encoder:
             self._count(left)
         return encoded
 
-    def _batches(
+    def _record_batches(
         self, rows: _Rows, order: Ints, places: NDArray[np.int32], counts: Ints
     ) -> Iterator[EncodedRecordBatch]:
         """Batches of so many rows each, in that order."""
@@ -478,7 +482,7 @@ def _encoded_headers(column: pa.Array) -> pa.Array | None:
         )
     ):
         indices[header_at + nth] = piece
-    edges, data = pool.gathered(indices)
+    edges, data = pool.gather(indices)
     return pa.Array.from_buffers(
         pa.binary(), len(column), [None, pa.py_buffer(np.append(edges[row_at], edges[-1])), data]
     )
@@ -487,7 +491,7 @@ def _encoded_headers(column: pa.Array) -> pa.Array | None:
 # --- from collected rows to records
 
 
-def _together(parts: Sequence[_Rows]) -> _Rows:
+def _concatenate(parts: Sequence[_Rows]) -> _Rows:
     """All rows as one; their strings stay where they are."""
     headers = None
     if any(part.headers is not None for part in parts):
@@ -551,7 +555,7 @@ def _largest_sizes(rows: _Rows, record_batch_bytes: int) -> Ints:
     return sizes
 
 
-def _cut(places: NDArray[np.int32], sizes: Ints, capacity: int) -> tuple[Ints, Flags]:
+def _split(places: NDArray[np.int32], sizes: Ints, capacity: int) -> tuple[Ints, Flags]:
     """Where batches of sorted rows end; and which of them are their partition's last, and may
     become fuller.
     """
@@ -560,11 +564,11 @@ def _cut(places: NDArray[np.int32], sizes: Ints, capacity: int) -> tuple[Ints, F
     start = 0
     for group_end in [*(np.flatnonzero(np.diff(places)) + 1).tolist(), len(places)]:
         while start < group_end:
-            room_to = capacity + (int(filled[start - 1]) if start else 0)
+            capacity_end = capacity + (int(filled[start - 1]) if start else 0)
             end = (
                 group_end
-                if filled[group_end - 1] <= room_to
-                else max(start + 1, int(np.searchsorted(filled, room_to, "right")))
+                if filled[group_end - 1] <= capacity_end
+                else max(start + 1, int(np.searchsorted(filled, capacity_end, "right")))
             )
             ends.append(end)
             is_last.append(end == group_end)
@@ -588,12 +592,14 @@ def _bodies(
     for.
     """
     key_lengths, value_lengths = rows.key_lengths[order], rows.value_lengths[order]
-    timestamp_zigzag = _narrow(((timestamp_deltas << 1) ^ (timestamp_deltas >> 63)).view(np.uint64))
-    offset_zigzag = _narrow((offset_deltas << 1).view(np.uint64))
+    timestamp_zigzag = _in_fewer_bits(
+        ((timestamp_deltas << 1) ^ (timestamp_deltas >> 63)).view(np.uint64)
+    )
+    offset_zigzag = _in_fewer_bits((offset_deltas << 1).view(np.uint64))
     sizes = _content_sizes(rows)[order]
     sizes += _varint_sizes(timestamp_zigzag)
     sizes += _varint_sizes(offset_zigzag)
-    length_zigzag = _narrow((sizes << 1).view(np.uint64))
+    length_zigzag = _in_fewer_bits((sizes << 1).view(np.uint64))
     # Without headers a record ends in a zero, the count. It is written as the first byte of what
     # follows, and every batch is cut one byte later, which saves one piece for each record.
     shift = 1 if rows.headers is None else 0
@@ -620,7 +626,7 @@ def _bodies(
     ends = np.cumsum(counts)
     for first, last in _parts(np.add.reduceat(sizes, ends - counts)):
         start, end = int(ends[first] - counts[first]), int(ends[last])
-        edges, data = pool.gathered(np.append(indices[start:end].reshape(-1), tail))
+        edges, data = pool.gather(np.append(indices[start:end].reshape(-1), tail))
         view = memoryview(data)
         bounds = (
             edges[:: len(columns)][
@@ -653,18 +659,18 @@ class _Pool:
         sizes = [sum(map(len, group)) for group in groups]
         self.starts = [sum(sizes[:index]) for index in range(len(sizes))]
 
-    def gathered(self, indices: NDArray[np.int32]) -> tuple[NDArray[np.int32], pa.Buffer]:
+    def gather(self, indices: NDArray[np.int32]) -> tuple[NDArray[np.int32], pa.Buffer]:
         """The strings at the indices: where each begins and the last ends, and their bytes. Nulls
         have none.
         """
-        taken = pc.take(self._strings, pa.array(indices), boundscheck=False)
-        return strings_of(taken).edges, taken.buffers()[2]
+        pieces = pc.take(self._strings, pa.array(indices), boundscheck=False)
+        return strings_of(pieces).edges, pieces.buffers()[2]
 
 
 # --- varints
 
 
-def _narrow(numbers: Unsigned) -> Unsigned:
+def _in_fewer_bits(numbers: Unsigned) -> Unsigned:
     """In 32 bits where they fit: half the memory for the steps that follow."""
     return (
         numbers.astype(np.uint32) if not len(numbers) or int(numbers.max()) < 1 << 32 else numbers

@@ -17,7 +17,7 @@ from typing import Any
 
 from barnabas.spark_connector.kafka_settings import warn_of_unknown, wrong_value
 from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetSpec, PartitionName
-from barnabas.spark_connector.patterns import PatternError, translated
+from barnabas.spark_connector.patterns import PatternError, translate_pattern
 from barnabas.spark_connector.security import (
     UNPROTECTED,
     SecurityError,
@@ -163,35 +163,37 @@ REFUSED_KAFKA = {
 
 def parse_source_options(options: Mapping[str, str], *, streaming: bool = False) -> SourceOptions:
     """Check all options of a batch read, or of a stream. Raises OptionError."""
-    given = OptionValues(options)
+    values = OptionValues(options)
     refuse_unknown(
-        given, (*KNOWN, *STREAM_ONLY, *MEANINGLESS), ("kafkaconsumer.",), REFUSED_KAFKA, "source"
+        values, (*KNOWN, *STREAM_ONLY, *MEANINGLESS), ("kafkaconsumer.",), REFUSED_KAFKA, "source"
     )
     if streaming:
-        _refuse_batch_only(given)
+        _refuse_batch_only(values)
     parsed = SourceOptions(
-        client=client_options(given),
-        subscription=_subscription(given),
-        starting=_offsets(given, "starting", streaming=streaming),
-        ending=_offsets(given, "ending", streaming=streaming),
-        min_partitions=given.integer("minPartitions", None, minimum=1),
-        max_records_per_partition=given.integer("maxRecordsPerPartition", None, minimum=1),
-        fail_on_data_loss=given.boolean("failOnDataLoss", True),
-        include_headers=given.boolean("includeHeaders", False),
-        read_committed=given.choice("kafka.isolation.level", ("read_committed", "read_uncommitted"))
+        client=client_options(values),
+        subscription=_subscription(values),
+        starting=_offsets(values, "starting", streaming=streaming),
+        ending=_offsets(values, "ending", streaming=streaming),
+        min_partitions=values.integer("minPartitions", None, minimum=1),
+        max_records_per_partition=values.integer("maxRecordsPerPartition", None, minimum=1),
+        fail_on_data_loss=values.boolean("failOnDataLoss", True),
+        include_headers=values.boolean("includeHeaders", False),
+        read_committed=values.choice(
+            "kafka.isolation.level", ("read_committed", "read_uncommitted")
+        )
         == "read_committed",
         open_transactions=OpenTransactions(
-            wait=given.choice("onOpenTransaction", ("wait", "end")) == "wait",
-            timeout_ms=given.duration_ms("openTransactionTimeout", OpenTransactions.timeout_ms),
+            wait=values.choice("onOpenTransaction", ("wait", "end")) == "wait",
+            timeout_ms=values.duration_ms("openTransactionTimeout", OpenTransactions.timeout_ms),
         ),
-        push_down_filters=given.boolean("pushDownFilters", False),
-        decoder=given.choice("decoder", ("auto", "numpy", "numba")),
-        trigger=_trigger(given) if streaming else TriggerOptions(),
-        metadata_max_age_ms=given.number(
+        push_down_filters=values.boolean("pushDownFilters", False),
+        decoder=values.choice("decoder", ("auto", "numpy", "numba")),
+        trigger=_trigger(values) if streaming else TriggerOptions(),
+        metadata_max_age_ms=values.number(
             "kafka.metadata.max.age.ms", SourceOptions.metadata_max_age_ms
         ),
     )
-    check_kafka_settings(given)
+    check_kafka_settings(values)
     return parsed
 
 
@@ -204,10 +206,10 @@ class OptionValues:
     """Case-insensitive, typed look-ups that name the option when its value is wrong."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self.values = {name.lower(): value for name, value in options.items()}
+        self.texts = {name.lower(): value for name, value in options.items()}
 
     def text(self, name: str) -> str | None:
-        value = self.values.get(name.lower())
+        value = self.texts.get(name.lower())
         return None if value is None else value.strip()
 
     def integer(
@@ -236,10 +238,10 @@ class OptionValues:
         text = self.text(name)
         if text is None:
             return default
-        found = re.fullmatch(r"(\d{1,15})\s*([a-z]*)", text.lower())
-        if not found or found.group(2) not in UNITS_MS:
+        match = re.fullmatch(r"(\d{1,15})\s*([a-z]*)", text.lower())
+        if not match or match.group(2) not in UNITS_MS:
             raise OptionError(f"option {name}={text!r}: give a duration like 500ms, 30s, 15m or 1h")
-        return int(found.group(1)) * UNITS_MS[found.group(2)]
+        return int(match.group(1)) * UNITS_MS[match.group(2)]
 
     def boolean(self, name: str, default: bool) -> bool:
         text = self.text(name)
@@ -271,29 +273,29 @@ class OptionValues:
         return value
 
 
-def _refuse_batch_only(given: OptionValues) -> None:
+def _refuse_batch_only(values: OptionValues) -> None:
     for name in BATCH_ONLY:
-        if given.text(name) is not None:
+        if values.text(name) is not None:
             raise OptionError(
                 f"option {name} is for batch reads: a stream goes on; leave it out, or stop with "
                 ".trigger(availableNow=True)"
             )
 
 
-def _trigger(given: OptionValues) -> TriggerOptions:
-    least = given.integer("minOffsetsPerTrigger", None, minimum=1)
-    most = given.integer("maxOffsetsPerTrigger", None, minimum=1)
+def _trigger(values: OptionValues) -> TriggerOptions:
+    least = values.integer("minOffsetsPerTrigger", None, minimum=1)
+    most = values.integer("maxOffsetsPerTrigger", None, minimum=1)
     if least is not None and most is not None and least > most:
         raise OptionError(
             f"option minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}"
         )
     return TriggerOptions(
-        most, least, given.duration_ms("maxTriggerDelay", TriggerOptions.max_delay_ms)
+        most, least, values.duration_ms("maxTriggerDelay", TriggerOptions.max_delay_ms)
     )
 
 
 def refuse_unknown(
-    given: OptionValues,
+    values: OptionValues,
     names: Iterable[str],
     prefixes: tuple[str, ...],
     refused: Mapping[str, str],
@@ -302,50 +304,50 @@ def refuse_unknown(
     """Every name has to be one of `names` or to begin with one of `prefixes`, and none may be
     `kafka.` and one of `refused`.
     """
-    known = {name.lower(): name for name in (*names, "kafka.bootstrap.servers")}
-    for name in given.values:
-        if name in known or name.startswith(("kafka.", *prefixes)):
+    all_names = {name.lower(): name for name in (*names, "kafka.bootstrap.servers")}
+    for name in values.texts:
+        if name in all_names or name.startswith(("kafka.", *prefixes)):
             continue
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+        near = difflib.get_close_matches(name, all_names, n=1, cutoff=0.6)
         hint = (
-            f"did you mean {known[near[0]]}?"
+            f"did you mean {all_names[near[0]]}?"
             if near
             else "spark_connector/README.md lists all options"
         )
         raise OptionError(f"option {name} is not known to the {where}: {hint}")
     for name, why in refused.items():
-        if given.text(f"kafka.{name}") is not None:
+        if values.text(f"kafka.{name}") is not None:
             raise OptionError(f"option kafka.{name} cannot be set: {why}")
 
 
-def check_kafka_settings(given: OptionValues) -> None:
+def check_kafka_settings(values: OptionValues) -> None:
     """Also those that mean nothing here have to be what a Java client takes. Raises OptionError;
     warns of names that it does not know.
     """
     settings = {
         name.removeprefix("kafka."): value
-        for name, value in given.values.items()
+        for name, value in values.texts.items()
         if name.startswith("kafka.")
     }
     for name, value in settings.items():
-        takes = wrong_value(name, value)
-        if takes:
-            raise OptionError(f"option kafka.{name}={value!r}: give {takes}")
+        accepted = wrong_value(name, value)
+        if accepted:
+            raise OptionError(f"option kafka.{name}={value!r}: give {accepted}")
     warn_of_unknown(settings)
 
 
-def client_options(given: OptionValues) -> ClientOptions:
+def client_options(values: OptionValues) -> ClientOptions:
     try:
-        security = parse_security(given.text)
+        security = parse_security(values.text)
     except SecurityError as error:
         raise OptionError(str(error)) from error
 
     def number(name: str, default: int, minimum: int = 0) -> int:
-        return given.number(name, default, minimum=minimum, maximum=MAX_INT)
+        return values.number(name, default, minimum=minimum, maximum=MAX_INT)
 
     return ClientOptions(
-        bootstrap_servers=_bootstrap_servers(given.text("kafka.bootstrap.servers")),
-        client_id=given.text("kafka.client.id") or ClientOptions.client_id,
+        bootstrap_servers=_bootstrap_servers(values.text("kafka.bootstrap.servers")),
+        client_id=values.text("kafka.client.id") or ClientOptions.client_id,
         connect_timeout_ms=number(
             "kafka.socket.connection.setup.timeout.ms", ClientOptions.connect_timeout_ms, 1
         ),
@@ -359,7 +361,7 @@ def client_options(given: OptionValues) -> ClientOptions:
             number("kafka.max.partition.fetch.bytes", ClientOptions.fetch_max_bytes, 1),
             number("kafka.fetch.max.bytes", 50 * MEBIBYTE, 1),
         ),
-        check_crcs=given.boolean("kafka.check.crcs", True),
+        check_crcs=values.boolean("kafka.check.crcs", True),
         security=security,
     )
 
@@ -371,29 +373,29 @@ def _bootstrap_servers(text: str | None) -> tuple[tuple[str, int], ...]:
         )
     servers = []
     for server in filter(None, (part.strip() for part in text.split(","))):
-        found = re.fullmatch(
+        match = re.fullmatch(
             r"(?:[A-Za-z_]+://)?(\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]]+):(\d{1,5})", server
         )
-        if not found or not 0 < int(found.group(2)) < 65536:
+        if not match or not 0 < int(match.group(2)) < 65536:
             raise OptionError(
                 f"option kafka.bootstrap.servers={text!r}: {server!r} is not host:port"
             )
-        servers.append((found.group(1).strip("[]"), int(found.group(2))))
+        servers.append((match.group(1).strip("[]"), int(match.group(2))))
     if not servers:
         raise OptionError(f"option kafka.bootstrap.servers={text!r}: give at least one host:port")
     return tuple(servers)
 
 
-def _subscription(given: OptionValues) -> Subscription:
+def _subscription(values: OptionValues) -> Subscription:
     names = ("subscribe", "subscribePattern", "assign")
-    used = [name for name in names if given.text(name) is not None]
+    used = [name for name in names if values.text(name) is not None]
     if len(used) != 1:
-        seen = f"{' and '.join(used)} are given together" if used else "none is given"
+        problem = f"{' and '.join(used)} are given together" if used else "none is given"
         raise OptionError(
             "exactly one of the options subscribe, subscribePattern and assign says what to read: "
-            f"{seen}"
+            f"{problem}"
         )
-    text = given.text(used[0]) or ""
+    text = values.text(used[0]) or ""
     if used == ["subscribe"]:
         topics = tuple(dict.fromkeys(filter(None, (part.strip() for part in text.split(",")))))
         if not topics:
@@ -403,7 +405,7 @@ def _subscription(given: OptionValues) -> Subscription:
         return Subscription(topics=topics)
     if used == ["subscribePattern"]:
         try:
-            pattern = translated(text)
+            pattern = translate_pattern(text)
         except PatternError as error:
             raise OptionError(f"option subscribePattern={text!r}: {error}") from error
         if not text:
@@ -413,7 +415,7 @@ def _subscription(given: OptionValues) -> Subscription:
             )
         return Subscription(pattern=pattern)
     example = '{"topic": [0, 1]}'
-    assigned = given.json("assign", example) or {}
+    assigned = values.json("assign", example) or {}
     partitions = []
     for topic, numbers in assigned.items():
         if (
@@ -432,22 +434,22 @@ def _is_integer(value: object, *, minimum: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
 
 
-def _offsets(given: OptionValues, side: str, *, streaming: bool) -> OffsetSpec:
+def _offsets(values: OptionValues, side: str, *, streaming: bool) -> OffsetSpec:
     """Where to begin or to end. As in Spark, a timestamp for all goes before timestamps by
     partition, and those before offsets.
     """
-    strategy = given.choice("startingOffsetsByTimestampStrategy", ("error", "latest"))
+    strategy = values.choice("startingOffsetsByTimestampStrategy", ("error", "latest"))
     or_latest = side == "ending" or strategy == "latest"
-    timestamp = given.integer(f"{side}Timestamp", None)
+    timestamp = values.integer(f"{side}Timestamp", None)
     if timestamp is not None:
         return OffsetSpec(f"{side}Timestamp", timestamp_ms=timestamp, or_latest=or_latest)
     name = f"{side}OffsetsByTimestamp"
-    if given.text(name) is not None:
+    if values.text(name) is not None:
         return OffsetSpec(
-            name, timestamps_ms=_by_partition(given, name, minimum=0), or_latest=or_latest
+            name, timestamps_ms=_by_partition(values, name, minimum=0), or_latest=or_latest
         )
     name = f"{side}Offsets"
-    text = given.text(name)
+    text = values.text(name)
     default, other = (EARLIEST, LATEST) if side == "starting" else (LATEST, EARLIEST)
     words = {"earliest": EARLIEST, "latest": LATEST}
     if text is None or text.lower() in words:
@@ -460,7 +462,7 @@ def _offsets(given: OptionValues, side: str, *, streaming: bool) -> OffsetSpec:
                 "as JSON"
             )
         return OffsetSpec(name, everywhere=everywhere)
-    offsets = _by_partition(given, name, minimum=EARLIEST)
+    offsets = _by_partition(values, name, minimum=EARLIEST)
     for partition, offset in offsets.items():
         if offset == other and not streaming:
             word = "latest" if other == LATEST else "earliest"
@@ -470,11 +472,11 @@ def _offsets(given: OptionValues, side: str, *, streaming: bool) -> OffsetSpec:
     return OffsetSpec(name, offsets=offsets)
 
 
-def _by_partition(given: OptionValues, name: str, *, minimum: int) -> dict[PartitionName, int]:
+def _by_partition(values: OptionValues, name: str, *, minimum: int) -> dict[PartitionName, int]:
     example = '{"topic": {"0": 23, "1": 42}}'
-    wrong = OptionError(f"option {name}={given.text(name)!r}: give JSON like {example}")
-    found: dict[PartitionName, int] = {}
-    for topic, numbers in (given.json(name, example) or {}).items():
+    wrong = OptionError(f"option {name}={values.text(name)!r}: give JSON like {example}")
+    offsets: dict[PartitionName, int] = {}
+    for topic, numbers in (values.json(name, example) or {}).items():
         if not isinstance(numbers, dict):
             raise wrong
         for number, value in numbers.items():
@@ -484,5 +486,5 @@ def _by_partition(given: OptionValues, name: str, *, minimum: int) -> dict[Parti
                 or value > MAX_LONG
             ):
                 raise wrong
-            found[PartitionName(topic, int(number))] = value
-    return found
+            offsets[PartitionName(topic, int(number))] = value
+    return offsets

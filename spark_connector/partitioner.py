@@ -46,8 +46,8 @@ def strings_of(array: pa.Array) -> Strings:
     _, edges, data = array.buffers()
     if not len(array):
         return Strings(np.empty(0, np.uint8), np.zeros(1, np.int32))
-    where = np.frombuffer(edges, np.int32, len(array) + 1, array.offset * 4)
-    return Strings(np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8), where)
+    edges = np.frombuffer(edges, np.int32, len(array) + 1, array.offset * 4)
+    return Strings(np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8), edges)
 
 
 def partitions_of(keys: pa.Array, counts: int | Ints) -> Ints:
@@ -74,7 +74,7 @@ def murmur2(keys: pa.Array) -> Words:
 
 def murmur2_of(key: bytes) -> int:
     """The hash of one key, as an unsigned number."""
-    return _hashed_further((SEED ^ len(key)) & MASK, key)
+    return _hash_rest((SEED ^ len(key)) & MASK, key)
 
 
 def _murmur2_of_same_length(data: Bytes, starts: NDArray[np.int32], length: int) -> Words:
@@ -96,7 +96,7 @@ def _murmur2_of_same_length(data: Bytes, starts: NDArray[np.int32], length: int)
         hashes ^= tail[:, index].astype(np.uint32) << np.uint32(8 * index)
     if length % 4:
         hashes *= np.uint32(MULTIPLIER)
-    return _finished(hashes)
+    return _finalize(hashes)
 
 
 def _murmur2_by_length(data: Bytes, starts: NDArray[np.int32], lengths: NDArray[np.int32]) -> Words:
@@ -115,9 +115,9 @@ def _murmur2_by_length(data: Bytes, starts: NDArray[np.int32], lengths: NDArray[
         _mix(hashes[:active], _words_at(data, starts[:active] + 4 * index))
     for row in range(few):
         rest = data[starts[row] + 4 * index : starts[row] + lengths[row]].tobytes()
-        hashes[row] = _hashed_further(int(hashes[row]), rest)
+        hashes[row] = _hash_rest(int(hashes[row]), rest)
     _add_tails(data, starts[few:], lengths[few:], hashes[few:])
-    hashes[few:] = _finished(hashes[few:])
+    hashes[few:] = _finalize(hashes[few:])
     return hashes
 
 
@@ -148,14 +148,14 @@ def _mix(hashes: Words, words: Words) -> None:
     hashes ^= mixed
 
 
-def _finished(hashes: Words) -> Words:
+def _finalize(hashes: Words) -> Words:
     hashes ^= hashes >> np.uint32(13)
     hashes *= np.uint32(MULTIPLIER)
     hashes ^= hashes >> np.uint32(15)
     return hashes
 
 
-def _hashed_further(state: int, rest: bytes) -> int:
+def _hash_rest(state: int, rest: bytes) -> int:
     """The hash of a key, from the state before its last bytes `rest`, of which all but the end are
     whole words.
     """

@@ -47,7 +47,7 @@ class PatternError(ValueError):
     """The expression is none, or has something that has no counterpart here."""
 
 
-def translated(java: str) -> str:
+def translate_pattern(java: str) -> str:
     r"""The expression as Python writes it: `\p{Alpha}`, `\Q...\E`, `\z` and `(?<name>...)` are
     Java's own.
 
@@ -92,26 +92,26 @@ def _escape(java: str, position: int, in_set: bool) -> tuple[str, int]:
         end = java.find("\\E", position)
         quoted = java[position + 1 :] if end < 0 else java[position + 1 : end]
         return re.escape(quoted), len(java) if end < 0 else end + 2
-    found = _CLASS.match(java, position)
-    if found:
-        name = found[2] or found[3]
+    match = _CLASS.match(java, position)
+    if match:
+        name = match[2] or match[3]
         if name not in _CLASSES:
             raise PatternError(
-                f"the class {found[0]!r} has no counterpart here: write the characters, as [A-Za-z]"
+                f"the class {match[0]!r} has no counterpart here: write the characters, as [A-Za-z]"
             )
-        if found[1] == "p":
-            return (_CLASSES[name] if in_set else f"[{_CLASSES[name]}]"), found.end()
+        if match[1] == "p":
+            return (_CLASSES[name] if in_set else f"[{_CLASSES[name]}]"), match.end()
         if in_set:
             raise PatternError(
-                f"the class {found[0]!r} cannot stand in a set here: write the characters, as "
+                f"the class {match[0]!r} cannot stand in a set here: write the characters, as "
                 "[A-Za-z]"
             )
-        return f"[^{_CLASSES[name]}]", found.end()
+        return f"[^{_CLASSES[name]}]", match.end()
     if java.startswith("z", position):
         return "\\Z", position + 1
     return java[position - 1 : position + 1], position + 1
 
 
-def takes(pattern: str, topic: str) -> bool:
+def is_found_in(pattern: str, topic: str) -> bool:
     """Whether the (translated) expression is found in the topic's name."""
     return re.search(pattern, topic) is not None

@@ -1,5 +1,5 @@
-"""From options to offset ranges: which partitions there are, and where each one's range begins and
-ends. What the driver does.
+"""The plan of a batch read: which partitions there are, and where each one's range begins and ends.
+The driver makes it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from barnabas.spark_connector.offsets import (
     PartitionName,
     divide,
 )
-from barnabas.spark_connector.open_transactions import Beyond, Patience
+from barnabas.spark_connector.open_transactions import OpenTransactionWait, UndecidedRange
 from barnabas.spark_connector.options import (
     OpenTransactions,
     OptionError,
@@ -61,7 +61,7 @@ def plan(
 
 
 def _check_order(client: Client, options: SourceOptions, starts: Offsets, ends: Offsets) -> None:
-    """Nobody means to begin behind the end. (With a timestamp it may come out so.)"""
+    """Refuse offsets to begin at that are behind the end. (A timestamp may be; nobody chose it.)"""
     behind = [name for name in sorted(options.starting.offsets) if starts[name] > ends[name]]
     if not behind:
         return
@@ -87,17 +87,15 @@ def _check_order(client: Client, options: SourceOptions, starts: Offsets, ends: 
 def _from_timestamp(
     client: Client, ranges: list[OffsetRange], timestamp_ms: int
 ) -> list[OffsetRange]:
-    """The ranges from the first record on that is at least that late; nothing of a log that has
-    none.
-    """
-    # Asked for first: what is written between the two questions may be late enough, and is not
-    # passed over then.
-    marks = client.offsets_at({each.name: LATEST for each in ranges}, read_committed=False)
-    found = client.offsets_at({each.name: timestamp_ms for each in ranges}, read_committed=False)
+    """The ranges from the first record on that is at least that late; nothing where there is none."""
+    # The ends are asked for first: what is written between the two requests may be late enough, and
+    # is not passed over then.
+    ends = client.offsets_at({each.name: LATEST for each in ranges}, read_committed=False)
+    firsts = client.offsets_at({each.name: timestamp_ms for each in ranges}, read_committed=False)
     narrowed = []
     for each in ranges:
-        first = found[each.name]
-        start = marks[each.name] or 0 if first is None else first
+        first = firsts[each.name]
+        start = ends[each.name] or 0 if first is None else first
         narrowed.append(
             each._replace(start_offset=min(max(each.start_offset, start), each.end_offset))
         )
@@ -105,8 +103,9 @@ def _from_timestamp(
 
 
 def partitions_to_read(client: Client, subscription: Subscription) -> list[PartitionName]:
-    """All partitions that were subscribed to, in order. Raises OptionError where an assigned one
-    does not exist.
+    """All partitions that were subscribed to, in order.
+
+    Raises: OptionError where an assigned one does not exist.
     """
     if subscription.pattern is not None:
         topics = client.topics_matching(subscription.pattern)
@@ -129,8 +128,9 @@ def partitions_to_read(client: Client, subscription: Subscription) -> list[Parti
 def resolve(
     client: Client, spec: OffsetSpec, partitions: list[PartitionName], *, read_committed: bool
 ) -> dict[PartitionName, int]:
-    """The offset that `spec` means, for each partition. Raises OptionError where it names others,
-    or no record is late enough.
+    """The offset that `spec` means, for each partition.
+
+    Raises: OptionError where it names other partitions, or no record is late enough.
     """
     named = spec.partitions
     if named is not None and named != set(partitions):
@@ -139,76 +139,77 @@ def resolve(
             f"{_difference(named, partitions)}"
         )
     if spec.offsets:
-        given = {name: spec.offsets[name] for name in partitions}
-        asked = {name: offset for name, offset in given.items() if offset in (EARLIEST, LATEST)}
-        known = client.offsets_at(asked, read_committed=read_committed)
-        return {name: given[name] if name not in asked else known[name] or 0 for name in partitions}
+        offsets: dict[PartitionName, int | None] = {name: spec.offsets[name] for name in partitions}
+        log_edges = {
+            name: spec.offsets[name]
+            for name in partitions
+            if spec.offsets[name] in (EARLIEST, LATEST)
+        }
+        offsets.update(client.offsets_at(log_edges, read_committed=read_committed))
+        return {name: offsets[name] or 0 for name in partitions}
     if spec.everywhere is not None:
-        asked = dict.fromkeys(partitions, spec.everywhere)
+        timestamps = dict.fromkeys(partitions, spec.everywhere)
     elif spec.timestamp_ms is not None:
-        asked = dict.fromkeys(partitions, spec.timestamp_ms)
+        timestamps = dict.fromkeys(partitions, spec.timestamp_ms)
     else:
-        asked = {name: spec.timestamps_ms[name] for name in partitions}
-    found = client.offsets_at(asked, read_committed=read_committed)
-    too_late = [name for name in partitions if found[name] is None]
+        timestamps = {name: spec.timestamps_ms[name] for name in partitions}
+    offsets = client.offsets_at(timestamps, read_committed=read_committed)
+    too_late = [name for name in partitions if offsets[name] is None]
     if too_late and not spec.or_latest:
         raise OptionError(
             f"option {spec.option}: no record is that late in {', '.join(map(str, too_late))}; "
             "startingOffsetsByTimestampStrategy=latest would begin at the end there"
         )
-    found.update(client.offsets_at(dict.fromkeys(too_late, LATEST), read_committed=read_committed))
-    return {name: found[name] or 0 for name in partitions}
+    latest = client.offsets_at(dict.fromkeys(too_late, LATEST), read_committed=read_committed)
+    offsets.update(latest)
+    return {name: offsets[name] or 0 for name in partitions}
 
 
 def resolve_ends(
     client: Client, options: SourceOptions, partitions: list[PartitionName]
 ) -> Offsets:
-    """Where a batch read ends. By timestamp that may be beyond the last stable offset: the first
-    record so late may be of an open transaction.
+    """Where a batch read ends.
 
-    Where there is none, it is the last stable offset, as it is for `latest`.
+    By timestamp that may be beyond the last stable offset: the first record so late may be of an
+    open transaction. Where there is none, it is the last stable offset, as it is for `latest`.
     """
     ends = resolve(client, options.ending, partitions, read_committed=options.read_committed)
     if options.ending.everywhere is None and not options.ending.offsets:
-        asked = options.ending.timestamps_ms or dict.fromkeys(
+        timestamps = options.ending.timestamps_ms or dict.fromkeys(
             partitions, options.ending.timestamp_ms or 0
         )
-        found = client.offsets_at(asked, read_committed=False)
-        ends.update({name: offset for name, offset in found.items() if offset is not None})
+        offsets = client.offsets_at(timestamps, read_committed=False)
+        ends.update({name: offset for name, offset in offsets.items() if offset is not None})
     return ends
 
 
 def wait_for_open_transactions(
     client: Client, ends: Mapping[PartitionName, int], policy: OpenTransactions
 ) -> Offsets:
-    """The ends, once all before them is decided; where the policy is not to wait, the last stable
-    offset instead of an end beyond it.
+    """The ends, once all before them is decided.
 
-    An end beyond the whole log is no matter of transactions, and is left as it is.
+    Where the policy is not to wait, it is the last stable offset instead of an end beyond it. An
+    end beyond the whole log is no matter of transactions, and is left as it is.
     """
-    found = dict(ends)
-    patience = Patience(policy)
+    wait = OpenTransactionWait(policy)
     while True:
-        stable = client.offsets_at(dict.fromkeys(found, LATEST), read_committed=True)
-        beyond = {
-            name: stable[name] or 0 for name, end in found.items() if end > (stable[name] or 0)
-        }
-        if not beyond:
-            return found
-        marks = client.offsets_at(dict.fromkeys(beyond, LATEST), read_committed=False)
+        stable = client.offsets_at(dict.fromkeys(ends, LATEST), read_committed=True)
+        beyond_stable = [name for name, end in ends.items() if end > (stable[name] or 0)]
+        if not beyond_stable:
+            return dict(ends)
+        log_ends = client.offsets_at(dict.fromkeys(beyond_stable, LATEST), read_committed=False)
         # Asked for again, and last: a log that has grown in between has no open transaction because
         # of that.
-        stable = client.offsets_at(dict.fromkeys(beyond, LATEST), read_committed=True)
-        beyond = {name: stable[name] or 0 for name in beyond}
-        waiting = {
-            name: Beyond(found[name], start)
-            for name, start in beyond.items()
-            if start < min(found[name], marks[name] or 0)
+        stable = client.offsets_at(dict.fromkeys(beyond_stable, LATEST), read_committed=True)
+        undecided = {
+            name: UndecidedRange(ends[name], stable[name] or 0)
+            for name in beyond_stable
+            if (stable[name] or 0) < min(ends[name], log_ends[name] or 0)
         }
-        if not waiting:
-            return found
-        if not patience.look_again(waiting):
-            return found | {name: open_from for name, (_, open_from) in waiting.items()}
+        if not undecided:
+            return dict(ends)
+        if not wait.look_again(undecided):
+            return {**ends, **{name: each.transaction_start for name, each in undecided.items()}}
 
 
 def _difference(named: set[PartitionName], partitions: list[PartitionName]) -> str:

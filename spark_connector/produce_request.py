@@ -79,7 +79,7 @@ def checked_header(record_batch: EncodedRecordBatch) -> BatchHeader:
     return header
 
 
-def stamped(record_batch: EncodedRecordBatch, producer: Producer, base_sequence: int) -> bytes:
+def stamp_header(record_batch: EncodedRecordBatch, producer: Producer, base_sequence: int) -> bytes:
     """The header of the batch with its producer, its place in the producer's sequence, and the CRC
     of all that; the records stay as they are.
 
@@ -97,7 +97,7 @@ def stamped(record_batch: EncodedRecordBatch, producer: Producer, base_sequence:
     return HEADER.pack(*header._replace(crc=crc))
 
 
-class Stamped(NamedTuple):
+class StampedRecordBatch(NamedTuple):
     """A batch as it goes into a request."""
 
     partition: PartitionName
@@ -110,7 +110,10 @@ class Stamped(NamedTuple):
 
 
 def encode_produce(
-    version: int, transactional_id: str, timeout_ms: int, record_batches: Sequence[Stamped]
+    version: int,
+    transactional_id: str,
+    timeout_ms: int,
+    record_batches: Sequence[StampedRecordBatch],
 ) -> list[Buffer]:
     """The body of a ProduceRequest of version 3 to 11, in pieces: records of any size are views of
     where they lie.
@@ -122,7 +125,7 @@ def encode_produce(
     compact = version >= ProduceRequest.FLEXIBLE_FROM
     pieces: list[Buffer] = []
     piece = bytearray()
-    topics: dict[str, list[Stamped]] = {}
+    topics: dict[str, list[StampedRecordBatch]] = {}
     for record_batch in record_batches:
         topics.setdefault(record_batch.partition.topic, []).append(record_batch)
     write_string(piece, transactional_id, compact)

@@ -35,14 +35,14 @@ def lag(query: HasProgress) -> dict[str, dict[int, int]]:
             query read the same partition, the one that is further behind counts.
     """
     progress = query.lastProgress
-    found: dict[str, dict[int, int]] = {}
+    lags: dict[str, dict[int, int]] = {}
     for source in [] if progress is None else progress["sources"]:
         end, latest = _offsets(source, "endOffset"), _offsets(source, "latestOffset")
         for name in sorted(latest):
             behind = max(0, latest[name] - end.get(name, 0))
-            partitions = found.setdefault(name.topic, {})
+            partitions = lags.setdefault(name.topic, {})
             partitions[name.partition] = max(behind, partitions.get(name.partition, 0))
-    return found
+    return lags
 
 
 def _offsets(source: Mapping[str, Any], name: str) -> Offsets:

@@ -1,5 +1,5 @@
-"""Reading one range of one partition: fetch, choose batches, decode, and make Spark's columns. What
-tasks do; PySpark is not needed here.
+"""The reader of one range of one partition: fetch, choose record batches, decode, and make Spark's
+columns. What tasks do; PySpark is not needed here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from barnabas.spark_connector.client import (
 from barnabas.spark_connector.decoding import HEADERS_TYPE, Columns, decode
 from barnabas.spark_connector.numba_loops import AUTO, decoder_choice
 from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetRange
-from barnabas.spark_connector.open_transactions import Beyond, Patience
+from barnabas.spark_connector.open_transactions import OpenTransactionWait, UndecidedRange
 from barnabas.spark_connector.options import MAX_INT, OpenTransactions
 from barnabas.spark_connector.record_batches import (
     Selection,
@@ -30,12 +30,10 @@ from barnabas.spark_connector.record_batches import (
 )
 from barnabas.spark_connector.user_messages import logger
 
-EMPTY_ANSWERS = (
-    20  # in a row, below the end of the log, that a reader takes at least before it gives up
-)
-LARGEST_TIMESTAMP_MS = (
-    (1 << 63) - 1
-) // 1000  # that the column has room for; a producer may give any int64
+# Empty answers in a row, below the end of the log, that a reader takes before it gives up.
+EMPTY_ANSWERS = 20
+# The latest time that the column can hold; a producer may give any int64.
+LARGEST_TIMESTAMP_MS = ((1 << 63) - 1) // 1000
 
 COLUMNS: dict[str, pa.DataType] = {
     "key": pa.binary(),
@@ -48,10 +46,11 @@ COLUMNS: dict[str, pa.DataType] = {
     "headers": HEADERS_TYPE,
 }
 
-
+# Why offsets are not read.
 DELETED = "records were deleted or the topic was made anew"
 NOT_THE_SAME = "records of the topic that was deleted are lost as far as they were not read"
 NEVER_THERE = "the topic was made anew, or offsets were given that are not there yet"
+TOPIC_DELETED = "the topic was deleted"
 
 
 class DataLossError(Exception):
@@ -64,7 +63,7 @@ class DamageError(Exception):
 
 def read_range(
     client: Client,
-    wanted: OffsetRange,
+    offset_range: OffsetRange,
     columns: Sequence[str],
     *,
     read_committed: bool,
@@ -85,182 +84,201 @@ def read_range(
     Raises: DataLossError; OpenTransactionError; ClientError; OptionError; DamageError.
     """
     schema = pa.schema([pa.field(name, COLUMNS[name]) for name in columns])
-    if topic_id and _is_renewed(client, wanted, topic_id):
-        what = f"{made_again(wanted.topic)}, and offsets of the former are in the range"
-        _lost(what, wanted, wanted.start_offset, wanted.end_offset, fail_on_data_loss, NOT_THE_SAME)
+    reader = _RangeReader(
+        client, offset_range, read_committed, fail_on_data_loss, open_transactions
+    )
+    if topic_id and reader.is_of_former_topic(topic_id):
         return
     try:
-        for fetched, selection, position in _selections(
-            client, wanted, read_committed, fail_on_data_loss, open_transactions
-        ):
+        for fetched, selection, position in reader.selections():
+            remaining = offset_range.end_offset - selection.next_offset
             parts = decode(
                 fetched.records,
                 selection.record_batches,
                 start_offset=position,
-                end_offset=wanted.end_offset,
+                end_offset=offset_range.end_offset,
                 key="key" in columns,
                 value="value" in columns,
                 headers="headers" in columns,
-                loops=decoder_choice.loops_for(
-                    decoder, selection, remaining=wanted.end_offset - selection.next_offset
-                ),
+                loops=decoder_choice.loops_for(decoder, selection, remaining=remaining),
             )
             for part in parts:
-                yield _arrow_batch(part, wanted, schema)
+                yield _arrow_batch(part, offset_range, schema)
     except KafkaError as error:
         raise DamageError(
-            f"{wanted.name} cannot be read, for the range [{wanted.start_offset}, "
-            f"{wanted.end_offset}): {error}; "
+            f"{offset_range.name} cannot be read, for the range [{offset_range.start_offset}, "
+            f"{offset_range.end_offset}): {error}; "
             "what is before and behind it can be, with startingOffsets and endingOffsets"
         ) from error
 
 
-def made_again(topic: str) -> str:
-    """What is told of a topic that has another id than before."""
+def topic_recreated(topic: str) -> str:
+    """The words for a topic that has another id than before."""
     return f"topic {topic!r} was deleted and made again, since it has another id"
 
 
-def _is_renewed(client: Client, wanted: OffsetRange, topic_id: str) -> bool:
-    """Costs no request of its own: the first fetch would ask who leads the partition."""
-    client.partitions_of([wanted.topic], missing_ok=True)
-    return bool(client.renewed({wanted.topic: topic_id}))
+class _RangeReader:
+    """The fetches of one range, from its first position to its end.
 
-
-def _selections(
-    client: Client,
-    wanted: OffsetRange,
-    read_committed: bool,
-    fail_on_data_loss: bool,
-    open_transactions: OpenTransactions,
-) -> Iterator[tuple[FetchedPartition, Selection, int]]:
-    """Each fetch with what was chosen of it, and the position it began at. The next one is under
-    way while the caller has this one.
+    Decides what it means that the log lacks a position, or that a fetch brought nothing new.
     """
-    max_bytes = client.options.fetch_max_bytes
-    standstill = _Standstill(client, wanted, read_committed, fail_on_data_loss, open_transactions)
-
-    def start(position: int) -> Callable[[], FetchedPartition]:
-        return client.start_fetch(
-            wanted.name, position, read_committed=read_committed, max_bytes=max_bytes
-        )
-
-    position = wanted.start_offset
-    pending = start(position)
-    try:
-        while True:
-            try:
-                fetched = pending()
-            except RefusedError as error:
-                if error.code != Code.OFFSET_OUT_OF_RANGE:
-                    raise
-                position = _after_loss(client, wanted, position, fail_on_data_loss)
-                if position >= wanted.end_offset:
-                    return
-                pending = start(position)
-                continue
-            selection = select_record_batches(
-                fetched.records,
-                fetched.aborted_transactions if read_committed else None,
-                start_offset=position,
-                end_offset=wanted.end_offset,
-                check_crc=client.options.check_crcs,
-            )
-            began, position = position, selection.next_offset
-            if position == began:
-                max_bytes = min(
-                    max(max_bytes, first_record_batch_size(fetched.records) or 0), MAX_INT
-                )
-                if not standstill.look_again(fetched, position):
-                    return
-                pending = start(position)
-                continue
-            standstill.is_over()
-            last = position >= wanted.end_offset
-            if not last:
-                pending = start(position)
-            if selection.record_batches:
-                yield fetched, selection, began
-            if last:
-                return
-    except UnknownTopicError:
-        what = f"{wanted.name} is gone, for the range"
-        _lost(what, wanted, position, wanted.end_offset, fail_on_data_loss, "the topic was deleted")
-
-
-class _Standstill:
-    """Decides what it means that a fetch brought nothing new, and whether another one may."""
 
     def __init__(
         self,
         client: Client,
-        wanted: OffsetRange,
+        offset_range: OffsetRange,
         read_committed: bool,
         fail_on_data_loss: bool,
         open_transactions: OpenTransactions,
     ) -> None:
-        self._client, self._wanted = client, wanted
+        self._client, self._range = client, offset_range
         self._read_committed, self._fail_on_data_loss = read_committed, fail_on_data_loss
-        self._patience = Patience(open_transactions)
-        self._answers = 0
-        self._since = 0.0
+        self._open_transaction_wait = OpenTransactionWait(open_transactions)
+        self._max_bytes = client.options.fetch_max_bytes
+        # Empty answers since the last one that brought something, and when the first of them came.
+        self._empty_answers = 0
+        self._empty_since = 0.0
 
-    def is_over(self) -> None:
-        """A fetch brought something."""
-        self._answers = 0
+    def is_of_former_topic(self, topic_id: str) -> bool:
+        """Whether the topic has another id by now: then offsets of the range mean nothing.
 
-    def look_again(self, fetched: FetchedPartition, position: int) -> bool:
-        """True after a pause; False where the range ends at the position, which was told.
+        Costs no request of its own: the first fetch would ask who leads the partition.
+        Raises: DataLossError.
+        """
+        topic, whole = self._range.topic, self._range
+        self._client.partitions_of([topic], missing_ok=True)
+        if not self._client.recreated_topics({topic: topic_id}):
+            return False
+        what = f"{topic_recreated(topic)}, and offsets of the former are in the range"
+        self._lost(what, whole.start_offset, whole.end_offset, NOT_THE_SAME)
+        return True
 
+    def selections(self) -> Iterator[tuple[FetchedPartition, Selection, int]]:
+        """Each fetch with what was chosen of it, and the position it began at.
+
+        The next one is under way while the caller has this one.
+        """
+        position, end_offset = self._range.start_offset, self._range.end_offset
+        pending = self._start_fetch(position)
+        try:
+            while True:
+                try:
+                    fetched = pending()
+                except RefusedError as error:
+                    if error.code != Code.OFFSET_OUT_OF_RANGE:
+                        raise
+                    position = self._position_after_loss(position)
+                    if position >= end_offset:
+                        return
+                    pending = self._start_fetch(position)
+                    continue
+                selection = self._select(fetched, position)
+                fetch_position, position = position, selection.next_offset
+                if position == fetch_position:
+                    if not self._look_again(fetched, position):
+                        return
+                    pending = self._start_fetch(position)
+                    continue
+                self._empty_answers = 0
+                is_last = position >= end_offset
+                if not is_last:
+                    pending = self._start_fetch(position)
+                if selection.record_batches:
+                    yield fetched, selection, fetch_position
+                if is_last:
+                    return
+        except UnknownTopicError:
+            what = f"{self._range.name} is gone, for the range"
+            self._lost(what, position, end_offset, TOPIC_DELETED)
+
+    def _start_fetch(self, position: int) -> Callable[[], FetchedPartition]:
+        return self._client.start_fetch(
+            self._range.name,
+            position,
+            read_committed=self._read_committed,
+            max_bytes=self._max_bytes,
+        )
+
+    def _select(self, fetched: FetchedPartition, position: int) -> Selection:
+        return select_record_batches(
+            fetched.records,
+            fetched.aborted_transactions if self._read_committed else None,
+            start_offset=position,
+            end_offset=self._range.end_offset,
+            check_crc=self._client.options.check_crcs,
+        )
+
+    def _look_again(self, fetched: FetchedPartition, position: int) -> bool:
+        """Whether to fetch again, after a pause, where a fetch brought nothing new.
+
+        False where the range ends at the position, which was told then.
         Raises: DataLossError, OpenTransactionError; ClientError where the broker has had its time,
                 and says that there is more.
         """
-        wanted, name = self._wanted, self._wanted.name
+        # A record batch that is larger than a fetch may be has to be asked for as a whole.
+        first_bytes = first_record_batch_size(fetched.records) or 0
+        self._max_bytes = min(max(self._max_bytes, first_bytes), MAX_INT)
+        name, end_offset = self._range.name, self._range.end_offset
         end = fetched.last_stable_offset if self._read_committed else fetched.high_watermark
         if position >= end:
             # The ends that a new leader knows of lag behind at first, and its fetches tell them all
             # the same. ListOffsets does not (KIP-207).
-            end = self._client.offsets_at({name: LATEST}, read_committed=False)[name] or 0
+            end = self._log_end(read_committed=False)
             if position >= end:
                 what = f"the log of {name} ends at {end}, before the end of the range"
-                _lost(
-                    what, wanted, position, wanted.end_offset, self._fail_on_data_loss, NEVER_THERE
-                )
+                self._lost(what, position, end_offset, NEVER_THERE)
                 return False
             # Asked for last: a log that has grown in between has no open transaction because of
             # that.
-            stable = (
-                self._client.offsets_at({name: LATEST}, read_committed=True)[name] or 0
-                if self._read_committed
-                else end
-            )
+            stable = self._log_end(read_committed=True) if self._read_committed else end
             if position >= stable:
-                return self._patience.look_again({name: Beyond(wanted.end_offset, stable)})
-        now = time.monotonic()
-        self._answers += 1
-        if self._answers == 1:
-            self._since = now
-        if (
-            self._answers > EMPTY_ANSWERS
-            and now - self._since >= self._client.options.retry_timeout_ms / 1000
-        ):
-            raise ClientError(
-                f"reading {name}: nothing comes at offset {position} although the log goes on to "
-                f"{end}"
-            )
-        time.sleep(self._client.options.retry_backoff_ms / 1000)
+                return self._open_transaction_wait.look_again(
+                    {name: UndecidedRange(end_offset, stable)}
+                )
+        self._pause_after_empty_answer(position, end)
         return True
 
+    def _log_end(self, *, read_committed: bool) -> int:
+        name = self._range.name
+        return self._client.offsets_at({name: LATEST}, read_committed=read_committed)[name] or 0
 
-def _after_loss(client: Client, wanted: OffsetRange, position: int, fail_on_data_loss: bool) -> int:
-    """Where to go on when the log does not have the position any more (or not yet)."""
-    earliest = client.offsets_at({wanted.name: EARLIEST}, read_committed=False)[wanted.name] or 0
-    if earliest <= position:
-        what = f"the log of {wanted.name} does not reach offset {position}, for the range"
-        _lost(what, wanted, position, wanted.end_offset, fail_on_data_loss, NEVER_THERE)
-        return wanted.end_offset
-    what = f"the log of {wanted.name} begins at {earliest} by now, not at {position}, for the range"
-    _lost(what, wanted, position, min(earliest, wanted.end_offset), fail_on_data_loss, DELETED)
-    return earliest
+    def _pause_after_empty_answer(self, position: int, end: int) -> None:
+        now = time.monotonic()
+        self._empty_answers += 1
+        if self._empty_answers == 1:
+            self._empty_since = now
+        patience_s = self._client.options.retry_timeout_ms / 1000
+        if self._empty_answers > EMPTY_ANSWERS and now - self._empty_since >= patience_s:
+            raise ClientError(
+                f"reading {self._range.name}: nothing comes at offset {position} although the log "
+                f"goes on to {end}"
+            )
+        time.sleep(self._client.options.retry_backoff_ms / 1000)
+
+    def _position_after_loss(self, position: int) -> int:
+        """Where to go on when the log does not have the position any more (or not yet)."""
+        name, end_offset = self._range.name, self._range.end_offset
+        earliest = self._client.offsets_at({name: EARLIEST}, read_committed=False)[name] or 0
+        if earliest <= position:
+            what = f"the log of {name} does not reach offset {position}, for the range"
+            self._lost(what, position, end_offset, NEVER_THERE)
+            return end_offset
+        what = f"the log of {name} begins at {earliest} by now, not at {position}, for the range"
+        self._lost(what, position, min(earliest, end_offset), DELETED)
+        return earliest
+
+    def _lost(self, what: str, first: int, end: int, why: str) -> None:
+        """Warn that offsets [first, end) are not read. Raises DataLossError, where that is so."""
+        whole = f"{what} [{self._range.start_offset}, {self._range.end_offset})"
+        if self._fail_on_data_loss:
+            raise DataLossError(not_read(whole, why))
+        logger.warning(
+            "barnabas: %s: offsets [%d, %d) of %s are not read (failOnDataLoss=false)",
+            whole,
+            first,
+            end,
+            self._range.name,
+        )
 
 
 def not_read(what: str, why: str = DELETED) -> str:
@@ -268,29 +286,14 @@ def not_read(what: str, why: str = DELETED) -> str:
     return f'{what}: {why}. Set .option("failOnDataLoss", "false") to read what is there.'
 
 
-def _lost(
-    what: str, wanted: OffsetRange, first: int, end: int, fail_on_data_loss: bool, why: str
-) -> None:
-    whole = f"{what} [{wanted.start_offset}, {wanted.end_offset})"
-    if fail_on_data_loss:
-        raise DataLossError(not_read(whole, why))
-    logger.warning(
-        "barnabas: %s: offsets [%d, %d) of %s are not read (failOnDataLoss=false)",
-        whole,
-        first,
-        end,
-        wanted.name,
-    )
-
-
-def _arrow_batch(part: Columns, wanted: OffsetRange, schema: pa.Schema) -> pa.RecordBatch:
+def _arrow_batch(part: Columns, offset_range: OffsetRange, schema: pa.Schema) -> pa.RecordBatch:
     count = len(part.offset)
     arrays: list[pa.Array] = []
     for name in schema.names:
         if name == "topic":
-            arrays.append(pa.repeat(pa.scalar(wanted.topic, pa.string()), count))
+            arrays.append(pa.repeat(pa.scalar(offset_range.topic, pa.string()), count))
         elif name == "partition":
-            arrays.append(pa.array(np.full(count, wanted.partition, np.int32)))
+            arrays.append(pa.array(np.full(count, offset_range.partition, np.int32)))
         elif name == "offset":
             arrays.append(pa.array(part.offset))
         elif name == "timestamp":

@@ -117,7 +117,7 @@ def require_pyspark() -> None:
     """Raises MissingRequirementError where PySpark is missing or too old for the parts of its API
     that are used.
     """
-    wanted = ".".join(map(str, MINIMUM_PYSPARK))
+    required = ".".join(map(str, MINIMUM_PYSPARK))
     try:
         version = importlib.metadata.version("pyspark")
     except importlib.metadata.PackageNotFoundError:
@@ -127,12 +127,12 @@ def require_pyspark() -> None:
             version = __version__
         except ImportError:
             raise MissingRequirementError(
-                f"the source needs PySpark {wanted} or later and there is none: {INSTALL_PYSPARK}"
+                f"the source needs PySpark {required} or later and there is none: {INSTALL_PYSPARK}"
             ) from None
     found = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if found < MINIMUM_PYSPARK:
         raise MissingRequirementError(
-            f"the source needs PySpark {wanted} or later, this is {version}: {INSTALL_PYSPARK}"
+            f"the source needs PySpark {required} or later, this is {version}: {INSTALL_PYSPARK}"
         )
 
 
@@ -190,16 +190,16 @@ def fault_of(java: str) -> str | None:
     macOS only says that there is none.)
     """
     try:
-        said = subprocess.run(
+        output = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=60, check=False
         )
     except OSError as error:
         return f"does not start ({error.strerror})"
     except subprocess.TimeoutExpired:
         return None
-    if said.returncode:
+    if output.returncode:
         return "does not start"
-    found = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
+    found = re.search(r'version "(?:1\.)?(\d+)', output.stderr + output.stdout)
     return f"is version {found.group(1)}" if found and int(found.group(1)) < MINIMUM_JAVA else None
 
 

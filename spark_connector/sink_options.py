@@ -89,77 +89,77 @@ class SinkOptions:
 
 def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     """Check all options of a write. Raises OptionError."""
-    given = OptionValues(options)
-    _refuse(given, streaming)
+    values = OptionValues(options)
+    _refuse(values, streaming)
     settings = PublishSettings(
-        transaction_timeout_ms=given.number(
+        transaction_timeout_ms=values.number(
             "kafka.transaction.timeout.ms", PublishSettings.transaction_timeout_ms, minimum=1
         ),
-        delivery_timeout_ms=given.number(
+        delivery_timeout_ms=values.number(
             "kafka.delivery.timeout.ms", PublishSettings.delivery_timeout_ms, minimum=1
         ),
-        max_request_bytes=given.number(
+        max_request_bytes=values.number(
             "kafka.max.request.size", PublishSettings.max_request_bytes, minimum=KIBIBYTE
         ),
         in_flight=min(
             5,
-            given.number(
+            values.number(
                 "kafka.max.in.flight.requests.per.connection", PublishSettings.in_flight, minimum=1
             ),
         ),
     )
     parsed = SinkOptions(
-        client=client_options(given),
+        client=client_options(values),
         publish=settings,
-        topic=_topic(given.text("topic")),
-        write_id=_write_id(given.text("writeId")),
-        batch_id=given.number("batchId", SinkOptions.batch_id),
-        on_uncertain_batch=given.choice("onUncertainBatch", (FAIL, WRITE_IT, SKIP_IT)),
-        spool_directory=given.text("spoolDirectory"),
-        checkpoint_location=given.text("checkpointLocation"),
-        query_name=given.text("queryName"),
-        inline_bytes=given.number("inlineBytes", SinkOptions.inline_bytes),
-        transactional_id_prefix=given.text("transactionalIdPrefix")
+        topic=_topic(values.text("topic")),
+        write_id=_write_id(values.text("writeId")),
+        batch_id=values.number("batchId", SinkOptions.batch_id),
+        on_uncertain_batch=values.choice("onUncertainBatch", (FAIL, WRITE_IT, SKIP_IT)),
+        spool_directory=values.text("spoolDirectory"),
+        checkpoint_location=values.text("checkpointLocation"),
+        query_name=values.text("queryName"),
+        inline_bytes=values.number("inlineBytes", SinkOptions.inline_bytes),
+        transactional_id_prefix=values.text("transactionalIdPrefix")
         or SinkOptions.transactional_id_prefix,
-        compression=CODECS[given.choice("kafka.compression.type", tuple(CODECS))],
+        compression=CODECS[values.choice("kafka.compression.type", tuple(CODECS))],
         # A producer's batch.size is 16 KiB since its batches wait for records; here all records are
         # there already.
-        record_batch_bytes=given.number(
+        record_batch_bytes=values.number(
             "kafka.batch.size", SinkOptions.record_batch_bytes, minimum=KIBIBYTE
         ),
     )
-    check_kafka_settings(given)
+    check_kafka_settings(values)
     return parsed
 
 
-def _refuse(given: OptionValues, streaming: bool) -> None:
+def _refuse(values: OptionValues, streaming: bool) -> None:
     refuse_unknown(
-        given,
+        values,
         (*KNOWN, *MEANINGLESS, *REFUSED_MODES),
         ("asyncprogresstracking",),
         REFUSED_KAFKA,
         "sink",
     )
     for name, why in REFUSED_MODES.items():
-        if given.boolean(name, False):
+        if values.boolean(name, False):
             raise OptionError(
                 f"option {name}: the sink cannot keep exactly-once in this mode: {why}"
             )
-    acks = given.text("kafka.acks")
+    acks = values.text("kafka.acks")
     if acks is not None and acks not in ("all", "-1"):
         raise OptionError(f"option kafka.acks={acks!r}: a transaction needs acks=all; leave it out")
-    if not given.boolean("kafka.enable.idempotence", True):
+    if not values.boolean("kafka.enable.idempotence", True):
         raise OptionError(
             "option kafka.enable.idempotence=false: a transaction needs an idempotent producer; "
             "leave it out"
         )
     for name in ("writeId", "batchId"):
-        if streaming and given.text(name) is not None:
+        if streaming and values.text(name) is not None:
             raise OptionError(
                 f"option {name} is for batch writes; a streaming query is known by the id in its "
                 "checkpoint"
             )
-    if given.text("batchId") is not None and given.text("writeId") is None:
+    if values.text("batchId") is not None and values.text("writeId") is None:
         raise OptionError(
             "option batchId numbers the writes of one name: give the name too, as writeId"
         )

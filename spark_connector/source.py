@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # What users can do something about.
-TOLD = (OptionError, ClientError, DataLossError, DamageError, OpenTransactionError)
+USER_ERRORS = (OptionError, ClientError, DataLossError, DamageError, OpenTransactionError)
 
 HEADERS = StructField(
     "headers",
@@ -128,12 +128,12 @@ class BarnabasSource(DataSource):  # type: ignore[misc]
             return StreamWriter(parse_sink_options(self.options, streaming=True), schema)
 
 
-class RangePartition(InputPartition):  # type: ignore[misc]
+class TaskPartition(InputPartition):  # type: ignore[misc]
     """One task's work. topic_id: under which it was planned, empty where that is not known."""
 
-    def __init__(self, wanted: OffsetRange | None, topic_id: str = "") -> None:
-        super().__init__(wanted)
-        self.wanted, self.topic_id = wanted, topic_id
+    def __init__(self, offset_range: OffsetRange | None, topic_id: str = "") -> None:
+        super().__init__(offset_range)
+        self.offset_range, self.topic_id = offset_range, topic_id
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
@@ -150,11 +150,11 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         self.narrowing = Narrowing()
 
     def partitions(self) -> list[InputPartition]:
-        with without_traceback(*TOLD), Client(self.options.client) as client:
+        with without_traceback(*USER_ERRORS), Client(self.options.client) as client:
             ranges = plan(client, self.options, self.narrowing)
         # Spark turns an empty list into one task without work; saying so ourselves keeps that out
         # of `read`'s guesses.
-        return [RangePartition(each) for each in ranges] or [RangePartition(None)]
+        return [TaskPartition(each) for each in ranges] or [TaskPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition, self.options, self.columns)
@@ -206,7 +206,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._planner = StreamPlanner(options)
 
     def initialOffset(self) -> dict[str, Any]:
-        with without_traceback(*TOLD):
+        with without_traceback(*USER_ERRORS):
             return offsets_as_json(self._planner.initial(), self._planner.topic_ids)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -224,7 +224,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         trigger = self.options.trigger
         limited = not isinstance(limit, ReadAllAvailable)
         begin = offsets_of_json(start)
-        with without_traceback(*TOLD):
+        with without_traceback(*USER_ERRORS):
             end = self._planner.latest(
                 begin,
                 topic_ids=topic_ids_of_json(start),
@@ -240,17 +240,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return None if newest is None else offsets_as_json(newest)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        with without_traceback(*TOLD):
+        with without_traceback(*USER_ERRORS):
             self._planner.freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         topic_ids = topic_ids_of_json(end)
-        with without_traceback(*TOLD):
+        with without_traceback(*USER_ERRORS):
             ranges = self._planner.ranges(
                 offsets_of_json(start), offsets_of_json(end), topic_ids=topic_ids
             )
-        return [RangePartition(each, topic_ids.get(each.topic, "")) for each in ranges] or [
-            RangePartition(None)
+        return [TaskPartition(each, topic_ids.get(each.topic, "")) for each in ranges] or [
+            TaskPartition(None)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -290,13 +290,13 @@ def read_partition(
     partition: InputPartition, options: SourceOptions, columns: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
     """What a task does."""
-    assert isinstance(partition, RangePartition), f"not one of our partitions: {partition!r}"
-    if partition.wanted is None:
+    assert isinstance(partition, TaskPartition), f"not one of our partitions: {partition!r}"
+    if partition.offset_range is None:
         return
-    with without_traceback(*TOLD), Client(options.client) as client:
+    with without_traceback(*USER_ERRORS), Client(options.client) as client:
         yield from read_range(
             client,
-            partition.wanted,
+            partition.offset_range,
             columns,
             read_committed=options.read_committed,
             fail_on_data_loss=options.fail_on_data_loss,

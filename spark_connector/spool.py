@@ -162,7 +162,7 @@ def join_uri(uri: str, *names: str) -> str:
     return "/".join((base.rstrip("/"), *map(quote, names))) + mark + settings
 
 
-def opened(uri: str) -> tuple[Any, str]:
+def open_file_system(uri: str) -> tuple[Any, str]:
     """File system and path in it."""
     scheme = urlsplit(uri).scheme
     if not scheme and not os.path.isabs(uri):
@@ -170,10 +170,10 @@ def opened(uri: str) -> tuple[Any, str]:
             f"The spool directory {uri!r} is relative: give a whole path, or a URI such as "
             "hdfs://host/path or s3://bucket/path."
         )
-    known = SCHEMES.get(scheme)
+    arrow_scheme = SCHEMES.get(scheme)
     try:
         file_system, path = arrow_fs.FileSystem.from_uri(
-            known + uri[len(scheme) :] if known and not os.path.isabs(uri) else uri
+            arrow_scheme + uri[len(scheme) :] if arrow_scheme and not os.path.isabs(uri) else uri
         )
     except pa.ArrowInvalid as error:
         raise SpoolError(
@@ -194,7 +194,7 @@ def _first_line(error: Exception) -> str:
 
 def list_spool(directory_uri: str) -> list[str]:
     """The URIs of the whole files in a batch's directory, by name; none where it isn't there."""
-    file_system, path = opened(directory_uri)
+    file_system, path = open_file_system(directory_uri)
     found = file_system.get_file_info(arrow_fs.FileSelector(path, allow_not_found=True))
     return [
         join_uri(directory_uri, info.base_name)
@@ -207,7 +207,7 @@ def delete_directory(uri: str) -> None:
     """Remove a batch's directory and all in it; nothing where it isn't there. Raises: OSError,
     SpoolError.
     """
-    file_system, path = opened(uri)
+    file_system, path = open_file_system(uri)
     if file_system.get_file_info(path).type == arrow_fs.FileType.NotFound:
         return
     try:
@@ -220,7 +220,7 @@ def delete_micro_batches(directory_uri: str, last: int) -> None:
     """Remove the directories of a write's batches up to the number `last`. Raises: OSError,
     SpoolError.
     """
-    file_system, path = opened(directory_uri)
+    file_system, path = open_file_system(directory_uri)
     for info in file_system.get_file_info(arrow_fs.FileSelector(path, allow_not_found=True)):
         if info.base_name.isdigit() and int(info.base_name) <= last:
             delete_directory(join_uri(directory_uri, info.base_name))
@@ -233,7 +233,7 @@ def is_local(uri: str) -> bool:
 
 def delete_spool(uri: str) -> None:
     """Remove one file; nothing where it isn't there. Raises: OSError, SpoolError."""
-    file_system, path = opened(uri)
+    file_system, path = open_file_system(uri)
     _delete(file_system, path)
 
 
@@ -262,7 +262,7 @@ class SpoolWriter:
         self.uri = join_uri(directory_uri, name + SUFFIX)
         self.record_batch_count = 0
         self.byte_count = 0
-        self._file_system, self._path = opened(self.uri)
+        self._file_system, self._path = open_file_system(self.uri)
         renames = self._file_system.type_name in RENAMING
         self._written_path = self._path + PARTIAL_SUFFIX if renames else self._path
         try:
@@ -346,7 +346,7 @@ def read_spool(uri: str) -> Iterator[EncodedRecordBatch]:
 
     Raises: SpoolError where the file is missing, cut off or damaged.
     """
-    file_system, path = opened(uri)
+    file_system, path = open_file_system(uri)
     try:
         record_batch_count, end = _trailer_of(file_system, path, uri)
         with file_system.open_input_stream(

@@ -1,5 +1,5 @@
-"""Which offsets each micro-batch of a streaming query covers: what the driver's reader process
-decides. PySpark is not needed here.
+"""The planner of a streaming query: which offsets each micro-batch covers. The driver's reader process
+has it; PySpark is not needed here.
 
 A batch's end is chosen once, written to the checkpoint by Spark, and from then on the batch is
 [start, end) of each partition for ever. Under read_committed no end is beyond the last stable
@@ -32,7 +32,7 @@ from barnabas.spark_connector.offsets import (
     share_of_limit,
 )
 from barnabas.spark_connector.options import SourceOptions
-from barnabas.spark_connector.patterns import takes
+from barnabas.spark_connector.patterns import is_found_in
 from barnabas.spark_connector.planning import (
     partitions_to_read,
     resolve,
@@ -42,16 +42,14 @@ from barnabas.spark_connector.reading import (
     DELETED,
     NOT_THE_SAME,
     DataLossError,
-    made_again,
     not_read,
+    topic_recreated,
 )
 from barnabas.spark_connector.user_messages import logger
 
 
 class StreamPlanner:
-    """One query's. Connections are opened at the first request and kept; what was not used yet can
-    be pickled.
-    """
+    """The planner of one query, which keeps its connections; one that was not used can be pickled."""
 
     def __init__(
         self, options: SourceOptions, *, clock: Callable[[], float] = time.monotonic
@@ -60,40 +58,43 @@ class StreamPlanner:
         self._clock = clock
         self._client = Client(options.client)
         self._partitions: list[PartitionName] = []
-        self._looked_at: float | None = None  # when partitions were last asked for
+        self._partitions_refreshed_at: float | None = None  # when partitions were last asked for
         self._initial: Offsets | None = None
-        self._held: Offsets = {}  # where the first batch begins at the end of a log
+        self._empty_in_first_batch: Offsets = {}  # where the first batch begins at the end of a log
         self._newest: Offsets | None = None
         self._target: Offsets | None = None  # with Trigger.AvailableNow
         self._micro_batch_planned_at: float | None = None  # when an end was last chosen
-        self._told_missing: set[str] = set()
-        self._replays = True  # until the first batch was planned
-        self._seen_ids: dict[str, str] = {}  # by topic, for offsets that carry none
+        self._warned_missing: set[str] = set()
+        self._may_be_replay = True  # until the first batch was planned
+        self._last_topic_ids: dict[str, str] = {}  # by topic, for offsets that carry none
 
     def initial(self) -> Offsets:
-        """Where a query without checkpoint begins: the same offsets however often it is asked.
-        Raises OptionError, ClientError.
+        """Where a query without checkpoint begins: the same offsets at each call.
+
+        Raises: OptionError, ClientError.
         """
         if self._initial is None:
             options = self._options
             self._partitions = partitions_to_read(self._client, options.subscription)
-            self._looked_at = self._clock()
+            self._partitions_refreshed_at = self._clock()
             # Asked for before the beginning is: a beginning at the end of a log is then never taken
             # for one before it.
             ends = self._ends(self._partitions) if self._target is None else self._target
-            found = resolve(
+            starts = resolve(
                 self._client,
                 options.starting,
                 self._partitions,
                 read_committed=options.read_committed,
             )
             if self._target is not None:  # what came after it was chosen is for the next run
-                found = {
-                    name: min(offset, ends[name]) for name, offset in found.items() if name in ends
+                starts = {
+                    name: min(offset, ends[name]) for name, offset in starts.items() if name in ends
                 }
-            self._initial = found
-            self._held = {name: offset for name, offset in found.items() if offset >= ends[name]}
-            self._seen_ids = dict(self.topic_ids)
+            self._initial = starts
+            self._empty_in_first_batch = {
+                name: offset for name, offset in starts.items() if offset >= ends[name]
+            }
+            self._last_topic_ids = dict(self.topic_ids)
         return self._initial
 
     def latest(
@@ -115,42 +116,49 @@ class StreamPlanner:
         Raises: DataLossError where partitions are gone, or a topic was made again, or their log
                 ends before `start`, and failOnDataLoss is true; ClientError.
         """
-        newest = dict(
-            self._available(start) if self._target is None else self._aimed_at(start, self._target)
-        )
-        self._look_at_ids(start, newest)
-        self._newest = dict(newest)
-        renewed = self._tell_of_renewed(start, {**self._seen_ids, **topic_ids})
-        self._seen_ids = dict(self.topic_ids)
-        self._tell_of_lost(
-            {name: offset for name, offset in start.items() if name.topic not in renewed}, newest
-        )
-        begins = start | self._begin_of_new(sorted(newest.keys() - start.keys()))
-        for name in [name for name in newest if name.topic in renewed]:
-            newest[name] = begins[name] = 0
-        held, self._held = self._held, {}
-        newest.update(
-            {
-                name: offset
-                for name, offset in held.items()
-                if start.get(name) == offset and name in newest
-            }
-        )
-        sizes = {name: max(0, offset - begins[name]) for name, offset in newest.items()}
-        if min_offsets is not None and self._too_early(sum(sizes.values()), min_offsets):
+        starts, newest = self._starts_and_newest(start, topic_ids)
+        sizes = {name: max(0, offset - starts[name]) for name, offset in newest.items()}
+        if min_offsets is not None and self._is_too_early(sum(sizes.values()), min_offsets):
             return start
         if max_offsets is not None:
             shares = share_of_limit(sizes, max_offsets)
             newest = {
-                name: begins[name] + shares[name] if shares[name] else offset
+                name: starts[name] + shares[name] if shares[name] else offset
                 for name, offset in newest.items()
             }
         if newest != start:
             self._micro_batch_planned_at = self._clock()
         return newest
 
+    def _starts_and_newest(
+        self, start: Offsets, topic_ids: Mapping[str, str]
+    ) -> tuple[Offsets, Offsets]:
+        """Where the next batch begins and where it may end, once losses were reported."""
+        newest = dict(
+            self._available(start)
+            if self._target is None
+            else self._target_for(start, self._target)
+        )
+        self._refresh_topic_ids(start, newest)
+        self._newest = dict(newest)
+        recreated = self._report_recreated(start, {**self._last_topic_ids, **topic_ids})
+        self._last_topic_ids = dict(self.topic_ids)
+        self._report_lost(
+            {name: offset for name, offset in start.items() if name.topic not in recreated},
+            newest,
+        )
+        starts = start | self._starts_of_new(sorted(newest.keys() - start.keys()))
+        for name in [name for name in newest if name.topic in recreated]:
+            newest[name] = starts[name] = 0
+        # What came since the query began at the end of a log is for its second batch.
+        for name, offset in self._empty_in_first_batch.items():
+            if start.get(name) == offset and name in newest:
+                newest[name] = offset
+        self._empty_in_first_batch = {}
+        return starts, newest
+
     def freeze(self) -> None:
-        """From now on nothing that comes later is read: Trigger.AvailableNow."""
+        """Leave what comes from now on to the next run: Trigger.AvailableNow."""
         self._target = self._available({})
 
     @property
@@ -166,8 +174,7 @@ class StreamPlanner:
     def ranges(
         self, start: Offsets, end: Offsets, *, topic_ids: Mapping[str, str] = MappingProxyType({})
     ) -> list[OffsetRange]:
-        """One range for each task of a batch: the same for the same offsets, whenever and wherever
-        it is asked.
+        """One range for each task of a batch: the same for the same offsets, whenever and wherever.
 
         A partition that is not in `start` is a new one and begins at 0. The first batch of a
         process may be one that was planned before it: its end is then made sure to be decided, and
@@ -177,38 +184,40 @@ class StreamPlanner:
                 OpenTransactionError, ClientError.
         """
         options = self._options
-        if self._replays:
-            replayed = {name: offset for name, offset in end.items() if offset > start.get(name, 0)}
-            gone = self._gone(replayed)
-            for name in gone:
-                where = f"[{start.get(name, 0)}, {replayed.pop(name)})"
-                self._lost(
-                    f"{name} is gone, and {where} of it is in a batch that is run again",
-                    f"{name} {where}",
-                )
-            for topic in self._renewed({name.topic for name in replayed}, topic_ids):
-                names = [name for name in replayed if name.topic == topic]
-                told = f"{made_again(topic)}, and offsets of the former are in a batch that is run again"
-                self._lost(
-                    told,
-                    ", ".join(
-                        f"{name} [{start.get(name, 0)}, {replayed.pop(name)})" for name in names
-                    ),
-                    NOT_THE_SAME,
-                )
-                gone += names
-            if options.read_committed:
-                end = end | wait_for_open_transactions(
-                    self._client, replayed, options.open_transactions
-                )
-            end = {name: offset for name, offset in end.items() if name not in gone}
-        self._replays = False
+        if self._may_be_replay:
+            end = self._replayed_end(start, end, topic_ids)
+        self._may_be_replay = False
         whole = [OffsetRange(*name, start.get(name, 0), end[name]) for name in sorted(end)]
         return divide(
             whole,
             min_partitions=options.min_partitions,
             max_records=options.max_records_per_partition,
         )
+
+    def _replayed_end(self, start: Offsets, end: Offsets, topic_ids: Mapping[str, str]) -> Offsets:
+        """The end of a batch that is run again, without what is gone, once all of it is decided."""
+        replayed = {name: offset for name, offset in end.items() if offset > start.get(name, 0)}
+        deleted = self._deleted_partitions(replayed)
+        for name in deleted:
+            where = f"[{start.get(name, 0)}, {replayed.pop(name)})"
+            self._lost(
+                f"{name} is gone, and {where} of it is in a batch that is run again",
+                f"{name} {where}",
+            )
+        for topic in self._recreated({name.topic for name in replayed}, topic_ids):
+            names = [name for name in replayed if name.topic == topic]
+            deleted += names
+            self._lost(
+                f"{topic_recreated(topic)}, and offsets of the former are in a batch that is run "
+                "again",
+                ", ".join(f"{name} [{start.get(name, 0)}, {replayed.pop(name)})" for name in names),
+                NOT_THE_SAME,
+            )
+        if self._options.read_committed:
+            end = end | wait_for_open_transactions(
+                self._client, replayed, self._options.open_transactions
+            )
+        return {name: offset for name, offset in end.items() if name not in deleted}
 
     def close(self) -> None:
         """Close connections."""
@@ -217,69 +226,76 @@ class StreamPlanner:
     # --- what there is
 
     def _available(self, start: Offsets) -> Offsets:
-        """The end of every partition, as far as a reader sees. Partitions are looked for when that
-        was long ago, or something fails.
+        """The end of every partition, as far as a reader sees.
+
+        Partitions are looked for when that was long ago, or something fails.
         """
         age_s = self._options.metadata_max_age_ms / 1000
-        if self._looked_at is None or self._clock() - self._looked_at >= age_s:
-            self._discover(start)
+        if (
+            self._partitions_refreshed_at is None
+            or self._clock() - self._partitions_refreshed_at >= age_s
+        ):
+            self._refresh_partitions(start)
         try:
             return self._ends(self._partitions)
         except ClientError:
             before = self._partitions
-            self._discover(start)
+            self._refresh_partitions(start)
             if self._partitions == before:
                 raise
             return self._ends(self._partitions)
 
-    def _aimed_at(self, start: Offsets, target: Offsets) -> Offsets:
-        """The target; with what it lacks of `start`, if a closer look finds that: it was chosen
-        before anyone knew where the query stands.
+    def _target_for(self, start: Offsets, target: Offsets) -> Offsets:
+        """The target of Trigger.AvailableNow, with what it lacks of `start`, if that exists.
+
+        It was chosen before anyone knew where the query stands.
         """
-        lacking = start.keys() - target.keys()
-        if lacking:
-            self._discover(start)
-            target.update(self._ends(name for name in self._partitions if name in lacking))
+        missing = start.keys() - target.keys()
+        if missing:
+            self._refresh_partitions(start)
+            target.update(self._ends(name for name in self._partitions if name in missing))
         return target
 
     def _ends(self, partitions: Iterable[PartitionName]) -> Offsets:
-        found = self._client.offsets_at(
+        ends = self._client.offsets_at(
             dict.fromkeys(partitions, LATEST), read_committed=self._options.read_committed
         )
-        return {name: offset or 0 for name, offset in found.items()}
+        return {name: offset or 0 for name, offset in ends.items()}
 
-    def _discover(self, start: Offsets) -> None:
-        """A topic that was there is missed only when the brokers have not known it for some
+    def _refresh_partitions(self, start: Offsets) -> None:
+        """Look for new topics and partitions.
+
+        A topic that was there counts as gone only when the brokers have not known it for some
         seconds: one that starts may not know it yet.
         """
-        found = self._existing()
+        partitions = self._find_partitions()
         missing = {name.topic for name in (*start, *self._partitions)} - {
-            name.topic for name in found
+            name.topic for name in partitions
         }
         if missing:
             try:
                 self._client.partitions_of(missing)
             except ClientError as error:
                 logger.info("barnabas: %s", error)
-            found = self._existing()
-        self._partitions = found
-        self._looked_at = self._clock()
+            partitions = self._find_partitions()
+        self._partitions = partitions
+        self._partitions_refreshed_at = self._clock()
 
-    def _existing(self) -> list[PartitionName]:
+    def _find_partitions(self) -> list[PartitionName]:
         subscription = self._options.subscription
         if subscription.pattern is not None:
             topics = self._client.topics_matching(subscription.pattern)
             return self._client.partitions_of(topics, missing_ok=True) if topics else []
         if subscription.topics:
             partitions = self._client.partitions_of(subscription.topics, missing_ok=True)
-            self._tell_of_missing(set(subscription.topics) - {name.topic for name in partitions})
+            self._warn_of_missing(set(subscription.topics) - {name.topic for name in partitions})
             return partitions
         existing = self._client.partitions_of(
             {name.topic for name in subscription.partitions}, missing_ok=True
         )
         return sorted(set(existing) & set(subscription.partitions))
 
-    def _gone(self, names: Iterable[PartitionName]) -> list[PartitionName]:
+    def _deleted_partitions(self, names: Iterable[PartitionName]) -> list[PartitionName]:
         topics = {name.topic for name in names}
         if not topics:
             return []
@@ -289,13 +305,13 @@ class StreamPlanner:
             existing = self._client.partitions_of(topics, missing_ok=True)
         return sorted(set(names) - set(existing))
 
-    def _renewed(self, topics: Iterable[str], topic_ids: Mapping[str, str]) -> list[str]:
+    def _recreated(self, topics: Iterable[str], topic_ids: Mapping[str, str]) -> list[str]:
         """Which topics have another id by now."""
-        return self._client.renewed(
+        return self._client.recreated_topics(
             {topic: topic_ids[topic] for topic in topics if topic in topic_ids}
         )
 
-    def _look_at_ids(self, start: Offsets, newest: Offsets) -> None:
+    def _refresh_topic_ids(self, start: Offsets, newest: Offsets) -> None:
         """Ask for the ids of topics that have something new.
 
         After their ends: those of a topic that was made again would be taken for the former's.
@@ -306,60 +322,65 @@ class StreamPlanner:
         if topics and self.topic_ids:
             self._client.partitions_of(topics, missing_ok=True)
 
-    def _tell_of_renewed(self, start: Offsets, topic_ids: Mapping[str, str]) -> list[str]:
-        """Topics of which something was read, and that were made again since."""
-        renewed = self._renewed({name.topic for name, offset in start.items() if offset}, topic_ids)
-        for topic in renewed:
+    def _report_recreated(self, start: Offsets, topic_ids: Mapping[str, str]) -> list[str]:
+        """Report the topics of which something was read and that were made again since, as lost."""
+        recreated = self._recreated(
+            {name.topic for name, offset in start.items() if offset}, topic_ids
+        )
+        for topic in recreated:
             stands = ", ".join(
                 f"{name} at {start[name]}" for name in sorted(start) if name.topic == topic
             )
             self._lost(
-                f"{made_again(topic)}: the query stands in the former ({stands})", why=NOT_THE_SAME
+                f"{topic_recreated(topic)}: the query stands in the former ({stands})",
+                why=NOT_THE_SAME,
             )
             logger.warning("barnabas: topic %r is read from its beginning", topic)
-        return renewed
+        return recreated
 
     def _is_subscribed(self, name: PartitionName) -> bool:
         subscription = self._options.subscription
         if subscription.pattern is not None:
-            return takes(subscription.pattern, name.topic)
+            return is_found_in(subscription.pattern, name.topic)
         return name.topic in subscription.topics or name in subscription.partitions
 
-    def _tell_of_missing(self, topics: set[str]) -> None:
-        """Once for each: it may be a misspelled one that was added to a query with a checkpoint, or
-        one that is yet to be made.
+    def _warn_of_missing(self, topics: set[str]) -> None:
+        """Warn of topics that do not exist, once of each.
+
+        It may be a misspelled one that was added to a query with a checkpoint, or one that is yet
+        to be made.
         """
-        for topic in sorted(topics - self._told_missing):
+        for topic in sorted(topics - self._warned_missing):
             logger.warning(
                 "barnabas: topic %r does not exist: it is read from its beginning when it is there",
                 topic,
             )
-        self._told_missing = topics
+        self._warned_missing = topics
 
-    def _begin_of_new(self, names: list[PartitionName]) -> Offsets:
-        """New partitions begin at 0; what was deleted before they were seen is lost."""
+    def _starts_of_new(self, names: list[PartitionName]) -> Offsets:
+        """Where new partitions begin: at 0; what was deleted before they were seen is lost."""
         if not names:
             return {}
-        found = self._client.offsets_at(dict.fromkeys(names, EARLIEST), read_committed=False)
-        for name in names:
-            if found[name]:
+        starts = self._client.offsets_at(dict.fromkeys(names, EARLIEST), read_committed=False)
+        for name, start in starts.items():
+            if start:
                 self._lost(
-                    f"{name} is new and begins at offset {found[name]}, not at 0",
-                    f"{name} [0, {found[name]})",
+                    f"{name} is new and begins at offset {start}, not at 0", f"{name} [0, {start})"
                 )
-        return {name: found[name] or 0 for name in names}
+        return {name: start or 0 for name, start in starts.items()}
 
-    def _tell_of_lost(self, start: Offsets, newest: Offsets) -> None:
-        """Partitions that are gone, and logs that end before where the query stands. `newest` is
-        set right where nothing is lost.
+    def _report_lost(self, start: Offsets, newest: Offsets) -> None:
+        """Report partitions that are gone, and logs that end before where the query stands.
+
+        `newest` is corrected where nothing is lost.
         """
         not_there = sorted(start.keys() - newest.keys())
         left_out = [name for name in not_there if not self._is_subscribed(name)]
-        gone = [name for name in not_there if name not in left_out]
-        if gone:
+        deleted = [name for name in not_there if name not in left_out]
+        if deleted:
             self._lost(
-                f"{', '.join(map(str, gone))} is gone, and was read up to offset "
-                f"{', '.join(str(start[name]) for name in gone)}"
+                f"{', '.join(map(str, deleted))} is gone, and was read up to offset "
+                f"{', '.join(str(start[name]) for name in deleted)}"
             )
         if left_out:
             upto = ", ".join(str(start[name]) for name in left_out)
@@ -399,7 +420,7 @@ class StreamPlanner:
             f"; {where} is not read" if where else "",
         )
 
-    def _too_early(self, available: int, wanted: int) -> bool:
+    def _is_too_early(self, available: int, wanted: int) -> bool:
         if self._target is not None or available >= wanted or self._micro_batch_planned_at is None:
             return False  # what AvailableNow does not take now it would never take
         return (

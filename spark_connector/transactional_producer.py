@@ -1,12 +1,15 @@
-"""The requests of one transactional id: what a producer asks of its coordinator, its group's
-coordinator and the leaders of partitions.
+"""The producer of one transactional id: what it asks of its coordinator, its group's coordinator and
+the leaders of partitions.
 
 `TransactionalProducer` does one transaction after the other, and each failure ends its transaction:
 there is no retry of a single request. Order of use:
 
-    begin()      InitProducerId: fences whoever had the id before, aborts what was left open, gives a new epoch
-    committed()  what the group has committed, by topic; waits for nothing that is still open (KIP-447, require_stable)
-    send(batch)  AddPartitionsToTxn where the partition is new, Produce, as soon as a request is full; waits when enough are under way
+    begin()      InitProducerId: fences whoever had the id before, aborts what was left open, gives
+                 a new epoch
+    committed()  what the group has committed, by topic; waits for nothing that is still open
+                 (KIP-447, require_stable)
+    send(batch)  AddPartitionsToTxn where the partition is new, Produce, as soon as a request is
+                 full; waits when enough are under way
     commit(...)  AddOffsetsToTxn, TxnOffsetCommit, the answers that are still to come, EndTxn
     abort()      instead of commit
 
@@ -76,9 +79,9 @@ from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.produce_request import (
     Producer,
     PublishError,
-    Stamped,
+    StampedRecordBatch,
     encode_produce,
-    stamped,
+    stamp_header,
 )
 from barnabas.spark_connector.spool import EncodedRecordBatch
 
@@ -117,16 +120,31 @@ _FENCED = frozenset({Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH, Code.INV
 
 _ADVICE: dict[int, str] = {
     Code.MESSAGE_TOO_LARGE: "raise max.message.bytes of the topic, or write smaller rows or batches",
-    Code.RECORD_LIST_TOO_LARGE: "raise segment.bytes of the topic, or write smaller rows or batches",
-    Code.INVALID_RECORD: "the topic does not take such records; a compacted topic needs a key in each",
-    Code.INVALID_TIMESTAMP: "the topic's message.timestamp.*.max.ms refuses timestamps this far from now",
+    Code.RECORD_LIST_TOO_LARGE: (
+        "raise segment.bytes of the topic, or write smaller rows or batches"
+    ),
+    Code.INVALID_RECORD: (
+        "the topic does not take such records; a compacted topic needs a key in each"
+    ),
+    Code.INVALID_TIMESTAMP: (
+        "the topic's message.timestamp.*.max.ms refuses timestamps this far from now"
+    ),
     Code.UNSUPPORTED_COMPRESSION_TYPE: "choose another compression",
-    Code.INVALID_TOPIC_EXCEPTION: "no topic can have this name, or none may be written under it",
-    Code.TOPIC_AUTHORIZATION_FAILED: "the user needs the right to WRITE and to READ the topic (READ since the batch id is committed with it)",
+    Code.INVALID_TOPIC_EXCEPTION: ("no topic can have this name, or none may be written under it"),
+    Code.TOPIC_AUTHORIZATION_FAILED: (
+        "the user needs the right to WRITE and to READ the topic "
+        "(READ since the batch id is committed with it)"
+    ),
     Code.GROUP_AUTHORIZATION_FAILED: "the user needs the right to READ the group",
-    Code.CLUSTER_AUTHORIZATION_FAILED: "the user needs the right to write (IDEMPOTENT_WRITE on the cluster)",
-    Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the user needs the right to WRITE and DESCRIBE the transactional id",
-    Code.INVALID_TRANSACTION_TIMEOUT: "lower kafka.transaction.timeout.ms, or raise transaction.max.timeout.ms of the broker",
+    Code.CLUSTER_AUTHORIZATION_FAILED: (
+        "the user needs the right to write (IDEMPOTENT_WRITE on the cluster)"
+    ),
+    Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        "the user needs the right to WRITE and DESCRIBE the transactional id"
+    ),
+    Code.INVALID_TRANSACTION_TIMEOUT: (
+        "lower kafka.transaction.timeout.ms, or raise transaction.max.timeout.ms of the broker"
+    ),
     Code.OFFSET_METADATA_TOO_LARGE: "raise offset.metadata.max.bytes of the broker",
     Code.INVALID_REQUIRED_ACKS: "the broker does not know acks=all",
     Code.POLICY_VIOLATION: "a policy of the broker forbids it",
@@ -155,13 +173,14 @@ class PublishSettings:
 
 @dataclass
 class _Leader:
-    """What is on its way to one broker. `sent` are the partitions of each request that has no
-    answer yet.
+    """The record batches on their way to one leader.
+
+    `unanswered` has the partitions of each request that has no answer yet.
     """
 
-    record_batches: dict[PartitionName, Stamped] = field(default_factory=dict)
+    record_batches: dict[PartitionName, StampedRecordBatch] = field(default_factory=dict)
     size_bytes: int = 0
-    sent: deque[list[PartitionName]] = field(default_factory=deque)
+    unanswered: deque[list[PartitionName]] = field(default_factory=deque)
 
 
 class TransactionalProducer:
@@ -216,9 +235,8 @@ class TransactionalProducer:
         )
         code = answer.error_code
         if code in (Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH):
-            raise PassingError(
-                f"transactional id {self._transactional_id!r}: {code_name(code)}"
-            )  # somebody else is beginning right now
+            # Somebody else is beginning right now.
+            raise PassingError(f"transactional id {self._transactional_id!r}: {code_name(code)}")
         self._check(code, f"transactional id {self._transactional_id!r}")
         self._producer = Producer(answer.producer_id, answer.producer_epoch)
 
@@ -232,15 +250,15 @@ class TransactionalProducer:
         )
         what = f"group {self._group_id!r}"
         self._check(answer.error_code, what)
-        found: dict[str, CommittedBatch] = {}
+        committed: dict[str, CommittedBatch] = {}
         for topic in answer.topics:
             for partition in topic.partitions:
                 self._check(partition.error_code, what)
                 if partition.partition_index == 0 and partition.committed_offset >= 0:
-                    found[topic.name] = CommittedBatch(
+                    committed[topic.name] = CommittedBatch(
                         partition.committed_offset, parse_note(partition.metadata)
                     )
-        return found
+        return committed
 
     def send(self, record_batch: EncodedRecordBatch) -> None:
         """Put the batch into its leader's next request. Its bytes are used until they are sent,
@@ -255,8 +273,8 @@ class TransactionalProducer:
         ):
             self._send_out(node, leader)
         sequence = self._sequences.get(name, 0)
-        header = stamped(record_batch, self._producer, sequence)
-        leader.record_batches[name] = Stamped(
+        header = stamp_header(record_batch, self._producer, sequence)
+        leader.record_batches[name] = StampedRecordBatch(
             name, header, memoryview(record_batch.data)[HEADER_SIZE:]
         )
         leader.size_bytes += len(record_batch.data)
@@ -275,7 +293,7 @@ class TransactionalProducer:
             self._send_out(node, leader)
         self._commit_offset(sorted(set(topics)), offset, metadata_text)
         for node, leader in self._under_way.items():
-            while leader.sent:
+            while leader.unanswered:
                 self._receive(node, leader)
         self._end(commit=True)
         self._forget_transaction()
@@ -303,12 +321,12 @@ class TransactionalProducer:
     def _await_answers(self) -> None:
         """Take all answers to Produce, whatever they say."""
         for node, leader in self._under_way.items():
-            if leader.sent:
+            if leader.unanswered:
                 connection = self._connections.of_node(node)
-                if connection.unanswered != len(leader.sent):
+                if connection.unanswered != len(leader.unanswered):
                     raise PassingError(f"{connection.address}: an answer was lost")
-                while leader.sent:
-                    leader.sent.popleft()
+                while leader.unanswered:
+                    leader.unanswered.popleft()
                     connection.receive(PRODUCE)
 
     # --- parts of them
@@ -371,9 +389,9 @@ class TransactionalProducer:
                 if record_batch.partition not in self._added
             ]
         )
-        while len(leader.sent) >= self._settings.in_flight:
+        while len(leader.unanswered) >= self._settings.in_flight:
             self._receive(node, leader)
-        while leader.sent and self._connections.of_node(node).is_expired:
+        while leader.unanswered and self._connections.of_node(node).is_expired:
             self._receive(node, leader)
         connection = self._connections.of_node(node)
         version = connection.version_of(PRODUCE)
@@ -381,7 +399,7 @@ class TransactionalProducer:
             version, self._transactional_id, self._options.request_timeout_ms, record_batches
         )
         connection.send_encoded(PRODUCE, version, body)
-        leader.sent.append([record_batch.partition for record_batch in record_batches])
+        leader.unanswered.append([record_batch.partition for record_batch in record_batches])
 
     def _add_partitions(self, names: Iterable[PartitionName]) -> None:
         topics: dict[str, list[int]] = {}
@@ -408,22 +426,21 @@ class TransactionalProducer:
             for partition in topic.results_by_partition
         }
         for name, code in codes.items():
-            if (
-                code != Code.OPERATION_NOT_ATTEMPTED
-            ):  # it says that another partition of the request was refused
+            # Not attempted: another partition of the request was refused.
+            if code != Code.OPERATION_NOT_ATTEMPTED:
                 self._check(code, f"partition {name}")
 
     def _receive(self, node: int, leader: _Leader) -> None:
         """Take the answer to the oldest Produce."""
-        asked = set(leader.sent.popleft())
+        unanswered = set(leader.unanswered.popleft())
         answer = self._connections.of_node(node).receive(PRODUCE)
         for topic in answer.responses:
             for part in topic.partition_responses:
                 name = PartitionName(topic.name, part.index)
-                asked.discard(name)
-                self._check(part.error_code, f"partition {name}", _broker_says(part))
-        if asked:
-            raise PassingError(f"an answer to Produce says nothing of {min(asked)}")
+                unanswered.discard(name)
+                self._check(part.error_code, f"partition {name}", _message_of(part))
+        if unanswered:
+            raise PassingError(f"an answer to Produce says nothing of {min(unanswered)}")
 
     # --- who answers
 
@@ -484,16 +501,16 @@ class TransactionalProducer:
             Code.UNKNOWN_TOPIC_OR_PARTITION,
         )
 
-    def _check(self, code: int, what: str, says: str = "") -> None:
+    def _check(self, code: int, what: str, broker_message: str = "") -> None:
         if not code:
             return
-        told = f"{what}: {code_name(code)}" + (f" ({says})" if says else "")
+        message = f"{what}: {code_name(code)}" + (f" ({broker_message})" if broker_message else "")
         if code in _PASSING:
-            raise PassingError(told)
+            raise PassingError(message)
         if code in _FENCED:
-            raise FencedError(told)
+            raise FencedError(message)
         advice = _ADVICE.get(code)
-        raise PublishError(f"{told}: {advice}" if advice else told, code)
+        raise PublishError(f"{message}: {advice}" if advice else message, code)
 
     # --- connections
 
@@ -510,7 +527,7 @@ class TransactionalProducer:
         return self._connections.advice(error)
 
 
-def _broker_says(part: PartitionProduceResponse) -> str:
+def _message_of(part: PartitionProduceResponse) -> str:
     """What the answer to Produce tells beside the code, of the batch or of its first bad record."""
     records = [
         each.batch_index_error_message

@@ -133,11 +133,12 @@ def expected_record(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def by_aiokafka(batch: EncodedRecordBatch) -> list[tuple[Any, ...]]:
-    opened = DefaultRecordBatch(bytearray(batch.data))
-    assert opened.validate_crc()
-    assert opened.is_transactional
+    open_file_system = DefaultRecordBatch(bytearray(batch.data))
+    assert open_file_system.validate_crc()
+    assert open_file_system.is_transactional
     return [
-        (record.timestamp, record.key, record.value, tuple(record.headers)) for record in opened
+        (record.timestamp, record.key, record.value, tuple(record.headers))
+        for record in open_file_system
     ]
 
 

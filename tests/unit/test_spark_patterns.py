@@ -9,7 +9,7 @@ from helpers.fake_broker import FakeBroker, FakeLog
 
 from barnabas.spark_connector.client import Client
 from barnabas.spark_connector.options import ClientOptions, Subscription
-from barnabas.spark_connector.patterns import PatternError, takes, translated
+from barnabas.spark_connector.patterns import PatternError, is_found_in, translate_pattern
 from barnabas.spark_connector.planning import partitions_to_read
 
 TOPICS = ("orders", "orders-eu", "Orders", "o.1", "a+b", "42", "x_y")
@@ -37,8 +37,8 @@ TOPICS = ("orders", "orders-eu", "Orders", "o.1", "a+b", "42", "x_y")
     ],
 )
 def test_as_java_reads_it(java: str, taken: list[str]) -> None:
-    pattern = translated(java)
-    assert [topic for topic in TOPICS if takes(pattern, topic)] == taken
+    pattern = translate_pattern(java)
+    assert [topic for topic in TOPICS if is_found_in(pattern, topic)] == taken
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_as_java_reads_it(java: str, taken: list[str]) -> None:
 )
 def test_what_has_no_counterpart_is_refused(java: str, says: str) -> None:
     with pytest.raises(PatternError, match=says):
-        translated(java)
+        translate_pattern(java)
 
 
 def test_a_pattern_that_is_found_nowhere_is_told(caplog: pytest.LogCaptureFixture) -> None:

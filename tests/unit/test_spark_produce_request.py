@@ -26,9 +26,9 @@ from barnabas.spark_connector.produce_request import (
     SMALL_BYTES,
     Producer,
     PublishError,
-    Stamped,
+    StampedRecordBatch,
     encode_produce,
-    stamped,
+    stamp_header,
 )
 from barnabas.spark_connector.spool import EncodedRecordBatch
 
@@ -54,7 +54,7 @@ def test_a_stamped_batch_is_the_same_but_for_its_producer(kind: type, base_seque
     record_batch = batch_of(b"a", b"b" * 1000)
     record_batch = record_batch._replace(data=kind(record_batch.data))
     before = bytes(record_batch.data)
-    whole = put_together(stamped(record_batch, WRITER, base_sequence), record_batch)
+    whole = put_together(stamp_header(record_batch, WRITER, base_sequence), record_batch)
     expected = read_header(before)._replace(
         producer_id=2**40 + 7,
         producer_epoch=321,
@@ -74,22 +74,22 @@ def test_a_flipped_bit_is_never_given_a_good_checksum(position: int) -> None:
     data = bytearray(record_batch.data)
     data[position] ^= 1
     with pytest.raises(PublishError, match="a batch for t-3 is damaged"):
-        stamped(record_batch._replace(data=data), WRITER, 0)
+        stamp_header(record_batch._replace(data=data), WRITER, 0)
 
 
 @pytest.mark.parametrize("size", [0, 60, -1])
 def test_a_batch_that_is_cut_off(size: int) -> None:
     record_batch = batch_of(b"a", b"b")
     with pytest.raises(PublishError, match="a batch for t-3 is damaged"):
-        stamped(record_batch._replace(data=record_batch.data[:size]), WRITER, 0)
+        stamp_header(record_batch._replace(data=record_batch.data[:size]), WRITER, 0)
 
 
 def test_only_batches_for_transactions_are_taken() -> None:
     for wrong in (batch_of(b"a", transactional=False), batch_of(b"a", control=True)):
         with pytest.raises(PublishError, match="not made for a transaction"):
-            stamped(wrong, WRITER, 0)
+            stamp_header(wrong, WRITER, 0)
     with pytest.raises(PublishError, match="its header does not fit"):
-        stamped(batch_of(b"a", b"b")._replace(record_count=3), WRITER, 0)
+        stamp_header(batch_of(b"a", b"b")._replace(record_count=3), WRITER, 0)
 
 
 @pytest.mark.parametrize("version", range(3, 12))
@@ -105,7 +105,9 @@ def test_produce_requests_of_all_versions(version: int) -> None:
     ]
     sizes = [10, SMALL_BYTES, SMALL_BYTES + 1, 2**21]
     record_batches = [
-        Stamped(name, bytes([size % 251]) * HEADER_SIZE, memoryview(bytes([size % 241]) * size))
+        StampedRecordBatch(
+            name, bytes([size % 251]) * HEADER_SIZE, memoryview(bytes([size % 241]) * size)
+        )
         for name, size in zip(names, sizes, strict=True)
     ]
     topics = [

@@ -29,7 +29,11 @@ from barnabas.spark_connector.offsets import (
     offsets_of_json,
     topic_ids_of_json,
 )
-from barnabas.spark_connector.open_transactions import Beyond, OpenTransactionError, Patience
+from barnabas.spark_connector.open_transactions import (
+    OpenTransactionError,
+    OpenTransactionWait,
+    UndecidedRange,
+)
 from barnabas.spark_connector.options import OpenTransactions, OptionError, parse_source_options
 from barnabas.spark_connector.planning import plan
 from barnabas.spark_connector.reading import DataLossError, read_range
@@ -495,8 +499,10 @@ def test_or_ends_there(
 def test_waiting_is_told_now_and_then_and_has_an_end(
     caplog: pytest.LogCaptureFixture, clock: Clock
 ) -> None:
-    patience = Patience(OpenTransactions(timeout_ms=25_000), clock=clock, sleep=clock.sleep)
-    waiting = {T0: Beyond(80, 60)}
+    patience = OpenTransactionWait(
+        OpenTransactions(timeout_ms=25_000), clock=clock, sleep=clock.sleep
+    )
+    waiting = {T0: UndecidedRange(80, 60)}
 
     def wait() -> None:
         while patience.look_again(waiting):
@@ -641,7 +647,7 @@ FIRST_ID, SECOND_ID = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
 
 
 @pytest.fixture
-def renewed(broker: FakeBroker) -> FakeBroker:
+def recreated_topics(broker: FakeBroker) -> FakeBroker:
     """A topic that was made again, and is longer by now than it ever was."""
     broker.topic_ids["t"] = SECOND
     return broker
@@ -672,7 +678,7 @@ def test_the_id_comes_with_the_offsets(
 
 
 def test_a_topic_that_was_made_again_is_a_loss(
-    renewed: FakeBroker, planner: Callable[..., StreamPlanner]
+    recreated_topics: FakeBroker, planner: Callable[..., StreamPlanner]
 ) -> None:
     says = r"topic 't' was deleted and made again, since it has another id: the query stands in the former \(t-0 at 40, t-1 at 0\)"
     with pytest.raises(DataLossError, match=says):
@@ -680,7 +686,9 @@ def test_a_topic_that_was_made_again_is_a_loss(
 
 
 def test_a_topic_that_was_made_again_is_read_from_its_beginning(
-    renewed: FakeBroker, planner: Callable[..., StreamPlanner], caplog: pytest.LogCaptureFixture
+    recreated_topics: FakeBroker,
+    planner: Callable[..., StreamPlanner],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     plans = planner(failOnDataLoss="false")
     end = plans.latest({T0: 40, T1: 10}, topic_ids={"t": FIRST_ID}, max_offsets=50)
@@ -691,13 +699,13 @@ def test_a_topic_that_was_made_again_is_read_from_its_beginning(
 
 
 def test_a_topic_that_is_made_again_under_a_query_whose_checkpoint_has_no_ids(
-    renewed: FakeBroker, planner: Callable[..., StreamPlanner], clock: Clock
+    recreated_topics: FakeBroker, planner: Callable[..., StreamPlanner], clock: Clock
 ) -> None:
     """The checkpoint is of Spark's own source."""
-    renewed.topic_ids["t"] = FIRST
+    recreated_topics.topic_ids["t"] = FIRST
     plans = planner()
     assert plans.latest({T0: 40, T1: 10}) == {T0: 100, T1: 10}
-    renewed.topic_ids["t"] = SECOND
+    recreated_topics.topic_ids["t"] = SECOND
     clock.now += 31
     with pytest.raises(DataLossError, match="was deleted and made again"):
         plans.latest({T0: 100, T1: 10})
@@ -753,7 +761,7 @@ def test_a_topic_that_is_made_again_before_its_range_is_read(
 
 @pytest.mark.parametrize("topic_ids", [{}, {"t": SECOND_ID}, {"u": FIRST_ID}])
 def test_offsets_without_an_id_and_of_the_same_mean_what_they_say(
-    renewed: FakeBroker, planner: Callable[..., StreamPlanner], topic_ids: dict[str, str]
+    recreated_topics: FakeBroker, planner: Callable[..., StreamPlanner], topic_ids: dict[str, str]
 ) -> None:
     assert planner().latest({T0: 40, T1: 10}, topic_ids=topic_ids) == {T0: 100, T1: 10}
 
@@ -765,7 +773,7 @@ def test_a_broker_that_tells_no_ids_changes_nothing(
 
 
 def test_a_topic_of_which_nothing_was_read_may_be_made_again(
-    renewed: FakeBroker, planner: Callable[..., StreamPlanner]
+    recreated_topics: FakeBroker, planner: Callable[..., StreamPlanner]
 ) -> None:
     assert planner().latest({T0: 0, T1: 0}, topic_ids={"t": FIRST_ID}) == {T0: 100, T1: 10}
 
@@ -788,7 +796,9 @@ def test_a_broker_that_lags_behind_is_asked_again(
 
 
 def test_a_batch_that_is_run_again_after_its_topic_was_made_again(
-    renewed: FakeBroker, planner: Callable[..., StreamPlanner], caplog: pytest.LogCaptureFixture
+    recreated_topics: FakeBroker,
+    planner: Callable[..., StreamPlanner],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     start, end = {T0: 40, T1: 10}, {T0: 60, T1: 10}
     with pytest.raises(
