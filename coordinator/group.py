@@ -84,7 +84,7 @@ class Group:
         if self.classic.state is not State.EMPTY:
             return next_check_ms
         expiry = self.expiry(settings, now_ms)
-        if expiry is None or expiry.next_ms is None:
+        if expiry is None or expiry.next_ms is None or expiry.expired:
             return next_check_ms
         return max(next_check_ms, expiry.next_ms)
 

@@ -829,8 +829,8 @@ class GroupCoordinator:
         self, request: ListGroupsRequest, context: RequestContext, now_ms: int
     ) -> Result:
         """List all groups, or those in the states and of the types that are named."""
-        states = [state.lower() for state in request.states_filter or ()]
-        types = [kind.lower() for kind in request.types_filter or ()]
+        states = [state.lower() for state in request.states_filter]
+        types = [kind.lower() for kind in request.types_filter]
         listed = [
             ListedGroup(
                 group_id=group.group_id,

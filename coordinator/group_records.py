@@ -242,7 +242,7 @@ def decode_offset(
         )
     reader = _Reader(value, _INT16.size, flexible=version >= FLEXIBLE_VERSION)
     offset = reader.number(_INT64)
-    leader_epoch = reader.number(_INT32) if version > OFFSET_VALUE_VERSION else -1
+    leader_epoch = reader.number(_INT32) if reader.flexible else -1
     metadata = reader.string()
     commit_timestamp_ms = reader.number(_INT64)
     expire_timestamp_ms = (
@@ -296,7 +296,6 @@ def decode_group(value: bytes) -> GroupMetadataValue:
     protocol_name, leader_id = reader.nullable_string(), reader.nullable_string()
     state_timestamp_ms = reader.number(_INT64) if version >= 2 else NO_TIMESTAMP
     members = tuple(_decode_member(reader, version) for _ in range(reader.count()))
-    reader.tags()
     return GroupMetadataValue(
         protocol_type, generation, protocol_name, leader_id, state_timestamp_ms, members
     )

@@ -128,14 +128,17 @@ def test_from_version_4_on_an_id_is_given_first(version):
     assert host.state("g") == "Empty"
 
 
-def test_before_version_1_the_session_timeout_is_that_of_the_rebalance_too():
+@pytest.mark.parametrize(("version", "waits_ms"), [(0, 6_000), (1, 1_000)])
+def test_before_version_1_the_session_timeout_is_that_of_the_rebalance_too(version, waits_ms):
     host = GroupHost()
-    slow = host.join(version=0, session_ms=6_000, rebalance_ms=1_000).member_id
+    slow = host.join(version=version, session_ms=6_000, rebalance_ms=1_000).member_id
     host.sync("g", 1, slow, {}, version=0)
-    ticket = host.join_later(version=0, session_ms=6_000)
-    host.pass_time(5_900)
+    host.pass_time(10)
+    assert host.heartbeat("g", 1, slow) == Code.NONE
+    ticket = host.join_later(version=version, session_ms=6_000, rebalance_ms=1_000)
+    host.pass_time(waits_ms - 1)
     assert ticket in host.waiting()
-    host.pass_time(200)
+    host.pass_time(1)
     assert ticket in host.answers
 
 
@@ -308,6 +311,9 @@ def test_leaving():
         == Code.UNKNOWN_MEMBER_ID
     )
     assert left(host.leave("", ("nobody", None))) == (Code.INVALID_GROUP_ID, [])
+    assert host.call("LeaveGroup", 2, group_id="", member_id="nobody").error_code == (
+        Code.INVALID_GROUP_ID
+    )
     leader, follower = pair(host)
     assert left(host.leave("g")) == (Code.NONE, [])
     assert leader.heartbeat() == Code.NONE
@@ -838,6 +844,9 @@ def test_a_member_whose_metadata_no_group_record_can_hold_is_refused():
     ):
         assert refused(host.join(protocols=protocols)) == (Code.UNKNOWN_SERVER_ERROR, "")
     assert refused(host.join(protocols={"range": bytes(100)}))[0] == Code.MEMBER_ID_REQUIRED
+    assert host.join(protocols={f"p{n}": b"" for n in range(1000)}).error_code == (
+        Code.MEMBER_ID_REQUIRED
+    )
 
 
 def test_assignments_that_no_group_record_can_hold_are_refused_to_all_who_wait():

@@ -14,10 +14,15 @@ from helpers.our_messages import operations_in
 
 from barnabas.coordinator.classic_group import GroupSettings
 from barnabas.coordinator.group_records import group_tombstone, offset_tombstone
-from barnabas.coordinator.result import RECORDS_PER_BATCH, Result
+from barnabas.coordinator.result import RECORDS_PER_BATCH, Result, partition_for
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from barnabas.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
@@ -52,6 +57,7 @@ def test_a_commit_without_members_makes_a_group(version):
 def test_fetches_by_version(version):
     host = GroupHost()
     assert host.fetch("g", {"t": [0]}, version=version) == {("t", 0): NOTHING}
+    assert epoch_of(host) == -1
     host.commit("g", {"t": {0: 9}}, metadata="m")
     assert host.fetch("g", {"t": [0, 1]}, version=version) == {
         ("t", 0): (9, "m"),
@@ -649,9 +655,10 @@ def test_a_group_that_lives_again_keeps_its_offsets():
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
-def test_a_commit_may_name_a_retention_time_of_its_own(version):
+@pytest.mark.parametrize("retention_ms", [0, 1_000])
+def test_a_commit_may_name_a_retention_time_of_its_own(version, retention_ms):
     host = GroupHost()
-    host.commit("g", {"t": {0: 1}}, version=version, retention_ms=1_000)
+    host.commit("g", {"t": {0: 1}}, version=version, retention_ms=retention_ms)
     host.commit("g", {"t": {1: 1}}, version=version)
     host.restart()
     host.pass_time(CHECK_MS)
@@ -747,6 +754,9 @@ def test_describing_groups(version):
         [],
     )
     assert missing.error_code == (Code.GROUP_ID_NOT_FOUND if version >= 6 else Code.NONE)
+    if version >= 6:
+        assert missing.error_message == "Group missing not found."
+        assert stable.error_message is None
     assert host.describe("", version).group_state == "Dead"
     assert host.call("DescribeGroups", version, groups=[]).groups == []
 
@@ -860,3 +870,105 @@ def test_offsets_are_looked_at_within_one_interval_of_each_commit():
         host.pass_time(CHECK_MS // 4)
         host.commit("g", {"t": {2: 1}})
     assert host.fetch("g") == {("t", 0): (1, ""), ("t", 2): (1, "")}, "commits do not put it off"
+
+
+def test_a_group_whose_only_transaction_was_aborted_goes_with_the_next_check():
+    host = GroupHost()
+    host.txn_commit("g", {"t": {0: 1}})
+    host.end_transaction(7, commit=False)
+    assert host.list_groups() == {"g": ("", "Empty")}
+    host.pass_time(CHECK_MS)
+    assert host.list_groups() == {}
+
+
+def test_commits_for_unknown_partitions_alone_make_no_group():
+    host = GroupHost()
+    unknown = {("missing", 0): Code.UNKNOWN_TOPIC_OR_PARTITION}
+    assert host.commit("g", {"missing": {0: 1}}) == unknown
+    assert host.commit("g", {"missing": {0: 1}}, generation=1, member="nobody") == unknown
+    assert host.txn_commit("g", {"missing": {0: 1}}) == unknown
+    assert host.list_groups() == {}
+
+
+def test_offsets_that_expired_while_the_broker_was_down_go_at_the_first_check():
+    host = GroupHost()
+    host.commit("g", {"t": {0: 1}})
+    host.pass_time(4 * DAY_MS)
+    host.commit("g", {"t": {1: 1}})
+    host.now_ms += 4 * DAY_MS
+    host.restart()
+    host.pass_time(CHECK_MS)
+    assert host.fetch("g") == {("t", 1): (1, "")}
+
+
+def test_metadata_that_are_too_long_are_refused_for_their_partition_alone():
+    host = GroupHost()
+    partitions = [
+        OffsetCommitRequestPartition(
+            partition_index=index,
+            committed_offset=5,
+            committed_leader_epoch=-1,
+            committed_metadata="x" * size,
+        )
+        for index, size in ((0, 4_097), (1, 4_096), (2, 0))
+    ]
+    answer = host.call(
+        "OffsetCommit",
+        9,
+        group_id="g",
+        topics=[OffsetCommitRequestTopic(name="t", partitions=partitions)],
+    )
+    codes = [one.error_code for one in answer.topics[0].partitions]
+    assert codes == [Code.OFFSET_METADATA_TOO_LARGE, Code.NONE, Code.NONE]
+    assert host.fetch("g") == {("t", 1): (5, "x" * 4_096), ("t", 2): (5, "")}
+
+
+def test_a_first_generation_of_a_group_that_there_is_not_may_not_commit():
+    assert GroupHost().commit("g", {"t": {0: 1}}, generation=0, member="m") == {
+        ("t", 0): Code.ILLEGAL_GENERATION
+    }
+
+
+def test_deletions_of_unknown_partitions_alone_ask_no_group():
+    host = GroupHost()
+    assert host.delete_offsets("nobody", {"missing": [0]}) == {
+        ("missing", 0): Code.UNKNOWN_TOPIC_OR_PARTITION
+    }
+    assert host.delete_offsets("", {"missing": [0]}) == Code.INVALID_GROUP_ID
+
+
+def test_a_result_names_the_partition_of_its_group():
+    """So that the host keeps the order of answers, also of those that write nothing."""
+    host = GroupHost(partition_count=50)
+    context = RequestContext(1, 8, "client", CLIENT_HOST)
+
+    def partition_of(*groups):
+        request = OffsetFetchRequest(
+            groups=[OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups]
+        )
+        return host.coordinator.on_offset_fetch(request, context, host.now_ms).partition
+
+    assert partition_of("hello", "another") == partition_for("hello", 50) == 22
+
+
+def test_a_group_that_is_named_twice_is_deleted_once():
+    host = GroupHost()
+    host.commit("g", {"t": {0: 1}})
+    written = len(host.log)
+    assert host.delete_groups("g", "g") == [("g", Code.NONE)]
+    assert len(host.log) == written + 2, "the tombstones of its offset and of itself"
+
+
+@pytest.mark.parametrize("topic", ["t", "u"])
+def test_the_offsets_of_a_deleted_topic_are_sought_in_some_groups_at_a_time(topic):
+    """Whether the groups have offsets of it or not: others must not wait until all were seen."""
+    host = GroupHost(checks=False)
+    for number in range(2_500):
+        host.commit(f"g{number}", {topic: {0: 1}})
+    parts = []
+    for result in host.coordinator.on_topics_deleted(["t"]):
+        parts.append(sum(len(part.records) for part in (result, *result.more)))
+        host.handle(result)
+    assert sum(parts) == (2_500 if topic == "t" else 0)
+    assert max(parts) <= RECORDS_PER_BATCH
+    assert 3 <= len(parts) <= 6

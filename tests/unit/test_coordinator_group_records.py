@@ -224,3 +224,32 @@ def test_a_value_that_is_cut_off_or_of_an_unknown_version_is_not_taken_for_somet
     for size in range(2, len(record.value)):
         with pytest.raises(ValueError, match="longer than its record"):
             decode_group(record.value[:size])
+
+
+@pytest.mark.parametrize(("size", "prefix"), [(126, "7f"), (127, "80 01"), (300, "ad 02")])
+def test_compact_strings_have_sizes_of_one_byte_and_more(size, prefix):
+    value = bytes.fromhex("0004 0000000000000009 00000004" + prefix) + b"m" * size
+    end = bytes.fromhex("0000000000000102 00")
+    assert decode_offset(value + end, 3) == CommittedOffset(9, 4, "m" * size, 258, -1, 3)
+
+
+def test_tagged_fields_of_a_member_are_skipped():
+    members = "".join(
+        f"02{name} 00 0263 0268 00000005 00000002 01 01 {tags}"
+        for name, tags in (("6d", "02 05 02 ffff 07 00"), ("6e", "00"))
+    )
+    group = "0004 09636f6e73756d6572 00000007 0672616e6765 026d 0000000000000102 03"
+    decoded = decode_group(bytes.fromhex(group + members + "00"))
+    assert decoded.members == tuple(
+        MemberMetadata(name, None, "c", "h", 5, 2, b"", b"") for name in ("m", "n")
+    )
+
+
+def test_fields_that_may_not_be_null_or_negative_are_refused():
+    record = group_record("g", GroupMetadataValue("", 7, "range", "m", 258, MEMBERS))
+    assert record.value is not None
+    with pytest.raises(ValueError, match="null"):
+        decode_group(record.value[:2] + b"\xff\xff" + record.value[4:])
+    assignment = record.value.rindex(b"\0\0\0\0")
+    with pytest.raises(ValueError, match="longer than its record"):
+        decode_group(record.value[:assignment] + b"\xff\xff\xff\xff")
