@@ -121,9 +121,8 @@ class GroupOffsets:
 
     def replay_end(self, producer_id: int, commit: bool) -> None:
         """Commit or drop the pending offsets of the producer, whose transaction ended."""
-        for partition, pending in self.pending.pop(producer_id, {}).items():
-            if not commit:
-                continue
+        ended = self.pending.pop(producer_id, {})
+        for partition, pending in ended.items() if commit else ():
             committed = self.committed.get(partition)
             if committed is None or committed.record_offset < pending.record_offset:
                 self.committed[partition] = pending

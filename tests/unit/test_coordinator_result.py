@@ -30,6 +30,8 @@ from barnabas.protocol.messages.heartbeat import HeartbeatResponse
         ("hello", 99162322),
         ("hello world", 1794106052),
         ("polygenelubricants", -(1 << 31)),
+        ("\u20ac", 8364),
+        ("\U0001f600", 1772899),
     ],
 )
 def test_hash_codes_are_javas(name: str, hash_code: int) -> None:
