@@ -16,19 +16,14 @@ from barnabas.version import __version__
 
 if TYPE_CHECKING:
     from barnabas.local_broker import LocalBroker
-    from barnabas.process import BrokerProcess
 
-__all__ = ["BrokerProcess", "LocalBroker", "__version__"]
+__all__ = ["LocalBroker", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
     """Load what a script needs when it asks for it: the daemon comes through here too, and needs
     none of it.
     """
-    if name == "BrokerProcess":
-        from barnabas.process import BrokerProcess
-
-        return BrokerProcess
     if name == "LocalBroker":
         from barnabas.local_broker import LocalBroker
 

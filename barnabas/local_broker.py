@@ -20,7 +20,6 @@ import sys
 import tempfile
 import threading
 import uuid
-from collections import deque
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -49,7 +48,8 @@ class LocalBroker:
             machine has room for that, which goes with the broker. settings: by Kafka's names.
             topics: to be made at the start: names, or {name: partitions}, or {name: {"partitions":
             4, "cleanup.policy": "compact"}}. port: 0 for a free one; a restart keeps it. control:
-            with `LocalBroker.control`, for faults and time on demand.
+            with `LocalBroker.control`, for faults and time on demand. in_memory: False for a
+            temporary directory on the disk in any case.
     Raises: BrokerStartError with what the daemon said when it does not start; AdminError where a
             topic is refused.
     """
@@ -62,13 +62,14 @@ class LocalBroker:
         topics: Topics = (),
         port: int = 0,
         control: bool = False,
+        in_memory: bool = True,
     ) -> None:
         self._is_temporary = data_dir is None
-        self.data_dir = _temporary_directory() if data_dir is None else os.fspath(data_dir)
+        self.data_dir = _temporary_directory(in_memory) if data_dir is None else os.fspath(data_dir)
         self.settings = {name: _text(value) for name, value in (settings or {}).items()}
         self.topics = topics
         self.port = port
-        self.output: deque[str] = deque(maxlen=_KEPT_LINES)
+        self.output: list[str] = []
         self.process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         self._guard: subprocess.Popen[bytes] | None = None
@@ -158,6 +159,8 @@ class LocalBroker:
         assert process.stdout is not None
         for line in process.stdout:
             self.output.append(line)
+            if len(self.output) >= 2 * _KEPT_LINES:
+                del self.output[:-_KEPT_LINES]
             if match := _CONTROL.search(line):
                 self._control_url = match.group(1).rstrip(":")
             if not self._listens and (match := _READY.search(line)):
@@ -300,7 +303,7 @@ class LocalBroker:
 
     def log_tail(self, lines: int = 20) -> str:
         """The last lines that the daemon wrote."""
-        return "".join(list(self.output)[-lines:])
+        return "".join(self.output[-lines:])
 
 
 def _text(value: object) -> str:
@@ -324,15 +327,12 @@ def _new_topics(topics: Topics) -> Iterable[NewTopic]:
             yield NewTopic(name, int(str(described.get("partitions", -1))), configs)
 
 
-def _temporary_directory() -> str:
-    """A new directory, in memory where the machine has a file system for it with room enough."""
-    try:
+def _temporary_directory(in_memory: bool) -> str:
+    """A new directory; in memory where that is wanted, and the machine has room enough there."""
+    if in_memory and os.access(_MEMORY_DIRECTORY, os.W_OK | os.X_OK):
         room = os.statvfs(_MEMORY_DIRECTORY)
-        is_roomy = room.f_bavail * room.f_frsize >= _ENOUGH_MEMORY_BYTES
-    except OSError:
-        is_roomy = False
-    if is_roomy and os.access(_MEMORY_DIRECTORY, os.W_OK | os.X_OK):
-        return tempfile.mkdtemp(prefix="barnabas-", dir=_MEMORY_DIRECTORY)
+        if room.f_bavail * room.f_frsize >= _ENOUGH_MEMORY_BYTES:
+            return tempfile.mkdtemp(prefix="barnabas-", dir=_MEMORY_DIRECTORY)
     return tempfile.mkdtemp(prefix="barnabas-")
 
 

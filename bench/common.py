@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -60,7 +60,7 @@ def rss_mb(pid: int) -> float:
 
 
 @contextmanager
-def metered(broker: BrokerProcess) -> Iterator[Meter]:
+def metered(broker: LocalBroker) -> Iterator[Meter]:
     """Measure what the broker spends on the body."""
     meter = Meter()
     cpu, wall = cpu_seconds(broker.pid), time.perf_counter()
@@ -70,7 +70,7 @@ def metered(broker: BrokerProcess) -> Iterator[Meter]:
     meter.rss_mb = rss_mb(broker.pid)
 
 
-def create_topic(broker: BrokerProcess, name: str, partitions: int) -> None:
+def create_topic(broker: LocalBroker, name: str, partitions: int) -> None:
     """Make a topic and wait until it is there."""
     from confluent_kafka.admin import AdminClient, NewTopic
 

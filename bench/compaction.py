@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.storage.clean_plan import assess, plan
 from barnabas.storage.cleaner import CleanJob, clean
@@ -93,7 +93,7 @@ def fetch_latency(megabytes: int) -> None:
     begins until it is done.
     """
     settings = {"log.cleaner.backoff.ms": "100"}
-    with BrokerProcess(settings=settings) as broker:
+    with LocalBroker(in_memory=False, settings=settings) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         compacted = {
             "cleanup.policy": "compact",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from bench.common import Row, create_topic, metered
 from bench.produce import produce
 
 
-def consume(broker: BrokerProcess, topic: str, partitions: int, count: int) -> None:
+def consume(broker: LocalBroker, topic: str, partitions: int, count: int) -> None:
     """Read `count` records with librdkafka, all partitions from the start."""
     from confluent_kafka import Consumer, TopicPartition
 
@@ -33,7 +33,7 @@ def consume(broker: BrokerProcess, topic: str, partitions: int, count: int) -> N
 def run(scale: float = 1.0) -> list[Row]:
     """Records of 930 B in 1 MB batches on 4 partitions, read once warm."""
     count, size = int(3_000_000 * scale), 930
-    with BrokerProcess() as broker:
+    with LocalBroker(in_memory=False) as broker:
         create_topic(broker, "bench", 4)
         produce(broker, "bench", count, size, 1_000_000)
         consume(broker, "bench", 4, count // 20)

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from barnabas.protocol.records import batches_in
 from bench.common import create_topic
 
@@ -179,7 +179,7 @@ def clients() -> Iterator[list[Client]]:
 
 
 def measure_throughput(
-    broker: BrokerProcess, point: Point, mode: str, effort: Effort, *, name: str
+    broker: LocalBroker, point: Point, mode: str, effort: Effort, *, name: str
 ) -> dict[str, Any]:
     """The process works as fast as it can; a reader reads along."""
     servers = broker.bootstrap_servers
@@ -225,7 +225,7 @@ def records_a_batch(data_dir: str, topic: str) -> float:
 
 
 def measure_latency(
-    broker: BrokerProcess, point: Point, mode: str, effort: Effort, *, name: str
+    broker: LocalBroker, point: Point, mode: str, effort: Effort, *, name: str
 ) -> dict[str, Any]:
     """Records come at a steady rate, for no longer than their first interval where that is long, so
     that all of it is seen once.
@@ -280,7 +280,7 @@ def measure_latency(
 def measure(point: Point, effort: Effort, number: int, settings: dict[str, str]) -> list[Turn]:
     """Both modes on a fresh broker; the one that begins is the other one in the next turn."""
     order = MODES if number % 2 == 0 else MODES[::-1]
-    with BrokerProcess(settings=SETTINGS | settings) as broker:
+    with LocalBroker(in_memory=False, settings=SETTINGS | settings) as broker:
         create_topic(broker, "input", INPUT_PARTITIONS)
         with clients() as started:
             count = int(MOST_RECORDS_A_SECOND * effort.seconds_of(point))

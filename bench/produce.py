@@ -4,11 +4,11 @@ from an idempotent producer?
 
 from __future__ import annotations
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from bench.common import Row, create_topic, metered
 
 
-def produce(broker: BrokerProcess, topic: str, count: int, size: int, batch_bytes: int) -> None:
+def produce(broker: LocalBroker, topic: str, count: int, size: int, batch_bytes: int) -> None:
     """Publish `count` records of `size` bytes with librdkafka, batches up to `batch_bytes`."""
     from confluent_kafka import Producer
 
@@ -50,7 +50,7 @@ def run(scale: float = 1.0) -> list[Row]:
         (3_000_000, 100, 200_000, "2.3 s", "0.43 s (0.38-0.75)"),
     ):
         count = int(count * scale)
-        with BrokerProcess() as broker:
+        with LocalBroker(in_memory=False) as broker:
             create_topic(broker, "bench", 4)
             produce(broker, "bench", count // 20, size, batch_bytes)
             with metered(broker) as meter:

@@ -21,7 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from bench.common import Row, cpu_seconds, rss_mb
 from bench.start import metadata_answer
 
@@ -72,7 +72,7 @@ def fill(directory: str, scale: float) -> None:
     os._exit(0)
 
 
-def started(broker: BrokerProcess) -> tuple[float, float, float, list[str]]:
+def started(broker: LocalBroker) -> tuple[float, float, float, list[str]]:
     """Wall and CPU seconds until the first answer, memory, and what was said of the progress."""
     began = time.perf_counter()
     broker.start(timeout_s=600)
@@ -89,7 +89,7 @@ def run(scale: float = 1.0) -> list[Row]:
     rows = []
     try:
         subprocess.run([sys.executable, __file__, directory, str(scale)], check=True)
-        broker = BrokerProcess(directory)
+        broker = LocalBroker(directory)
         for what in ("after a kill", "after that, killed at once", "after a clean stop"):
             wall_s, cpu_s, memory_mb, progress = started(broker)
             for line in progress:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from barnabas.protocol.framing import encode_request
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
@@ -19,7 +19,7 @@ from bench.common import Row, create_topic, metered
 def run(scale: float = 1.0) -> list[Row]:
     """30,000 Produce requests of one 100 B record over one connection, 5 in flight."""
     count = int(30_000 * scale)
-    with BrokerProcess() as broker:
+    with LocalBroker(in_memory=False) as broker:
         create_topic(broker, "bench", 1)
         one_by_one(broker, "bench", count // 10)
         with metered(broker) as meter:
@@ -35,7 +35,7 @@ def run(scale: float = 1.0) -> list[Row]:
     ]
 
 
-def one_by_one(broker: BrokerProcess, topic: str, count: int) -> None:
+def one_by_one(broker: LocalBroker, topic: str, count: int) -> None:
     """Send `count` requests with at most five unanswered."""
     batch = encode_batch([NewRecord(None, b"x" * 100, 1_700_000_000_000)])
     data = TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from bench.common import Meter, Row, create_topic, metered
 from bench.spark_read import TOPIC, publish
 
@@ -29,7 +29,7 @@ TURNS = 3
 IDLE_BATCHES = 30
 
 
-def best(broker: BrokerProcess, action: Callable[[], None]) -> Meter:
+def best(broker: LocalBroker, action: Callable[[], None]) -> Meter:
     """The quickest of some turns; the first is not counted, in which Spark compiles."""
     meters = []
     for turn in range(TURNS + 1):
@@ -50,14 +50,14 @@ def row(work: str, rows: int, meter: Meter, kafka: str) -> Row:
     )
 
 
-def reading(spark: SparkSession, broker: BrokerProcess, rows: int) -> Row:
+def reading(spark: SparkSession, broker: LocalBroker, rows: int) -> Row:
     frame = topic(spark, broker, TOPIC)
     assert frame.count() == rows
     meter = best(broker, lambda: frame.write.format("noop").mode("overwrite").save())
     return row(f"Spark reads {rows:,} x {SIZE} B", rows, meter, "684-804 k rows/s, tuned 1,666 k")
 
 
-def writing(spark: SparkSession, broker: BrokerProcess, rows: int) -> Row:
+def writing(spark: SparkSession, broker: LocalBroker, rows: int) -> Row:
     frame = spark.range(rows).selectExpr(
         "CAST(id AS STRING) AS key", f"rpad(CAST(id AS STRING), {SIZE}, 'x') AS value"
     )
@@ -81,7 +81,7 @@ def writing(spark: SparkSession, broker: BrokerProcess, rows: int) -> Row:
     )
 
 
-def copying(spark: SparkSession, broker: BrokerProcess, rows: int, scratch: Path) -> Row:
+def copying(spark: SparkSession, broker: LocalBroker, rows: int, scratch: Path) -> Row:
     def copy() -> None:
         name = f"copy-{time.monotonic_ns()}"
         create_topic(broker, name, 2)
@@ -108,7 +108,7 @@ def copying(spark: SparkSession, broker: BrokerProcess, rows: int, scratch: Path
     )
 
 
-def idling(spark: SparkSession, broker: BrokerProcess, scratch: Path) -> Row:
+def idling(spark: SparkSession, broker: LocalBroker, scratch: Path) -> Row:
     """Micro-batches of a few rows: what each costs whatever is in it."""
     create_topic(broker, "few", 2)
     frame = spark.range(IDLE_BATCHES * 2).selectExpr(
@@ -139,11 +139,11 @@ def idling(spark: SparkSession, broker: BrokerProcess, scratch: Path) -> Row:
     )
 
 
-def where(broker: BrokerProcess) -> dict[str, str]:
+def where(broker: LocalBroker) -> dict[str, str]:
     return {"kafka.bootstrap.servers": broker.bootstrap_servers}
 
 
-def topic(spark: SparkSession, broker: BrokerProcess, name: str) -> DataFrame:
+def topic(spark: SparkSession, broker: LocalBroker, name: str) -> DataFrame:
     return spark.read.format("barnabas").options(**where(broker), subscribe=name).load()
 
 
@@ -162,7 +162,7 @@ def run(scale: float) -> list[Row]:
         return []
     rows = int(ROWS * scale)
     try:
-        with BrokerProcess() as broker, tempfile.TemporaryDirectory() as scratch:
+        with LocalBroker(in_memory=False) as broker, tempfile.TemporaryDirectory() as scratch:
             publish(broker, rows, SIZE)
             return [
                 reading(spark, broker, rows),

@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector.client import Client
@@ -126,7 +126,7 @@ def _decode_once(buffer: bytes, rows: int, loops: CompiledLoops | None, *, heade
     return time.process_time() - start
 
 
-def publish(broker: BrokerProcess, rows: int, size: int, *, headers: bool = False) -> None:
+def publish(broker: LocalBroker, rows: int, size: int, *, headers: bool = False) -> None:
     """With librdkafka, in batches as large as it makes them."""
     from confluent_kafka import Producer
 
@@ -151,7 +151,7 @@ def publish(broker: BrokerProcess, rows: int, size: int, *, headers: bool = Fals
     producer.flush()
 
 
-def over_a_socket(broker: BrokerProcess, rows: int, decoder: str, *, headers: bool) -> None:
+def over_a_socket(broker: LocalBroker, rows: int, decoder: str, *, headers: bool) -> None:
     """One process reads everything, fetch included."""
     options = parse_source_options(
         {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": TOPIC}
@@ -178,7 +178,7 @@ def over_a_socket(broker: BrokerProcess, rows: int, decoder: str, *, headers: bo
     )
 
 
-def in_spark(broker: BrokerProcess, rows: int, ways: list[str], *, headers: bool) -> None:
+def in_spark(broker: LocalBroker, rows: int, ways: list[str], *, headers: bool) -> None:
     """Jobs of two tasks. The decoders take turns, so that what else the machine does hits them
     alike.
     """
@@ -225,7 +225,7 @@ def main() -> None:
     options = parser.parse_args()
     ways = decoders()
     decoding(options.rows, options.size, ways)
-    with BrokerProcess() as broker:
+    with LocalBroker(in_memory=False) as broker:
         publish(broker, options.rows, options.size, headers=options.headers)
         for _ in range(2):
             for way in ways:

@@ -8,7 +8,7 @@ import struct
 import tempfile
 import time
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from bench.common import Row, cpu_seconds, create_topic, rss_mb
 
 METADATA_V1 = struct.pack(">hhih", 3, 1, 1, -1) + struct.pack(">i", -1)
@@ -31,7 +31,7 @@ def run(scale: float = 1.0) -> list[Row]:
     for partitions in (0, 1000):
         directory = tempfile.mkdtemp(prefix="barnabas-bench-")
         try:
-            broker = BrokerProcess(directory)
+            broker = LocalBroker(directory)
             if partitions:
                 with broker:
                     create_topic(broker, "many", partitions)

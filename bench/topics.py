@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from barnabas.protocol.framing import SHARED_BYTES, encode_request
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -115,7 +115,7 @@ def _one_by_one(client: Client, count: int) -> None:
     )
 
 
-def _idle(broker: BrokerProcess, count: int) -> None:
+def _idle(broker: LocalBroker, count: int) -> None:
     before = rss_mb(broker.pid)
     clients = [Client(broker.port) for _ in range(count)]
     for client in clients:
@@ -130,7 +130,7 @@ def _idle(broker: BrokerProcess, count: int) -> None:
         client.close()
 
 
-def _half_sent(broker: BrokerProcess, count: int, size: int) -> None:
+def _half_sent(broker: LocalBroker, count: int, size: int) -> None:
     before = rss_mb(broker.pid)
     sockets = [socket.create_connection(("127.0.0.1", broker.port)) for _ in range(count)]
     for sock in sockets:
@@ -164,7 +164,7 @@ def main() -> None:
     names = [f"topic-{number}" for number in range(many)]
     with (
         tempfile.TemporaryDirectory(prefix="barnabas-bench-") as directory,
-        BrokerProcess(directory) as broker,
+        LocalBroker(directory) as broker,
     ):
         client = Client(broker.port)
         _one_by_one(client, 30)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from barnabas.protocol.framing import encode_request
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -127,7 +127,7 @@ def run(scale: float = 1.0) -> list[Row]:
     rows = []
     for producers, partitions, records, count, kafka in CASES:
         count = max(20, int(count * scale))
-        with BrokerProcess() as broker:
+        with LocalBroker(in_memory=False) as broker:
             create_topic(broker, "bench", partitions)
             transact(broker.bootstrap_servers, "warm-up", partitions, records, 20)
             command = [sys.executable, "-m", "bench.transactions", broker.bootstrap_servers]
@@ -156,7 +156,7 @@ def run(scale: float = 1.0) -> list[Row]:
             )
         )
     count = max(20, int(2000 * scale))
-    with BrokerProcess() as broker:
+    with LocalBroker(in_memory=False) as broker:
         create_topic(broker, "bench", 1)
         with metered(broker) as meter:
             taken = sorted(transact_plainly(broker.port, count))

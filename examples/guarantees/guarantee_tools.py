@@ -20,7 +20,7 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 
 HERE = Path(__file__).resolve().parent
 TIMEOUT_S = 30.0
@@ -48,7 +48,7 @@ def broker_at(servers: str | None) -> Iterator[str]:
     if servers:
         yield servers
         return
-    with BrokerProcess(settings={"group.min.session.timeout.ms": "500"}) as broker:
+    with LocalBroker(settings={"group.min.session.timeout.ms": "500"}) as broker:
         yield broker.bootstrap_servers
 
 

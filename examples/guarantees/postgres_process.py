@@ -39,7 +39,7 @@ SETTINGS = {
 
 
 class PostgresProcess:
-    """The server as a context manager, beside barnabas.BrokerProcess.
+    """The server as a context manager, beside barnabas.LocalBroker.
 
     Takes:  settings, more of PostgreSQL's parameters.
     Raises: RuntimeError with what to install, or with what the server said when it does not start.

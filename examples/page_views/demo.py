@@ -20,7 +20,7 @@ from page_views import WINDOW_MS
 from produce_views import an_event, send
 from view_topics import COMPACTED, INPUT, Found, committed_in, make_topic
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from barnabas.spark_connector.session import MissingRequirementError
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     with (
         tempfile.TemporaryDirectory(prefix="page-views-") as directory,
-        BrokerProcess(settings=BROKER) as broker,
+        LocalBroker(settings=BROKER) as broker,
     ):
         job = Job(broker.bootstrap_servers, INPUT, "views", Path(directory), max_events=1)
         try:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 
 SETTINGS = {
     "group.min.session.timeout.ms": "500",
@@ -16,7 +16,7 @@ SETTINGS = {
 }
 
 
-def _complaints(broker: BrokerProcess) -> list[str]:
+def _complaints(broker: LocalBroker) -> list[str]:
     return [
         line
         for line in broker.output
@@ -25,9 +25,9 @@ def _complaints(broker: BrokerProcess) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[BrokerProcess]:
+def broker() -> Iterator[LocalBroker]:
     """Runs from the first test to the last, and must have nothing to complain of at the end."""
-    running = BrokerProcess(settings=SETTINGS)
+    running = LocalBroker(settings=SETTINGS)
     with running:
         yield running
         # what clients of failed tests left open warns here, where it is not an error, and not later
@@ -40,7 +40,7 @@ def broker() -> Iterator[BrokerProcess]:
 @pytest.fixture(autouse=True)
 def _no_complaints(request: pytest.FixtureRequest) -> Iterator[None]:
     """The test that brings an error line into the shared broker's output is the one that fails."""
-    shared: BrokerProcess | None = (
+    shared: LocalBroker | None = (
         request.getfixturevalue("broker") if "broker" in request.fixturenames else None
     )
     before = len(_complaints(shared)) if shared else 0
@@ -52,7 +52,7 @@ def _no_complaints(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture
-def servers(broker: BrokerProcess) -> str:
+def servers(broker: LocalBroker) -> str:
     """For `bootstrap.servers`."""
     return broker.bootstrap_servers
 

@@ -41,7 +41,7 @@ from kafka.admin import ConfigResourceType as PythonConfigResourceType
 from kafka.admin import NewPartitions as PythonNewPartitions
 from kafka.admin import NewTopic as PythonNewTopic
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 
 pytestmark = pytest.mark.e2e
 
@@ -380,7 +380,7 @@ def test_aiokafka_admin(servers: str) -> None:
 @pytest.mark.skipif(
     shutil.which("kcat") is None, reason="kcat is not installed (apt-get install kcat)"
 )
-def test_kcat(broker: BrokerProcess) -> None:
+def test_kcat(broker: LocalBroker) -> None:
     servers, topic = broker.bootstrap_servers, create_topic(broker.bootstrap_servers, "kcat", 2)
 
     def kcat(*arguments: str, text: str = "") -> str:

@@ -10,7 +10,7 @@ import struct
 from helpers.e2e_clients import create_named_topic
 from helpers.our_messages import request_frame
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
@@ -60,7 +60,7 @@ def test_others_are_served_before_a_bomb_is_answered() -> None:
         )
     )
     small = bytes(encode_batch([NewRecord(None, b"v", TIME_MS)]))
-    with BrokerProcess() as broker:
+    with LocalBroker() as broker:
         host, _, port = broker.bootstrap_servers.rpartition(":")
 
         def connect() -> socket.socket:

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from helpers.e2e_clients import PATIENCE_S, RECONNECTING, eventually
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 
 pytestmark = pytest.mark.e2e
 
@@ -36,20 +36,20 @@ COMPACTED = {
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path / "data", settings=SETTINGS) as broker:
+def own(tmp_path: Path) -> Iterator[LocalBroker]:
+    with LocalBroker(tmp_path / "data", settings=SETTINGS) as broker:
         yield broker
         assert not [
             line for line in broker.output if "Traceback" in line or " CRITICAL " in line
         ], "".join(broker.output[-60:])
 
 
-def create(broker: BrokerProcess, name: str) -> None:
+def create(broker: LocalBroker, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     admin.create_topics([NewTopic(name, 1, 1, config=COMPACTED)])[name].result(PATIENCE_S)
 
 
-def transactional(broker: BrokerProcess, name: str) -> Producer:
+def transactional(broker: LocalBroker, name: str) -> Producer:
     producer = Producer(
         {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name, **RECONNECTING}
     )
@@ -77,7 +77,7 @@ def write(producer: Producer, topic: str, rounds: range) -> dict[bytes, bytes]:
 
 
 def read(
-    broker: BrokerProcess, topic: str, isolation: str = "read_committed"
+    broker: LocalBroker, topic: str, isolation: str = "read_committed"
 ) -> list[tuple[bytes | None, bytes | None]]:
     consumer = Consumer(
         {
@@ -101,7 +101,7 @@ def read(
     return found
 
 
-def cleaners(broker: BrokerProcess) -> list[psutil.Process]:
+def cleaners(broker: LocalBroker) -> list[psutil.Process]:
     """The processes that the broker has begun and that have not ended."""
     return [child for child in psutil.Process(broker.pid).children() if is_running(child)]
 
@@ -116,19 +116,19 @@ def is_running(process: psutil.Process) -> bool:
         return False
 
 
-def compactions(broker: BrokerProcess, name: str) -> int:
+def compactions(broker: LocalBroker, name: str) -> int:
     return sum(f"{name}: compacted up to" in line for line in broker.output)
 
 
-def failures(broker: BrokerProcess) -> int:
+def failures(broker: LocalBroker) -> int:
     return sum("cannot be compacted; tried again in" in line for line in broker.output)
 
 
-def wait_for_another(broker: BrokerProcess, name: str, before: int) -> None:
+def wait_for_another(broker: LocalBroker, name: str, before: int) -> None:
     eventually(lambda: compactions(broker, name) > before, what=f"{name} is compacted")
 
 
-def test_readers_see_the_last_committed_of_each_key_during_and_after(own: BrokerProcess) -> None:
+def test_readers_see_the_last_committed_of_each_key_during_and_after(own: LocalBroker) -> None:
     create(own, "t")
     producer = transactional(own, "writes")
     committed: dict[bytes, bytes] = {}
@@ -148,7 +148,7 @@ def test_readers_see_the_last_committed_of_each_key_during_and_after(own: Broker
     assert dict(read(own, "t")) == committed
 
 
-def test_the_broker_goes_on_when_the_cleaners_process_is_killed(own: BrokerProcess) -> None:
+def test_the_broker_goes_on_when_the_cleaners_process_is_killed(own: LocalBroker) -> None:
     create(own, "t")
     producer = transactional(own, "writes")
     committed = write(producer, "t", range(30))
@@ -171,7 +171,7 @@ def test_the_broker_goes_on_when_the_cleaners_process_is_killed(own: BrokerProce
     assert own.process is not None and own.process.poll() is None
 
 
-def test_the_broker_is_killed_again_and_again_while_it_cleans(own: BrokerProcess) -> None:
+def test_the_broker_is_killed_again_and_again_while_it_cleans(own: LocalBroker) -> None:
     create(own, "t")
     committed: dict[bytes, bytes] = {}
     for turn in range(4):

@@ -13,7 +13,7 @@ from helpers.e2e_clients import PATIENCE_S, create_topic, eventually, producer, 
 from helpers.e2e_wire import Wire
 from sim import wire
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from barnabas.protocol.errors import Code
 
 pytestmark = pytest.mark.e2e
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.e2e
 IDLE_MS = 1000
 
 
-def ports_of_clients(broker: BrokerProcess) -> set[int]:
+def ports_of_clients(broker: LocalBroker) -> set[int]:
     found = psutil.Process(broker.pid).net_connections("tcp")
     return {
         connection.raddr.port
@@ -32,7 +32,7 @@ def ports_of_clients(broker: BrokerProcess) -> set[int]:
     }
 
 
-def hung_up_on(broker: BrokerProcess) -> set[int]:
+def hung_up_on(broker: LocalBroker) -> set[int]:
     said = "closing the connection of 127.0.0.1:"
     lines = [line for line in broker.output if f"connections.max.idle.ms={IDLE_MS}" in line]
     assert all(" INFO " in line for line in lines), lines
@@ -41,7 +41,7 @@ def hung_up_on(broker: BrokerProcess) -> set[int]:
 
 def test_clients_that_were_idle_connect_again_and_one_that_waits_is_answered() -> None:
     with (
-        BrokerProcess(settings={"connections.max.idle.ms": str(IDLE_MS)}) as broker,
+        LocalBroker(settings={"connections.max.idle.ms": str(IDLE_MS)}) as broker,
         ExitStack() as stack,
     ):
         servers = broker.bootstrap_servers

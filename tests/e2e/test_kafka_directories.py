@@ -27,7 +27,7 @@ from helpers.e2e_clients import (
 )
 from helpers.e2e_rows import READERS, Row, rows_by_confluent
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 
 pytestmark = pytest.mark.e2e
 
@@ -41,7 +41,7 @@ KAFKAS_OWN = {
 }
 PARTITIONS = [("plain", 0), ("plain", 1), ("txn", 0), ("txn", 1), ("compacted", 0)]
 NOTHING = -1001
-Restart = Callable[[BrokerProcess], None]
+Restart = Callable[[LocalBroker], None]
 
 
 def copy_of_the_directory(path: Path) -> Path:
@@ -54,8 +54,8 @@ def copy_of_the_directory(path: Path) -> Path:
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    with BrokerProcess(copy_of_the_directory(tmp_path / "data"), settings=SETTINGS) as running:
+def broker(tmp_path: Path) -> Iterator[LocalBroker]:
+    with LocalBroker(copy_of_the_directory(tmp_path / "data"), settings=SETTINGS) as running:
         yield running
         assert not [
             line
@@ -64,11 +64,11 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         ], "".join(running.output)
 
 
-def stopped(broker: BrokerProcess) -> None:
+def stopped(broker: LocalBroker) -> None:
     assert broker.stop() == 0
 
 
-def killed(broker: BrokerProcess) -> None:
+def killed(broker: LocalBroker) -> None:
     broker.kill()
 
 
@@ -101,12 +101,12 @@ def check_committed_offsets(servers: str) -> None:
 
 
 @pytest.mark.parametrize("read", READERS)
-def test_what_kafka_wrote_is_read(broker: BrokerProcess, read: Callable[..., list[Row]]) -> None:
+def test_what_kafka_wrote_is_read(broker: LocalBroker, read: Callable[..., list[Row]]) -> None:
     check_all_rows(broker.bootstrap_servers, read)
     check_committed_offsets(broker.bootstrap_servers)
 
 
-def test_topics_are_those_of_the_directories(broker: BrokerProcess) -> None:
+def test_topics_are_those_of_the_directories(broker: LocalBroker) -> None:
     client = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     listed = client.list_topics(timeout=PATIENCE_S)
     topics = {name: len(topic.partitions) for name, topic in listed.topics.items()}
@@ -127,7 +127,7 @@ def test_topics_are_those_of_the_directories(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.parametrize("end", [stopped, killed])
-def test_the_second_start(broker: BrokerProcess, end: Restart) -> None:
+def test_the_second_start(broker: LocalBroker, end: Restart) -> None:
     """What was read before is read again, and what was written in between; the internal topics keep
     their two partitions.
     """
@@ -161,7 +161,7 @@ def test_the_second_start(broker: BrokerProcess, end: Restart) -> None:
 
 
 def test_the_open_transaction_of_delta_is_aborted_by_its_next_session(
-    broker: BrokerProcess,
+    broker: LocalBroker,
 ) -> None:
     servers = broker.bootstrap_servers
     client = producer(servers, transactional_id="delta")
@@ -173,7 +173,7 @@ def test_the_open_transaction_of_delta_is_aborted_by_its_next_session(
     assert "open" in [row[3] for row in rows_by_confluent(servers, "txn", 0, committed=False)]
 
 
-def test_the_open_transaction_of_delta_runs_out_of_time(broker: BrokerProcess) -> None:
+def test_the_open_transaction_of_delta_runs_out_of_time(broker: LocalBroker) -> None:
     """Ten minutes after it began, which is long ago: then the last stable offset is at the end, and
     nothing of it is read.
     """

@@ -34,7 +34,7 @@ from helpers.e2e_clients import (
 from helpers.e2e_wire import Wire
 from sim import wire
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
@@ -43,30 +43,30 @@ from barnabas.protocol.records import NewRecord, encode_batch
 pytestmark = pytest.mark.e2e
 
 DUPLICATE, OUT_OF_ORDER, INVALID_EPOCH = 46, 45, 47
-Restart = Callable[[BrokerProcess], None]
+Restart = Callable[[LocalBroker], None]
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[BrokerProcess]:
+def own(tmp_path: Path) -> Iterator[LocalBroker]:
     settings = {
         "group.min.session.timeout.ms": "500",
         "barnabas.transaction.durability": "flush",
         "log.retention.ms": "-1",  # some records are of 2023
     }
-    with BrokerProcess(tmp_path / "data", settings=settings) as broker:
+    with LocalBroker(tmp_path / "data", settings=settings) as broker:
         yield broker
         assert not [
             line for line in broker.output if "Traceback" in line or " CRITICAL " in line
         ], "".join(broker.output[-60:])
 
 
-def killed(broker: BrokerProcess) -> None:
+def killed(broker: LocalBroker) -> None:
     broker.kill()
     broker.restart()
     wait_until_ready(broker.bootstrap_servers)
 
 
-def stopped(broker: BrokerProcess) -> None:
+def stopped(broker: LocalBroker) -> None:
     assert broker.stop() == 0
     broker.restart()
     wait_until_ready(broker.bootstrap_servers)
@@ -77,7 +77,7 @@ both_ways = pytest.mark.parametrize("again", [killed, stopped])
 
 @both_ways
 def test_acknowledged_records_topics_and_settings_are_all_there(
-    own: BrokerProcess, again: Restart
+    own: LocalBroker, again: Restart
 ) -> None:
     servers = own.bootstrap_servers
     topic = create_topic(servers, "kept", 3, retention_ms="123456789", max_message_bytes="777777")
@@ -106,7 +106,7 @@ def test_acknowledged_records_topics_and_settings_are_all_there(
 
 @both_ways
 def test_the_open_transaction_of_a_living_producer_goes_on(
-    own: BrokerProcess, again: Restart
+    own: LocalBroker, again: Restart
 ) -> None:
     servers = own.bootstrap_servers
     topic = create_topic(servers, "open", 2)
@@ -133,7 +133,7 @@ def test_the_open_transaction_of_a_living_producer_goes_on(
 
 @both_ways
 def test_the_open_transaction_of_a_dead_producer_is_aborted_by_its_next_session(
-    own: BrokerProcess, again: Restart
+    own: LocalBroker, again: Restart
 ) -> None:
     servers = own.bootstrap_servers
     topic, name = create_topic(servers, "dead"), unique("dead")
@@ -159,7 +159,7 @@ def test_the_open_transaction_of_a_dead_producer_is_aborted_by_its_next_session(
     assert values_of(servers, topic) == [b"committed", b"plain", b"successor"]
 
 
-def test_the_open_transaction_of_a_dead_producer_times_out_after_a_kill(own: BrokerProcess) -> None:
+def test_the_open_transaction_of_a_dead_producer_times_out_after_a_kill(own: LocalBroker) -> None:
     servers = own.bootstrap_servers
     topic = create_topic(servers, "timeout")
     dead = in_a_short_transaction(servers, topic, b"lost", timeout_ms=1500)
@@ -172,7 +172,7 @@ def test_the_open_transaction_of_a_dead_producer_times_out_after_a_kill(own: Bro
 
 @both_ways
 def test_offsets_in_an_open_transaction_stay_out_of_sight_and_come_with_its_commit(
-    own: BrokerProcess, again: Restart
+    own: LocalBroker, again: Restart
 ) -> None:
     servers = own.bootstrap_servers
     source, target, group = (
@@ -218,7 +218,7 @@ def test_offsets_in_an_open_transaction_stay_out_of_sight_and_come_with_its_comm
 
 @both_ways
 def test_an_idempotent_producer_goes_on_without_duplicate_or_gap(
-    own: BrokerProcess, again: Restart
+    own: LocalBroker, again: Restart
 ) -> None:
     """It sends all the time while the broker goes down and comes up, three times."""
     servers = own.bootstrap_servers
@@ -276,7 +276,7 @@ def _batch(
 
 @both_ways
 def test_the_last_five_batches_of_a_producer_are_remembered(
-    own: BrokerProcess, again: Restart
+    own: LocalBroker, again: Restart
 ) -> None:
     """Old batches sent once more are answered with the offset that they got first; older ones and
     those that leave a gap are refused.
@@ -343,7 +343,7 @@ def test_the_last_five_batches_of_a_producer_are_remembered(
     assert values_of(own.bootstrap_servers, topic) == [b"%d" % number for number in range(15)]
 
 
-def test_producer_ids_are_not_given_twice(own: BrokerProcess) -> None:
+def test_producer_ids_are_not_given_twice(own: LocalBroker) -> None:
     given = []
     for _ in range(3):
         with Wire(own.port) as connection:
@@ -360,7 +360,7 @@ def test_producer_ids_are_not_given_twice(own: BrokerProcess) -> None:
 
 
 @both_ways
-def test_a_group_keeps_its_offsets_and_its_members(own: BrokerProcess, again: Restart) -> None:
+def test_a_group_keeps_its_offsets_and_its_members(own: LocalBroker, again: Restart) -> None:
     """A living member goes on in its generation: no rebalance, no record twice."""
     servers = own.bootstrap_servers
     topic, group = create_topic(servers, "group", 2), unique("group")
@@ -416,7 +416,7 @@ def test_a_group_keeps_its_offsets_and_its_members(own: BrokerProcess, again: Re
     ]
 
 
-def test_a_transaction_is_whole_whenever_the_broker_is_killed(own: BrokerProcess) -> None:
+def test_a_transaction_is_whole_whenever_the_broker_is_killed(own: LocalBroker) -> None:
     """Transactions over four partitions; the kill comes at another point of their course each time."""
     servers = own.bootstrap_servers
     topic = create_topic(servers, "whole", 4)
@@ -489,7 +489,7 @@ def test_a_transaction_is_whole_whenever_the_broker_is_killed(own: BrokerProcess
     assert set(values) <= sure | unsure
 
 
-def test_kafka_python_reads_what_a_kill_left(own: BrokerProcess) -> None:
+def test_kafka_python_reads_what_a_kill_left(own: LocalBroker) -> None:
     topic = create_topic(own.bootstrap_servers, "other")
     KafkaPython.transactions(
         own.bootstrap_servers, topic, [([b"a"], True), ([b"x"], False), ([b"b"], True)]
@@ -500,7 +500,7 @@ def test_kafka_python_reads_what_a_kill_left(own: BrokerProcess) -> None:
     assert KafkaPython.read(own.bootstrap_servers, topic, committed=True) == [b"a", b"b", b"c"]
 
 
-def test_deleted_topics_do_not_come_back(own: BrokerProcess) -> None:
+def test_deleted_topics_do_not_come_back(own: LocalBroker) -> None:
     servers = own.bootstrap_servers
     kept, deleted = create_topic(servers, "kept"), create_topic(servers, "deleted")
     send_all(servers, deleted, [b"old"])
@@ -516,7 +516,7 @@ def test_deleted_topics_do_not_come_back(own: BrokerProcess) -> None:
     assert values_of(servers, deleted) == []
 
 
-def test_deleted_records_do_not_come_back(own: BrokerProcess) -> None:
+def test_deleted_records_do_not_come_back(own: LocalBroker) -> None:
     servers = own.bootstrap_servers
     topic = create_topic(servers, "cut")
     send_all(servers, topic, [b"%d" % number for number in range(10)])

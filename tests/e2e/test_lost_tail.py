@@ -30,7 +30,7 @@ from helpers.e2e_clients import (
     wait_until_ready,
 )
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from barnabas.storage.last_run import BOOT_ID_NAME
 
 pytestmark = pytest.mark.e2e
@@ -39,8 +39,8 @@ KEPT, READ, NEWER = 10, 15, 15
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path / "data") as broker:
+def own(tmp_path: Path) -> Iterator[LocalBroker]:
+    with LocalBroker(tmp_path / "data") as broker:
         yield broker
         assert not [
             line for line in broker.output if "Traceback" in line or " CRITICAL " in line
@@ -50,7 +50,7 @@ def own(tmp_path: Path) -> Iterator[BrokerProcess]:
 class Cut:
     """A topic with READ records, of which a power loss leaves KEPT."""
 
-    def __init__(self, broker: BrokerProcess) -> None:
+    def __init__(self, broker: LocalBroker) -> None:
         self.broker, self.servers = broker, broker.bootstrap_servers
         self.topic = create_topic(self.servers, "cut")
         self.is_lost = False
@@ -86,7 +86,7 @@ def values_by_confluent(reader: confluent_kafka.Consumer, count: int) -> list[by
     return found
 
 
-def test_a_reader_that_lives_through_it_goes_back(own: BrokerProcess) -> None:
+def test_a_reader_that_lives_through_it_goes_back(own: LocalBroker) -> None:
     cut = Cut(own)
     reader = consumer(cut.servers, auto_offset_reset="latest", reconnect_backoff_max_ms=200)
     reader.assign([confluent_kafka.TopicPartition(cut.topic, 0, 0)])
@@ -210,7 +210,7 @@ class AioKafka(Member):
 
 @pytest.mark.parametrize("member_of", [Confluent, KafkaPython, AioKafka])
 def test_a_group_that_comes_back_gets_all_that_was_acknowledged_since(
-    own: BrokerProcess, member_of: type[Member]
+    own: LocalBroker, member_of: type[Member]
 ) -> None:
     cut = Cut(own)
     before = member_of(cut)
@@ -234,7 +234,7 @@ def test_a_group_that_comes_back_gets_all_that_was_acknowledged_since(
     "member_of", [Confluent, AioKafka]
 )  # kafka-python leaves the sockets open whose connection was refused
 def test_a_member_that_lives_through_it_joins_again_and_gets_it_too(
-    own: BrokerProcess, member_of: type[Member]
+    own: LocalBroker, member_of: type[Member]
 ) -> None:
     """Some of it twice, perhaps: until it hears that it is no member any more, it reads on from
     where it stands.

@@ -24,7 +24,7 @@ from helpers.e2e_clients import (
 )
 from helpers.e2e_wire import Wire
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from barnabas.protocol.records import records_of
 
 pytestmark = pytest.mark.e2e
@@ -133,7 +133,7 @@ def test_a_hundred_partitions(servers: str) -> None:
         assert int(seen.value or b"") == seen.offset * 100 + seen.partition
 
 
-def test_a_waiting_reader_gets_a_record_at_once(broker: BrokerProcess) -> None:
+def test_a_waiting_reader_gets_a_record_at_once(broker: LocalBroker) -> None:
     """The fetch may wait for ten minutes, far longer than its client does; what comes in the
     meantime ends the wait.
     """
@@ -176,7 +176,7 @@ def test_offsets_for_times(servers: str) -> None:
 def test_compacted_topics_keep_each_keys_last_record() -> None:
     """The cleaner itself, with segments small enough that there is something to clean."""
     settings = {"log.cleaner.backoff.ms": "100"}
-    with BrokerProcess(settings=settings) as broker:
+    with LocalBroker(settings=settings) as broker:
         servers = broker.bootstrap_servers
         topic = create_topic(
             servers,

@@ -15,7 +15,7 @@ pytest.importorskip("pyarrow")
 from helpers.e2e_clients import unique
 from helpers.guarded_listener import TLS_FILES, GuardedListener, SaslServer, server_context
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector.client import Client, ClientError
 from barnabas.spark_connector.options import ClientOptions, parse_source_options
@@ -48,7 +48,7 @@ def listener() -> Iterator[GuardedListener]:
     """In front of a broker that sends all clients to it; each test sets what it asks for."""
     with (
         GuardedListener() as listening,
-        BrokerProcess(
+        LocalBroker(
             settings={"advertised.listeners": f"PLAINTEXT://127.0.0.1:{listening.port}"}
         ) as broker,
     ):

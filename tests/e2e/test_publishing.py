@@ -48,7 +48,7 @@ from helpers.kafka_proxy import (
 )
 from helpers.ports import refusing_port
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from barnabas.protocol.errors import Code
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector.connection import ClientError
@@ -100,19 +100,19 @@ def publish_to(
 
 
 @pytest.fixture(scope="module")
-def behind() -> Iterator[tuple[BrokerProcess, KafkaProxy]]:
+def behind() -> Iterator[tuple[LocalBroker, KafkaProxy]]:
     """One broker behind one proxy for the tests that need to fail at an exact point."""
     with broker_behind_proxy() as pair:
         yield pair
 
 
 @pytest.fixture
-def proxied(behind: tuple[BrokerProcess, KafkaProxy]) -> Iterator[tuple[BrokerProcess, KafkaProxy]]:
+def proxied(behind: tuple[LocalBroker, KafkaProxy]) -> Iterator[tuple[LocalBroker, KafkaProxy]]:
     yield behind
     behind[1].clear()
 
 
-def test_a_batch_is_published_once(broker: BrokerProcess, servers: str) -> None:
+def test_a_batch_is_published_once(broker: LocalBroker, servers: str) -> None:
     topic, name = create_topic(servers, "published", 3), unique("query")
     record_batches = [
         encoded(topic, 0, b"a", b"b"),
@@ -136,7 +136,7 @@ def test_a_batch_is_published_once(broker: BrokerProcess, servers: str) -> None:
 
 
 def test_the_number_is_remembered_although_later_batches_go_to_other_topics(
-    broker: BrokerProcess, servers: str
+    broker: LocalBroker, servers: str
 ) -> None:
     first, second, name = (
         create_topic(servers, "first"),
@@ -158,7 +158,7 @@ def test_nothing_is_sent_for_no_batches(servers: str) -> None:
     assert done == Publication(was_committed=False, record_count=0, byte_count=0, attempts=0)
 
 
-def test_a_topic_is_made_as_for_any_producer(broker: BrokerProcess, servers: str) -> None:
+def test_a_topic_is_made_as_for_any_producer(broker: LocalBroker, servers: str) -> None:
     topic = unique("new")
     publish_to(broker.port, unique("query"), 0, encoded(topic, 0, b"a"))
     assert values_of(servers, topic) == [b"a"]
@@ -168,7 +168,7 @@ def test_where_topics_are_not_made_the_error_says_so(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         "barnabas.spark_connector.transactional_producer.UNKNOWN_TOPIC_PATIENCE_MS", 200
     )
-    with BrokerProcess(settings={"auto.create.topics.enable": "false"}) as broker:
+    with LocalBroker(settings={"auto.create.topics.enable": "false"}) as broker:
         topic = create_topic(broker.bootstrap_servers, "there")
         name = unique("query")
         with pytest.raises(
@@ -190,7 +190,7 @@ def _final(
     settings: dict[str, str],
     wrong: list[EncodedRecordBatch],
     says: str,
-    broker: BrokerProcess,
+    broker: LocalBroker,
     servers: str,
     code: Code,
 ) -> None:
@@ -216,7 +216,7 @@ def transact_one(servers: str, topic: str, value: bytes) -> None:
     transact(client, topic, [value])
 
 
-def test_a_batch_that_is_too_large_is_refused_whole(broker: BrokerProcess, servers: str) -> None:
+def test_a_batch_that_is_too_large_is_refused_whole(broker: LocalBroker, servers: str) -> None:
     _final(
         {"max_message_bytes": "1000"},
         [encoded("", 0, bytes(2000))],
@@ -228,7 +228,7 @@ def test_a_batch_that_is_too_large_is_refused_whole(broker: BrokerProcess, serve
 
 
 def test_records_that_a_topic_does_not_take_are_refused_whole(
-    broker: BrokerProcess, servers: str
+    broker: LocalBroker, servers: str
 ) -> None:
     wrong = [encoded("", 0, b"x", key=None)]
     _final(
@@ -241,7 +241,7 @@ def test_records_that_a_topic_does_not_take_are_refused_whole(
     )
 
 
-def test_a_transaction_timeout_that_the_broker_refuses(broker: BrokerProcess, servers: str) -> None:
+def test_a_transaction_timeout_that_the_broker_refuses(broker: LocalBroker, servers: str) -> None:
     topic = create_topic(servers, "timeout")
     settings = PublishSettings(transaction_timeout_ms=2**31 - 1)
     with pytest.raises(
@@ -251,7 +251,7 @@ def test_a_transaction_timeout_that_the_broker_refuses(broker: BrokerProcess, se
 
 
 def test_damage_on_the_way_is_found_and_nothing_is_visible(
-    broker: BrokerProcess, servers: str
+    broker: LocalBroker, servers: str
 ) -> None:
     topic, name = create_topic(servers, "damaged", 2), unique("query")
     bad = bytearray(encoded(topic, 1, b"x").data)
@@ -267,7 +267,7 @@ def test_damage_on_the_way_is_found_and_nothing_is_visible(
 
 
 def test_what_the_batches_raise_comes_through_after_an_abort(
-    broker: BrokerProcess, servers: str
+    broker: LocalBroker, servers: str
 ) -> None:
     topic, name = create_topic(servers, "raising"), unique("query")
 
@@ -313,7 +313,7 @@ def test_what_the_batches_raise_comes_through_after_an_abort(
 )
 @pytest.mark.parametrize("when", ["lost", "worked on", "answer lost"])
 def test_a_connection_that_ends_at_any_request(
-    proxied: tuple[BrokerProcess, KafkaProxy], api_key: int, when: str
+    proxied: tuple[LocalBroker, KafkaProxy], api_key: int, when: str
 ) -> None:
     broker, proxy = proxied
     topic, name = create_topic(broker.bootstrap_servers, "cut", 2), unique("query")
@@ -330,7 +330,7 @@ def test_a_connection_that_ends_at_any_request(
     assert committed_offset(broker.bootstrap_servers, name, topic) == 2
 
 
-def test_an_answer_that_never_comes(proxied: tuple[BrokerProcess, KafkaProxy]) -> None:
+def test_an_answer_that_never_comes(proxied: tuple[LocalBroker, KafkaProxy]) -> None:
     broker, proxy = proxied
     topic, name = create_topic(broker.bootstrap_servers, "silent"), unique("query")
     publish_to(proxy.port, name, 0, encoded(topic, 0, b"a"))
@@ -349,7 +349,7 @@ def test_an_answer_that_never_comes(proxied: tuple[BrokerProcess, KafkaProxy]) -
 
 
 def test_the_end_of_a_transaction_that_comes_when_another_driver_has_taken_over(
-    proxied: tuple[BrokerProcess, KafkaProxy],
+    proxied: tuple[LocalBroker, KafkaProxy],
 ) -> None:
     broker, proxy = proxied
     topic, name = create_topic(broker.bootstrap_servers, "late"), unique("query")
@@ -390,7 +390,7 @@ def test_the_broker_is_killed_and_comes_back(api_key: int, when: str) -> None:
 
 
 def test_a_publisher_lives_through_a_restart_in_mid_publish_and_one_between_batches() -> None:
-    with BrokerProcess() as broker:
+    with LocalBroker() as broker:
         topic, name = create_topic(broker.bootstrap_servers, "restarted"), unique("query")
         crashes = 1
 
@@ -442,7 +442,7 @@ def test_nobody_comes_back() -> None:
 
 @pytest.mark.parametrize("same_batch", [True, False])
 def test_fenced_by_another_publisher_in_mid_publish(
-    broker: BrokerProcess, servers: str, same_batch: bool
+    broker: LocalBroker, servers: str, same_batch: bool
 ) -> None:
     topic, name = create_topic(servers, "fenced"), unique("query")
     others = 1
@@ -470,7 +470,7 @@ def test_fenced_by_another_publisher_in_mid_publish(
     assert values_of(servers, topic) == [b"a", b"b", b"c"] + [b"d"] * (not same_batch)
 
 
-def test_fenced_again_and_again(broker: BrokerProcess, servers: str) -> None:
+def test_fenced_again_and_again(broker: LocalBroker, servers: str) -> None:
     topic, name = create_topic(servers, "duel"), unique("query")
 
     def record_batches() -> Iterator[EncodedRecordBatch]:
@@ -495,7 +495,7 @@ def test_fenced_again_and_again(broker: BrokerProcess, servers: str) -> None:
     assert values_of(servers, topic) == []
 
 
-def test_a_transaction_that_times_out_is_begun_anew(broker: BrokerProcess, servers: str) -> None:
+def test_a_transaction_that_times_out_is_begun_anew(broker: LocalBroker, servers: str) -> None:
     topic, name = create_topic(servers, "slow"), unique("query")
     slow = 1
 
@@ -531,7 +531,7 @@ def test_a_transaction_that_times_out_is_begun_anew(broker: BrokerProcess, serve
     assert values_of(servers, topic) == [b"x", b"a", b"b", b"c"]
 
 
-def test_two_drivers_of_one_query_race(broker: BrokerProcess, servers: str) -> None:
+def test_two_drivers_of_one_query_race(broker: LocalBroker, servers: str) -> None:
     topic, name = create_topic(servers, "race", 4), unique("query")
     start = threading.Barrier(3)
     outcomes: list[Publication | Exception] = []
@@ -574,7 +574,7 @@ def test_two_drivers_of_one_query_race(broker: BrokerProcess, servers: str) -> N
 
 
 def test_a_thousand_partitions_in_one_publish() -> None:
-    with BrokerProcess() as wide:
+    with LocalBroker() as wide:
         topic, name = create_topic(wide.bootstrap_servers, "wide", 1000), unique("query")
         done = publish_to(
             wide.port, name, 0, *(encoded(topic, index, b"%d" % index) for index in range(1000))
@@ -584,7 +584,7 @@ def test_a_thousand_partitions_in_one_publish() -> None:
         wide.kill()  # a clean end of so many partitions takes its time
 
 
-def test_two_hundred_megabytes_need_little_memory(broker: BrokerProcess, servers: str) -> None:
+def test_two_hundred_megabytes_need_little_memory(broker: LocalBroker, servers: str) -> None:
     topic, name = create_topic(servers, "large", 4), unique("query")
     template = encoded(topic, 0, *[bytes(1000)] * 512).data
 
@@ -619,7 +619,7 @@ def counted(servers: str, topic: str) -> dict[int, int]:
 
 
 def test_a_publisher_travels_without_its_connections_and_survives_a_fork(
-    broker: BrokerProcess, servers: str
+    broker: LocalBroker, servers: str
 ) -> None:
     topic, name = create_topic(servers, "forked"), unique("query")
 

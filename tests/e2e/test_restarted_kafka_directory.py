@@ -27,7 +27,7 @@ from helpers.e2e_rows import READERS, Row, rows_by_confluent
 from helpers.e2e_wire import Wire
 from sim import wire
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.offset_for_leader_epoch import (
@@ -44,9 +44,9 @@ KAFKAS_LATEST_EPOCH = 4
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+def broker(tmp_path: Path) -> Iterator[LocalBroker]:
     shutil.copytree(FIXTURE / "logdir", tmp_path / "data")
-    with BrokerProcess(
+    with LocalBroker(
         tmp_path / "data", settings={"log.retention.ms": "-1"}
     ) as running:  # its records are of 2023
         yield running
@@ -58,11 +58,11 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         assert not wrong, "".join(running.output)
 
 
-def stopped(broker: BrokerProcess) -> None:
+def stopped(broker: LocalBroker) -> None:
     assert broker.stop() == 0
 
 
-def killed(broker: BrokerProcess) -> None:
+def killed(broker: LocalBroker) -> None:
     broker.kill()
 
 
@@ -72,7 +72,7 @@ def expected_rows(section: str, partition: int) -> list[Row]:
 
 @pytest.mark.parametrize("read", READERS)
 def test_what_kafka_wrote_in_three_lives_is_read(
-    broker: BrokerProcess, read: Callable[..., list[Row]]
+    broker: LocalBroker, read: Callable[..., list[Row]]
 ) -> None:
     servers = broker.bootstrap_servers
     for topic, partition in (("plain", 0), ("plain", 1), ("compacted", 0)):
@@ -89,7 +89,7 @@ def test_what_kafka_wrote_in_three_lives_is_read(
         assert committed_offset(servers, "readers", topic, int(index)) == offset
 
 
-def test_a_consumer_that_knows_kafkas_last_epoch_goes_on(broker: BrokerProcess) -> None:
+def test_a_consumer_that_knows_kafkas_last_epoch_goes_on(broker: LocalBroker) -> None:
     reader = consumer(broker.bootstrap_servers, auto_offset_reset="error")
     try:
         reader.assign(
@@ -115,7 +115,7 @@ def leader_epoch_in_metadata(connection: Wire, topic: str) -> int:
     return epoch
 
 
-def test_every_answer_has_the_epoch_after_kafkas(broker: BrokerProcess) -> None:
+def test_every_answer_has_the_epoch_after_kafkas(broker: LocalBroker) -> None:
     with Wire(broker.port) as connection:
         epoch = leader_epoch_in_metadata(connection, "plain")
         assert epoch == KAFKAS_LATEST_EPOCH + 1
@@ -149,7 +149,7 @@ def test_every_answer_has_the_epoch_after_kafkas(broker: BrokerProcess) -> None:
 
 @pytest.mark.parametrize("end", [stopped, killed])
 def test_transactions_and_groups_go_on(
-    broker: BrokerProcess, end: Callable[[BrokerProcess], None]
+    broker: LocalBroker, end: Callable[[LocalBroker], None]
 ) -> None:
     """What is committed by transactional ids of Kafka's, on partitions with markers of a
     coordinator of epoch 4, stays through restarts.
@@ -186,7 +186,7 @@ def test_transactions_and_groups_go_on(
 
 
 def test_the_open_transaction_of_delta_is_aborted_by_its_next_session(
-    broker: BrokerProcess,
+    broker: LocalBroker,
 ) -> None:
     servers = broker.bootstrap_servers
     client = producer(servers, transactional_id="delta")

@@ -14,7 +14,7 @@ from helpers.e2e_clients import PATIENCE_S, create_topic, eventually, producer, 
 from helpers.e2e_wire import Wire
 from sim import wire
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from barnabas.protocol.messages.metadata import MetadataRequest
 
 pytestmark = pytest.mark.e2e
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.e2e
 METADATA = wire.request(MetadataRequest(topics=[]), 1)
 
 
-def _connect(broker: BrokerProcess) -> socket.socket:
+def _connect(broker: LocalBroker) -> socket.socket:
     return socket.create_connection(("127.0.0.1", broker.port), timeout=PATIENCE_S)
 
 
@@ -48,7 +48,7 @@ BAD_BYTES = {
 
 
 @pytest.mark.parametrize("what", BAD_BYTES)
-def test_bad_bytes_end_their_connection_alone(broker: BrokerProcess, what: str) -> None:
+def test_bad_bytes_end_their_connection_alone(broker: LocalBroker, what: str) -> None:
     with Wire(broker.port) as other, Wire(broker.port) as bad:
         other.call(METADATA)
         bad.socket.sendall(BAD_BYTES[what])
@@ -56,7 +56,7 @@ def test_bad_bytes_end_their_connection_alone(broker: BrokerProcess, what: str) 
         assert other.call(METADATA).brokers
 
 
-def test_noise_in_every_request_disturbs_nobody(broker: BrokerProcess) -> None:
+def test_noise_in_every_request_disturbs_nobody(broker: LocalBroker) -> None:
     """A thousand broken requests of all kinds, from a fixed seed: each is answered or its
     connection ended; no error line, no death.
     """
@@ -114,7 +114,7 @@ def test_noise_in_every_request_disturbs_nobody(broker: BrokerProcess) -> None:
     assert values_of(broker.bootstrap_servers, topic) == [b"well"]
 
 
-def test_two_hundred_connections_at_once(broker: BrokerProcess) -> None:
+def test_two_hundred_connections_at_once(broker: LocalBroker) -> None:
     process = psutil.Process(broker.pid)
     connections = [Wire(broker.port) for _ in range(200)]
     for connection in connections:
@@ -146,7 +146,7 @@ def test_fifty_producers_at_once(servers: str) -> None:
     )
 
 
-def test_a_request_in_single_bytes_is_answered(broker: BrokerProcess) -> None:
+def test_a_request_in_single_bytes_is_answered(broker: LocalBroker) -> None:
     with Wire(broker.port) as connection:
         connection.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         frame = wire.frame(METADATA, 1)
@@ -156,7 +156,7 @@ def test_a_request_in_single_bytes_is_answered(broker: BrokerProcess) -> None:
         assert connection.receive(METADATA).brokers
 
 
-def test_many_requests_in_one_go_are_answered_in_order(broker: BrokerProcess) -> None:
+def test_many_requests_in_one_go_are_answered_in_order(broker: LocalBroker) -> None:
     with Wire(broker.port) as connection:
         connection.socket.sendall(
             b"".join(_framed(wire.frame(METADATA, number)) for number in range(1, 301))
@@ -166,13 +166,13 @@ def test_many_requests_in_one_go_are_answered_in_order(broker: BrokerProcess) ->
             assert connection.receive(METADATA).brokers
 
 
-def test_half_a_request_holds_nobody_up(broker: BrokerProcess) -> None:
+def test_half_a_request_holds_nobody_up(broker: LocalBroker) -> None:
     with Wire(broker.port) as half, Wire(broker.port) as other:
         half.socket.sendall(struct.pack(">i", 50_000_000) + b"\0" * 1000)
         assert other.call(METADATA).brokers  # the rest of the other one's never comes
 
 
-def test_sizes_alone_take_no_memory(broker: BrokerProcess) -> None:
+def test_sizes_alone_take_no_memory(broker: LocalBroker) -> None:
     """Forty clients announce requests of 100 MB and send nothing of them."""
     process = psutil.Process(broker.pid)
     before = process.memory_info().rss
@@ -188,7 +188,7 @@ def test_sizes_alone_take_no_memory(broker: BrokerProcess) -> None:
 
 
 def test_a_reader_that_takes_no_answers_does_not_make_the_broker_grow(
-    broker: BrokerProcess,
+    broker: LocalBroker,
 ) -> None:
     """Thousands of fetches of a megabyte each are asked for, and none of the answers is read."""
     topic = create_topic(broker.bootstrap_servers, "slow", max_message_bytes=str(3 << 20))
@@ -227,7 +227,7 @@ def test_a_reader_that_takes_no_answers_does_not_make_the_broker_grow(
 
 
 def test_a_client_that_goes_away_while_it_waits_leaves_nothing_behind(
-    broker: BrokerProcess,
+    broker: LocalBroker,
 ) -> None:
     topic = create_topic(broker.bootstrap_servers, "gone")
     for _ in range(50):

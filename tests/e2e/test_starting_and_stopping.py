@@ -29,7 +29,7 @@ from helpers.e2e_clients import (
 from helpers.e2e_wire import Wire
 from sim import wire
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 
 pytestmark = pytest.mark.e2e
 
@@ -105,7 +105,7 @@ def test_a_port_in_use(tmp_path: Path) -> None:
 
 
 def test_a_data_directory_that_another_broker_has(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path) as broker:
+    with LocalBroker(tmp_path) as broker:
         line = refusal("--port", "0", "--data-dir", str(tmp_path))
         assert str(tmp_path) in line
         topic = create_topic(broker.bootstrap_servers, "undisturbed")
@@ -140,7 +140,7 @@ def test_a_signal_ends_it_cleanly_and_soon_under_load(
     """With a transaction open and a reader waiting, either of them for ten minutes: none of it is
     waited for.
     """
-    with BrokerProcess(tmp_path) as broker:
+    with LocalBroker(tmp_path) as broker:
         servers = broker.bootstrap_servers
         topic, name = create_topic(servers, "load", 20), unique("open")
         client = producer(servers, transactional_id=name, transaction_timeout_ms=600_000)
@@ -172,7 +172,7 @@ def test_more_signals_do_no_harm(tmp_path: Path) -> None:
     """One after the other, from the moment that it listens until it is gone: whatever it is at,
     they do not end it half way.
     """
-    with BrokerProcess(tmp_path) as broker:
+    with LocalBroker(tmp_path) as broker:
         create_topic(broker.bootstrap_servers, "many", 50)
         assert broker.stop() == 0
         broker.restart()
@@ -252,7 +252,7 @@ def test_a_standard_output_that_cannot_be_written_is_no_reason_to_end(tmp_path: 
 
 
 def test_a_data_directory_that_vanished_is_told_in_one_line(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "data") as broker:
+    with LocalBroker(tmp_path / "data") as broker:
         create_topic(broker.bootstrap_servers, "some")
         shutil.rmtree(tmp_path / "data")
         assert broker.stop() == 1
@@ -265,7 +265,7 @@ def test_it_takes_little_memory(tmp_path: Path) -> None:
     """What a user sees after the first Metadata answer; bench/start.py measures memory and time
     more closely.
     """
-    with BrokerProcess(tmp_path) as broker:
+    with LocalBroker(tmp_path) as broker:
         wait_until_ready(broker.bootstrap_servers)
         assert psutil.Process(broker.pid).memory_info().rss < 60_000_000
 

@@ -17,7 +17,7 @@ from helpers.e2e_clients import create_topic, eventually
 from helpers.e2e_wire import Wire
 from sim import wire
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -37,7 +37,7 @@ MEMBERS = 20
 
 
 @contextmanager
-def stopped(broker: BrokerProcess) -> Iterator[None]:
+def stopped(broker: LocalBroker) -> Iterator[None]:
     os.kill(broker.pid, signal.SIGSTOP)
     try:
         eventually(
@@ -113,7 +113,7 @@ def begun(connection: Wire, topic: str) -> dict[str, Any]:
 def test_heartbeats_and_a_commit_that_lie_in_the_sockets_are_heard_before_timeouts() -> None:
     """Half of them over connections that were made meanwhile: they wait to be accepted, too."""
     settings = {"group.min.session.timeout.ms": "100", "group.initial.rebalance.delay.ms": "0"}
-    with BrokerProcess(settings=settings) as broker, ExitStack() as stack:
+    with LocalBroker(settings=settings) as broker, ExitStack() as stack:
         topic = create_topic(broker.bootstrap_servers, "t")
 
         def connected() -> Wire:

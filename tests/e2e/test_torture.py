@@ -8,7 +8,7 @@ import pytest
 from checkers import check, kinds_of
 from torture.clients import BROKER_SETTINGS, Round
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 
 pytestmark = pytest.mark.e2e
 
@@ -32,7 +32,7 @@ def test_a_round_of_kills_and_pauses_loses_nothing_and_doubles_nothing(
 ) -> None:
     monkeypatch.setattr("torture.clients.HEAL_S", 600.0)
     (tmp_path / "diaries").mkdir()
-    with BrokerProcess(tmp_path / "data", settings=BROKER_SETTINGS) as broker:
+    with LocalBroker(tmp_path / "data", settings=BROKER_SETTINGS) as broker:
         for number, seconds in enumerate(ROUNDS_S, 1):
             harm = Round(broker, number, 20, str(tmp_path / "diaries"))
             report = harm.run(seconds)

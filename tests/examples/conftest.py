@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples" / "guarantees"
 sys.path.insert(0, str(EXAMPLES))
@@ -24,9 +24,9 @@ guarantee_tools.TIMEOUT_S = 300.0  # of a machine that does much else
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[BrokerProcess]:
+def broker() -> Iterator[LocalBroker]:
     """Sessions may be short, so that nobody waits for the dead."""
-    with BrokerProcess(settings={"group.min.session.timeout.ms": "500"}) as running:
+    with LocalBroker(settings={"group.min.session.timeout.ms": "500"}) as running:
         yield running
         assert not [
             line
@@ -36,7 +36,7 @@ def broker() -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture
-def servers(broker: BrokerProcess) -> str:
+def servers(broker: LocalBroker) -> str:
     return broker.bootstrap_servers
 
 

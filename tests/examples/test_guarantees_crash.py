@@ -7,13 +7,13 @@ import pytest
 from crash_demo import Outcome
 from idempotent_upsert import rows_in
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 
 ORDERS = 200
 
 
 @pytest.fixture(scope="module")
-def outcomes(broker: BrokerProcess, shared_dsn: str) -> dict[str, Outcome]:
+def outcomes(broker: LocalBroker, shared_dsn: str) -> dict[str, Outcome]:
     """The crash demo, each step once."""
     return {
         outcome.name: outcome

@@ -24,7 +24,7 @@ from into_postgres import invoices_in
 from postgres_process import PostgresProcess
 from postgres_worker import make_tables
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 
 ORDERS = 200
 PATIENCE_S = 300.0  # of a machine that does much else
@@ -86,11 +86,11 @@ def test_the_database_may_be_killed_at_any_step(
         assert invoices_in(dsn) == ALL_ONCE
 
 
-@pytest.mark.parametrize("end", [BrokerProcess.kill, BrokerProcess.stop])
+@pytest.mark.parametrize("end", [LocalBroker.kill, LocalBroker.stop])
 def test_the_broker_may_go_within_a_transaction(
-    tmp_path: Path, dsn: str, end: Callable[[BrokerProcess], object]
+    tmp_path: Path, dsn: str, end: Callable[[LocalBroker], object]
 ) -> None:
-    with BrokerProcess(tmp_path) as broker:
+    with LocalBroker(tmp_path) as broker:
         fill(broker.bootstrap_servers, "orders")
         with writer(broker.bootstrap_servers, dsn, "orders") as living:
             living.run_until("rows inserted", 3)

@@ -19,7 +19,7 @@ from guarantee_tools import (
     read_committed,
 )
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 
 ORDERS = 200
 SCRIPT = "consume_transform_produce.py"
@@ -27,7 +27,7 @@ INPUT = "orders-of-topic-tests"
 
 
 @pytest.fixture(scope="module")
-def with_orders(broker: BrokerProcess) -> str:
+def with_orders(broker: LocalBroker) -> str:
     """A broker whose input topic has the orders, and as many again in a transaction that was
     aborted.
     """
@@ -166,7 +166,7 @@ def test_a_worker_whose_partitions_went_to_another_goes_on(
 def test_the_broker_may_be_killed_within_a_transaction(
     tmp_path: Path, name: str, step: str
 ) -> None:
-    with BrokerProcess(tmp_path) as broker:
+    with LocalBroker(tmp_path) as broker:
         make_topic(broker.bootstrap_servers, INPUT)
         publish(broker.bootstrap_servers, INPUT, map(an_order, range(ORDERS)))
         with worker(broker.bootstrap_servers, name) as living:

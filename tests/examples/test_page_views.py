@@ -24,7 +24,7 @@ pytest.importorskip("pyspark")
 
 import psutil
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "page_views"
 sys.path.insert(0, str(EXAMPLE))
@@ -64,7 +64,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def view_servers() -> Iterator[str]:
-    with BrokerProcess(settings=demo.BROKER) as broker:
+    with LocalBroker(settings=demo.BROKER) as broker:
         yield broker.bootstrap_servers
 
 

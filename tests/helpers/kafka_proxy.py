@@ -33,7 +33,7 @@ from enum import Enum
 from types import TracebackType
 from typing import NamedTuple
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH, FIND_COORDINATOR, API_VERSIONS = (
     0,
@@ -258,11 +258,11 @@ class KafkaProxy:
 @contextmanager
 def broker_behind_proxy(
     settings: Mapping[str, str] | None = None,
-) -> Iterator[tuple[BrokerProcess, KafkaProxy]]:
+) -> Iterator[tuple[LocalBroker, KafkaProxy]]:
     """A broker that tells clients to come to the proxy; killed and restarted it stays behind it."""
     with KafkaProxy() as proxy:
         advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
-        with BrokerProcess(settings={**(settings or {}), **advertised}) as broker:
+        with LocalBroker(settings={**(settings or {}), **advertised}) as broker:
             proxy.broker_port = broker.port
             yield broker, proxy
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from helpers.spark_driver import through_slow_starts
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def publish(
-    broker: BrokerProcess, topic: str, transactions: list[tuple[str, list[tuple[Any, ...]]]]
+    broker: LocalBroker, topic: str, transactions: list[tuple[str, list[tuple[Any, ...]]]]
 ) -> None:
     """Each is (commit, abort or plain, records); a record is (partition, key, value[, timestamp[,
     headers]]).
@@ -52,7 +52,7 @@ class Query:
     """
 
     def __init__(
-        self, spark: SparkSession, broker: BrokerProcess, checkpoint: Path, **options: str
+        self, spark: SparkSession, broker: LocalBroker, checkpoint: Path, **options: str
     ) -> None:
         self.spark = spark
         self.checkpoint = checkpoint

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 
 FAMILIES = ("idempotence", "transactions", "groups", "reading", "topics", "framing", "retention")
 SETTINGS = {
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
         )
         return 0
     wanted = arguments[1:] or list(FAMILIES)
-    with BrokerProcess(settings=SETTINGS) as broker:
+    with LocalBroker(settings=SETTINGS) as broker:
         runner = [
             sys.executable,
             "-B",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,9 +35,9 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[BrokerProcess]:
+def broker() -> Iterator[LocalBroker]:
     """A real one, with two partitions for a topic that is made by writing to it."""
-    with BrokerProcess(
+    with LocalBroker(
         settings={"num.partitions": "2", "log.retention.ms": "-1"}
     ) as running:  # some records are of 1970
         yield running

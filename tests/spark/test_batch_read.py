@@ -17,7 +17,7 @@ import pytest
 from helpers.fake_broker import FakeBroker, FakeLog
 from helpers.spark_reading import publish
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.records import NewRecord, encode_batch
 
@@ -35,7 +35,7 @@ def topic() -> str:
 
 def frame(
     spark: SparkSession,
-    broker: BrokerProcess | FakeBroker,
+    broker: LocalBroker | FakeBroker,
     topic: str,
     schema: str | None = None,
     **options: str,
@@ -54,9 +54,7 @@ def values(rows: DataFrame) -> list[str]:
     return sorted(bytes(row.value).decode() for row in rows.select("value").collect())
 
 
-def test_schema_of_sparks_own_source(
-    spark: SparkSession, broker: BrokerProcess, topic: str
-) -> None:
+def test_schema_of_sparks_own_source(spark: SparkSession, broker: LocalBroker, topic: str) -> None:
     plain = frame(spark, broker, topic).schema.simpleString()
     assert plain == (
         "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int>"
@@ -65,7 +63,7 @@ def test_schema_of_sparks_own_source(
     assert with_headers == plain[:-1] + ",headers:array<struct<key:string,value:binary>>>"
 
 
-def test_every_column(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:
+def test_every_column(spark: SparkSession, broker: LocalBroker, topic: str) -> None:
     records = [
         (1, b"k", b"v", 1_700_000_000_123, [("a", b"1"), ("b", None), ("a", b"")]),
         (1, None, b"", 1_700_000_000_124, None),
@@ -93,7 +91,7 @@ def test_every_column(spark: SparkSession, broker: BrokerProcess, topic: str) ->
 
 
 def test_read_committed_is_the_default(
-    spark: SparkSession, broker: BrokerProcess, topic: str
+    spark: SparkSession, broker: LocalBroker, topic: str
 ) -> None:
     transactions = [("commit", [(number % 2, None, b"c%d" % number)]) for number in range(3)]
     transactions += [
@@ -120,7 +118,7 @@ def test_read_committed_is_the_default(
 
 
 def test_an_open_transaction_ends_the_range(
-    spark: SparkSession, broker: BrokerProcess, topic: str
+    spark: SparkSession, broker: LocalBroker, topic: str
 ) -> None:
     from confluent_kafka import Producer
 
@@ -143,7 +141,7 @@ def test_an_open_transaction_ends_the_range(
 
 
 def test_given_offsets_beyond_an_open_transaction_wait_or_end(
-    spark: SparkSession, broker: BrokerProcess, topic: str
+    spark: SparkSession, broker: LocalBroker, topic: str
 ) -> None:
     from confluent_kafka import Producer
     from pyspark.errors import PySparkException
@@ -194,7 +192,7 @@ def test_given_offsets_beyond_an_open_transaction_wait_or_end(
     ],
 )
 def test_filters_are_pushed_down(
-    spark: SparkSession, broker: BrokerProcess, everything: DataFrame, condition: str, tasks: int
+    spark: SparkSession, broker: LocalBroker, everything: DataFrame, condition: str, tasks: int
 ) -> None:
     pushed = frame(spark, broker, "filtered", pushDownFilters="true").where(condition)
     assert values(pushed) == values(everything.where(condition))
@@ -202,7 +200,7 @@ def test_filters_are_pushed_down(
 
 
 @pytest.fixture(scope="module")
-def everything(spark: SparkSession, broker: BrokerProcess) -> Iterator[DataFrame]:
+def everything(spark: SparkSession, broker: LocalBroker) -> Iterator[DataFrame]:
     """Offsets and timestamps run as the values do, but for the last record, which is older than
     all. Read once, without filters.
     """
@@ -229,7 +227,7 @@ def everything(spark: SparkSession, broker: BrokerProcess) -> Iterator[DataFrame
     ],
 )
 def test_every_record_once_however_it_is_divided(
-    spark: SparkSession, broker: BrokerProcess, topic: str, options: dict[str, str]
+    spark: SparkSession, broker: LocalBroker, topic: str, options: dict[str, str]
 ) -> None:
     transactions: list[tuple[str, list[tuple[Any, ...]]]] = []
     for number in range(12):
@@ -246,7 +244,7 @@ def test_every_record_once_however_it_is_divided(
 
 
 def test_offsets_timestamps_and_assignment(
-    spark: SparkSession, broker: BrokerProcess, topic: str
+    spark: SparkSession, broker: LocalBroker, topic: str
 ) -> None:
     publish(
         broker,
@@ -283,7 +281,7 @@ def test_offsets_timestamps_and_assignment(
 
 
 def test_a_schema_of_ones_own_chooses_columns(
-    spark: SparkSession, broker: BrokerProcess, topic: str
+    spark: SparkSession, broker: LocalBroker, topic: str
 ) -> None:
     publish(broker, topic, [("plain", [(0, b"k", b"v", 5)])])
     rows = frame(spark, broker, topic, "offset long, value binary")
@@ -316,7 +314,7 @@ def test_log_append_time_and_codecs_of_a_canned_log(spark: SparkSession) -> None
 
 
 def test_an_empty_topic_and_an_empty_pattern(
-    spark: SparkSession, broker: BrokerProcess, topic: str
+    spark: SparkSession, broker: LocalBroker, topic: str
 ) -> None:
     publish(broker, topic, [("abort", [(0, None, b"x")])])
     assert frame(spark, broker, topic).count() == 0
@@ -350,7 +348,7 @@ def test_an_empty_topic_and_an_empty_pattern(
 )
 def test_errors(
     spark: SparkSession,
-    broker: BrokerProcess,
+    broker: LocalBroker,
     topic: str,
     options: dict[str, str],
     schema: str | None,
@@ -402,10 +400,10 @@ def test_deleted_records(spark: SparkSession) -> None:
 
 
 def test_the_read_goes_on_where_the_broker_came_back(
-    spark: SparkSession, broker: BrokerProcess, topic: str
+    spark: SparkSession, broker: LocalBroker, topic: str
 ) -> None:
     """Planned before the kill, read after it."""
-    with BrokerProcess() as own:
+    with LocalBroker() as own:
         publish(own, topic, [("commit", [(0, None, b"1"), (0, None, b"2")])])
         rows = frame(spark, own, topic)
         assert values(rows) == ["1", "2"]

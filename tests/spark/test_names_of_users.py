@@ -19,10 +19,10 @@ SCRIPT = """
 import protocol  # the user's own
 assert protocol.MINE
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from pyspark.sql import SparkSession
 
-with BrokerProcess() as broker:
+with LocalBroker() as broker:
     spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.log.level", "OFF").getOrCreate()
     options = {"kafka.bootstrap.servers": broker.bootstrap_servers}
     rows = spark.range(7).selectExpr("CAST(id AS STRING) AS value")

@@ -28,7 +28,7 @@ from helpers.e2e_clients import (
 )
 from helpers.spark_driver import through_slow_starts
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.records import read_header
 from barnabas.spark_connector.client import Client
@@ -54,7 +54,7 @@ class Record(NamedTuple):
 
 
 @pytest.fixture
-def topic(broker: BrokerProcess) -> str:
+def topic(broker: LocalBroker) -> str:
     return create_topic(broker.bootstrap_servers, "sink", 3)
 
 
@@ -70,7 +70,7 @@ def write(
 
 def stream(
     spark: SparkSession,
-    broker: BrokerProcess,
+    broker: LocalBroker,
     source: str,
     topic: str,
     checkpoint: Path,
@@ -104,7 +104,7 @@ def stream(
     return through_slow_starts(run)
 
 
-def records(broker: BrokerProcess, topic: str) -> list[Record]:
+def records(broker: LocalBroker, topic: str) -> list[Record]:
     """By partition, in the order of the log."""
     reader = consumer(
         broker.bootstrap_servers, isolation_level="read_committed", enable_partition_eof=True
@@ -138,7 +138,7 @@ def records(broker: BrokerProcess, topic: str) -> list[Record]:
 # --- columns
 
 
-def test_every_column(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:
+def test_every_column(spark: SparkSession, broker: LocalBroker, topic: str) -> None:
     other = create_topic(broker.bootstrap_servers, "other", 2)
     time = datetime.datetime(2023, 11, 14, 22, 13, 20, 123000, tzinfo=datetime.UTC)
     milliseconds = 1_700_000_000_123
@@ -159,7 +159,7 @@ def test_every_column(spark: SparkSession, broker: BrokerProcess, topic: str) ->
 
 
 def test_a_key_goes_where_the_java_client_sends_it(
-    spark: SparkSession, broker: BrokerProcess, topic: str
+    spark: SparkSession, broker: LocalBroker, topic: str
 ) -> None:
     keys = [f"kéy-{number}" for number in range(100)] + ["", "x" * 1000]
     java = create_topic(broker.bootstrap_servers, "java", 3)
@@ -181,7 +181,7 @@ def test_a_key_goes_where_the_java_client_sends_it(
     assert set(expected.values()) == {0, 1, 2}
 
 
-def test_every_codec(spark: SparkSession, broker: BrokerProcess) -> None:
+def test_every_codec(spark: SparkSession, broker: LocalBroker) -> None:
     frame = spark.createDataFrame([("x" * 50,)] * 100, "value string").coalesce(1)
     for codec in Codec:
         topic = create_topic(broker.bootstrap_servers, "codec", 1)
@@ -200,7 +200,7 @@ def test_every_codec(spark: SparkSession, broker: BrokerProcess) -> None:
 
 
 def test_a_stream_with_spool_files_and_one_without(
-    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
+    spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path
 ) -> None:
     source = create_topic(broker.bootstrap_servers, "source", 2)
     expected = [b"%d" % number for number in range(30)]
@@ -230,7 +230,7 @@ def test_a_stream_with_spool_files_and_one_without(
 
 
 def test_a_stream_that_cannot_publish_says_what_to_do(
-    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+    spark: SparkSession, broker: LocalBroker, tmp_path: Path
 ) -> None:
     """The query goes on from where it failed."""
     from pyspark.errors import StreamingQueryException
@@ -254,7 +254,7 @@ def test_a_stream_that_cannot_publish_says_what_to_do(
 
 
 def test_a_write_whose_task_fails_leaves_nothing(
-    spark: SparkSession, broker: BrokerProcess, topic: str
+    spark: SparkSession, broker: LocalBroker, topic: str
 ) -> None:
     from pyspark.errors import PySparkException
 
@@ -267,7 +267,7 @@ def test_a_write_whose_task_fails_leaves_nothing(
 
 
 def test_a_write_that_is_refused_half_way_leaves_nothing(
-    spark: SparkSession, broker: BrokerProcess
+    spark: SparkSession, broker: LocalBroker
 ) -> None:
     from pyspark.errors import PySparkException
 
@@ -287,7 +287,7 @@ def test_a_write_that_is_refused_half_way_leaves_nothing(
 
 
 def test_a_write_with_an_id_is_done_once(
-    spark: SparkSession, broker: BrokerProcess, topic: str
+    spark: SparkSession, broker: LocalBroker, topic: str
 ) -> None:
     frame = spark.createDataFrame([("a",), ("b",)], "value string")
     name = unique("load")
@@ -352,7 +352,7 @@ def test_wrong_options_and_columns(schema: str, options: dict[str, str], says: s
 
 
 def test_a_misspelled_option_and_overwrite(
-    spark: SparkSession, broker: BrokerProcess, topic: str
+    spark: SparkSession, broker: LocalBroker, topic: str
 ) -> None:
     from pyspark.errors import PySparkException
 
@@ -365,9 +365,7 @@ def test_a_misspelled_option_and_overwrite(
         write(frame, broker.bootstrap_servers, topic, mode="overwrite")
 
 
-def test_rows_that_cannot_be_records(
-    spark: SparkSession, broker: BrokerProcess, topic: str
-) -> None:
+def test_rows_that_cannot_be_records(spark: SparkSession, broker: LocalBroker, topic: str) -> None:
     from pyspark.errors import PySparkException
 
     for rows, schema, says in [
@@ -422,7 +420,7 @@ def test_trigger_continuous_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_modes_that_cannot_keep_the_promise(
     spark: SparkSession,
-    broker: BrokerProcess,
+    broker: LocalBroker,
     topic: str,
     tmp_path: Path,
     trigger: dict[str, Any],
@@ -463,7 +461,7 @@ def test_brokers_that_do_not_help(spark: SparkSession) -> None:
     from pyspark.errors import PySparkException
 
     frame = spark.createDataFrame([("v",)], "value string").coalesce(1)
-    with BrokerProcess(settings={"auto.create.topics.enable": "false"}) as own:
+    with LocalBroker(settings={"auto.create.topics.enable": "false"}) as own:
         name = f"missing-{uuid.uuid4().hex[:6]}"
         with pytest.raises(PySparkException, match=f"topic '{name}' does not exist"):
             write(frame, own.bootstrap_servers, name)
@@ -483,7 +481,7 @@ def test_brokers_that_do_not_help(spark: SparkSession) -> None:
 
 
 def test_spool_files_in_a_place_that_is_none(
-    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
+    spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path
 ) -> None:
     from pyspark.errors import PySparkException
 

@@ -32,7 +32,7 @@ from helpers.kafka_proxy import (
 from helpers.spark_driver import Query
 from helpers.spark_queries import Driver, Proof, topics_with_input
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from barnabas.spark_connector.session import MissingRequirementError, prepare
 
 BATCHES, RECORDS_PER_BATCH = 8, 300
@@ -57,7 +57,7 @@ def _java() -> None:
 
 
 @pytest.fixture
-def behind() -> Iterator[tuple[BrokerProcess, KafkaProxy]]:
+def behind() -> Iterator[tuple[LocalBroker, KafkaProxy]]:
     with broker_behind_proxy() as pair:
         yield pair
 
@@ -120,7 +120,7 @@ def killed_at(
 
 
 def test_each_input_once_through_crashes_at_every_step(
-    behind: tuple[BrokerProcess, KafkaProxy], tmp_path: Path
+    behind: tuple[LocalBroker, KafkaProxy], tmp_path: Path
 ) -> None:
     broker, proxy = behind
     source, sink, written = topics_with_input(
@@ -189,14 +189,14 @@ def wakes_in_the_batch_of_its_successor(proxy: KafkaProxy, zombie: Driver, numbe
     on_batch(proxy, number, PRODUCE, wake, nth=1)
 
 
-def restarted(broker: BrokerProcess) -> Action:
+def restarted(broker: LocalBroker) -> Action:
     broker.kill()
     broker.restart()
     return CUT
 
 
 def test_a_plan_whose_rows_go_elsewhere_when_it_runs_again(
-    behind: tuple[BrokerProcess, KafkaProxy], tmp_path: Path
+    behind: tuple[LocalBroker, KafkaProxy], tmp_path: Path
 ) -> None:
     _, proxy = behind
     source, sink, written = topics_with_input(proxy.bootstrap_servers, records=1200)

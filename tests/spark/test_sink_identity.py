@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from helpers.e2e_clients import create_topic, send_all, unique, values_of
 from helpers.spark_driver import through_slow_starts
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from barnabas.spark_connector.checkpoint import NAME
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Copying:
     checkpoint.
     """
 
-    def __init__(self, spark: SparkSession, broker: BrokerProcess, checkpoint: Path) -> None:
+    def __init__(self, spark: SparkSession, broker: LocalBroker, checkpoint: Path) -> None:
         self.spark, self.servers, self.checkpoint = spark, broker.bootstrap_servers, checkpoint
         self.source = create_topic(self.servers, "source")
         self.sent = 0
@@ -113,7 +113,7 @@ def fails(run: Callable[[], object], says: str) -> None:
 
 
 @pytest.fixture
-def query(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> Copying:
+def query(spark: SparkSession, broker: LocalBroker, tmp_path: Path) -> Copying:
     return Copying(spark, broker, tmp_path / "checkpoint")
 
 

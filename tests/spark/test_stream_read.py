@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from helpers.spark_reading import Query, publish
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from barnabas.spark import lag
 
 if TYPE_CHECKING:
@@ -36,13 +36,13 @@ def numbers(first: int, end: int) -> list[str]:
     return [f"{number:03}" for number in range(first, end)]
 
 
-def admin(broker: BrokerProcess) -> AdminClient:
+def admin(broker: LocalBroker) -> AdminClient:
     from confluent_kafka.admin import AdminClient
 
     return AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 2})
 
 
-def delete_before(broker: BrokerProcess, topic: str, partition: int, offset: int) -> None:
+def delete_before(broker: LocalBroker, topic: str, partition: int, offset: int) -> None:
     """What retention does, at once."""
     from confluent_kafka import TopicPartition
 
@@ -52,7 +52,7 @@ def delete_before(broker: BrokerProcess, topic: str, partition: int, offset: int
 
 
 def test_batches_restarts_and_replay(
-    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
+    spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path
 ) -> None:
     publish(broker, topic, plain(0, 20))
     query = Query(
@@ -80,7 +80,7 @@ def test_batches_restarts_and_replay(
 
 
 def test_a_checkpoint_of_spark_s_own_source(
-    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
+    spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path
 ) -> None:
     """It has no ids of topics, and no space. docs/SPARK_MIGRATION.md tells of it."""
     publish(broker, topic, plain(0, 12))
@@ -100,9 +100,7 @@ def test_a_checkpoint_of_spark_s_own_source(
     assert f'"{topic}#' in (tmp_path / "offsets" / "2").read_text()
 
 
-def test_transactions(
-    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
-) -> None:
+def test_transactions(spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path) -> None:
     """Aborted records are never seen, and a range of nothing else is finished; so is one that ends
     in control records.
     """
@@ -130,7 +128,7 @@ def test_transactions(
 
 
 def test_a_running_query(
-    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
+    spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path
 ) -> None:
     """It begins at the end, stands still at an open transaction, finds new partitions and topics,
     and outlives the broker's restart.
@@ -138,7 +136,7 @@ def test_a_running_query(
     from confluent_kafka import Producer
     from confluent_kafka.admin import NewPartitions
 
-    with BrokerProcess(settings={"num.partitions": "2"}) as own:
+    with LocalBroker(settings={"num.partitions": "2"}) as own:
         publish(own, topic, plain(0, 4))
         options = {
             "subscribePattern": f"{topic}(-new)?",
@@ -188,7 +186,7 @@ def test_a_running_query(
 
 
 def test_records_deleted_under_a_running_query(
-    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
+    spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path
 ) -> None:
     from pyspark.errors import StreamingQueryException
 
@@ -211,7 +209,7 @@ def test_records_deleted_under_a_running_query(
 
 
 def test_a_topic_deleted_under_a_batch_that_is_run_again(
-    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
+    spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path
 ) -> None:
     """The batch stands in the checkpoint: without a way past it, the query could never go on."""
     from pyspark.errors import StreamingQueryException
@@ -239,7 +237,7 @@ def test_a_topic_deleted_under_a_batch_that_is_run_again(
 
 
 def test_a_topic_that_was_deleted_and_made_again(
-    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
+    spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path
 ) -> None:
     """It has more records than the former, so that no offset tells."""
     from pyspark.errors import StreamingQueryException
@@ -271,7 +269,7 @@ def test_a_topic_that_was_deleted_and_made_again(
 )
 def test_errors(
     spark: SparkSession,
-    broker: BrokerProcess,
+    broker: LocalBroker,
     topic: str,
     tmp_path: Path,
     options: dict[str, str],

@@ -37,7 +37,7 @@ from typing import Any
 
 from helpers.processes import ROOT, environment
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 
 PARTITIONS = 4
 ROUND_S = 60.0
@@ -451,7 +451,7 @@ class Report:
 class Round:
     """Clients, chaos, healing, judgement, on a broker that may have had other rounds before."""
 
-    def __init__(self, broker: BrokerProcess, number: int, seed: int, directory: str) -> None:
+    def __init__(self, broker: LocalBroker, number: int, seed: int, directory: str) -> None:
         self.broker, self.random, self.directory = broker, random.Random(seed), directory
         self.topic = f"torture-{seed}-{number}"
         self.report = Report(seed, self.topic, diaries=directory)
@@ -850,7 +850,7 @@ def torture(
     os.makedirs(diaries, exist_ok=True)
     end = time.monotonic() + seconds
     number = 0
-    with BrokerProcess(os.path.join(directory, "data"), settings=BROKER_SETTINGS) as broker:
+    with LocalBroker(os.path.join(directory, "data"), settings=BROKER_SETTINGS) as broker:
         while (left := end - time.monotonic()) > 0:
             number += 1
             report = Round(broker, number, seed + number - 1, diaries).run(min(left, round_s))

@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 
 from helpers.processes import ROOT, environment
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector.connection import ClientError
 from barnabas.spark_connector.options import ClientOptions
@@ -260,7 +260,7 @@ class Zombie:
 class Round:
     """One query on a broker of its own."""
 
-    def __init__(self, broker: BrokerProcess, proxy: Any, seed: int, directory: Path) -> None:
+    def __init__(self, broker: LocalBroker, proxy: Any, seed: int, directory: Path) -> None:
         self.broker, self.proxy, self.directory = broker, proxy, directory
         self.random = random.Random(seed)
         self.report = Report(seed)
@@ -486,7 +486,7 @@ def torture(
     end = time.monotonic() + seconds
     with KafkaProxy() as proxy:
         settings = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
-        with BrokerProcess(directory / "data", settings=settings) as broker:
+        with LocalBroker(directory / "data", settings=settings) as broker:
             proxy.broker_port = broker.port
             while (left := end - time.monotonic()) > 0:
                 yield Round(broker, proxy, seed, directory / f"seed-{seed}").run(min(left, round_s))

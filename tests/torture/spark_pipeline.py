@@ -39,7 +39,7 @@ from typing import Any
 
 from helpers.processes import ROOT, environment
 
-from barnabas import BrokerProcess
+from barnabas import LocalBroker
 from torture import spark_judging as judging
 from torture.clients import PARTITIONS, Follower, now_ms
 from torture.spark_judging import PLANS, SCATTERED, Finding
@@ -237,7 +237,7 @@ class Round:
 
     def __init__(
         self,
-        broker: BrokerProcess,
+        broker: LocalBroker,
         proxy: Any,
         number: int,
         seed: int,
@@ -938,7 +938,7 @@ def torture(
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}",
             "group.initial.rebalance.delay.ms": "0",
         }
-        with BrokerProcess(directory / "data", settings=settings) as broker:
+        with LocalBroker(directory / "data", settings=settings) as broker:
             proxy.broker_port = broker.port
             while (left := end - time.monotonic()) > 0:
                 number += 1
