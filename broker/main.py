@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
         prog="barnabas",
         description="A Kafka-compatible broker with transactions, in Python. Stock Kafka clients talk to it.",
         epilog="Example: barnabas start --port 9092 --data-dir ./data --set num.partitions=4 -- "
-        "`pip install 'barnabas[cli]'` adds topics, groups, produce, consume, txn, check and "
+        "`pip install 'barnabas[cli]'` adds topics, groups, produce, consume, txn, log, check and "
         "config.",
     )
     main.add_argument("--version", action="version", version=f"barnabas {__version__}")
@@ -164,7 +164,7 @@ def _run_other_command(arguments: list[str]) -> int:
 
         return run(arguments, parser())
     except ModuleNotFoundError as error:
-        if error.name not in ("click", "rich"):
+        if error.name not in ("click", "kafka", "rich"):
             raise
     if not arguments or arguments[0] in ("-h", "--help"):
         parser().print_help()

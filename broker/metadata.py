@@ -29,7 +29,7 @@ from __future__ import annotations
 import logging
 import struct
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -467,6 +467,15 @@ def _encode(body: dict[str, Any]) -> bytes:
 
 
 _HEADER = _encode({"kind": "header", "version": VERSION})
+
+
+def changes_in(data: bytes) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """(position, end, body) of the whole frames that a journal begins with, for tools."""
+    position = 0
+    while (body := _decode(data, position)) is not None:
+        end = position + _FRAME.size + _FRAME.unpack_from(data, position)[0]
+        yield position, end, body
+        position = end
 
 
 def _is_torn_header(data: bytes) -> bool:

@@ -51,7 +51,7 @@ import logging
 import re
 import struct
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgpack
@@ -323,6 +323,35 @@ class FlushJournal:
         return f"{self._data_dir}/barnabas-flush-{number:010}.journal"
 
 
+class JournalFrame(NamedTuple):
+    """A whole frame, opened: where it is in the file, and what it holds."""
+
+    position: int
+    end: int
+    durable_bytes: int
+    entries: list[JournalEntry]
+    decisions: list[JournalDecision]
+
+
+def frames_in(data: bytes) -> Iterator[JournalFrame]:
+    """The whole frames that a journal begins with, for tools: it changes nothing."""
+    position = 0
+    while (frame := _frame_at(data, position)) is not None:
+        opened = JournalFrame(position, frame.end, frame.durable_bytes, [], [])
+        for item in _items_of(frame.payload):
+            if isinstance(item, JournalEntry):
+                opened.entries.append(item)
+            else:
+                opened.decisions.append(item)
+        yield opened
+        position = frame.end
+
+
+def later_frame(data: bytes, position: int) -> int:
+    """Where a frame begins that proves that the one at `position` was durable; -1: there is none."""
+    return _frame_that_knows(data, position)
+
+
 def _is_of(disk: Disk, directory: str, topic_id: uuid.UUID) -> bool:
     try:
         return (
@@ -344,16 +373,22 @@ def _is_kept(disk: Disk, directory: str, base_offset: int) -> bool:
 
 
 def _take(payload: bytes, redo: Redo) -> None:
+    for item in _items_of(payload):
+        if isinstance(item, JournalDecision):
+            redo.decisions.append(item)
+        else:
+            redo.add(item)
+
+
+def _items_of(payload: bytes) -> Iterator[JournalEntry | JournalDecision]:
     for item in msgpack.unpackb(payload):
         if len(item) == len(JournalDecision._fields):
             key, value, ends = item
-            redo.decisions.append(
-                JournalDecision(key, value, tuple(PartitionEnd(*end) for end in ends))
-            )
+            yield JournalDecision(key, value, tuple(PartitionEnd(*end) for end in ends))
         else:
             topic, partition, topic_id, base_offset, at, content = item
-            redo.add(
-                JournalEntry(topic, partition, uuid.UUID(bytes=topic_id), base_offset, at, content)
+            yield JournalEntry(
+                topic, partition, uuid.UUID(bytes=topic_id), base_offset, at, content
             )
 
 

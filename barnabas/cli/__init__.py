@@ -1,11 +1,12 @@
-"""The command line but for `start` and `settings`: topics, groups, records, transactions, settings.
+"""The command line but for `start` and `settings`: topics, groups, records, transactions, settings,
+log files.
 
 root         the command `barnabas` itself, which loads a group of commands when it is named
 options      what commands have in common: how to reach a cluster, and values such as TOPIC-0
 cluster      clients of kafka-python, made of these options
 errors       exit codes; errors as one line that says what to do
 output       tables for people, JSON for programs
-topics, groups, produce, consume, txn, check, config, completion       the commands
+topics, groups, produce, consume, txn, check, config, log, completion       the commands
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ _JAAS = re.compile(r'(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|\'([^\']*)
 
 
 def client_settings(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Kafka's client settings under kafka-python's names. Raises CommandError for an unknown one."""
+    """Kafka's client settings by kafka-python's names. Raises CommandError for an unknown one."""
     settings: dict[str, Any] = {}
     for name, value in properties.items():
         if name in _DIRECT:

@@ -27,6 +27,7 @@ COMMANDS = {
     "config": ("config", "Settings of topics, brokers and others."),
     "consume": ("consume", "Read records of topics to standard output."),
     "groups": ("groups", "Consumer groups: lag, members, offsets."),
+    "log": ("log", "Read and verify a data directory's files."),
     "produce": ("produce", "Write standard input's lines to a topic."),
     "topics": ("topics", "Topics: list, create, describe, alter, delete."),
     "txn": ("txn", "Transactions: list, describe, abort, why-stuck."),

@@ -1,0 +1,323 @@
+"""`barnabas log dump`: a file of a data directory as rows.
+
+What a file is follows from its name, as with Kafka: `.log` (and `.checkpoint`, a snapshot of
+Kafka's metadata), `.index`, `.timeindex`, `.txnindex`, `.snapshot`, `barnabas-flush-*.journal`,
+`barnabas-metadata.journal`, `segments.manifest`, and the small text files. Records of the internal
+topics, known by the directory's name, are told in words and fields.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from barnabas.cli.errors import CommandError
+from barnabas.cli.log_batches import BadPlace, StoredBatch, read_batches
+from barnabas.cli.records import to_json
+from barnabas.coordinator import group_records, transaction_records
+from barnabas.coordinator.group_records import GroupKey
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.protocol.compression import Codec, DecompressionError
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.records import NO_PRODUCER_ID, Record, decode_marker, records_of
+from barnabas.protocol.records import has_right_crc as is_right
+from barnabas.storage import offset_index, time_index
+from barnabas.storage.checkpoints import CorruptCheckpoint
+from barnabas.storage.producer_state import CorruptSnapshot, ProducerStateManager
+from barnabas.storage.txn_index import TxnIndex
+
+Row = dict[str, Any]
+_OFFSET_ENTRY, _TIME_ENTRY = struct.Struct(">II"), struct.Struct(">qI")
+
+
+def topic_of(path: str) -> str:
+    """The topic whose partition's directory the file is in."""
+    directory = os.path.basename(os.path.dirname(os.path.abspath(path)))
+    return directory.rpartition("-")[0] or directory
+
+
+def rows_of(path: str, *, records: bool) -> Iterator[Row]:
+    """The rows of a file. Takes: records, whether a segment's records are opened.
+
+    Raises: CommandError for a file that is none of them or cannot be read.
+    """
+    name = os.path.basename(path)
+    try:
+        if name.endswith((".log", ".checkpoint")) or ".log." in name:
+            yield from segment_rows(path, records=records)
+            return
+        with open(path, "rb") as file:
+            data = file.read()
+        yield from _reader_of(name)(name, data)
+    except (CorruptCheckpoint, CorruptSnapshot) as error:
+        raise CommandError(f"{path} cannot be read: {error}") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CommandError(f"{path} cannot be read: {reason}") from error
+
+
+def _reader_of(name: str) -> Callable[[str, bytes], Iterator[Row]]:
+    for pattern, reader in _READERS:
+        if re.fullmatch(pattern, name):
+            return reader
+    raise CommandError(
+        f"{name} is no file of a log: there are .log, .index, .timeindex, .txnindex, .snapshot, "
+        ".checkpoint, *-checkpoint, *.journal, segments.manifest, partition.metadata and "
+        "meta.properties"
+    )
+
+
+# --- segments -----------------------------------------------------------------------------------
+
+
+def segment_rows(path: str, *, records: bool, position: int = 0) -> Iterator[Row]:
+    """A row for each batch, with its records where they are wanted."""
+    topic = topic_of(path)
+    for batch in read_batches(path, position):
+        if isinstance(batch, BadPlace):
+            yield {"position": batch.position, "error": batch.why}
+            return
+        row = _batch_row(batch)
+        if records and row["crc_is_right"]:
+            try:
+                row["records"] = [
+                    _record_row(topic, record, row["kind"])
+                    for record in (records_of(batch.data) if batch.header.record_count else ())
+                ]
+            except (KafkaError, DecompressionError) as error:
+                row["error"] = str(error)
+        yield row
+
+
+def _batch_row(batch: StoredBatch) -> Row:
+    header = batch.header
+    try:
+        codec = Codec(header.codec).name.lower()
+    except ValueError:
+        codec = str(header.codec)
+    kind = "data"
+    if header.is_control:
+        kind = "control"
+        try:
+            kind = "commit" if decode_marker(batch.data).commit else "abort"
+        except (KafkaError, DecompressionError, IndexError):
+            pass  # another kind of control record, or an emptied one
+    elif header.is_transactional:
+        kind = "transactional"
+    return {
+        "position": batch.position,
+        "size_bytes": len(batch.data),
+        "base_offset": header.base_offset,
+        "last_offset": header.last_offset,
+        "record_count": header.record_count,
+        "kind": kind,
+        "codec": codec,
+        "leader_epoch": header.leader_epoch,
+        "max_timestamp_ms": header.max_timestamp,
+        "producer_id": None if header.producer_id == NO_PRODUCER_ID else header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "base_sequence": header.base_sequence,
+        "crc_is_right": is_right(batch.data, header),
+    }
+
+
+def _record_row(topic: str, record: Record, kind: str) -> Row:
+    row: Row = {"offset": record.offset, "timestamp_ms": record.timestamp}
+    if kind in ("commit", "abort"):
+        return {**row, "kind": "marker", "marker": kind}
+    readable = readable_record(topic, record.key, record.value)
+    if readable is not None:
+        return {**row, **readable}
+    return {
+        **row,
+        "key": to_json(record.key),
+        "value": to_json(record.value),
+        "headers": [[name, to_json(value)] for name, value in record.headers],
+    }
+
+
+def readable_record(topic: str, key: bytes | None, value: bytes | None) -> Row | None:
+    """What a record of an internal topic says; None for other topics, and kinds not known here."""
+    if key is None or topic not in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+        return None
+    try:
+        if topic == TRANSACTIONS_TOPIC:
+            return _transaction_row(key, value)
+        return _group_row(key, value)
+    except (ValueError, struct.error, IndexError) as error:
+        return {"key": to_json(key), "value": to_json(value), "error": str(error)}
+
+
+def _transaction_row(key: bytes, value: bytes | None) -> Row | None:
+    name = transaction_records.decode_key(key)
+    if name is None:
+        return None
+    if value is None:
+        return {"kind": "transaction", "transactional_id": name, "deleted": True}
+    told = transaction_records.decode_value(name, value)
+    return {
+        "kind": "transaction",
+        "transactional_id": name,
+        "state": told.state.value,
+        "producer_id": told.producer_id,
+        "producer_epoch": told.producer_epoch,
+        "timeout_ms": told.timeout_ms,
+        "partitions": [str(partition) for partition in told.partitions],
+        "start_time_ms": told.start_ms,
+        "last_update_time_ms": told.last_update_ms,
+    }
+
+
+def _group_row(key: bytes, value: bytes | None) -> Row | None:
+    whose = group_records.decode_key(key)
+    if whose is None:
+        return None
+    if isinstance(whose, GroupKey):
+        row: Row = {"kind": "group", "group": whose.group_id}
+        if value is None:
+            return {**row, "deleted": True}
+        group = group_records.decode_group(value)
+        return {
+            **row,
+            "protocol_type": group.protocol_type,
+            "generation": group.generation,
+            "assignor": group.protocol_name,
+            "leader": group.leader_id,
+            "members": [
+                {
+                    "member_id": member.member_id,
+                    "client_id": member.client_id,
+                    "client_host": member.client_host,
+                }
+                for member in group.members
+            ],
+        }
+    row = {
+        "kind": "offset",
+        "group": whose.group_id,
+        "topic": whose.topic,
+        "partition": whose.partition,
+    }
+    if value is None:
+        return {**row, "deleted": True}
+    committed = group_records.decode_offset(value, 0)
+    return {
+        **row,
+        "committed_offset": committed.offset,
+        "metadata": committed.metadata,
+        "commit_time_ms": committed.commit_timestamp_ms,
+    }
+
+
+# --- indexes, snapshots, journals, text ---------------------------------------------------------
+
+
+def _base_of(name: str) -> int:
+    return int(name[:20]) if name[:20].isdigit() else 0
+
+
+def _offset_index_rows(name: str, data: bytes) -> Iterator[Row]:
+    base = _base_of(name)
+    whole = len(data) - len(data) % offset_index.ENTRY_SIZE
+    for number, (relative, position) in enumerate(_OFFSET_ENTRY.iter_unpack(data[:whole])):
+        if number and (relative, position) == (0, 0):
+            return  # allocated ahead
+        yield {"offset": base + relative, "position": position}
+
+
+def _time_index_rows(name: str, data: bytes) -> Iterator[Row]:
+    base = _base_of(name)
+    whole = len(data) - len(data) % time_index.ENTRY_SIZE
+    for number, (timestamp, relative) in enumerate(_TIME_ENTRY.iter_unpack(data[:whole])):
+        if number and (timestamp, relative) == (0, 0):
+            return  # allocated ahead
+        yield {"timestamp_ms": timestamp, "offset": base + relative}
+
+
+def _txn_index_rows(name: str, data: bytes) -> Iterator[Row]:
+    for entry in TxnIndex.decode(data).entries:
+        yield entry._asdict()
+
+
+def _snapshot_rows(name: str, data: bytes) -> Iterator[Row]:
+    state = ProducerStateManager.decode_snapshot(data, _base_of(name), 0)
+    for producer in state.producers.values():
+        first_open = producer.txn_first_offset
+        yield {
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.producer_epoch,
+            "last_sequence": producer.last_sequence,
+            "last_offset": producer.last_offset,
+            "last_timestamp_ms": producer.last_timestamp,
+            "coordinator_epoch": producer.coordinator_epoch,
+            "txn_start_offset": None if first_open < 0 else first_open,
+        }
+
+
+def _flush_journal_rows(name: str, data: bytes) -> Iterator[Row]:
+    from barnabas.storage.flush_journal import frames_in
+
+    end = 0
+    for frame in frames_in(data):
+        end = frame.end
+        for entry in frame.entries:
+            yield {
+                "position": frame.position,
+                "kind": "data",
+                "topic": entry.topic,
+                "partition": entry.partition,
+                "segment": entry.base_offset,
+                "segment_position": entry.position,
+                "size_bytes": len(entry.data),
+            }
+        for decision in frame.decisions:
+            told = readable_record(TRANSACTIONS_TOPIC, decision.key, decision.value) or {}
+            yield {
+                "position": frame.position,
+                "kind": "decision",
+                "transactional_id": told.get("transactional_id"),
+                "state": told.get("state"),
+                "producer_id": told.get("producer_id"),
+                "producer_epoch": told.get("producer_epoch"),
+                "ends": [f"{row.topic}-{row.partition}@{row.offset}" for row in decision.ends],
+            }
+    if end < len(data):
+        yield {"position": end, "kind": "unreadable", "size_bytes": len(data) - end}
+
+
+def _metadata_journal_rows(name: str, data: bytes) -> Iterator[Row]:
+    from barnabas.broker.metadata import changes_in
+
+    end = 0
+    for position, after, body in changes_in(data):
+        end = after
+        fields = {
+            key: to_json(value) if isinstance(value, bytes) else value
+            for key, value in body.items()
+        }
+        kind = fields.pop("kind", None)
+        fields.pop("id", None)
+        if kind == "changes":
+            fields = {"changes": len(body["changes"])}
+        yield {"position": position, "kind": kind, "fields": fields}
+    if end < len(data):
+        yield {"position": end, "kind": "unreadable", "fields": {"bytes": len(data) - end}}
+
+
+def _text_rows(name: str, data: bytes) -> Iterator[Row]:
+    for line in data.decode().splitlines():
+        yield {"line": line}
+
+
+_READERS: tuple[tuple[str, Callable[[str, bytes], Iterator[Row]]], ...] = (
+    (r".*\.index", _offset_index_rows),
+    (r".*\.timeindex", _time_index_rows),
+    (r".*\.txnindex", _txn_index_rows),
+    (r".*\.snapshot", _snapshot_rows),
+    (r"barnabas-flush-\d+\.journal", _flush_journal_rows),
+    (r"barnabas-metadata\.journal", _metadata_journal_rows),
+    (r"[a-z-]+-checkpoint|segments\.manifest|partition\.metadata|meta\.properties", _text_rows),
+)
