@@ -11,6 +11,7 @@ PARKED, and `reply` later.
 
 from __future__ import annotations
 
+import functools
 import logging
 import struct
 from collections.abc import Callable, Sequence
@@ -140,7 +141,7 @@ class Broker:
             allocate_producer_id=self.producer_ids.allocate,
             group_partition=topics.group_partition,
             wall=self.wall,
-            coordinator_epoch=lambda index: topics.leader_epoch(TRANSACTIONS_TOPIC, index),
+            coordinator_epoch=functools.partial(topics.leader_epoch, TRANSACTIONS_TOPIC),
             is_ending=self.transaction_ends.is_decided,
         )
         self.groups = GroupCoordinator(
@@ -190,7 +191,7 @@ class Broker:
         outbox.
         """
         if self.outbox.deferred:
-            self.outbox.run_deferred(now_ms)
+            self.on_sent(now_ms)
         connection = self.connections[connection_id]
         assert not connection.in_flight, (
             "a connection's next request came before the last was answered"
@@ -266,7 +267,7 @@ class Broker:
 
     def on_tick(self, now_ms: int) -> None:
         """Time passed. Cheap when nothing is due."""
-        self.outbox.run_deferred(now_ms)
+        self.on_sent(now_ms)
         self.purgatory.on_tick(now_ms)
         self.progress.on_tick(now_ms)
         deadline = self.groups.next_deadline_ms()
@@ -299,10 +300,16 @@ class Broker:
                 earliest = deadline
         return earliest
 
+    def on_sent(self, now_ms: int) -> None:
+        """The outbox's answers are sent: do what was deferred. The outbox may hold more then."""
+        deferred, self.outbox.deferred = self.outbox.deferred, []
+        for call in deferred:
+            call(now_ms)
+
     def on_flushed(self, job: FlushJob, now_ms: int) -> None:
         """The files of that job are on the disk."""
         if self.outbox.deferred:
-            self.outbox.run_deferred(now_ms)
+            self.on_sent(now_ms)
         self.flushes.on_flushed(job, now_ms)
 
     def on_cleaned(
@@ -315,7 +322,7 @@ class Broker:
         """Work ended; error is not None where it failed, which ends its connection as an error in a
         handler does.
         """
-        self.outbox.run_deferred(now_ms)
+        self.on_sent(now_ms)
         if error is None:
             work.done(result, now_ms)
         elif work.connection_id in self.connections:
@@ -338,7 +345,7 @@ class Broker:
         """A clean stop: everything is written down so that the next start has nothing to recover.
         `sync` fsyncs many files.
         """
-        self.outbox.run_deferred(now_ms)
+        self.on_sent(now_ms)
         self.work.finish(now_ms)
         try:
             self.logs.close(now_ms, sync)
@@ -367,7 +374,8 @@ class Broker:
 
     def park(self, context: RequestContext) -> None:
         """Make `reply` possible for the request under way, before its handler returns PARKED."""
-        self._park(context, self.connections[context.connection_id])
+        self._parked[context.ticket] = context
+        self.connections[context.connection_id].parked_ticket = context.ticket
 
     def answer_in_slices(self, context: RequestContext, work: Slices) -> Answer:
         """What the work gives; PARKED where others have their turn before its end."""
@@ -387,10 +395,6 @@ class Broker:
     def close(self, connection_id: int, reason: CloseReason) -> None:
         """End a connection, with a line in the log."""
         self.outbox.closes.append((connection_id, reason))
-
-    def _park(self, context: RequestContext, connection: ConnectionState) -> None:
-        self._parked[context.ticket] = context
-        connection.parked_ticket = context.ticket
 
     def _answer(self, connection_id: int, pieces: Sequence[Piece]) -> None:
         self.connections[connection_id].in_flight = False

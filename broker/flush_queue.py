@@ -138,13 +138,11 @@ class FlushQueue:
         Takes:  then(frame, now_ms), called once; it may add records to the frame. Without a journal
                 the frame is None, and the data are on the disk.
         """
-        missing = [
-            (log, log.log_end_offset)
-            for log in logs
-            if not log.durability.is_flushed(log.log_end_offset)
-        ]
-        for log, _ in missing:
-            self._next.setdefault(log, False)
+        missing = []
+        for log in logs:
+            if not log.durability.is_flushed(log.log_end_offset):
+                missing.append((log, log.log_end_offset))
+                self._next.setdefault(log, False)
         self._waiting_for_frame.append((missing, then))
         self._begin(now_ms)
 
@@ -194,15 +192,14 @@ class FlushQueue:
         followers, self._followers = self._followers, []
         for then in followers:
             then(now_ms)
-        self._release(now_ms)  # what these wait for next is served by one flush
+        if self._waiting:
+            self._release(now_ms)  # what these wait for next is served by one flush
         for log in advanced:
             self._on_advanced(log, now_ms)
         self._under_way = None
         self._begin(now_ms)
 
     def _release(self, now_ms: int) -> None:
-        if not self._waiting:
-            return
         ready = [then for missing, _, then in self._waiting if not missing]
         self._waiting = [entry for entry in self._waiting if entry[0]]
         for then in ready:
@@ -215,6 +212,10 @@ class FlushQueue:
         made may ask for another flush.
         """
         if self._is_beginning:
+            return
+        if not (self._next or self._waiting_for_frame or self._later or self._to_checkpoint):
+            if self._under_way is None:
+                self._delete_journals()
             return
         self._is_beginning = True
         may_journal = self._may_journal()
@@ -293,7 +294,7 @@ class FlushQueue:
         if uses_journal:
             frame = Frame()
             # beside files a frame takes no records: a power loss may keep it, and not the files
-            if all(
+            if not later or all(
                 log in entries or log.durability.is_flushed(end.offset)
                 for log, end in later.items()
             ):

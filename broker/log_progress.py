@@ -33,7 +33,8 @@ class LogProgress:
                     now_ms,
                 )
                 break
-        self.tell_readers(logs, now_ms)
+        if self._purgatory.waiting_count:
+            self.tell_readers(logs, now_ms)
 
     def tell_readers(self, logs: Sequence[Log], now_ms: int) -> None:
         """Try the fetches that wait for the logs."""

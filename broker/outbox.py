@@ -87,7 +87,7 @@ class Outbox:
     (acks=0), the next may come. closes: (connection_id, reason). cleanings: jobs for
     `storage.cleaner.clean`; the rim then calls `Broker.on_cleaned`. work: what would hold up
     everybody; the rim then calls `Broker.on_worked`. deferred: work of the core for which nobody
-    who is answered by `sends` has to wait. `run_deferred` does it once those are sent, and the core
+    who is answered by `sends` has to wait. `Broker.on_sent` does it once those are sent, and the core
     does it itself before anything else comes in: nothing that anybody sees tells whether it was
     deferred.
     """
@@ -101,12 +101,6 @@ class Outbox:
         self.cleanings: list[CleanJob] = []
         self.work: list[Work] = []
         self.deferred: list[Callable[[int], None]] = []
-
-    def run_deferred(self, now_ms: int) -> None:
-        """Do what was deferred; the outbox may hold more then."""
-        deferred, self.deferred = self.deferred, []
-        for call in deferred:
-            call(now_ms)
 
 
 class Parked:

@@ -530,7 +530,7 @@ class Server:
                         self._flusher.submit(job)
                 if outbox.deferred and not outbox.sends:
                     try:
-                        outbox.run_deferred(self.now_ms())
+                        self.broker.on_sent(self.now_ms())
                     except Exception as error:
                         self.fail(error)
                         return

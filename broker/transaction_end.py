@@ -148,8 +148,9 @@ class Ending:
     """One transaction that is ending.
 
     request, context: the EndTxn(commit) that began it; None where none did. transaction: as it was
-    then. decision: None until it is made. frame: of the journal, while it is made. logs: those that
-    got a marker. held_back: calls that are made when it has ended, in the order in which they came.
+    then. decision: None until it is made. frame: of the journal, while it is made. prepare: the record
+    of the decision, once it is encoded. logs: those that got a marker. held_back: calls that are
+    made when it has ended, in the order in which they came.
     """
 
     __slots__ = (
@@ -159,6 +160,7 @@ class Ending:
         "frame",
         "held_back",
         "logs",
+        "prepare",
         "request",
         "step",
         "transaction",
@@ -176,6 +178,7 @@ class Ending:
         self.transaction: TransactionMetadata | None = None
         self.decision = decision
         self.frame: Frame | None = None
+        self.prepare: CoordinatorRecord | None = None
         self.logs: list[Log] = []
         self.held_back: list[Callable[[int], None]] = []
 
@@ -339,19 +342,17 @@ class TransactionEnds:
         The decision is made here and not when EndTxn came: until now a fence, a timeout or an abort
         could come before it.
         """
-        name, request, context = ending.transactional_id, ending.request, ending.context
+        name, context = ending.transactional_id, ending.context
         if self._endings.get(name) is not ending:
             return
-        assert request is not None and context is not None
+        assert context is not None and ending.transaction is not None
         coordinator = self._broker.transactions
-        if coordinator.metadata(name) is not ending.transaction:
-            # partitions were added, and their data may not be on the disk
+        decision = coordinator.on_data(ending.transaction, context, now_ms)
+        if decision is None:  # partitions were added, and their data may not be on the disk
             del self._endings[name]
             for call in self._calls_of(ending):
                 self.hold_back(name, call, now_ms)
             return
-        (decision,) = coordinator.on_end_txn(request, context, now_ms).effects
-        assert isinstance(decision, Decision)
         ending.decision, ending.frame = decision, frame
         ending.durability = Durability.FLUSH if frame is None else Durability.JOURNAL
         self._on(ending, Event.DATA, now_ms)
@@ -360,10 +361,13 @@ class TransactionEnds:
 
     def _flush_data(self, ending: Ending, now_ms: int) -> None:
         assert ending.transaction is not None
-        partition = self._broker.topics.partition
-        logs = [partition(*topic_partition) for topic_partition in ending.transaction.partitions]
+        logs = []
+        for topic, index in ending.transaction.partitions:
+            log = self._broker.topics.partition(topic, index)
+            if log is not None:
+                logs.append(log)
         self._broker.flushes.wait_for_frame(
-            [log for log in logs if log is not None],
+            logs,
             lambda frame, then_ms: self._on_data(ending, frame, then_ms),
             now_ms,
         )
@@ -371,9 +375,9 @@ class TransactionEnds:
     def _frame_decision(self, ending: Ending, now_ms: int) -> None:
         decision, frame, broker = ending.decision, ending.frame, self._broker
         assert decision is not None and frame is not None
-        key, value = record_of(decision.prepare)
+        ending.prepare, ending.frame = record_of(decision.prepare), None
+        key, value = ending.prepare
         assert value is not None
-        ending.frame = None
         frame.add(
             JournalDecision(key, value, self._partition_ends(decision)),
             broker.topics.internal_log(TRANSACTIONS_TOPIC, decision.log_partition, now_ms),
@@ -397,16 +401,20 @@ class TransactionEnds:
         return tuple(ends)
 
     def _write_prepare(self, ending: Ending, now_ms: int) -> None:
-        assert ending.decision is not None
-        self._append(ending.decision.log_partition, ending.decision.prepare, now_ms)
+        decision = ending.decision
+        assert decision is not None
+        record = ending.prepare or record_of(decision.prepare)
+        self._append(decision.log_partition, record, decision.prepare, now_ms)
 
-    def _append(self, log_partition: int, metadata: TransactionMetadata, now_ms: int) -> None:
-        records: list[CoordinatorRecord] = [record_of(metadata)]
-        log = self._broker.topics.append_to_internal_topic(
-            TRANSACTIONS_TOPIC, log_partition, records, now_ms
+    def _append(
+        self, log_partition: int, record: CoordinatorRecord, says: TransactionMetadata, now_ms: int
+    ) -> None:
+        broker = self._broker
+        log = broker.topics.append_to_internal_topic(
+            TRANSACTIONS_TOPIC, log_partition, [record], now_ms
         )
-        self._broker.transactions.apply(metadata)
-        self._broker.progress.on_appended([log], now_ms)
+        broker.transactions.apply(says)
+        broker.progress.on_appended([log], now_ms)
 
     def _flush_prepare(self, ending: Ending, now_ms: int) -> None:
         assert ending.decision is not None
@@ -432,9 +440,10 @@ class TransactionEnds:
         assert decision is not None
         marker = Marker(*decision[1:5], decision.decided_ms)
         for topic, index in decision.partitions:
-            log = self.append_marker(
-                topic, index, self._marker_for(topic, index, decision, marker), now_ms
-            )
+            here = marker
+            if self.commits_on is not None:
+                here = self._marker_of_a_start(topic, index, decision, marker)
+            log = self.append_marker(topic, index, here, now_ms)
             if log is not None:
                 ending.logs.append(log)
         if broker.logs.offline:
@@ -445,10 +454,12 @@ class TransactionEnds:
         else:
             broker.progress.on_appended(ending.logs, now_ms)
 
-    def _marker_for(self, topic: str, index: int, decision: Decision, marker: Marker) -> Marker:
+    def _marker_of_a_start(
+        self, topic: str, index: int, decision: Decision, marker: Marker
+    ) -> Marker:
         """The marker for one partition, which aborts there if what is open is not the transaction.
 
-        That is so only at a start after a power loss that spared a batch of the next transaction
+        That is so only after a power loss that spared a batch of the next transaction
         and not its record: the markers, which are written again then, must not end what they were
         not meant for. Nobody can commit that one any more.
         """
@@ -496,13 +507,15 @@ class TransactionEnds:
         assert decision is not None
         complete = broker.transactions.complete(decision, now_ms)
         if complete is not None:
-            self._append(decision.log_partition, complete, now_ms)
+            self._append(decision.log_partition, record_of(complete), complete, now_ms)
             if isinstance(decision.waiting, WaitingInit):
                 session = broker.transactions.begin_session(complete, decision.waiting, now_ms)
                 broker.runtime.run_transactions(session, now_ms)
-        if len(ending.logs) < len(decision.partitions) or any(
-            broker.topics.partition(log.topic, log.partition) is not log for log in ending.logs
-        ):
+        is_gone = len(ending.logs) < len(decision.partitions)
+        for log in ending.logs:
+            if broker.topics.partition(log.topic, log.partition) is not log:
+                is_gone = True
+        if is_gone:
             self.flush_completions()
 
     # --- what starts and deletions need as well --------------------------------------------------

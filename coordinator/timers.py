@@ -43,7 +43,8 @@ class Timers(Generic[Key]):
         self._next_sequence += 1
         self._rows[key] = row
         heapq.heappush(self._heap, (*row, key))
-        self._maybe_rebuild()
+        if len(self._heap) > _SMALL:
+            self._maybe_rebuild()
 
     def cancel(self, key: Key) -> bool:
         """Forget the deadline of `key`; False where it had none."""
@@ -72,7 +73,7 @@ class Timers(Generic[Key]):
         return None
 
     def _maybe_rebuild(self) -> None:
-        if len(self._heap) <= max(_SMALL, 2 * len(self._rows)):
+        if len(self._heap) <= 2 * len(self._rows):
             return
         self._heap = [
             (deadline_ms, sequence, key) for key, (deadline_ms, sequence) in self._rows.items()

@@ -164,7 +164,8 @@ class TransactionCoordinator:
         transactional_id = metadata.transactional_id
         before = self._transactions.get(transactional_id)
         self._transactions[transactional_id] = metadata
-        if before is not None and _is_same_open_transaction(before, metadata):
+        is_open = metadata.state is TransactionState.ONGOING
+        if is_open and before is not None and _is_same_open_transaction(before, metadata):
             return  # its deadline stands, wherever the wall clock has gone since it began
         deadline_ms = self._deadline_ms(metadata)
         if deadline_ms is None:
@@ -620,11 +621,22 @@ class TransactionCoordinator:
             or (transaction.producer_id, transaction.producer_epoch)
             != (producer_id, producer_epoch)
             or not transaction.is_epoch_given_out
-            or self._is_ending(transaction)
         ):
             return None
         self._timers.schedule(transactional_id, now_ms + transaction.timeout_ms)
         return transaction
+
+    def on_data(
+        self, transaction: TransactionMetadata, context: RequestContext, now_ms: int
+    ) -> Decision | None:
+        """Commit the transaction that `on_commit_requested` gave: its data are on the disk.
+
+        None where it is another by now: partitions were added to it, or it has ended.
+        """
+        if self._transactions.get(transaction.transactional_id) is not transaction:
+            return None
+        prepare = transaction.prepared(True, self._wall.at(now_ms))
+        return self._decision(prepare, WaitingEndTxn(context.ticket))
 
     def on_end_txn(self, request: EndTxnRequest, context: RequestContext, now_ms: int) -> Result:
         """Commit or abort.

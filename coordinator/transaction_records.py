@@ -30,6 +30,7 @@ import struct
 from barnabas.coordinator.transaction_state import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    NUMBERS,
     STATE_BY_NUMBER,
     TransactionMetadata,
     TransactionState,
@@ -79,12 +80,12 @@ def encode_value(metadata: TransactionMetadata) -> bytes:
             metadata.producer_id,
             metadata.producer_epoch,
             metadata.timeout_ms,
-            metadata.state.number,
+            NUMBERS[metadata.state],
         )
     )
     if metadata.state is TransactionState.EMPTY:
         assert not metadata.partitions, "an Empty transaction has partitions"
-        _put_size(-1, compact, _INT32, out)
+        out += b"\0" if compact else _INT32.pack(-1)
     else:
         _put_partitions(metadata, compact, out)
     out += _TIMES.pack(metadata.last_update_ms, metadata.start_ms)
@@ -181,22 +182,20 @@ def _put_partitions(metadata: TransactionMetadata, compact: bool, out: bytearray
     topics: dict[str, list[int]] = {}
     for topic, partition in metadata.partitions:
         topics.setdefault(topic, []).append(partition)
-    _put_size(len(topics), compact, _INT32, out)
+    if not compact:  # without calls: every transaction comes here twice
+        out += _INT32.pack(len(topics))
+        for topic, indexes in topics.items():
+            name, count = topic.encode(), len(indexes)
+            out += struct.pack(f">h{len(name)}si{count}i", len(name), name, count, *indexes)
+        return
+    _put_unsigned_varint(len(topics) + 1, out)
     for topic, indexes in topics.items():
         name = topic.encode()
-        _put_size(len(name), compact, _INT16, out)
+        _put_unsigned_varint(len(name) + 1, out)
         out += name
-        _put_size(len(indexes), compact, _INT32, out)
+        _put_unsigned_varint(len(indexes) + 1, out)
         out += struct.pack(f">{len(indexes)}i", *indexes)
-        if compact:
-            out.append(0)
-
-
-def _put_size(size: int, compact: bool, form: struct.Struct, out: bytearray) -> None:
-    if compact:
-        _put_unsigned_varint(size + 1, out)
-    else:
-        out += form.pack(size)
+        out.append(0)
 
 
 def _put_unsigned_varint(value: int, out: bytearray) -> None:

@@ -75,11 +75,11 @@ class TransactionState(Enum):
 
     @property
     def number(self) -> int:
-        return _NUMBERS[self]
+        return NUMBERS[self]
 
 
-_NUMBERS = {state: number for number, state in enumerate(TransactionState)}
-STATE_BY_NUMBER = {number: state for state, number in _NUMBERS.items()}
+NUMBERS = {state: number for number, state in enumerate(TransactionState)}
+STATE_BY_NUMBER = {number: state for state, number in NUMBERS.items()}
 STATE_BY_NAME = {state.value: state for state in TransactionState}
 
 _S = TransactionState

@@ -144,7 +144,7 @@ class Storm:
             works, outbox.work = outbox.work, []
             for work in works:
                 self.broker.on_worked(work, work.run(), None, self.now_ms)
-            outbox.run_deferred(self.now_ms)
+            self.broker.on_sent(self.now_ms)
         self.flushes += outbox.flushes
         outbox.flushes = []
         return closed

@@ -97,7 +97,7 @@ class CoreHost:
         self.work += outbox.work
         outbox.work = []
         if outbox.deferred:
-            outbox.run_deferred(self.now_ms)
+            self.broker.on_sent(self.now_ms)
             self.carry_out()
 
     def _decoded(self, connection: int, answer: bytes) -> Any:

@@ -235,7 +235,7 @@ class DiskBroker:
             file.fsync()
         self.broker.on_flushed(job, self.now_ms)
         self._take_answers()
-        self.broker.outbox.run_deferred(self.now_ms)
+        self.broker.on_sent(self.now_ms)
         self._take_answers()
         return True
 
@@ -255,7 +255,7 @@ class DiskBroker:
             self.broker.on_worked(work, work.run(), None, self.now_ms)
             self._take_answers()
         if self.broker.outbox.deferred:
-            self.broker.outbox.run_deferred(self.now_ms)
+            self.broker.on_sent(self.now_ms)
             self._take_answers()
         if not self.holds_flushes:
             self.flush()

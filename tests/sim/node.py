@@ -425,7 +425,7 @@ class Node:
                     self.world.loop.later(
                         self.world.rng.randint(1, 60), self._work, self.generation, work
                     )
-                outbox.run_deferred(self._steady_ms())
+                broker.on_sent(self._steady_ms())
         finally:
             self._carrying_out = False
         self._set_timer()
