@@ -1,17 +1,22 @@
 """For all tests: property tests draw anew on a developer's machine and always the same on CI, and
 no test is timed.
 
-Side by side (`-n 2`) each process takes one file after the other, the long ones first. Every
-process has brokers and a Spark of its own, so nothing is shared but the machine.
+Side by side (`-n 2`) each process takes one piece after the other, the long ones first: a file,
+files that share a Java, or a single test. Every process has brokers and a Spark of its own, so
+nothing is shared but the machine.
 """
 
 from __future__ import annotations
 
 import os
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+TESTS = Path(__file__).resolve().parent
 
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile(
@@ -23,9 +28,9 @@ settings.load_profile("ci" if os.environ.get("CI") else "explore")
 # cost at the start does not come back.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-# Spark computes and the end-to-end tests wait: they go well beside each other. Units are small, so
-# that all processes end at the same time.
-ORDER = ("java", "e2e", "spark", "examples", "sim", "property", "unit")
+# What takes minutes comes first. Spark computes and the end-to-end tests wait: they go well beside
+# each other. Single tests of the simulator are the last, so that all processes end at one time.
+ORDER = ("java", "e2e", "spark", "examples", "property", "unit", "sim")
 # They run Spark in the process of the tests, where Java starts once and is warm for all that come
 # after: one piece of work, not five.
 ONE_JAVA = (
@@ -35,17 +40,25 @@ ONE_JAVA = (
     "spark/test_sink.py",
     "spark/test_stream_read.py",
 )
+# Their tests have nothing in common, and are minutes together: each is a piece.
+SINGLE_TESTS = ("sim/test_defects.py", "sim/test_sim.py")
 
 
 def piece_of(node_id: str) -> str:
-    """What a test is handed out with: its file, or all that share a Java."""
+    """What a test is handed out with: its file, all that share a Java, or nothing."""
     file = node_id.partition("::")[0].removeprefix("tests/")
+    if file in SINGLE_TESTS:
+        return node_id.removeprefix("tests/")
     return "java" if file in ONE_JAVA else file
 
 
-def rank_of(piece: str) -> tuple[int, str]:
+@cache
+def rank_of(piece: str) -> tuple[int, int, str]:
+    """The order of pieces: by folder, and within it the largest files first."""
     folder = piece.partition("/")[0]
-    return ORDER.index(folder) if folder in ORDER else len(ORDER), piece
+    path = TESTS / piece.partition("::")[0]
+    size = path.stat().st_size if path.is_file() else 0
+    return ORDER.index(folder) if folder in ORDER else len(ORDER), -size, piece
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
