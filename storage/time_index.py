@@ -71,11 +71,7 @@ class TimeIndex:
         index = cls()
         last_timestamp, last_offset = -1, 0
         for timestamp, offset in _ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY_SIZE]):
-            if (
-                timestamp <= last_timestamp
-                or offset < last_offset
-                or (timestamp == 0 and offset == 0 and len(index))
-            ):
+            if timestamp <= last_timestamp or offset < last_offset:
                 break
             index.timestamps.append(timestamp)
             index.offsets.append(offset)

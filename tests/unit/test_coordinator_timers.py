@@ -19,9 +19,9 @@ def test_due_keys_come_earliest_first_and_once() -> None:
 
 def test_keys_of_one_deadline_come_in_the_order_of_scheduling() -> None:
     timers: Timers[str] = Timers()
-    for key in ("c", "a", "b"):
+    for key in ("b", "c", "a"):
         timers.schedule(key, 5)
-    assert timers.pop_due(5) == ["c", "a", "b"]
+    assert timers.pop_due(5) == ["b", "c", "a"]
 
 
 def test_scheduling_again_moves_the_deadline_both_ways() -> None:
@@ -46,10 +46,10 @@ def test_a_cancelled_key_is_never_due() -> None:
 
 def test_keys_need_not_be_comparable() -> None:
     timers: Timers[object] = Timers()
-    one, two = object(), object()
-    timers.schedule(one, 1)
-    timers.schedule(two, 1)
-    assert timers.pop_due(1) == [one, two]
+    keys = [object() for _ in range(3)]
+    for key in keys:
+        timers.schedule(key, 1)
+    assert timers.pop_due(1) == keys
 
 
 def test_rescheduling_without_end_does_not_grow_the_table() -> None:

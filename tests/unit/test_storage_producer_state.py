@@ -6,10 +6,21 @@ repeated batch is one of the last five of the same epoch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+from crc32c import crc32c
 
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.storage.producer_state import ProducerStateManager
+from barnabas.storage.producer_state import (
+    MOST_REFUSED,
+    ActiveProducer,
+    BatchMeta,
+    CompletedTxn,
+    CorruptSnapshot,
+    ProducerEntry,
+    ProducerStateManager,
+)
 
 NOW_MS = 1_760_000_000_000
 PID = 7
@@ -85,3 +96,307 @@ def test_the_last_five_batches_are_remembered_and_no_more() -> None:
     for sequence in range(2, 7):
         assert is_repeated(state, 0, sequence)
     assert is_out_of_order(state, 0, 1)
+
+
+# --- transactions -------------------------------------------------------------------------------
+
+
+def batch(
+    state: ProducerStateManager,
+    producer_id: int = PID,
+    *,
+    epoch: int = 0,
+    sequence: int = 0,
+    count: int = 1,
+    transactional: bool = True,
+    timestamp: int = NOW_MS,
+    now_ms: int = NOW_MS,
+) -> None:
+    first = state.end_offset
+    state.on_batch(
+        producer_id, epoch, sequence, sequence + count - 1, first, first + count - 1,
+        timestamp, transactional, now_ms,
+    )  # fmt: skip
+
+
+def marker(
+    state: ProducerStateManager,
+    producer_id: int = PID,
+    *,
+    epoch: int = 0,
+    coordinator_epoch: int = 0,
+    commit: bool = True,
+    now_ms: int = NOW_MS,
+) -> CompletedTxn | None:
+    offset = state.end_offset
+    return state.on_marker(producer_id, epoch, coordinator_epoch, commit, offset, NOW_MS, now_ms)
+
+
+def test_a_transaction_begins_with_its_first_batch_and_ends_with_its_marker() -> None:
+    state = ProducerStateManager(100)
+    batch(state, 1, count=3)
+    batch(state, 2)
+    batch(state, 1, sequence=3)
+    assert state.open_transactions() == [1, 2]
+    assert state.first_open_offset() == 100
+    assert [state.first_offset_of_transaction(each) for each in (1, 2, 3)] == [100, 103, None]
+    assert state.end_offset == 105
+    assert marker(state, 1, commit=False) == CompletedTxn(1, 100, 105, True, 103)
+    assert state.first_open_offset() == 103 and not state.has_ongoing_transaction_of(1)
+    assert marker(state, 2) == CompletedTxn(2, 103, 106, False, 107)
+    assert state.first_open_offset() is None and state.end_offset == 107
+
+
+def test_a_marker_without_data_before_it_ends_nothing() -> None:
+    state = ProducerStateManager(5)
+    assert marker(state, 1, epoch=3, coordinator_epoch=2) is None
+    assert (state.end_offset, state.producer_epoch_of(1), state.coordinator_epoch_of(1)) == (
+        6,
+        3,
+        2,
+    )
+    batch(state, 2, transactional=False)
+    assert marker(state, 2) is None and not state.open_transactions()
+
+
+def test_a_transaction_is_ongoing_in_the_epoch_of_its_producer_alone() -> None:
+    state = ProducerStateManager()
+    batch(state, epoch=4)
+    assert state.has_ongoing_transaction(PID, 4) and state.has_ongoing_transaction_of(PID)
+    for producer_id, epoch in ((PID, 3), (PID, 5), (PID + 1, 4)):
+        assert not state.has_ongoing_transaction(producer_id, epoch)
+    marker(state, epoch=4)
+    assert not state.has_ongoing_transaction(PID, 4)
+
+
+def test_epochs_of_producers_that_are_not_remembered() -> None:
+    state = ProducerStateManager()
+    assert (state.producer_epoch_of(PID), state.coordinator_epoch_of(PID)) == (-1, 0)
+    batch(state, epoch=2)
+    assert (state.producer_epoch_of(PID), state.coordinator_epoch_of(PID)) == (2, 0), (
+        "no marker yet"
+    )
+    marker(state, epoch=2, coordinator_epoch=1)
+    assert state.coordinator_epoch_of(PID) == 1
+
+
+def test_a_marker_of_a_former_epoch_or_coordinator_is_refused() -> None:
+    state = ProducerStateManager()
+    state.check_marker(PID, 0, 0)
+    batch(state, epoch=2)
+    marker(state, epoch=2, coordinator_epoch=5)
+    state.check_marker(PID, 2, 5)
+    state.check_marker(PID, 3, 6)
+    with pytest.raises(KafkaError, match="producer 7 has the epoch 2, the marker 1") as refused:
+        state.check_marker(PID, 1, 5)
+    assert refused.value.code is Code.INVALID_PRODUCER_EPOCH
+    with pytest.raises(KafkaError, match=r"epoch 5 .* this one has 4") as refused:
+        state.check_marker(PID, 2, 4)
+    assert refused.value.code is Code.TRANSACTION_COORDINATOR_FENCED
+
+
+def test_within_a_transaction_every_batch_is_transactional() -> None:
+    state = ProducerStateManager()
+    batch(state)
+
+    def check(transactional: bool) -> object:
+        return state.check_batch(PID, 0, 1, 1, transactional, lambda _: None)
+
+    assert check(True) is None
+    with pytest.raises(KafkaError) as refused:
+        check(False)
+    assert refused.value.code is Code.INVALID_TXN_STATE
+    marker(state)
+    assert check(False) is None
+
+
+# --- sequences ----------------------------------------------------------------------------------
+
+
+def test_an_unknown_producer_may_begin_anywhere_and_a_new_epoch_at_0() -> None:
+    state = ProducerStateManager()
+    assert state.check_batch(PID, 3, 17, 17, False, lambda _: None) is None
+    batch(state, epoch=3, sequence=17, transactional=False)
+    with pytest.raises(KafkaError, match="epoch 4 with the sequence 18") as refused:
+        state.check_batch(PID, 4, 18, 18, False, lambda _: None)
+    assert refused.value.code is Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert state.check_batch(PID, 4, 0, 0, False, lambda _: None) is None
+    with pytest.raises(KafkaError, match="has the epoch 3, the batch 2") as refused:
+        state.check_batch(PID, 2, 0, 0, False, lambda _: None)
+    assert refused.value.code is Code.INVALID_PRODUCER_EPOCH
+
+
+def test_sequences_go_on_at_0_after_the_last_there_is() -> None:
+    state = ProducerStateManager()
+    state.on_batch(PID, 0, 2**31 - 3, 2**31 - 1, 0, 2, NOW_MS, False, NOW_MS)
+    assert state.check_batch(PID, 0, 0, 4, False, lambda _: None) is None
+    assert is_out_of_order(state, 0, 1)
+
+
+def test_a_repeated_batch_is_known_by_both_its_sequences() -> None:
+    state = ProducerStateManager()
+    batch(state, count=3)
+    duplicate = state.check_batch(PID, 0, 0, 2, True, lambda _: None)
+    assert duplicate == BatchMeta(0, 2, 0, 2, NOW_MS)
+    for first, last in ((0, 1), (1, 2)):
+        with pytest.raises(KafkaError, match="its last was 2"):
+            state.check_batch(PID, 0, first, last, True, lambda _: None)
+
+
+def test_batches_that_are_in_the_log_alone_are_looked_for_once_they_are_needed() -> None:
+    """A snapshot has the last batch of a producer only."""
+    state = ProducerStateManager()
+    batch(state, transactional=False)
+    batch(state, sequence=1, transactional=False)
+    loaded = ProducerStateManager.decode_snapshot(state.encode_snapshot(), 2, NOW_MS)
+    restored = []
+
+    def restore(entry: ProducerEntry) -> None:
+        restored.append(entry.producer_id)
+        entry.batches.insert(0, BatchMeta(0, 0, 0, 0, NOW_MS))
+        entry.window_known = True
+
+    assert loaded.check_batch(PID, 0, 2, 2, False, restore) is None
+    assert loaded.check_batch(PID, 0, 1, 1, False, restore) == BatchMeta(1, 1, 1, 1, NOW_MS)
+    assert restored == []
+    assert loaded.check_batch(PID, 0, 0, 0, False, restore) == BatchMeta(0, 0, 0, 0, NOW_MS)
+    with pytest.raises(KafkaError):
+        loaded.check_batch(PID, 0, 9, 9, False, restore)
+    assert restored == [PID], "it is known from then on"
+
+
+def test_five_batches_that_were_appended_since_are_all_there_can_be() -> None:
+    state = ProducerStateManager()
+    batch(state)
+    loaded = ProducerStateManager.decode_snapshot(state.encode_snapshot(), 1, NOW_MS)
+    for sequence in range(1, 6):
+        assert not loaded.producers[PID].window_known
+        batch(loaded, sequence=sequence)
+    assert loaded.producers[PID].window_known
+    assert [one.first_sequence for one in loaded.producers[PID].batches] == [1, 2, 3, 4, 5]
+
+
+def test_a_batch_must_not_overtake_one_that_found_no_room() -> None:
+    state = ProducerStateManager()
+    state.add_refused(PID, 0, 5)
+    state.add_refused(PID, 0, 3)
+    state.add_refused(PID, 0, 4)
+    state.check_overtaking(PID, 1, 9)
+    state.check_overtaking(PID + 1, 0, 9)
+    with pytest.raises(KafkaError, match="found no room") as refused:
+        state.check_overtaking(PID, 0, 4)
+    assert refused.value.code is Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    state.check_overtaking(PID, 0, 3)
+    state.check_overtaking(PID, 0, 4)
+    state.add_refused(PID, 0, 3)
+    state.check_overtaking(PID, 0, 2)
+    state.check_overtaking(PID, 0, 9)
+
+
+def test_what_is_noted_of_refused_batches_has_a_bound() -> None:
+    state = ProducerStateManager()
+    state.add_refused(-1, -1, 0)
+    assert not state.refused, "without a producer id there is no order to keep"
+    for producer_id in range(MOST_REFUSED + 2):
+        state.add_refused(producer_id, 0, 5)
+    assert len(state.refused) == MOST_REFUSED
+    state.add_refused(0, 0, 3)
+    assert state.refused[0, 0] == 3, "those that are noted are kept up to date"
+
+
+# --- expiry -------------------------------------------------------------------------------------
+
+
+def test_producers_expire_by_the_clock_of_the_broker_unless_they_have_a_transaction_open() -> None:
+    state = ProducerStateManager()
+    batch(state, 1, transactional=False, timestamp=5, now_ms=100)
+    batch(state, 2, transactional=True, now_ms=100)
+    batch(state, 3, transactional=False, now_ms=101)
+    assert state.expire(now_ms=1_099, expiration_ms=1_000) == 0
+    assert state.expire(now_ms=1_100, expiration_ms=1_000) == 1
+    assert list(state.producers) == [2, 3]
+    marker(state, 2, now_ms=1_200)
+    assert state.expire(now_ms=2_199, expiration_ms=1_000) == 1
+    assert list(state.producers) == [2]
+    assert state.expire(now_ms=2_200, expiration_ms=1_000) == 1
+
+
+# --- what is shown and kept ---------------------------------------------------------------------
+
+
+def test_active_producers_are_shown_as_kip_664_has_them() -> None:
+    state = ProducerStateManager(50)
+    batch(state, 1, epoch=2, sequence=7, count=2, timestamp=123)
+    marker(state, 3, epoch=4, coordinator_epoch=6)
+    assert state.active_producers() == [
+        ActiveProducer(1, 2, 8, 123, -1, 50),
+        ActiveProducer(3, 4, -1, NOW_MS, 6, -1),
+    ]
+
+
+def test_a_snapshot_is_laid_out_as_kafka_writes_it() -> None:
+    state = ProducerStateManager(16)
+    batch(state, 1, epoch=2, sequence=7, count=2, timestamp=0x123)
+    marker(state, 3, epoch=4, coordinator_epoch=6)
+    data = state.encode_snapshot()
+    body = (
+        bytes.fromhex(
+            "00000002"
+            "0000000000000001 0002 00000008 0000000000000011 00000001 0000000000000123 ffffffff"
+            "0000000000000010"
+            "0000000000000003 0004 ffffffff ffffffffffffffff 00000000"
+        )
+        + NOW_MS.to_bytes(8, "big")
+        + bytes.fromhex("00000006 ffffffffffffffff")
+    )
+    assert data[:2] == b"\0\1" and data[6:] == body
+    again = ProducerStateManager.decode_snapshot(data, 19, 77)
+    assert again.end_offset == 19 and again.encode_snapshot() == data
+    assert again.producers[1].batches == [BatchMeta(7, 8, 16, 17, 0x123)]
+    assert [again.producers[each].window_known for each in (1, 3)] == [False, True]
+    assert [again.producers[each].seen_ms for each in (1, 3)] == [77, 77]
+    assert again.active_producers() == state.active_producers()
+    assert again.open_transactions() == [1]
+
+
+def test_a_loaded_batch_may_have_begun_before_the_sequences_began_anew() -> None:
+    state = ProducerStateManager()
+    state.on_batch(PID, 0, 2**31 - 1, 1, 0, 2, NOW_MS, False, NOW_MS)
+    loaded = ProducerStateManager.decode_snapshot(state.encode_snapshot(), 3, NOW_MS)
+    assert loaded.producers[PID].batches == [BatchMeta(2**31 - 1, 1, 0, 2, NOW_MS)]
+
+
+def test_open_transactions_are_loaded_in_the_order_of_their_first_offsets() -> None:
+    state = ProducerStateManager()
+    batch(state, 1, transactional=False)
+    batch(state, 2)
+    batch(state, 1, sequence=1)
+    loaded = ProducerStateManager.decode_snapshot(state.encode_snapshot(), 3, NOW_MS)
+    assert list(loaded.producers) == [1, 2]
+    assert list(loaded.open_txns.items()) == [(2, 1), (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda data: data[:9], "9 bytes are too few"),
+        (lambda data: b"\0\2" + data[2:], "its version is 2, not 1"),
+        (lambda data: data[:-1] + b"\1", "its checksum is wrong"),
+        (lambda data: data[:2] + _crc(data[6:-1]) + data[6:-1], "1 producers in 49 bytes"),
+        (lambda data: data[:2] + _crc(data[6:] + b"x") + data[6:] + b"x", "1 producers in 51"),
+    ],
+)
+def test_bytes_that_are_no_snapshot_are_refused(
+    change: Callable[[bytes], bytes], says: str
+) -> None:
+    state = ProducerStateManager()
+    batch(state)
+    with pytest.raises(CorruptSnapshot, match=says):
+        ProducerStateManager.decode_snapshot(change(state.encode_snapshot()), 1, NOW_MS)
+    none = ProducerStateManager()
+    assert len(none.encode_snapshot()) == 10
+    assert not ProducerStateManager.decode_snapshot(none.encode_snapshot(), 0, 0).producers
+
+
+def _crc(body: bytes) -> bytes:
+    return crc32c(body).to_bytes(4, "big")
