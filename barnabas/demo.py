@@ -40,7 +40,7 @@ MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 
 
 class DemoFailedError(Exception):
-    """What Spark read is not what was published; the message says how."""
+    """A difference between what was published and what Spark read; the message says which."""
 
 
 class Flight(NamedTuple):
@@ -53,7 +53,7 @@ class Flight(NamedTuple):
 
 @dataclass
 class Published:
-    """What was sent: which attempts were committed, and how many flights the others held."""
+    """The record of what was sent: which attempts were committed, and what the others held."""
 
     committed: set[int] = field(default_factory=set)
     attempts: int = 0
@@ -88,7 +88,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(output: Path, limit: int | None = None) -> None:
-    """Publish, kill, restart, read, check, print. Raises DemoFailedError, MissingRequirementError."""
+    """Publish, kill, restart, read, check, print.
+
+    Raises: DemoFailedError, MissingRequirementError.
+    """
     _require_packages()
     began = time.perf_counter()
     prepare()
@@ -128,7 +131,7 @@ def run(output: Path, limit: int | None = None) -> None:
 
 
 def say(text: str) -> None:
-    """One line of the story."""
+    """Print one line of the story."""
     print(f"* {text}", flush=True)
 
 
@@ -150,7 +153,7 @@ def load_flights() -> list[Flight]:
 
 
 def create_topic(broker: LocalBroker) -> None:
-    """The topic keeps records of 2013: retention goes by their time."""
+    """Create the topic, which keeps records of 2013: retention goes by their time."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 2})
@@ -210,8 +213,9 @@ def send(
     abort: bool = False,
     halfway: Callable[[], None] | None = None,
 ) -> Any:
-    """Publish one batch in one transaction, as often as it takes until that is committed (once and
-    aborted where `abort`).
+    """Publish some flights in one transaction, as often as it takes until that is committed.
+
+    With `abort`, once and aborted.
 
     Gives:  the producer to go on with; a new one where the old one's errors are fatal.
     """
@@ -224,9 +228,8 @@ def send(
             producer.begin_transaction()
             for position, flight in enumerate(batch):
                 if halfway is not None and position == len(batch) // 2:
-                    producer.flush(
-                        SEND_TIMEOUT_S
-                    )  # half of the flights are in the log, the other half meets a broker that is dead
+                    # Half of the flights are in the log, the others meet a broker that is dead.
+                    producer.flush(SEND_TIMEOUT_S)
                     published.killed_in_attempt = attempt
                     crash, halfway = threading.Thread(target=halfway), None
                     crash.start()
@@ -252,8 +255,9 @@ def send(
 
 
 def _recovered(broker: LocalBroker, producer: Any, error: Any) -> Any:
-    """A producer without an open transaction. Raises DemoFailedError where the broker does not
-    answer any more.
+    """A producer without an open transaction.
+
+    Raises: DemoFailedError where the broker does not answer any more.
     """
     from confluent_kafka import KafkaException
 
@@ -269,7 +273,7 @@ def _recovered(broker: LocalBroker, producer: Any, error: Any) -> Any:
 
 
 def _persist(end: Callable[[float], None]) -> None:
-    """Ending a transaction may be repeated while the client says so."""
+    """End a transaction, again while the client says that it may be repeated."""
     from confluent_kafka import KafkaException
 
     deadline = time.monotonic() + SEND_TIMEOUT_S
@@ -292,7 +296,7 @@ def _kill_and_restart(broker: LocalBroker, published: Published) -> None:
 
 
 def _start_session(session: list[Any]) -> None:
-    """JVMs take their time: it starts while flights are published."""
+    """Start Spark beside the publishing: a JVM takes its time."""
     try:
         with quiet():
             spark = local_session("barnabas demo", cores=2, settings={"spark.log.level": "ERROR"})
@@ -302,7 +306,7 @@ def _start_session(session: list[Any]) -> None:
 
 
 class ReadBack(NamedTuple):
-    """What Spark saw at one isolation level."""
+    """The rows that Spark saw at one isolation level, and how long it took."""
 
     rows: Any  # a pyarrow.Table of value, attempt, origin, month
     seconds: float
@@ -423,10 +427,9 @@ def _compared(
 
 
 def print_months(months: dict[str, list[int]]) -> None:
-    """Months down, origins across, sums at the edges."""
-    print(
-        f"\nflights {''.join(f'{AIRPORTS.get(origin, origin):>11}' for origin in months)}{'all':>11}"
-    )
+    """Print a table: months down, origins across, sums at the edges."""
+    names = "".join(f"{AIRPORTS.get(origin, origin):>11}" for origin in months)
+    print(f"\nflights {names}{'all':>11}")
     for month, name in enumerate(MONTHS):
         row = [counts[month] for counts in months.values()]
         print(f"{name:<8}{''.join(f'{count:>11,}' for count in row)}{sum(row):>11,}")
@@ -435,7 +438,7 @@ def print_months(months: dict[str, list[int]]) -> None:
 
 
 def plot(months: dict[str, list[int]], total: int, output: Path) -> None:
-    """Flights per month and origin as bars."""
+    """Draw flights per month and origin as bars."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -479,8 +482,9 @@ def progress(total: int, title: str, unit: str) -> Iterator[Callable[[int], Any]
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without what the JVM and its launcher write to stderr while they start or stop; our own bar
-    has the screen.
+    """Hide what the JVM and its launcher write to stderr while they start or stop.
+
+    Our own bar has the screen.
     """
     saved = os.dup(2)
     silent = os.open(os.devnull, os.O_WRONLY)

@@ -1,7 +1,8 @@
-"""What the sink reads in a query's checkpoint directory, and the one file that it keeps there.
+"""A query's checkpoint directory: what the sink reads in it, and the one file that it keeps there.
 
     <checkpoint>/offsets/<batch id>     Spark's: written before the batch begins, and never changed
-    <checkpoint>/barnabas-published     the sink's: that the query has published, JSON, written with its first batch that has rows
+    <checkpoint>/barnabas-published     the sink's: that the query has published, JSON, written with
+                                        its first batch that has rows
 
 The file outlives what the broker forgets. It is written before the first transaction ("begun") and
 after it ("done"): where only the former is there, the driver may have died in between, and the same
@@ -37,14 +38,15 @@ class Checkpoint:
         self._location = location
 
     def plan_of(self, batch_id: int) -> str:
-        """A digest of what Spark wrote about the batch before it began; empty where that cannot be
-        read.
+        """A digest of what Spark wrote about the batch before it began, or empty.
+
+        Empty where that cannot be read.
         """
         data = self._read("offsets", str(batch_id))
         return "" if data is None else hashlib.sha256(data).hexdigest()[:16]
 
     def published_before(self, batch_id: int) -> str:
-        """That the query published before, in words; empty where nothing tells so."""
+        """The words that tell that the query published before; empty where nothing tells so."""
         data = self._read(NAME)
         if data is None:
             return ""
@@ -58,8 +60,9 @@ class Checkpoint:
         return f"this query published batches from {first} on, as group {group!r}"
 
     def note(self, state: str, group_id: str, batch_id: int) -> None:
-        """Keep the file; what fails is warned of, since it only makes later doubts less likely to
-        be seen.
+        """Keep the file.
+
+        A failure is warned of, since it only makes later doubts less likely to be seen.
         """
         text = json.dumps(
             {"version": VERSION, "group": group_id, "batch": batch_id, "state": state}

@@ -31,6 +31,7 @@ from barnabas.protocol.messages.list_offsets import (
 )
 from barnabas.protocol.messages.metadata import MetadataResponseTopic
 from barnabas.protocol.primitives import Buffer
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.connection import (
     UNKNOWN_TOPIC_PATIENCE_MS,
     ClientError,
@@ -43,7 +44,6 @@ from barnabas.spark_connector.connection import (
     check,
     metadata,
 )
-from barnabas.spark_connector.offsets import PartitionName
 from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.patterns import is_found_in
 
@@ -61,7 +61,7 @@ FETCH = RequestKind(FetchRequest, FetchResponse, 4, 11)
 
 
 class FetchedPartition(NamedTuple):
-    """What a fetch brought of its one partition.
+    """The part of a Fetch response that is its one partition's.
 
     `records` lies in the connection's buffer: it is good until the next answer is received.
     `aborted_transactions` is None unless the fetch was read_committed.
@@ -74,11 +74,14 @@ class FetchedPartition(NamedTuple):
 
 
 class Client:
-    """Requests to whichever broker answers them. Use as a context manager, or close it."""
+    """A reader's client: requests go to whichever broker answers them.
+
+    Use it as a context manager, or close it.
+    """
 
     def __init__(self, options: ClientOptions) -> None:
         self.options = options
-        self._leaders: dict[PartitionName, int] = {}
+        self._leaders: dict[TopicPartition, int] = {}
         self.topic_ids: dict[
             str, str
         ] = {}  # as the last Metadata told, in Kafka's form; none of brokers before 2.8
@@ -109,16 +112,16 @@ class Client:
 
     def partitions_of(
         self, topics: Iterable[str], *, missing_ok: bool = False, create: bool = False
-    ) -> list[PartitionName]:
-        """All partitions of the topics, in order. Raises UnknownTopicError naming one that does not
-        exist, where missing_ok is not set.
+    ) -> list[TopicPartition]:
+        """All partitions of the topics, in order.
+        Raises: UnknownTopicError naming one that does not exist, where missing_ok is not set.
 
         With `create` the broker is asked to make what is missing, as producers do; it may be
         configured not to (auto.create.topics.enable).
         """
         names = sorted(set(topics))
 
-        def ask() -> list[PartitionName]:
+        def ask() -> list[TopicPartition]:
             return [
                 partition
                 for topic in self._metadata(names, missing_ok=missing_ok, create=create)
@@ -128,7 +131,7 @@ class Client:
         return self._retrying(ask, "looking for " + ", ".join(names))
 
     def topics_matching(self, pattern: str) -> list[str]:
-        """Names of topics in which the pattern is found; internal ones are never among them."""
+        """The names of topics in which the pattern is found; internal ones are never among them."""
 
         def ask() -> list[str]:
             return sorted(
@@ -140,7 +143,7 @@ class Client:
         return self._retrying(ask, "listing topics")
 
     def recreated_topics(self, topic_ids: Mapping[str, str]) -> list[str]:
-        """Which of the topics have another id than this, as far as Metadata told ids.
+        """The topics that have another id than this, as far as Metadata told ids.
 
         Where one has, brokers are asked again for a while: one may lag behind, and tell of the
         former.
@@ -171,7 +174,7 @@ class Client:
                     base64.urlsafe_b64encode(topic.topic_id.bytes).decode().rstrip("=")
                 )
             for partition in topic.partitions:
-                self._leaders[PartitionName(name, partition.partition_index)] = partition.leader_id
+                self._leaders[TopicPartition(name, partition.partition_index)] = partition.leader_id
         if topics is not None:
             for topic in answer.topics:
                 if not (missing_ok and topic.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION):
@@ -181,17 +184,18 @@ class Client:
     # --- offsets
 
     def offsets_at(
-        self, timestamps: Mapping[PartitionName, int], *, read_committed: bool
-    ) -> dict[PartitionName, int | None]:
-        """ListOffsets: the first offset whose record is at least that late (in ms), or -1 for the
-        end, -2 for the beginning of the log.
+        self, timestamps: Mapping[TopicPartition, int], *, read_committed: bool
+    ) -> dict[TopicPartition, int | None]:
+        """The first offset whose record is at least that late (in ms), by ListOffsets.
+
+        The timestamp -1 stands for the end of the log, -2 for its beginning.
 
         The end for read_committed is the last stable offset: everything before it is decided. None
         where no record is that late.
         """
 
-        def ask() -> dict[PartitionName, int | None]:
-            offsets: dict[PartitionName, int | None] = {}
+        def ask() -> dict[TopicPartition, int | None]:
+            offsets: dict[TopicPartition, int | None] = {}
             for node, names in self._by_leader(timestamps).items():
                 offsets.update(
                     self._offsets_of_leader(
@@ -203,8 +207,8 @@ class Client:
         return self._retrying(ask, "asking for offsets") if timestamps else {}
 
     def _offsets_of_leader(
-        self, node: int, timestamps: Mapping[PartitionName, int], committed: bool
-    ) -> dict[PartitionName, int | None]:
+        self, node: int, timestamps: Mapping[TopicPartition, int], committed: bool
+    ) -> dict[TopicPartition, int | None]:
         topics: dict[str, list[ListOffsetsPartition]] = {}
         for name, timestamp in timestamps.items():
             partition = ListOffsetsPartition(partition_index=name.partition, timestamp=timestamp)
@@ -219,26 +223,26 @@ class Client:
                 ],
             ),
         )
-        offsets: dict[PartitionName, int | None] = {}
+        offsets: dict[TopicPartition, int | None] = {}
         for each in answer.topics:
             for part in each.partitions:
-                name = PartitionName(each.name, part.partition_index)
+                name = TopicPartition(each.name, part.partition_index)
                 _check(part.error_code, f"partition {name}")
                 offsets[name] = part.offset if part.offset >= 0 else None
         for name in timestamps.keys() - offsets.keys():
             raise PassingError(f"an answer says nothing of {name}")
         return offsets
 
-    def _by_leader(self, names: Iterable[PartitionName]) -> dict[int, list[PartitionName]]:
+    def _by_leader(self, names: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
         names = list(names)
         if not all(name in self._leaders for name in names):
             self._metadata(sorted({name.topic for name in names}))
-        leaders: dict[int, list[PartitionName]] = {}
+        leaders: dict[int, list[TopicPartition]] = {}
         for name in names:
             leaders.setdefault(self._leader(name), []).append(name)
         return leaders
 
-    def _leader(self, name: PartitionName) -> int:
+    def _leader(self, name: TopicPartition) -> int:
         node = self._leaders.get(name)
         if node is None:
             raise PassingError(f"partition {name} does not exist", UNKNOWN_TOPIC_PATIENCE_MS)
@@ -249,10 +253,11 @@ class Client:
     # --- fetch
 
     def start_fetch(
-        self, name: PartitionName, offset: int, *, read_committed: bool, max_bytes: int
+        self, name: TopicPartition, offset: int, *, read_committed: bool, max_bytes: int
     ) -> Callable[[], FetchedPartition]:
-        """Send a Fetch; calling what is returned waits for its answer, and repeats the request
-        where that failed for a passing reason.
+        """Send a Fetch; to call what is returned is to wait for its response.
+
+        The call repeats the request where it failed for a passing reason.
 
         So the broker can work on the next answer while the one before it is decoded. An answer
         brings one whole batch at least. Raises, from the call: RefusedError (OFFSET_OUT_OF_RANGE
@@ -297,8 +302,9 @@ class Client:
     # --- retries
 
     def _retrying(self, action: Callable[[], T], doing: str) -> T:
-        """Run it until it passes or time is up. After a failure connections and leaders are
-        forgotten: whatever was known may be stale.
+        """Run the action until it passes or time is up.
+
+        After a failure connections and leaders are forgotten: whatever was known may be stale.
         """
         start = time.monotonic()
         unknown_since: float | None = None
@@ -335,7 +341,7 @@ class Client:
             time.sleep(self.options.retry_backoff_ms / 1000)
 
 
-def _fetched(answer: FetchResponse, name: PartitionName) -> FetchedPartition:
+def _fetched(answer: FetchResponse, name: TopicPartition) -> FetchedPartition:
     _check(answer.error_code, f"a fetch of {name}")
     for topic in answer.responses:
         for part in topic.partitions:
@@ -356,9 +362,9 @@ def _name_of(topic: MetadataResponseTopic) -> str:
     return topic.name
 
 
-def _partitions_in(topic: MetadataResponseTopic) -> list[PartitionName]:
+def _partitions_in(topic: MetadataResponseTopic) -> list[TopicPartition]:
     return sorted(
-        PartitionName(_name_of(topic), partition.partition_index) for partition in topic.partitions
+        TopicPartition(_name_of(topic), partition.partition_index) for partition in topic.partitions
     )
 
 

@@ -1,5 +1,5 @@
-"""A socket to one broker: TLS and login, versions agreed, requests framed, answers received in
-order into one buffer that is used again.
+"""The connections to brokers: TLS and login, versions agreed, requests framed, responses received
+in order into one buffer that is used again.
 
 `Connections` keeps one to each address, and a second one where `purpose` is given: a broker answers
 the requests of a connection one after the other, so what must not wait behind megabytes of records
@@ -75,7 +75,7 @@ PASSING = frozenset(
 
 
 class ClientError(Exception):
-    """A broker cannot be reached, or refuses for good; the message says which and what may be done."""
+    """A broker cannot be reached, or refuses for good; the message says what may be done."""
 
 
 class RefusedError(ClientError):
@@ -87,14 +87,16 @@ class RefusedError(ClientError):
 
 
 class UnknownTopicError(ClientError):
-    """For some seconds no broker has known a topic or partition: it does not exist, or not any
-    more.
+    """A topic or partition that no broker has known for some seconds.
+
+    It does not exist, or not any more.
     """
 
 
 class PassingError(ClientError):
-    """Worth another try, for `patience_ms` at most from the first of its kind on. Never leaves the
-    client: in the end it becomes a ClientError.
+    """A failure that is worth another try, for `patience_ms` from the first of its kind on.
+
+    It never leaves the client: in the end it becomes a ClientError.
     """
 
     def __init__(self, message: str, patience_ms: float = math.inf) -> None:
@@ -103,8 +105,10 @@ class PassingError(ClientError):
 
 
 class UnresolvedError(PassingError):
-    """A host has no address. At the first request of all that is final, as in a Java client: the
-    name is wrong, or there is no network.
+    """A host that has no address.
+
+    At the first request of all that is final, as in a Java client: the name is wrong, or there is
+    no network.
     """
 
 
@@ -126,7 +130,7 @@ METADATA_WITHOUT_CREATION = 4  # the first version that can ask for a topic with
 
 
 class _Sent(NamedTuple):
-    """A request whose response was not yet received."""
+    """A request that was sent and whose response was not yet received."""
 
     kind: RequestKind[Any, Any]
     version: int
@@ -134,7 +138,10 @@ class _Sent(NamedTuple):
 
 
 class Connection:
-    """A socket to one broker, with the versions both sides speak. Requests are answered in order."""
+    """A socket to one broker, with the versions both sides speak.
+
+    Requests are answered in order.
+    """
 
     def __init__(
         self,
@@ -181,7 +188,7 @@ class Connection:
         return connected
 
     def _agree(self) -> None:
-        """Versions, and who we are."""
+        """Agree on versions, and log in."""
         answer = self.request(API_VERSIONS, ApiVersionsRequest())
         if answer.error_code:
             raise ClientError(
@@ -195,7 +202,10 @@ class Connection:
         self._is_proven = False  # this much a broker answers to everybody
 
     def _log_in(self) -> None:
-        """SaslHandshake and SaslAuthenticate. Source: KIP-152; KIP-368 (session lifetime)."""
+        """Log in by SaslHandshake and SaslAuthenticate.
+
+        Source: KIP-152; KIP-368 (session lifetime).
+        """
         security = self._options.security
         if SaslHandshakeRequest.API_KEY not in self._versions:
             raise ClientError(
@@ -239,7 +249,7 @@ class Connection:
         return time.monotonic() >= self._session_end_s
 
     def _failure(self, error: OSError) -> ClientError:
-        """What a failure of the socket means: another try, or a setting that is wrong."""
+        """The error to raise for a failure of the socket: try again, or a setting is wrong."""
         if isinstance(error, ssl.SSLCertVerificationError):
             if (
                 "ostname mismatch" in error.verify_message
@@ -278,7 +288,7 @@ class Connection:
         return PassingError(f"{self.address}: {reason(error)}{self._hint() if ended else ''}")
 
     def _hint(self) -> str:
-        """What it may mean that a connection ends."""
+        """The words on what it may mean that a connection ends."""
         return "" if self._is_proven else "; is kafka.security.protocol right for this port?"
 
     def version_of(self, kind: RequestKind[Any, Any]) -> int:
@@ -301,7 +311,7 @@ class Connection:
 
     @property
     def unanswered(self) -> int:
-        """How many requests were sent whose answers were not yet received."""
+        """The number of requests whose responses were not yet received."""
         return len(self._unanswered)
 
     def is_stale(self) -> bool:
@@ -331,8 +341,9 @@ class Connection:
     def send_encoded(
         self, kind: RequestKind[Any, Any], version: int, body: Sequence[Buffer]
     ) -> None:
-        """Send a request whose body was encoded elsewhere, in pieces that are not put together:
-        records are not copied.
+        """Send a request whose body was encoded elsewhere.
+
+        Its pieces are not put together: records are not copied.
 
         int32 size, int16 api_key, int16 api_version, int32 correlation_id, nullable string
         client_id | flexible: no tagged fields
@@ -394,8 +405,9 @@ class Connection:
             ) from error
 
     def _read(self, size: int) -> memoryview:
-        """The next bytes, in the buffer that is used again for the next answer: fresh memory for
-        each costs more than to receive into it.
+        """The next bytes, in the buffer that is used again for the next response.
+
+        Fresh memory for each costs more than to receive into it.
         """
         if size > len(self._buffer):
             self._buffer = bytearray(size)
@@ -416,8 +428,9 @@ class Connection:
 
 
 class Connections:
-    """One connection to each broker and purpose, opened when it is first asked for. Belongs to one
-    thread of one process.
+    """The connections of one client: one to each broker and purpose, opened when it is needed.
+
+    They belong to one thread of one process.
     """
 
     def __init__(self, options: ClientOptions) -> None:
@@ -434,22 +447,23 @@ class Connections:
         self._open.clear()
 
     def after_fork(self) -> None:
-        """Let go of what belongs to the parent process, if this is a child: closing a copy of a
-        socket does not end the connection.
+        """Drop the parent process's connections, if this is a child.
+
+        To close a copy of a socket does not end the connection.
         """
         if self._pid != os.getpid():
             self.close()
             self._pid = os.getpid()
 
     def close_stale(self) -> None:
-        """Let go of connections that the broker closed while they were idle."""
+        """Drop connections that the broker closed while they were idle."""
         for key, connection in list(self._open.items()):
             if connection.is_stale():
                 connection.close()
                 del self._open[key]
 
     def any(self, purpose: str = "") -> Connection:
-        """One that is connected, else the first that lets us connect.
+        """The connection that is open, else one to the first broker that lets us connect.
 
         Raises: PassingError with what each one said; ClientError where no name of
                 kafka.bootstrap.servers can be resolved.
@@ -471,13 +485,13 @@ class Connections:
         raise PassingError(reasons)
 
     def of_node(self, node: int, purpose: str = "") -> Connection:
-        """To a broker that Metadata named."""
+        """The connection to a broker that Metadata named."""
         if node not in self.nodes:
             raise PassingError(f"broker {node} is not in the metadata")
         return self.at(self.nodes[node], purpose)
 
     def at(self, address: Address, purpose: str = "") -> Connection:
-        """To an address."""
+        """The connection to one broker address, opened if there is none."""
         assert self._pid == os.getpid(), "a client does not survive a fork"
         found = self._open.get((address, purpose))
         if found is not None and found.is_expired and not found.unanswered:
@@ -496,7 +510,7 @@ class Connections:
         return self._context
 
     def advice(self, error: Exception) -> str:
-        """The error, and what it may mean when no broker ever answered."""
+        """The words of an error, and what it may mean when no broker ever answered."""
         if self.nodes:
             return str(error)
         return (
@@ -511,8 +525,9 @@ def metadata(
     create: bool = False,
     purpose: str = "",
 ) -> MetadataResponse:
-    """Ask any broker; `connections.nodes` is as the answer says. None is all topics; `create` makes
-    them where the broker allows it.
+    """Ask any broker for Metadata; `connections.nodes` is as the response says.
+
+    topics: None is all of them. create: make the missing ones where the broker allows it.
     """
     connection = connections.any(purpose)
     # Older versions cannot say it: their brokers make what is missing as they are configured.

@@ -1,5 +1,5 @@
-"""Record batches -> Arrow columns, without a Python step per record: by compiled loops (record_loops.py)
-where there are, else by array arithmetic.
+"""The decoder: record batches -> Arrow columns, without a Python step per record; by compiled loops
+(record_loops.py) where there are, else by array arithmetic.
 
 The loops accept what is plainly right. What they refuse is read by arrays, as all is where there
 are no loops.
@@ -22,8 +22,9 @@ taken out of the bytes by one Arrow `take` each. What step 3 refuses (attributes
 is read once more record by record (`protocol.records`), which either succeeds or says what is
 wrong.
 
-    a record: varint length | int8 attributes | varint timestamp_delta | varint offset_delta | varint key length, key
-              | varint value length, value | varint header count | per header: varint length, key, varint length, value
+    a record: varint length | int8 attributes | varint timestamp_delta | varint offset_delta
+              | varint key length, key | varint value length, value | varint header count
+              | per header: varint length, key, varint length, value
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ HEADERS_TYPE = pa.list_(
 
 
 class Columns(NamedTuple):
-    """The columns of some batches, in log order. A column that was not asked for is None."""
+    """The columns of some record batches, in log order; None for one that is not wanted."""
 
     offset: Ints
     timestamp_ms: Ints
@@ -76,8 +77,9 @@ class Columns(NamedTuple):
 
 
 class _Body(NamedTuple):
-    """The records of some batches in one array of bytes, and where each batch's records begin and
-    end in it.
+    """The records of some record batches in one array of bytes.
+
+    starts, ends: where each batch's records begin and end in it.
     """
 
     data: Bytes
@@ -86,14 +88,14 @@ class _Body(NamedTuple):
 
 
 class _Records(NamedTuple):
-    """Where each record's attributes are, and where it ends."""
+    """The places of each record's attributes and of its end."""
 
     attributes: Ints
     ends: Ints
 
 
 class _Blobs(NamedTuple):
-    """Where byte strings lie; length 0 and null True where there is none."""
+    """The places of byte strings; length 0 and null True where there is none."""
 
     positions: Ints
     lengths: Ints
@@ -104,7 +106,7 @@ class _Blobs(NamedTuple):
 
 
 class _Fields(NamedTuple):
-    """What stands in each record, or where it does."""
+    """The fields of each record, or their places."""
 
     timestamp_delta: Ints
     offset_delta: Ints
@@ -126,8 +128,9 @@ def decode(
     headers: bool = False,
     loops: CompiledLoops | None = None,
 ) -> Iterator[Columns]:
-    """The records of `batches`, which lie in `buffer`, as Arrow columns; in several parts where
-    they decompress to very much.
+    """The records of `record_batches`, which lie in `buffer`, as Arrow columns.
+
+    They come in several parts where they are many.
 
     Takes:  batches, none of them empty, by position; start_offset and end_offset, outside of which
             records are left out (a range may begin and end within a batch); key, value, headers,
@@ -168,8 +171,9 @@ def decode(
 def _bodies(
     view: memoryview, record_batches: Sequence[LocatedRecordBatch]
 ) -> Iterator[tuple[Sequence[LocatedRecordBatch], _Body]]:
-    """Bring records together, some batches at a time: in place where nothing is compressed, else
-    decompressed one after the other.
+    """The records of some batches at a time, brought together.
+
+    They stay in place where nothing is compressed, else are decompressed one after the other.
     """
     first, total = 0, 0
     parts: list[bytes] = []
@@ -215,8 +219,9 @@ def _join(parts: Sequence[bytes]) -> _Body:
 
 
 def _rewrite(body: _Body, headers: Sequence[BatchHeader]) -> _Body:
-    """The slow way: each record is read by itself and written again with attributes 0. Raises
-    KafkaError where a batch is damaged.
+    """The body with each record read by itself and written again, with attributes 0: the slow way.
+
+    Raises: KafkaError where a batch is damaged.
     """
     parts = []
     for header, start, end in zip(headers, body.starts.tolist(), body.ends.tolist(), strict=True):
@@ -238,7 +243,7 @@ def _rewrite(body: _Body, headers: Sequence[BatchHeader]) -> _Body:
 
 
 def _find_records(body: _Body, counts: Ints) -> _Records | None:
-    """Where the records of all batches are, in order; None where they are not what the headers say."""
+    """The places of all records, in order; None where they are not what the headers say."""
     if (body.ends <= body.starts).any():
         return None
     positions, attributes, links = _candidates(body)
@@ -265,8 +270,9 @@ def _find_records(body: _Body, counts: Ints) -> _Records | None:
 
 
 def _candidates(body: _Body) -> tuple[Ints, Ints, Ints]:
-    """Places where a record may begin, in order; where its attributes would be, and where the next
-    record would begin.
+    """The places where a record may begin, in order.
+
+    With each: where its attributes would be, and where the next record would begin.
     """
     data = body.data
     zeros = np.flatnonzero(data == 0)
@@ -296,7 +302,7 @@ def _candidates(body: _Body) -> tuple[Ints, Ints, Ints]:
 def _with_another_byte(
     data: Bytes, zeros: Ints, length: NDArray[Any], size: int
 ) -> tuple[Ints, Ints]:
-    """Those whose varint may begin one byte earlier, with that byte taken in."""
+    """The candidates whose varint may begin one byte earlier, with that byte taken in."""
     place = zeros - size - 1
     before = data.take(place, mode="clip")
     more = (before >= 0x80) & (place >= 0)
@@ -306,8 +312,9 @@ def _with_another_byte(
 def _drop_unlinked(
     body: _Body, positions: Ints, attributes: Ints, links: Ints
 ) -> tuple[Ints, Ints, Ints]:
-    """Without candidates that no other one links to: a record is the first of its batch, or the one
-    before it ends where it begins.
+    """The candidates that another one links to.
+
+    A record is the first of its batch, or the one before it ends where it begins.
 
     What a zero byte in a value made a candidate links to some place that is none, and almost never
     is linked to; two rounds leave hardly any. That the rest is a chain is checked by the caller.
@@ -325,7 +332,7 @@ def _drop_unlinked(
 
 
 def _is_chain(positions: Ints, links: Ints, past: Ints, ends: Ints) -> bool:
-    """Whether in each batch one candidate leads to the next, and the last one to the batch's end."""
+    """Whether each candidate leads to the next, and a batch's last one to the batch's end."""
     if not np.array_equal(links[past - 1], ends):
         return False
     right = links[:-1] == positions[1:]
@@ -334,8 +341,9 @@ def _is_chain(positions: Ints, links: Ints, past: Ints, ends: Ints) -> bool:
 
 
 def _follow_links(positions: Ints, links: Ints, first: Ints, ends: Ints) -> Ints | None:
-    """Indices, in order, of the candidates that the first ones lead to; None where a chain ends
-    outside of its batch's end.
+    """Indices, in order, of the candidates that the first ones lead to.
+
+    None where a chain ends outside of its batch's end.
     """
     count = len(positions)
     record_batch = np.searchsorted(ends, positions, side="right")
@@ -365,8 +373,9 @@ def _follow_links(positions: Ints, links: Ints, first: Ints, ends: Ints) -> Ints
 
 
 def _varints(data: Bytes, positions: Ints) -> tuple[Ints, Ints]:
-    """The unsigned varint at each position, and the position after it. Places outside of the data
-    read as the last byte.
+    """The unsigned varint at each position, and the position after it.
+
+    Places outside of the data read as the last byte.
     """
     byte = data.take(positions, mode="clip")
     after = positions + 1
@@ -391,12 +400,15 @@ def _varints(data: Bytes, positions: Ints) -> tuple[Ints, Ints]:
 
 
 def _undo_zigzag(value: Ints) -> Ints:
-    """Undo zigzag. The shift fills with zeros: ten-byte values use the sign bit too."""
+    """The signed numbers of zigzag-encoded ones.
+
+    The shift fills with zeros: ten-byte values use the sign bit too.
+    """
     return (value.view(np.uint64) >> np.uint64(1)).view(np.int64) ^ -(value & 1)
 
 
 def _blobs(data: Bytes, positions: Ints) -> tuple[_Blobs, Ints]:
-    """The byte string with its length in front of it at each position, and the position after it."""
+    """The byte string, its length in front, at each position, and the position after it."""
     length, positions = _varints(data, positions)
     null = (length & 1).astype(np.bool_)
     length >>= 1
@@ -408,7 +420,7 @@ def _blobs(data: Bytes, positions: Ints) -> tuple[_Blobs, Ints]:
 
 
 def _fields_by_loop(body: _Body, counts: Ints, loops: CompiledLoops) -> _Fields | None:
-    """None where something is not plainly right."""
+    """The fields of all records, by the compiled loop; None where anything is not plainly right."""
     if ((counts <= 0) | (counts > (body.ends - body.starts) // (1 + SHORTEST_RECORD))).any():
         return None  # before there is a table of as many records as a damaged header says
     total = int(counts.sum())
@@ -504,8 +516,10 @@ def _copy_strings(
 
 
 def _gather_by_take(data: Bytes, blobs: _Blobs, kind: pa.DataType) -> list[pa.Buffer]:
-    """`data` is looked at as an array of twice as many strings, wanted ones and the gaps between
-    them, of which every second one is taken.
+    """The Arrow buffers of byte strings, by one `take`.
+
+    `data` is seen as an array of twice as many strings, wanted ones and the gaps between them, of
+    which every second one is taken.
     """
     count = len(blobs.positions)
     edges = np.empty(2 * count, np.int32)
@@ -532,9 +546,7 @@ def _gather_by_loop(data: Bytes, blobs: _Blobs, loops: CompiledLoops) -> list[pa
 def _headers(
     data: Bytes, counts: Ints, positions: Ints, record_ends: Ints, loops: CompiledLoops | None
 ) -> pa.Array:
-    """The headers column; a record without headers has null there, as with Spark's own Kafka
-    source.
-    """
+    """The headers column; a record without headers has null, as with Spark's own Kafka source."""
     edges = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=edges[1:])
     found = None if loops is None else _headers_by_loop(data, counts, positions, record_ends, loops)
@@ -555,7 +567,7 @@ def _headers(
 def _headers_by_loop(
     data: Bytes, counts: Ints, positions: Ints, record_ends: Ints, loops: CompiledLoops
 ) -> tuple[_Blobs, _Blobs] | None:
-    """None where something is not plainly right."""
+    """The headers of all records, by the compiled loop; None where any is not plainly right."""
     total = int(counts.sum())
     keys, values = np.empty((2, total), np.int64), np.empty((2, total), np.int64)
     null = np.empty(total, np.bool_)

@@ -40,8 +40,8 @@ from barnabas.spark_connector.connection import ClientError
 FAIL, WRITE_IT, SKIP_IT = "fail", "write", "skip"  # values of onUncertainBatch
 COLUMN = "*"  # as target: each row's topic is in a column; no topic has this name
 GO_ON = (
-    "Then set onUncertainBatch=write to write it, or onUncertainBatch=skip to leave it out, and take "
-    "the option out again afterwards."
+    "Then set onUncertainBatch=write to write it, or onUncertainBatch=skip to leave it out, and "
+    "take the option out again afterwards."
 )
 
 

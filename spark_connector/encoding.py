@@ -1,4 +1,5 @@
-"""Arrow rows -> record batches by topic and partition, without a Python step per record.
+"""The encoder: Arrow rows -> record batches by topic and partition, without a Python step per
+record.
 
 Rows are collected until enough of them fill batches, then all are encoded in one round:
 
@@ -15,8 +16,9 @@ Rows are collected until enough of them fill batches, then all are encoded in on
 
 From there on it is a step per batch: slice, compress, header, checksum.
 
-    a record: varint length | int8 attributes 0 | varint timestamp_delta | varint offset_delta | varint key length, key
-              | varint value length, value | varint header count | per header: varint length, key, varint length, value
+    a record: varint length | int8 attributes 0 | varint timestamp_delta | varint offset_delta
+              | varint key length, key | varint value length, value | varint header count
+              | per header: varint length, key, varint length, value
 
 Lengths are zigzag-encoded: twice the length, and 1 for null.
 """
@@ -76,11 +78,11 @@ PER_MILLISECOND = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
 class EncodingError(ValueError):
-    """A row or a column cannot become a record: the message names the column and says what to do."""
+    """A row or column that cannot become a record: the message names it and says what to do."""
 
 
 def check_schema(fields: Sequence[tuple[str, str]], topic: str | None) -> None:
-    """Whether rows with such columns can be written.
+    """Check that rows with such columns can be written.
 
     Takes:  fields, names and types (Spark's simpleString); topic, the option, which goes before the
             column of that name.
@@ -133,8 +135,10 @@ class _Topic(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Collected rows. Lengths are zigzag-encoded; `headers` holds each row's headers as they stand
-    in a record, None where no row has any.
+    """Collected rows.
+
+    Lengths are zigzag-encoded; `headers` holds each row's headers as they stand in a record, None
+    where no row has any.
     """
 
     places: NDArray[np.int32]
@@ -147,7 +151,7 @@ class _Rows(NamedTuple):
 
 
 class Encoder:
-    """Makes batches of the rows of one task.
+    """The encoder of one task: makes record batches of its rows.
 
     Tracks the rows that are in no batch yet, and how many bytes there are for each partition. A
     round of encoding comes when full batches of ROUND_BYTES are there, and more than would be left
@@ -167,9 +171,12 @@ class Encoder:
         round_bytes: int = ROUND_BYTES,
         limit_bytes: int = LIMIT_BYTES,
     ) -> None:
-        """Takes: topic, for all rows, or None for the column's; partition_counts, asked once for
-        each topic, 0 where there is none; batch_bytes, the size of a batch before compression,
-        which only a single record may exceed; task, where rows without key begin.
+        """Make an encoder without rows.
+
+        Takes:  topic, for all rows, or None for the column's; partition_counts, asked once for each
+                topic, 0 where there is none; record_batch_bytes, the size of a record batch before
+                compression, which only a single record may exceed; task, where rows without key
+                begin.
         """
         self._topic = topic
         self._partition_counts = partition_counts
@@ -186,7 +193,7 @@ class Encoder:
         self._held_bytes = 0
 
     def add(self, rows: pa.RecordBatch) -> list[EncodedRecordBatch]:
-        """Collect rows, with columns as `check_schema` allows.
+        """Collect the rows of an Arrow batch, with columns as `check_schema` allows.
 
         Gives:  the batches that are encoded by now; those of one partition are in the order of
                 their rows, over all calls.
@@ -206,7 +213,7 @@ class Encoder:
         return record_batches
 
     def finish(self) -> list[EncodedRecordBatch]:
-        """The batches of all rows that are left."""
+        """The record batches of all rows that are left."""
         return self._encode(keep_bytes=0) if self._rows else []
 
     # --- collecting
@@ -240,7 +247,7 @@ class Encoder:
         self._held_bytes += int(sizes.sum()) + ROW_COST * len(sizes)
 
     def _places(self, rows: dict[str, pa.Array]) -> NDArray[np.int32]:
-        """For each row the number that stands for its topic and partition."""
+        """The number that stands for the topic and partition of each row."""
         first_places: int | Ints
         counts: int | Ints
         if self._topic is not None:
@@ -291,9 +298,7 @@ class Encoder:
         return topic
 
     def _partitions(self, rows: dict[str, pa.Array], counts: int | Ints) -> Ints:
-        """The partition that each row asks for, else that of its key, else the one whose turn it
-        is.
-        """
+        """The partition that each row asks for, else that of its key, else one in turn."""
         given_partition, key = rows.get("partition"), rows["key"]
         if given_partition is not None and not given_partition.null_count:
             return _int64s(given_partition)
@@ -315,9 +320,7 @@ class Encoder:
     # --- encoding
 
     def _encode(self, keep_bytes: int) -> list[EncodedRecordBatch]:
-        """Encode all full batches, and of the others the largest, until no more than `keep_bytes`
-        are left.
-        """
+        """Encode full record batches, and of the others the largest until `keep_bytes` are left."""
         rows = _concatenate(self._rows)
         order = np.argsort(
             rows.places.astype(np.uint16) if len(self._names_by_place) <= 1 << 16 else rows.places,
@@ -347,7 +350,7 @@ class Encoder:
     def _record_batches(
         self, rows: _Rows, order: Ints, places: NDArray[np.int32], counts: Ints
     ) -> Iterator[EncodedRecordBatch]:
-        """Batches of so many rows each, in that order."""
+        """Record batches of so many rows each, in that order."""
         starts = np.cumsum(counts) - counts
         timestamps = rows.timestamps[order]
         base_timestamps = timestamps[starts]
@@ -384,7 +387,7 @@ class Encoder:
 
 
 def _columns(rows: pa.RecordBatch, *, with_topic: bool) -> pa.RecordBatch:
-    """The columns that count, with types that can be sliced and measured."""
+    """The columns that become records, with types that can be sliced and measured."""
     columns = {}
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         if name in ACCEPTED_TYPES and (name != "topic" or with_topic):
@@ -400,7 +403,7 @@ def _columns(rows: pa.RecordBatch, *, with_topic: bool) -> pa.RecordBatch:
 
 
 def _slices(rows: pa.RecordBatch) -> Iterator[dict[str, pa.Array]]:
-    """The rows in order, so many at a time that their bytes fit into arrays with 32-bit offsets."""
+    """The rows in order, in pieces whose bytes fit into arrays with 32-bit offsets."""
     if not rows.num_rows:
         return
     if rows.nbytes > SLICE_BYTES and rows.num_rows > 1:
@@ -431,7 +434,7 @@ def _int64s(array: pa.Array) -> Ints:
 
 
 def _timestamps(column: pa.Array | None, count: int, now_ms: int) -> Ints:
-    """Milliseconds since 1970, rounded down; `now_ms` where there is none."""
+    """The timestamps in ms since 1970, rounded down; `now_ms` where there is none."""
     if column is None or column.null_count == count:
         return np.full(count, now_ms)
     if column.type.unit == "s":
@@ -445,7 +448,7 @@ def _timestamps(column: pa.Array | None, count: int, now_ms: int) -> Ints:
 
 
 def _zigzag_lengths(array: pa.Array) -> Unsigned:
-    """What stands in front of each byte string."""
+    """The length that stands in front of each byte string."""
     lengths = np.diff(strings_of(array).edges).astype(np.uint32)
     lengths <<= 1
     if array.null_count:
@@ -454,7 +457,7 @@ def _zigzag_lengths(array: pa.Array) -> Unsigned:
 
 
 def _encoded_headers(column: pa.Array) -> pa.Array | None:
-    """Count and headers of each row as they stand in a record; None where no row has any."""
+    """Each row's headers and their count as they stand in a record; None where no row has any."""
     counts = _int64s(pc.list_value_length(column).fill_null(0))
     if not counts.any():
         return None
@@ -538,7 +541,10 @@ def _header_sizes(rows: _Rows) -> Ints | int:
 
 
 def _content_sizes(rows: _Rows) -> Ints:
-    """Bytes of each record besides its own length and the two deltas, which depend on its batch."""
+    """The bytes of each record without its own length and the two deltas.
+
+    These depend on its batch.
+    """
     sizes: Ints = (rows.key_lengths >> 1).astype(np.int64) + (rows.value_lengths >> 1) + 1
     sizes += _varint_sizes(rows.key_lengths)
     sizes += _varint_sizes(rows.value_lengths)
@@ -547,7 +553,7 @@ def _content_sizes(rows: _Rows) -> Ints:
 
 
 def _largest_sizes(rows: _Rows, record_batch_bytes: int) -> Ints:
-    """What each record takes at most, in whichever batch it comes."""
+    """The most bytes that each record takes, in whichever record batch it comes."""
     span = int(rows.timestamps.max()) - int(rows.timestamps.min())
     most_records = min(len(rows.places), record_batch_bytes // SMALLEST_RECORD + 1)
     sizes = _content_sizes(rows) + _varint_size(2 * span) + _varint_size(2 * most_records)
@@ -556,8 +562,9 @@ def _largest_sizes(rows: _Rows, record_batch_bytes: int) -> Ints:
 
 
 def _split(places: NDArray[np.int32], sizes: Ints, capacity: int) -> tuple[Ints, Flags]:
-    """Where batches of sorted rows end; and which of them are their partition's last, and may
-    become fuller.
+    """The ends of record batches of sorted rows.
+
+    Also: which of them are their partition's last, and may become fuller.
     """
     filled = np.cumsum(sizes)
     ends, is_last = [], []
@@ -577,7 +584,7 @@ def _split(places: NDArray[np.int32], sizes: Ints, capacity: int) -> tuple[Ints,
 
 
 def _largest(sizes: Ints, which: Flags, keep_bytes: int) -> Flags:
-    """Those of `which` that go, the largest first, so that `keep_bytes` at most are left."""
+    """Those of `which` to be encoded, the largest first, so that `keep_bytes` at most are left."""
     candidates = np.flatnonzero(which)
     candidates = candidates[np.argsort(sizes[candidates], kind="stable")]
     goes = np.zeros(len(sizes), np.bool_)
@@ -588,18 +595,17 @@ def _largest(sizes: Ints, which: Flags, keep_bytes: int) -> Flags:
 def _bodies(
     rows: _Rows, order: Ints, timestamp_deltas: Ints, offset_deltas: Ints, counts: Ints
 ) -> Iterator[memoryview]:
-    """The encoded records of each batch, one after the other; each is good until the next is asked
-    for.
+    """The encoded records of each batch, one after the other.
+
+    Each is good until the next is asked for.
     """
     key_lengths, value_lengths = rows.key_lengths[order], rows.value_lengths[order]
-    timestamp_zigzag = _in_fewer_bits(
-        ((timestamp_deltas << 1) ^ (timestamp_deltas >> 63)).view(np.uint64)
-    )
-    offset_zigzag = _in_fewer_bits((offset_deltas << 1).view(np.uint64))
+    timestamp_zigzag = _narrow(((timestamp_deltas << 1) ^ (timestamp_deltas >> 63)).view(np.uint64))
+    offset_zigzag = _narrow((offset_deltas << 1).view(np.uint64))
     sizes = _content_sizes(rows)[order]
     sizes += _varint_sizes(timestamp_zigzag)
     sizes += _varint_sizes(offset_zigzag)
-    length_zigzag = _in_fewer_bits((sizes << 1).view(np.uint64))
+    length_zigzag = _narrow((sizes << 1).view(np.uint64))
     # Without headers a record ends in a zero, the count. It is written as the first byte of what
     # follows, and every batch is cut one byte later, which saves one piece for each record.
     shift = 1 if rows.headers is None else 0
@@ -639,7 +645,7 @@ def _bodies(
 
 
 def _parts(sizes: Ints) -> Iterator[tuple[int, int]]:
-    """First and last of the batches that are gathered together."""
+    """The first and last of the record batches that are gathered together."""
     first, total = 0, 0
     for index, size in enumerate(sizes.tolist()):
         total += size
@@ -649,8 +655,9 @@ def _parts(sizes: Ints) -> Iterator[tuple[int, int]]:
 
 
 class _Pool:
-    """Arrays of byte strings as one, out of which records are gathered; `starts` says where each of
-    them begins in it.
+    """Arrays of byte strings as one, out of which records are gathered.
+
+    starts: where each of them begins in it.
     """
 
     def __init__(self, arrays: Sequence[pa.Array | list[pa.Array]]) -> None:
@@ -660,8 +667,9 @@ class _Pool:
         self.starts = [sum(sizes[:index]) for index in range(len(sizes))]
 
     def gather(self, indices: NDArray[np.int32]) -> tuple[NDArray[np.int32], pa.Buffer]:
-        """The strings at the indices: where each begins and the last ends, and their bytes. Nulls
-        have none.
+        """The strings at the indices: where each begins and the last ends, and their bytes.
+
+        Nulls have none.
         """
         pieces = pc.take(self._strings, pa.array(indices), boundscheck=False)
         return strings_of(pieces).edges, pieces.buffers()[2]
@@ -670,8 +678,8 @@ class _Pool:
 # --- varints
 
 
-def _in_fewer_bits(numbers: Unsigned) -> Unsigned:
-    """In 32 bits where they fit: half the memory for the steps that follow."""
+def _narrow(numbers: Unsigned) -> Unsigned:
+    """The numbers in 32 bits where they fit: half the memory for the steps that follow."""
     return (
         numbers.astype(np.uint32) if not len(numbers) or int(numbers.max()) < 1 << 32 else numbers
     )
@@ -682,7 +690,7 @@ def _varint_size(number: int) -> int:
 
 
 def _varint_sizes(numbers: Unsigned) -> NDArray[np.int64] | int:
-    """How many bytes each varint has; one number where all have the same."""
+    """The bytes of each varint; one number where all have the same."""
     smallest, largest = _varint_size(int(numbers.min())), _varint_size(int(numbers.max()))
     if smallest == largest:
         return smallest
@@ -693,8 +701,9 @@ def _varint_sizes(numbers: Unsigned) -> NDArray[np.int64] | int:
 
 
 def _pieces(count: int, groups: Sequence[Sequence[Unsigned | None]]) -> pa.Array:
-    """Varints of `count` rows as byte strings: piece g of row r, which is string 2 * (len(groups) *
-    r + g), has the varints of group g.
+    """Varints of `count` rows as byte strings.
+
+    Piece g of row r, which is string 2 * (len(groups) * r + g), has the varints of group g.
 
     None is a zero byte. A row has as much room as the widest needs; the gaps are the strings
     between the pieces.

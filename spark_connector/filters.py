@@ -1,5 +1,5 @@
-"""Filters of a batch query on topic, partition, offset and timestamp -> what need not be read.
-Nothing here talks to a broker or to Spark.
+"""The filters of a batch query: comparisons of topic, partition, offset and timestamp -> what need
+not be read. Nothing here talks to a broker or to Spark.
 
 Spark joins the filters that it hands over by AND. One that is exact (every row that is read then
 passes it) is done with; of the others Spark filters again, so that reading too much is never wrong,
@@ -8,10 +8,12 @@ and reading too little always is.
     column          narrowed by               exact
     topic           =, <=>, in                yes
     partition       =, <=>, in, <, <=, >, >=  yes
-    offset          =, <=>, in, <, <=, >, >=  yes, but for `in`, of which the least and the greatest count
-    timestamp       =, <=>, in, >, >=         no: from the first record on that is late enough. There is no upper bound, since a record's
-                                              timestamp is its producer's, and later records may
-                                              have earlier ones
+    offset          =, <=>, in, <, <=, >, >=  yes, but for `in`, of which the least and the greatest
+                                              count
+    timestamp       =, <=>, in, >, >=         no: from the first record on that is late enough.
+                                              There is no upper bound, since a record's timestamp
+                                              is its producer's, and later records may have earlier
+                                              ones
     any of these    is not null               yes: they never are
 """
 
@@ -22,7 +24,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
-from barnabas.spark_connector.offsets import OffsetRange, PartitionName
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.spark_connector.offsets import OffsetRange
 
 T = TypeVar("T")
 
@@ -32,8 +35,9 @@ MAX_OFFSET = (1 << 63) - 1
 
 
 class Condition(NamedTuple):
-    """A column compared with a value. `operator` is one of = in < <= > >= and "is not null" (whose
-    value is None).
+    """A column compared with a value.
+
+    operator: one of = in < <= > >= and "is not null", whose value is None.
     """
 
     column: str
@@ -43,7 +47,7 @@ class Condition(NamedTuple):
 
 @dataclass(frozen=True)
 class Narrowing:
-    """What is left to be read, by AND of all that was narrowed so far."""
+    """The records that are left to be read, by AND of all conditions so far."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -55,7 +59,7 @@ class Narrowing:
         None  # nothing before the first record that is at least that late
     )
 
-    def keeps(self, name: PartitionName) -> bool:
+    def keeps(self, name: TopicPartition) -> bool:
         """Whether anything of the partition is to be read."""
         return (
             (self.topics is None or name.topic in self.topics)
@@ -72,8 +76,9 @@ class Narrowing:
 
 
 def narrow(narrowing: Narrowing, condition: Condition) -> tuple[Narrowing, bool]:
-    """Take one more condition in. The bool says whether it is exact; where nothing can be done with
-    it, it is not.
+    """Add a condition to a narrowing.
+
+    Gives: also whether it is exact; where nothing can be done with it, it is not.
     """
     column, operator, value = condition
     if operator == "is not null":
@@ -147,7 +152,7 @@ def _narrow_timestamp(narrowing: Narrowing, operator: str, value: Any) -> Narrow
 
 
 def timestamp_ms(value: datetime.datetime) -> int:
-    """Rounded down. A datetime without zone is local time, as everywhere in PySpark."""
+    """The datetime in ms since 1970, rounded down; without zone it is local time, as in PySpark."""
     return (value.astimezone(datetime.UTC) - EPOCH) // datetime.timedelta(milliseconds=1)
 
 

@@ -25,27 +25,32 @@ TEXT, BOOLEAN, INT, LONG = (
 _BITS = {INT: 31, LONG: 63}
 _NAMES = {
     TEXT: """
-        acks auto.offset.reset bootstrap.servers client.dns.lookup client.id client.rack compression.type
-        config.providers group.id group.instance.id group.protocol group.remote.assignor interceptor.classes
-        isolation.level key.deserializer key.serializer metadata.recovery.strategy metric.reporters
-        metrics.recording.level partition.assignment.strategy partitioner.class security.protocol
-        security.providers share.acknowledgement.mode transactional.id value.deserializer value.serializer
+        acks auto.offset.reset bootstrap.servers client.dns.lookup client.id client.rack
+        compression.type config.providers group.id group.instance.id group.protocol
+        group.remote.assignor interceptor.classes isolation.level key.deserializer
+        key.serializer metadata.recovery.strategy metric.reporters metrics.recording.level
+        partition.assignment.strategy partitioner.class security.protocol security.providers
+        share.acknowledgement.mode transactional.id value.deserializer value.serializer
     """,
     BOOLEAN: """
-        allow.auto.create.topics auto.include.jmx.reporter check.crcs enable.auto.commit enable.idempotence
-        enable.metrics.push exclude.internal.topics partitioner.adaptive.partitioning.enable
-        partitioner.ignore.keys transaction.two.phase.commit.enable
+        allow.auto.create.topics auto.include.jmx.reporter check.crcs enable.auto.commit
+        enable.idempotence enable.metrics.push exclude.internal.topics
+        partitioner.adaptive.partitioning.enable partitioner.ignore.keys
+        transaction.two.phase.commit.enable
     """,
     INT: """
-        auto.commit.interval.ms batch.size compression.gzip.level compression.lz4.level compression.zstd.level
-        default.api.timeout.ms delivery.timeout.ms fetch.max.bytes fetch.max.wait.ms fetch.min.bytes
-        heartbeat.interval.ms max.in.flight.requests.per.connection max.partition.fetch.bytes
-        max.poll.interval.ms max.poll.records max.request.size metrics.num.samples receive.buffer.bytes
-        request.timeout.ms retries send.buffer.bytes session.timeout.ms transaction.timeout.ms
+        auto.commit.interval.ms batch.size compression.gzip.level compression.lz4.level
+        compression.zstd.level default.api.timeout.ms delivery.timeout.ms fetch.max.bytes
+        fetch.max.wait.ms fetch.min.bytes heartbeat.interval.ms
+        max.in.flight.requests.per.connection max.partition.fetch.bytes max.poll.interval.ms
+        max.poll.records max.request.size metrics.num.samples receive.buffer.bytes
+        request.timeout.ms retries send.buffer.bytes session.timeout.ms
+        transaction.timeout.ms
     """,
     LONG: """
-        buffer.memory connections.max.idle.ms linger.ms max.block.ms metadata.max.age.ms metadata.max.idle.ms
-        metadata.recovery.rebootstrap.trigger.ms metrics.sample.window.ms partitioner.availability.timeout.ms
+        buffer.memory connections.max.idle.ms linger.ms max.block.ms metadata.max.age.ms
+        metadata.max.idle.ms metadata.recovery.rebootstrap.trigger.ms
+        metrics.sample.window.ms partitioner.availability.timeout.ms
         reconnect.backoff.max.ms reconnect.backoff.ms retry.backoff.max.ms retry.backoff.ms
         socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
     """,
@@ -54,8 +59,9 @@ KINDS = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 
 
 def wrong_value(name: str, text: str) -> str:
-    """What a setting takes, where it does not take this; empty where it does, or nobody knows the
-    name. Without `kafka.` before it.
+    """The words for what a setting takes, where it does not take this.
+
+    Empty where it does, or nobody knows the name, which comes without `kafka.` before it.
     """
     kind = KINDS.get(name, TEXT)
     if kind == BOOLEAN:
@@ -70,7 +76,7 @@ def wrong_value(name: str, text: str) -> str:
 
 
 def warn_of_unknown(names: Iterable[str]) -> None:
-    """Say in the log which names no Java client knows, each once in a process."""
+    """Warn of names that no Java client knows, once of each in a process."""
     for name in names:
         if name not in KINDS and not name.startswith(("ssl.", "sasl.")):
             _warn(name)

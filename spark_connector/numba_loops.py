@@ -1,4 +1,5 @@
-"""record_loops.py compiled by numba: whether this process is to do that, and doing it.
+"""The loops of record_loops.py as numba compiles them: whether this process is to have them, and
+how it gets them.
 
 Records are decoded by array arithmetic (decoding.py) or, in a third of the time, by compiled loops.
 But to import numba and load the loops from its cache takes as long as decoding a million records,
@@ -7,7 +8,8 @@ topic of 400 rows should be read at once. So a process begins with arrays, and g
 loops when with them it would have gained, and would gain in the range at hand, what it costs to
 have them.
 
-    python -m barnabas.spark_connector.numba_loops      compiles now, for all processes to come that see the same cache
+    python -m barnabas.spark_connector.numba_loops      compiles now, for all processes to come that
+                                                        see the same cache
 """
 
 from __future__ import annotations
@@ -47,11 +49,11 @@ class CompiledLoops(NamedTuple):
 
 
 class UnavailableError(Exception):
-    """The message says why there are no compiled loops."""
+    """There are no compiled loops, for the reason that the message says."""
 
 
 class DecoderChoice:
-    """Which way a process decodes the records of its fetches, by what it has decoded so far."""
+    """The choice between arrays and loops, by what the process has decoded so far."""
 
     def __init__(self) -> None:
         self._missed_ns = 0  # what loops would have saved so far
@@ -61,7 +63,7 @@ class DecoderChoice:
     def loops_for(
         self, decoder: str, fetched: Selection, *, remaining: int
     ) -> CompiledLoops | None:
-        """The compiled loops if they are to be used for a fetch, else None.
+        """The compiled loops, if they are to be used for a fetch.
 
         Takes:  decoder, the option's value; fetched, what the fetch brought; remaining, how many
                 offsets of the range come after it.
@@ -115,8 +117,9 @@ decoder_choice = DecoderChoice()  # of this process
 
 @lru_cache(maxsize=1)
 def load() -> CompiledLoops:
-    """Import numba, and take the compiled loops from its cache or compile them. Raises
-    UnavailableError.
+    """The compiled loops, out of numba's cache or compiled now.
+
+    Raises: UnavailableError.
     """
     try:
         import numba
@@ -130,7 +133,8 @@ def load() -> CompiledLoops:
     for cache in (True, True, False):
         try:
             return compile_loops(cache=cache)
-        except Exception as error:  # no directory to write to, a full disk, a damaged file, the compiler: each has its own
+        # No directory to write to, a full disk, a damaged file, the compiler: each has its own.
+        except Exception as error:
             reason = error
             logger.info("barnabas: numba %s its cache: %s", "with" if cache else "without", error)
             _clear_cache()
@@ -138,7 +142,7 @@ def load() -> CompiledLoops:
 
 
 def compile_loops(*, cache: bool) -> CompiledLoops:
-    """Compile now, for the types that decoding.py hands over."""
+    """Compile the loops now, for the types that decoding.py hands over."""
     from numba import njit, types
     from numba.extending import register_jitable
 
@@ -168,8 +172,9 @@ def compile_loops(*, cache: bool) -> CompiledLoops:
 
 
 def is_cached() -> bool:
-    """Whether there seem to be compiled loops in one of the places where numba keeps them; asked
-    without numba, whose import takes long.
+    """Whether there seem to be compiled loops in one of the places where numba keeps them.
+
+    That is found out without numba, whose import takes long.
     """
     return any(
         True for _ in _cached(f"parse-*.py{sys.version_info.major}{sys.version_info.minor}*.nbi")
@@ -177,15 +182,16 @@ def is_cached() -> bool:
 
 
 def _clear_cache() -> None:
-    """After a damaged file, which numba would trip over each time."""
+    """Delete the cached loops: numba would trip over a damaged file each time."""
     for file in _cached("*.nb[ci]"):
         with suppress(OSError):
             file.unlink()
 
 
 def _cached(pattern: str) -> Iterator[Path]:
-    """Files of compiled loops, where numba may also write. Source: numba's documentation, "Notes on
-    Caching" and NUMBA_CACHE_DIR.
+    """The files of compiled loops, where numba may also write.
+
+    Source: numba's documentation, "Notes on Caching" and NUMBA_CACHE_DIR.
     """
     here = Path(record_loops.__file__).parent
     set_by_user = os.environ.get("NUMBA_CACHE_DIR")
@@ -204,7 +210,7 @@ def _cached(pattern: str) -> Iterator[Path]:
 
 
 def main() -> None:
-    """Compile, and say where to."""
+    """Compile the loops, and say where they are kept."""
     start = time.perf_counter()
     try:
         loaded: Any = load()

@@ -1,5 +1,5 @@
-"""Offsets of a read: where it begins and ends, and how the range of each partition is divided among
-tasks. Nothing here talks to a broker.
+"""The offsets of a read: where it begins and ends, and how the range of each partition is divided
+among tasks. Nothing here talks to a broker.
 """
 
 from __future__ import annotations
@@ -12,18 +12,10 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from barnabas.protocol.topic_partition import TopicPartition
+
 ID_MARK = "#"
 LATEST, EARLIEST = -1, -2  # as offsets in Spark's JSON, and as timestamps in Kafka's ListOffsets
-
-
-class PartitionName(NamedTuple):
-    """A topic's partition."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 class OffsetRange(NamedTuple):
@@ -35,8 +27,8 @@ class OffsetRange(NamedTuple):
     end_offset: int
 
     @property
-    def name(self) -> PartitionName:
-        return PartitionName(self.topic, self.partition)
+    def name(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
     @property
     def size(self) -> int:
@@ -45,31 +37,32 @@ class OffsetRange(NamedTuple):
 
 @dataclass(frozen=True)
 class OffsetSpec:
-    """What an option says about where to begin or to end: one of the four."""
+    """The beginning or the end of a read, as an option says it: one of the four."""
 
     option: str
     everywhere: int | None = None  # EARLIEST or LATEST
-    offsets: Mapping[PartitionName, int] = field(default_factory=dict)  # -1 and -2 as above
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)  # -1 and -2 as above
     timestamp_ms: int | None = None
-    timestamps_ms: Mapping[PartitionName, int] = field(default_factory=dict)
+    timestamps_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
     or_latest: bool = True  # where no record is that late: the end of the log, else an error
 
     @property
-    def partitions(self) -> set[PartitionName] | None:
-        """Those that are named; None where it holds for all."""
+    def partitions(self) -> set[TopicPartition] | None:
+        """The partitions that are named; None where it holds for all."""
         if self.everywhere is not None or self.timestamp_ms is not None:
             return None
         return set(self.offsets or self.timestamps_ms)
 
 
-Offsets = dict[PartitionName, int]
+Offsets = dict[TopicPartition, int]
 
 
 def offsets_as_json(
-    offsets: Mapping[PartitionName, int], topic_ids: Mapping[str, str] = MappingProxyType({})
+    offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, dict[str, int]]:
-    """Offsets in the form of the options, always in the same order: Spark compares a stream's
-    offsets as strings.
+    """Offsets in the form of the options, always in the same order.
+
+    Spark compares a stream's offsets as strings.
 
     A topic's id stands behind its name, as of a topic that has no partitions:
 
@@ -94,10 +87,13 @@ def topic_ids_of_json(topics: Mapping[str, Any]) -> dict[str, str]:
 
 
 def offsets_of_json(topics: Mapping[str, Any]) -> Offsets:
-    """What `offsets_as_json` made. Raises ValueError where it is something else."""
+    """The offsets of which `offsets_as_json` made this.
+
+    Raises: ValueError where it is something else.
+    """
     try:
         return {
-            PartitionName(topic, int(number)): int(offset)
+            TopicPartition(topic, int(number)): int(offset)
             for topic, numbers in topics.items()
             for number, offset in numbers.items()
         }
@@ -107,14 +103,15 @@ def offsets_of_json(topics: Mapping[str, Any]) -> Offsets:
         ) from error
 
 
-def dump_offsets(offsets: Mapping[PartitionName, int]) -> str:
+def dump_offsets(offsets: Mapping[TopicPartition, int]) -> str:
     """Offsets as JSON text in the form of the options."""
     return json.dumps(offsets_as_json(offsets), separators=(",", ":"))
 
 
-def share_of_limit(sizes: Mapping[PartitionName, int], limit: int) -> Offsets:
-    """How many offsets each partition gets when `limit` of all that are there are to be read: in
-    proportion to what it has.
+def share_of_limit(sizes: Mapping[TopicPartition, int], limit: int) -> Offsets:
+    """The offsets that each partition gets when `limit` of all are to be read.
+
+    They are in proportion to what it has.
 
     A partition that has anything gets one at least, even beyond the limit: else a small one beside
     large ones would never be read.
@@ -134,8 +131,10 @@ def divide(
     min_partitions: int | None = None,
     max_records: int | None = None,
 ) -> list[OffsetRange]:
-    """One range for each task: at least min_partitions of them where there are so many offsets,
-    none longer than max_records.
+    """One range for each task.
+
+    There are at least min_partitions of them where there are so many offsets, none longer than
+    max_records.
 
     Longer ranges are cut into more pieces: each next cut goes to the range whose pieces are the
     longest. Empty ranges are left out.

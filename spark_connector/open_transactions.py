@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from barnabas.spark_connector.offsets import PartitionName
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.options import OpenTransactions
 from barnabas.spark_connector.user_messages import logger
 
@@ -41,7 +41,7 @@ class OpenTransactionWait:
         self._since: float | None = None
         self._last_warning = 0.0
 
-    def look_again(self, undecided: Mapping[PartitionName, UndecidedRange]) -> bool:
+    def look_again(self, undecided: Mapping[TopicPartition, UndecidedRange]) -> bool:
         """Whether to look again, after a pause; False where ranges end at open transactions.
 
         Raises: OpenTransactionError when the time is over.
@@ -76,7 +76,7 @@ class OpenTransactionWait:
         return True
 
     def _warn(
-        self, undecided: Mapping[PartitionName, UndecidedRange], spent: float, now: float
+        self, undecided: Mapping[TopicPartition, UndecidedRange], spent: float, now: float
     ) -> None:
         self._last_warning = now
         logger.warning(
@@ -88,9 +88,9 @@ class OpenTransactionWait:
         )
 
 
-def _described(undecided: Mapping[PartitionName, UndecidedRange]) -> str:
+def _described(undecided: Mapping[TopicPartition, UndecidedRange]) -> str:
     return ", ".join(
-        f"{name} is to be read up to offset {end_offset}, and from {transaction_start} on a transaction is "
-        "open"
+        f"{name} is to be read up to offset {end_offset}, and from {transaction_start} on a "
+        "transaction is open"
         for name, (end_offset, transaction_start) in undecided.items()
     )

@@ -15,8 +15,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.kafka_settings import warn_of_unknown, wrong_value
-from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetSpec, PartitionName
+from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetSpec
 from barnabas.spark_connector.patterns import PatternError, translate_pattern
 from barnabas.spark_connector.security import (
     UNPROTECTED,
@@ -39,7 +40,7 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True)
 class ClientOptions:
-    """How to reach the brokers, and how much to ask of them at once."""
+    """The way to the brokers, and how much to ask of them at once."""
 
     bootstrap_servers: tuple[tuple[str, int], ...]
     client_id: str = "barnabas-spark"
@@ -55,11 +56,11 @@ class ClientOptions:
 
 @dataclass(frozen=True)
 class Subscription:
-    """Which topics or partitions: exactly one of the three is set."""
+    """The topics or partitions to read: exactly one of the three is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
-    partitions: tuple[PartitionName, ...] = ()
+    partitions: tuple[TopicPartition, ...] = ()
 
     @property
     def option(self) -> str:
@@ -75,7 +76,7 @@ class Subscription:
 
 @dataclass(frozen=True)
 class OpenTransactions:
-    """What to do where a range goes on beyond an open transaction."""
+    """The policy where a range goes on beyond an open transaction."""
 
     wait: bool = True  # else the range ends there
     timeout_ms: int = 20 * 60_000
@@ -83,7 +84,7 @@ class OpenTransactions:
 
 @dataclass(frozen=True)
 class TriggerOptions:
-    """How much a micro-batch of a stream takes."""
+    """The limits of a micro-batch of a stream."""
 
     max_offsets: int | None = None
     min_offsets: int | None = None  # a batch waits until so many are there
@@ -234,7 +235,7 @@ class OptionValues:
         return value
 
     def duration_ms(self, name: str, default: int) -> int:
-        """As Spark writes them: 500ms, 30s, 15m, 1h, or a number of ms."""
+        """The value as a duration as Spark writes them: 500ms, 30s, 15m, 1h, or a number of ms."""
         text = self.text(name)
         if text is None:
             return default
@@ -301,8 +302,9 @@ def refuse_unknown(
     refused: Mapping[str, str],
     where: str,
 ) -> None:
-    """Every name has to be one of `names` or to begin with one of `prefixes`, and none may be
-    `kafka.` and one of `refused`.
+    """Refuse names that are not one of `names` and begin with none of `prefixes`.
+
+    Of those with `kafka.` only the ones of `refused` are. Raises OptionError.
     """
     all_names = {name.lower(): name for name in (*names, "kafka.bootstrap.servers")}
     for name in values.texts:
@@ -321,8 +323,9 @@ def refuse_unknown(
 
 
 def check_kafka_settings(values: OptionValues) -> None:
-    """Also those that mean nothing here have to be what a Java client takes. Raises OptionError;
-    warns of names that it does not know.
+    """Refuse values of `kafka.*` that a Java client would refuse, and warn of unknown names.
+
+    This holds for settings that mean nothing here, too. Raises OptionError.
     """
     settings = {
         name.removeprefix("kafka."): value
@@ -337,6 +340,10 @@ def check_kafka_settings(values: OptionValues) -> None:
 
 
 def client_options(values: OptionValues) -> ClientOptions:
+    """The options of the connection to the brokers.
+
+    Raises: OptionError.
+    """
     try:
         security = parse_security(values.text)
     except SecurityError as error:
@@ -369,7 +376,8 @@ def client_options(values: OptionValues) -> ClientOptions:
 def _bootstrap_servers(text: str | None) -> tuple[tuple[str, int], ...]:
     if not text:
         raise OptionError(
-            'option kafka.bootstrap.servers is missing: give .option("kafka.bootstrap.servers", "host:port")'
+            "option kafka.bootstrap.servers is missing: give "
+            '.option("kafka.bootstrap.servers", "host:port")'
         )
     servers = []
     for server in filter(None, (part.strip() for part in text.split(","))):
@@ -424,7 +432,7 @@ def _subscription(values: OptionValues) -> Subscription:
             or not all(_is_integer(number, minimum=0) for number in numbers)
         ):
             raise OptionError(f"option assign={text!r}: give JSON like {example}")
-        partitions += [PartitionName(topic, number) for number in numbers]
+        partitions += [TopicPartition(topic, number) for number in numbers]
     if not partitions:
         raise OptionError(f"option assign={text!r}: give JSON like {example}")
     return Subscription(partitions=tuple(sorted(set(partitions))))
@@ -435,8 +443,9 @@ def _is_integer(value: object, *, minimum: int) -> bool:
 
 
 def _offsets(values: OptionValues, side: str, *, streaming: bool) -> OffsetSpec:
-    """Where to begin or to end. As in Spark, a timestamp for all goes before timestamps by
-    partition, and those before offsets.
+    """The offsets to begin or to end at.
+
+    As in Spark, a timestamp for all goes before timestamps by partition, and those before offsets.
     """
     strategy = values.choice("startingOffsetsByTimestampStrategy", ("error", "latest"))
     or_latest = side == "ending" or strategy == "latest"
@@ -472,10 +481,10 @@ def _offsets(values: OptionValues, side: str, *, streaming: bool) -> OffsetSpec:
     return OffsetSpec(name, offsets=offsets)
 
 
-def _by_partition(values: OptionValues, name: str, *, minimum: int) -> dict[PartitionName, int]:
+def _by_partition(values: OptionValues, name: str, *, minimum: int) -> dict[TopicPartition, int]:
     example = '{"topic": {"0": 23, "1": 42}}'
     wrong = OptionError(f"option {name}={values.text(name)!r}: give JSON like {example}")
-    offsets: dict[PartitionName, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     for topic, numbers in (values.json(name, example) or {}).items():
         if not isinstance(numbers, dict):
             raise wrong
@@ -486,5 +495,5 @@ def _by_partition(values: OptionValues, name: str, *, minimum: int) -> dict[Part
                 or value > MAX_LONG
             ):
                 raise wrong
-            offsets[PartitionName(topic, int(number))] = value
+            offsets[TopicPartition(topic, int(number))] = value
     return offsets

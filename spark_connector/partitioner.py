@@ -1,5 +1,5 @@
-"""Which partition a key belongs to: murmur2 as the Java client's default partitioner has it, over
-whole Arrow columns.
+"""The default partitioner of the Java client, which is murmur2 of the key, over whole Arrow
+columns.
 
 A row with a key goes to (murmur2(key) & 0x7fffffff) % count, so that rows written from Spark lie
 where any other Kafka client puts the same key. All keys of a column are hashed in step, four bytes
@@ -40,8 +40,9 @@ class Strings(NamedTuple):
 
 
 def strings_of(array: pa.Array) -> Strings:
-    """The strings of an Arrow binary array, without a copy. What lies under nulls is undefined, and
-    not left out.
+    """The strings of an Arrow binary array, without a copy.
+
+    What lies under nulls is undefined, and not left out.
     """
     _, edges, data = array.buffers()
     if not len(array):
@@ -100,7 +101,7 @@ def _murmur2_of_same_length(data: Bytes, starts: NDArray[np.int32], length: int)
 
 
 def _murmur2_by_length(data: Bytes, starts: NDArray[np.int32], lengths: NDArray[np.int32]) -> Words:
-    """As above, where the keys are of different lengths, the longest first."""
+    """The hashes of keys of different lengths, the longest first."""
     hashes = np.uint32(SEED) ^ lengths.astype(np.uint32)
     word_counts = lengths >> 2
     # How many keys have more than `index` words, for every index.
@@ -132,7 +133,7 @@ def _words_at(data: Bytes, positions: NDArray[np.int32]) -> Words:
 def _add_tails(
     data: Bytes, starts: NDArray[np.int32], lengths: NDArray[np.int32], hashes: Words
 ) -> None:
-    """The last one to three bytes of each key."""
+    """Mix the last one to three bytes of each key into its hash."""
     tail_sizes, tails = lengths & 3, starts + (lengths & ~3)
     for index in range(3):
         which = np.flatnonzero(tail_sizes > index)
@@ -156,8 +157,9 @@ def _finalize(hashes: Words) -> Words:
 
 
 def _hash_rest(state: int, rest: bytes) -> int:
-    """The hash of a key, from the state before its last bytes `rest`, of which all but the end are
-    whole words.
+    """The hash of a key, from the state before its last bytes `rest`.
+
+    All but the end of them are whole words.
     """
     whole = len(rest) & ~3
     for (word,) in _WORD.iter_unpack(memoryview(rest)[:whole]):

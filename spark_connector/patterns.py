@@ -1,5 +1,5 @@
-"""`subscribePattern`: a regular expression as Java writes them, as one of Python, and which topics
-it takes.
+"""The regular expressions of `subscribePattern`: Java's turned into Python's, and the topics that
+they take.
 
 Spark's own source takes every topic in which the expression is found, not only those that it
 matches as a whole. Topics have names of ASCII letters, digits, `.`, `_` and `-`, so Java's classes
@@ -44,12 +44,13 @@ _CLASS = re.compile(r"([pP])(?:\{(\w+)(?:=\w+)?\}|(\w))")
 
 
 class PatternError(ValueError):
-    """The expression is none, or has something that has no counterpart here."""
+    """An expression that is none, or has something without a counterpart in Python."""
 
 
 def translate_pattern(java: str) -> str:
-    r"""The expression as Python writes it: `\p{Alpha}`, `\Q...\E`, `\z` and `(?<name>...)` are
-    Java's own.
+    r"""The expression as Python writes it.
+
+    `\p{Alpha}`, `\Q...\E`, `\z` and `(?<name>...)` are Java's own.
 
     Raises: PatternError.
     """
@@ -87,7 +88,7 @@ def translate_pattern(java: str) -> str:
 
 
 def _escape(java: str, position: int, in_set: bool) -> tuple[str, int]:
-    """What stands behind a backslash, and where it ends."""
+    """The translation of what stands behind a backslash, and where it ends."""
     if java.startswith("Q", position):
         end = java.find("\\E", position)
         quoted = java[position + 1 :] if end < 0 else java[position + 1 : end]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.client import Client
 from barnabas.spark_connector.filters import Narrowing
 from barnabas.spark_connector.offsets import (
@@ -14,7 +15,6 @@ from barnabas.spark_connector.offsets import (
     OffsetRange,
     Offsets,
     OffsetSpec,
-    PartitionName,
     divide,
 )
 from barnabas.spark_connector.open_transactions import OpenTransactionWait, UndecidedRange
@@ -87,7 +87,7 @@ def _check_order(client: Client, options: SourceOptions, starts: Offsets, ends: 
 def _from_timestamp(
     client: Client, ranges: list[OffsetRange], timestamp_ms: int
 ) -> list[OffsetRange]:
-    """The ranges from the first record on that is at least that late; nothing where there is none."""
+    """The ranges from the first record on that is at least that late, empty if there is none."""
     # The ends are asked for first: what is written between the two requests may be late enough, and
     # is not passed over then.
     ends = client.offsets_at({each.name: LATEST for each in ranges}, read_committed=False)
@@ -102,7 +102,7 @@ def _from_timestamp(
     return narrowed
 
 
-def partitions_to_read(client: Client, subscription: Subscription) -> list[PartitionName]:
+def partitions_to_read(client: Client, subscription: Subscription) -> list[TopicPartition]:
     """All partitions that were subscribed to, in order.
 
     Raises: OptionError where an assigned one does not exist.
@@ -126,8 +126,8 @@ def partitions_to_read(client: Client, subscription: Subscription) -> list[Parti
 
 
 def resolve(
-    client: Client, spec: OffsetSpec, partitions: list[PartitionName], *, read_committed: bool
-) -> dict[PartitionName, int]:
+    client: Client, spec: OffsetSpec, partitions: list[TopicPartition], *, read_committed: bool
+) -> dict[TopicPartition, int]:
     """The offset that `spec` means, for each partition.
 
     Raises: OptionError where it names other partitions, or no record is late enough.
@@ -139,7 +139,9 @@ def resolve(
             f"{_difference(named, partitions)}"
         )
     if spec.offsets:
-        offsets: dict[PartitionName, int | None] = {name: spec.offsets[name] for name in partitions}
+        offsets: dict[TopicPartition, int | None] = {
+            name: spec.offsets[name] for name in partitions
+        }
         log_edges = {
             name: spec.offsets[name]
             for name in partitions
@@ -166,7 +168,7 @@ def resolve(
 
 
 def resolve_ends(
-    client: Client, options: SourceOptions, partitions: list[PartitionName]
+    client: Client, options: SourceOptions, partitions: list[TopicPartition]
 ) -> Offsets:
     """Where a batch read ends.
 
@@ -184,7 +186,7 @@ def resolve_ends(
 
 
 def wait_for_open_transactions(
-    client: Client, ends: Mapping[PartitionName, int], policy: OpenTransactions
+    client: Client, ends: Mapping[TopicPartition, int], policy: OpenTransactions
 ) -> Offsets:
     """The ends, once all before them is decided.
 
@@ -212,7 +214,7 @@ def wait_for_open_transactions(
             return {**ends, **{name: each.transaction_start for name, each in undecided.items()}}
 
 
-def _difference(named: set[PartitionName], partitions: list[PartitionName]) -> str:
+def _difference(named: set[TopicPartition], partitions: list[TopicPartition]) -> str:
     missing = sorted(set(partitions) - named)
     unknown = sorted(named - set(partitions))
     parts = []

@@ -24,8 +24,8 @@ from barnabas.protocol.records import (
     has_right_crc,
     read_header,
 )
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.connection import ClientError
-from barnabas.spark_connector.offsets import PartitionName
 from barnabas.spark_connector.spool import EncodedRecordBatch
 
 ALL_REPLICAS = -1  # as acks
@@ -34,8 +34,9 @@ SMALL_BYTES = 8 * 1024
 
 
 class PublishError(ClientError):
-    """A batch cannot be published; the message names topic and partition where it is about one, and
-    says what to do.
+    """A batch that cannot be published; the message says what to do.
+
+    It names topic and partition where it is about one.
     """
 
     def __init__(self, message: str, code: int = 0) -> None:
@@ -44,17 +45,18 @@ class PublishError(ClientError):
 
 
 class Producer(NamedTuple):
-    """Who writes: what InitProducerId gave."""
+    """The producer id and epoch that InitProducerId gave."""
 
     producer_id: int
     epoch: int
 
 
 def checked_header(record_batch: EncodedRecordBatch) -> BatchHeader:
-    """The header of a batch that is whole, undamaged and made for a transaction. Raises
-    PublishError.
+    """The header of a record batch that is whole, undamaged and made for a transaction.
+
+    Raises: PublishError.
     """
-    name = PartitionName(record_batch.topic, record_batch.partition)
+    name = TopicPartition(record_batch.topic, record_batch.partition)
     if len(record_batch.data) < HEADER_SIZE:
         raise PublishError(f"a batch for {name} is damaged: it has {len(record_batch.data)} bytes")
     header = read_header(record_batch.data)
@@ -64,8 +66,8 @@ def checked_header(record_batch: EncodedRecordBatch) -> BatchHeader:
         or header.record_count != record_batch.record_count
     ):
         raise PublishError(
-            f"a batch for {name} is damaged: its header does not fit its {len(record_batch.data)} bytes "
-            f"and {record_batch.record_count} records"
+            f"a batch for {name} is damaged: its header does not fit its "
+            f"{len(record_batch.data)} bytes and {record_batch.record_count} records"
         )
     if not has_right_crc(record_batch.data, header):
         raise PublishError(f"a batch for {name} is damaged: its checksum is wrong")
@@ -80,8 +82,9 @@ def checked_header(record_batch: EncodedRecordBatch) -> BatchHeader:
 
 
 def stamp_header(record_batch: EncodedRecordBatch, producer: Producer, base_sequence: int) -> bytes:
-    """The header of the batch with its producer, its place in the producer's sequence, and the CRC
-    of all that; the records stay as they are.
+    """The header of a record batch with its producer, its sequence, and the CRC of all that.
+
+    The records stay as they are.
 
     Raises: PublishError where the batch is damaged, so that damage on the way here is never given a
             good checksum.
@@ -98,9 +101,9 @@ def stamp_header(record_batch: EncodedRecordBatch, producer: Producer, base_sequ
 
 
 class StampedRecordBatch(NamedTuple):
-    """A batch as it goes into a request."""
+    """A record batch as it goes into a request."""
 
-    partition: PartitionName
+    partition: TopicPartition
     header: bytes
     records: memoryview
 
@@ -115,8 +118,9 @@ def encode_produce(
     timeout_ms: int,
     record_batches: Sequence[StampedRecordBatch],
 ) -> list[Buffer]:
-    """The body of a ProduceRequest of version 3 to 11, in pieces: records of any size are views of
-    where they lie.
+    """The body of a ProduceRequest of version 3 to 11, in pieces.
+
+    Large records are views of where they lie.
 
     nullable string transactional_id, int16 acks, int32 timeout_ms, [ string topic | [ int32
     partition, bytes records ] ]; flexible from 9 on: sizes are uvarints and one larger, and each

@@ -1,5 +1,5 @@
-"""The publisher of micro-batches: each with its number in one transaction, once, however often it is
-tried and by however many drivers.
+"""The publisher of micro-batches: each with its number in one transaction, once, however often it
+is tried and by however many drivers.
 
 An attempt takes the transactional id, which ends whatever an earlier attempt or another driver had
 begun. Then it asks the group for the numbers of the batches that were committed, and returns if
@@ -116,32 +116,11 @@ class Publisher:
         failures = _Failures(
             self.options, self.settings, f"publishing batch {batch_id} as {transactional_id!r}"
         )
-        while True:
-            try:
-                done = self._try_transaction(producer, batch_id, metadata, record_batches, decide)
-                return done._replace(attempts=failures.count + 1)
-            except SpoolError as error:
-                # Another driver may have committed the batch meanwhile, and deleted its files: then
-                # the next attempt finds its number.
-                _abort(producer)
-                failures.add_missing_file(error)
-            except FencedError as error:
-                producer.forget_connections()
-                failures.add_fenced(error)
-            except PassingError as error:
-                producer.forget_connections()
-                try:
-                    failures.add_passing(producer.advice(error), error)
-                except PublishError:
-                    _abort(producer)
-                    raise
-            except Exception:
-                _abort(producer)
-                raise
-            except BaseException:  # Ctrl-C may have come in the middle of an answer
-                producer.forget_connections()
-                _abort(producer)
-                raise
+
+        def attempt() -> Publication:
+            return self._try_transaction(producer, batch_id, metadata, record_batches, decide)
+
+        return _until_committed(attempt, producer, failures)
 
     def _try_transaction(
         self,
@@ -172,6 +151,37 @@ class Publisher:
             )
             self._names = (transactional_id, group_id)
         return self._producer
+
+
+def _until_committed(
+    attempt: Callable[[], Publication], producer: TransactionalProducer, failures: _Failures
+) -> Publication:
+    """Repeat attempts until one gets through, or a failure does not pass."""
+    while True:
+        try:
+            return attempt()._replace(attempts=failures.count + 1)
+        except SpoolError as error:
+            # Another driver may have committed the batch meanwhile, and deleted its files: then
+            # the next attempt finds its number.
+            _abort(producer)
+            failures.add_missing_file(error)
+        except FencedError as error:
+            producer.forget_connections()
+            failures.add_fenced(error)
+        except PassingError as error:
+            producer.forget_connections()
+            try:
+                failures.add_passing(producer.advice(error), error)
+            except PublishError:
+                _abort(producer)
+                raise
+        except Exception:
+            _abort(producer)
+            raise
+        except BaseException:  # Ctrl-C may have come in the middle of an answer
+            producer.forget_connections()
+            _abort(producer)
+            raise
 
 
 class _Failures:

@@ -1,4 +1,5 @@
-"""How far a streaming query is behind: what Spark's progress reports say of it, by partition.
+"""The lag of a streaming query: how far it is behind, by partition, as Spark's progress reports
+say.
 
 Spark's progress has, for each source, where the last batch ended (`endOffset`) and what there was
 when it was planned (`latestOffset`), both as JSON in the form of offsets.py. The difference it
@@ -46,7 +47,7 @@ def lag(query: HasProgress) -> dict[str, dict[int, int]]:
 
 
 def _offsets(source: Mapping[str, Any], name: str) -> Offsets:
-    """Empty where there are none, or they are of a source of another kind."""
+    """The offsets of a source; empty where there are none, or they are of another kind."""
     value = source.get(name)
     try:
         topics = json.loads(value) if isinstance(value, str) else value

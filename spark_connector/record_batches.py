@@ -1,5 +1,5 @@
-"""Which batches of a fetch a reader sees: by isolation level and by the range it reads, decided
-from batch headers alone.
+"""The record batches of a fetch that a reader sees: by isolation level and by the range it reads,
+decided from their headers alone.
 
 A read_committed fetch brings batches up to the last stable offset, and with them the aborted
 transactions among them as (producer_id, first_offset). From first_offset on, that producer's
@@ -30,14 +30,14 @@ from barnabas.protocol.records import (
 
 
 class LocatedRecordBatch(NamedTuple):
-    """A batch that lies in a fetch's bytes at `position`."""
+    """A record batch that lies in a fetch's bytes at `position`."""
 
     position: int
     header: BatchHeader
 
 
 class Selection(NamedTuple):
-    """What a fetch holds for a reader."""
+    """The part of a fetch that a reader is to decode, and where it goes on."""
 
     record_batches: list[LocatedRecordBatch]  # with records in the range, to be decoded
     next_offset: (
@@ -54,8 +54,10 @@ def select_record_batches(
     end_offset: int,
     check_crc: bool = True,
 ) -> Selection:
-    """Choose the batches with records of [start_offset, end_offset) that were not aborted; control
-    batches are never among them.
+    """Choose the batches with records of [start_offset, end_offset) that were not aborted.
+
+    Control batches are never among them. (One loop over headers, longer than most: each step
+    decides with what the ones before it left.)
 
     Takes:  aborted, the fetch's list, None for read_uncommitted; buffer, which may end within a
             batch.
@@ -70,7 +72,8 @@ def select_record_batches(
     if len(view) >= MAGIC_END and view[MAGIC_AT] != MAGIC:
         raise KafkaError(
             Code.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-            f"the log holds messages of format {view[MAGIC_AT]}; only record batches (format 2) are read",
+            f"the log holds messages of format {view[MAGIC_AT]}; only record batches (format 2) "
+            "are read",
         )
     for position, header in batches_in(view):
         whole_record_batches += 1
@@ -110,5 +113,5 @@ def select_record_batches(
 
 
 def first_record_batch_size(buffer: bytes | bytearray | memoryview) -> int | None:
-    """How large the first batch is that a fetch brought, if not whole, enough of it to tell."""
+    """The size of the first record batch of a fetch, if enough of it came to tell."""
     return read_header(buffer).size_bytes if len(buffer) >= HEADER_SIZE else None

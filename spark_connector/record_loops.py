@@ -1,5 +1,5 @@
-"""The loops over records that numba compiles (numba_loops.py), and what they rely on. As plain Python
-they do the same, slowly.
+"""The loops over records that numba compiles (numba_loops.py), and what they rely on. As plain
+Python they do the same, slowly.
 
 Each of them reads what a stranger may have written, and compiled code that leaves an array crashes
 the process instead of raising. So a varint is read up to a given end and never beyond, a length
@@ -47,8 +47,9 @@ KEY, VALUE = 0, 1  # rows of the table of nulls
 
 
 def varint(data: NDArray[np.uint8], position: Any, end: Any) -> tuple[Any, Any]:
-    """The unsigned varint at `position`, and the position after it: beyond `end` where it does not
-    end before that or is too long.
+    """The unsigned varint at `position`, and the position after it.
+
+    That is beyond `end` where the varint does not end before it or is too long.
 
     From a position beyond `end` nothing is read, so that whoever reads several has to look at the
     last position only.
@@ -74,6 +75,8 @@ def parse(
     null: NDArray[np.bool_],
 ) -> bool:
     """Find the parts of each record of some batches; False where anything is not as it should be.
+
+    It is one long function since numba compiles it as one: calls would have to be inlined.
 
     Takes: starts and ends, between which each batch's records lie in `data`; counts, how many they
            are; fields and null, to be filled, with as many columns as there are records.
@@ -177,8 +180,9 @@ def headers(
 def gather(
     data: NDArray[np.uint8], positions: Ints, edges: NDArray[np.int32], out: NDArray[np.uint8]
 ) -> bool:
-    """Copy byte strings together: the one at positions[i] goes to out[edges[i]:edges[i + 1]]. False
-    where one would leave `data` or `out`.
+    """Copy byte strings together: that at positions[i] goes to out[edges[i]:edges[i + 1]].
+
+    False where one would leave `data` or `out`.
 
     The indices are unsigned, since a signed one may count from the end and the copy is then one
     byte at a time: nine times as slow.

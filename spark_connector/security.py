@@ -1,4 +1,4 @@
-"""How a connection is protected: `kafka.security.protocol`, `kafka.ssl.*` and `kafka.sasl.*` -> TLS
+"""The protection of connections: `kafka.security.protocol`, `kafka.ssl.*` and `kafka.sasl.*` -> TLS
 and SASL.
 
 Names are those of the Java client (certificates as PEM) and, where it has others, those of
@@ -48,8 +48,9 @@ Text = Callable[[str], str | None]  # an option's value by its full name, stripp
 
 
 class SecurityError(ValueError):
-    """An option is missing or wrong, or a certificate cannot be used: the message names the option,
-    never a secret.
+    """An option that is missing or wrong, or a certificate that cannot be used.
+
+    The message names the option, never a secret.
     """
 
 
@@ -59,8 +60,10 @@ class AuthenticationError(Exception):
 
 @dataclass(frozen=True)
 class SecurityOptions:
-    """What protects a connection. Of `x_file` and `x_pem` at most one is set. Without ca_file and
-    ca_pem the system's authorities count.
+    """The protection of a connection.
+
+    Of `x_file` and `x_pem` at most one is set. Without ca_file and ca_pem the system's authorities
+    count.
     """
 
     protocol: str = "PLAINTEXT"
@@ -91,8 +94,9 @@ UNPROTECTED = SecurityOptions()
 
 
 def parse_security(text: Text) -> SecurityOptions:
-    """The options of the protocol that is chosen; those of the other ones are passed over, as the
-    Java client does.
+    """The options of the protocol that is chosen.
+
+    Those of the other ones are passed over, as the Java client does.
 
     Raises: SecurityError.
     """
@@ -159,7 +163,7 @@ def _with_tls(options: SecurityOptions, text: Text) -> SecurityOptions:
 
 
 def _refuse_store(text: Text, store: str, what: str) -> None:
-    """Java's own stores cannot be read by OpenSSL."""
+    """Refuse Java's own stores, which OpenSSL cannot read."""
     kind = text(f"kafka.ssl.{store}.type")
     location = text(f"kafka.ssl.{store}.location") or ""
     option = f"kafka.ssl.{store}.location"
@@ -209,12 +213,16 @@ def _with_sasl(options: SecurityOptions, text: Text) -> SecurityOptions:
 
 
 def parse_jaas(config: str, mechanism: str) -> tuple[str, str]:
-    """Name and password of a line like: org.apache…ScramLoginModule required username="me"
-    password="it";
+    """The name and password of a line of JAAS.
+
+    It looks like: org.apache…ScramLoginModule required username="me" password="it";
 
     Raises: SecurityError, which never shows the line.
     """
-    example = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="..." password="...";'
+    example = (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required "
+        'username="..." password="...";'
+    )
     found = re.match(
         r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b(.*?);?\s*$",
         config,
@@ -257,7 +265,10 @@ def parse_jaas(config: str, mechanism: str) -> tuple[str, str]:
 
 
 def ssl_context(options: SecurityOptions) -> ssl.SSLContext:
-    """Raises SecurityError where a certificate or key cannot be used."""
+    """The TLS context of the options.
+
+    Raises: SecurityError where a certificate or key cannot be used.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = options.check_hostname
     if options.ca_file or options.ca_pem:
@@ -281,8 +292,10 @@ def ssl_context(options: SecurityOptions) -> ssl.SSLContext:
 
 
 def _load_own(context: ssl.SSLContext, options: SecurityOptions) -> None:
-    """Our own certificate and key. OpenSSL takes them from files only: what is given as text is in
-    one for this moment, for this user alone.
+    """Load our own certificate and key.
+
+    OpenSSL takes them from files only: what is given as text is in one for this moment, for this
+    user alone.
     """
     name = (
         "kafka.ssl.keystore.location"
@@ -353,8 +366,9 @@ def exchange(options: SecurityOptions) -> Exchange:
 
 
 class Exchange:
-    """The client's side of a login: `first()`, then `answer(challenge)` to what the server says,
-    until that gives None.
+    """The client's side of a login.
+
+    `first()`, then `answer(challenge)` to what the server says, until that gives None.
     """
 
     def first(self) -> bytes:
@@ -378,7 +392,7 @@ class PlainExchange(Exchange):
 
 
 class ScramExchange(Exchange):
-    """RFC 5802 without channel binding. The server proves, too, that it knows the password.
+    """RFC 5802 without channel binding: the server proves, too, that it knows the password.
 
     Names and passwords go as UTF-8 without SASLprep, as Apache Kafka has it.
     """
@@ -396,8 +410,10 @@ class ScramExchange(Exchange):
         return f"n,,{self._first_bare}".encode()
 
     def answer(self, challenge: bytes) -> bytes | None:
-        """Raises AuthenticationError where the server does not keep to the RFC, refuses, or does
-        not know the password.
+        """The answer to the server's first message, None to its last.
+
+        Raises: AuthenticationError where the server does not keep to the RFC, refuses, or does not
+                know the password.
         """
         try:
             text = challenge.decode()

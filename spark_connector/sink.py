@@ -6,14 +6,14 @@ id + 1` as an offset of a consumer group of the query's own. After a crash Spark
 again, under the same id; what the group's offset shows to be committed is passed over.
 (`Publisher.commit_once` is that transaction.)
 
-    where               what Spark calls                    what it does
-    in the driver       streamWriter() -> StreamWriter      plans: checks options and schema; is pickled
-    in each task        write(rows) -> TaskMessage          encodes; much goes to a spool file, little
-                                                            into the message
-    in the driver       streamWriter() again,               publishes, then deletes the spool files
-                        commit(messages, batch id)
-                        abort(messages, batch id)           deletes the spool files; the transaction,
-                                                            if any, is left to the next
+    where           what Spark calls                 what it does
+    in the driver   streamWriter() -> StreamWriter   plans: checks options and schema; is pickled
+    in each task    write(rows) -> TaskMessage       encodes; much goes to a spool file, little into
+                                                     the message
+    in the driver   streamWriter() again,            publishes, then deletes the spool files
+                    commit(messages, batch id)
+                    abort(messages, batch id)        deletes the spool files; the transaction, if
+                                                     any, is left to the next
 
 Spark calls abort after a commit that raised, when the transaction may have been committed all the
 same: so abort decides nothing.

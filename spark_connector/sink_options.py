@@ -45,11 +45,17 @@ REFUSED_MODES = {
     ),
 }
 REFUSED_KAFKA = {
-    "transactional.id": "it is made from the id of the query, so that a successor fences its predecessor; use transactionalIdPrefix",
+    "transactional.id": (
+        "it is made from the id of the query, so that a successor fences its predecessor; use "
+        "transactionalIdPrefix"
+    ),
     "key.serializer": "the column key is written as it is; cast it to binary or string",
     "value.serializer": "the column value is written as it is; cast it to binary or string",
     "interceptor.classes": "there are no Java classes to call",
-    "partitioner.class": "the partition is that of the column partition, else murmur2 of the key as in the Java client",
+    "partitioner.class": (
+        "the partition is that of the column partition, else murmur2 of the key as in the Java "
+        "client"
+    ),
 }
 CODECS = {
     "none": Codec.NONE,

@@ -1,4 +1,4 @@
-"""PySpark's view of the reader: the data source `barnabas`, its schema, and the two readers.
+"""PySpark's classes of the source: the data source `barnabas`, its schema, and its readers.
 (PySpark's classes are untyped for mypy.)
 """
 
@@ -90,7 +90,7 @@ SCHEMA_WITH_HEADERS = StructType([*SCHEMA.fields, HEADERS])
 
 
 class BarnabasSource(DataSource):  # type: ignore[misc]
-    """`format("barnabas")` of read, readStream, write and writeStream."""
+    """The data source `format("barnabas")` of read, readStream, write and writeStream."""
 
     @classmethod
     def name(cls) -> str:
@@ -119,7 +119,8 @@ class BarnabasSource(DataSource):  # type: ignore[misc]
         with without_traceback(OptionError, EncodingError):
             if overwrite:
                 raise OptionError(
-                    'mode("overwrite") cannot be kept: a topic only grows; use mode("append"), or delete the topic first'
+                    'mode("overwrite") cannot be kept: a topic only grows; use mode("append"), or '
+                    "delete the topic first"
                 )
             return BatchWriter(parse_sink_options(self.options, streaming=False), schema)
 
@@ -129,7 +130,10 @@ class BarnabasSource(DataSource):  # type: ignore[misc]
 
 
 class TaskPartition(InputPartition):  # type: ignore[misc]
-    """One task's work. topic_id: under which it was planned, empty where that is not known."""
+    """PySpark's partition: the offset range of one task.
+
+    topic_id: under which it was planned, empty where that is not known.
+    """
 
     def __init__(self, offset_range: OffsetRange | None, topic_id: str = "") -> None:
         super().__init__(offset_range)
@@ -137,8 +141,9 @@ class TaskPartition(InputPartition):  # type: ignore[misc]
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
-    """Plans in the driver, reads in tasks; what travels between them is the options and one offset
-    range per task.
+    """The reader of a batch read: plans in the driver, reads in tasks.
+
+    The options and one offset range per task travel between them.
 
     A schema that the user gave (`.schema("value binary")`) chooses columns: what is not in it is
     not decoded.
@@ -161,7 +166,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
 
 class FilteringBatchReader(BatchReader):
-    """Reads only what filters on topic, partition, offset and timestamp leave.
+    """The reader of a batch read that takes filters on topic, partition, offset and timestamp.
 
     A class of its own, since Spark fails every reader that has `pushFilters` while
     spark.sql.python.filterPushdown.enabled is false.
@@ -187,17 +192,17 @@ OPERATORS: dict[type[Filter], str] = {
 
 
 def condition_of(each: Filter) -> Condition:
-    """A filter in words that need no PySpark; of those that cannot narrow anything, one on no
-    column.
-    """
+    """The filter as a Condition, which needs no PySpark; one on no column if it narrows nothing."""
     if type(each) not in OPERATORS or len(each.attribute) != 1:
         return Condition("", "", None)
     return Condition(each.attribute[0], OPERATORS[type(each)], getattr(each, "value", None))
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """A streaming query's. One object lives in a process of the driver and plans; copies of it
-    travel to the tasks and only read.
+    """The reader of a streaming query.
+
+    One object lives in a process of the driver and plans; copies of it travel to the tasks and only
+    read.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -218,8 +223,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         )
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Spark knows no limit that is both a minimum and a maximum: what it hands over says
-        whether limits hold, the options say which.
+        """The end of the next micro-batch.
+
+        Spark knows no limit that is both a minimum and a maximum: what it hands over says whether
+        limits hold, the options say which.
         """
         trigger = self.options.trigger
         limited = not isinstance(limit, ReadAllAvailable)
@@ -257,15 +264,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return read_partition(partition, self.options, self.columns)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Where a query stands is in its checkpoint and nowhere else."""
+        """Nothing to do: where a query stands is in its checkpoint and nowhere else."""
 
     def stop(self) -> None:
         self._planner.close()
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Stands where a query's reader would, when options are wrong, and says so at the first
-    question.
+    """The stand-in for a query's reader where options are wrong, which says so when it is asked.
 
     While a reader is made PySpark loses all that an error says but its traceback, which is long.
     """
@@ -283,13 +289,13 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
     partitions = read = _refuse
 
     def stop(self) -> None:
-        """There is nothing to stop."""
+        """Nothing to stop."""
 
 
 def read_partition(
     partition: InputPartition, options: SourceOptions, columns: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """What a task does."""
+    """The rows of one task's partition."""
     assert isinstance(partition, TaskPartition), f"not one of our partitions: {partition!r}"
     if partition.offset_range is None:
         return
@@ -307,7 +313,10 @@ def read_partition(
 
 
 def checked_columns(schema: StructType, include_headers: bool) -> tuple[str, ...]:
-    """The names of the schema's columns. Raises OptionError where one is not of the source's."""
+    """The names of the schema's columns.
+
+    Raises: OptionError where one is not of the source's.
+    """
     types = {field.name: field.dataType for field in SCHEMA_WITH_HEADERS.fields}
     for field in schema.fields:
         if field.name not in types:

@@ -1,5 +1,5 @@
-"""Encoded batches on their way from tasks to the driver: inside the commit message where they are
-small, else in one file for each task.
+"""The spool: encoded record batches on their way from tasks to the driver, inside the commit
+message where they are small, else in one file for each task.
 
 A message: uint32 header size, header (msgpack), the batches' bytes one after the other.
 
@@ -65,27 +65,25 @@ SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
 
 class SpoolError(ValueError):
-    """Batches that a task left for the driver cannot be stored or read: the message says which, and
-    what to do.
-    """
+    """Batches of a task that cannot be stored or read: the message says which, and what to do."""
 
 
 class EncodedRecordBatch(NamedTuple):
-    """Records of one partition, ready but for who sends them."""
+    """A record batch of one partition that is ready but for its producer."""
 
     topic: str
     partition: int
     record_count: int
-    data: (
-        bytes | bytearray | memoryview
-    )  # one whole v2 batch: base offset 0, producer id/epoch/sequence -1, transactional bit set, its CRC right
+    # One whole v2 batch: base offset 0, producer id/epoch/sequence -1, transactional bit set, its
+    # CRC right.
+    data: bytes | bytearray | memoryview
 
 
 # --- in messages
 
 
 def to_message(record_batches: Iterable[EncodedRecordBatch]) -> bytes:
-    """The batches as one string of bytes; `from_message` takes it apart."""
+    """The record batches as one string of bytes, which `from_message` takes apart."""
     topics: dict[str, int] = {}
     numbers: list[int] = []
     parts: list[bytes | bytearray | memoryview] = []
@@ -102,7 +100,7 @@ def to_message(record_batches: Iterable[EncodedRecordBatch]) -> bytes:
 
 
 def from_message(message: bytes) -> list[EncodedRecordBatch]:
-    """The batches of a message; their data are views of it.
+    """The record batches of a message; their data are views of it.
 
     Raises: SpoolError where it is none, or cut off.
     """
@@ -127,7 +125,7 @@ def from_message(message: bytes) -> list[EncodedRecordBatch]:
 
 
 def _message_header(view: memoryview) -> tuple[list[str], list[int], int]:
-    """Topics, numbers, and where the batches begin."""
+    """The topics and numbers of a message, and where its record batches begin."""
     try:
         (size,) = _MESSAGE.unpack_from(view)
         position = _MESSAGE.size + size
@@ -149,8 +147,9 @@ def _message_header(view: memoryview) -> tuple[list[str], list[int], int]:
 
 
 def join_uri(uri: str, *names: str) -> str:
-    """A place below another one: `uri` is a URI or a plain path, and so is what comes out. Raises:
-    SpoolError where a name cannot be one.
+    """A place below another one; each is a URI or a plain path.
+
+    Raises: SpoolError where a name cannot be one.
     """
     for name in names:
         if not name or "/" in name or name in (".", ".."):
@@ -163,7 +162,7 @@ def join_uri(uri: str, *names: str) -> str:
 
 
 def open_file_system(uri: str) -> tuple[Any, str]:
-    """File system and path in it."""
+    """The file system of a URI, and the path in it."""
     scheme = urlsplit(uri).scheme
     if not scheme and not os.path.isabs(uri):
         raise SpoolError(
@@ -204,8 +203,9 @@ def list_spool(directory_uri: str) -> list[str]:
 
 
 def delete_directory(uri: str) -> None:
-    """Remove a batch's directory and all in it; nothing where it isn't there. Raises: OSError,
-    SpoolError.
+    """Remove a directory and all in it; nothing where it isn't there.
+
+    Raises: OSError, SpoolError.
     """
     file_system, path = open_file_system(uri)
     if file_system.get_file_info(path).type == arrow_fs.FileType.NotFound:
@@ -217,8 +217,9 @@ def delete_directory(uri: str) -> None:
 
 
 def delete_micro_batches(directory_uri: str, last: int) -> None:
-    """Remove the directories of a write's batches up to the number `last`. Raises: OSError,
-    SpoolError.
+    """Remove the directories of a write's batches up to the number `last`.
+
+    Raises: OSError, SpoolError.
     """
     file_system, path = open_file_system(directory_uri)
     for info in file_system.get_file_info(arrow_fs.FileSelector(path, allow_not_found=True)):
@@ -227,7 +228,7 @@ def delete_micro_batches(directory_uri: str, last: int) -> None:
 
 
 def is_local(uri: str) -> bool:
-    """Whether looking there costs nothing worth speaking of, and asks no other machine."""
+    """Whether to look there costs nothing worth speaking of, and asks no other machine."""
     return os.path.isabs(uri) or urlsplit(uri).scheme == "file"
 
 
@@ -248,8 +249,9 @@ def _delete(file_system: Any, path: str) -> None:
 
 
 class SpoolWriter:
-    """Appends batches to one new file, which counts only after `close`. In a `with` block an
-    exception discards it, and the end closes it.
+    """The writer of one new spool file, which counts only after `close`.
+
+    In a `with` block an exception discards it, and the end closes it.
     """
 
     def __init__(self, directory_uri: str, name: str) -> None:
@@ -277,7 +279,7 @@ class SpoolWriter:
         self._write(MAGIC)
 
     def append(self, record_batch: EncodedRecordBatch) -> None:
-        """Write one batch. Raises: SpoolError where the file system refuses."""
+        """Write one record batch. Raises: SpoolError where the file system refuses."""
         topic = record_batch.topic.encode()
         header = _RECORD_BATCH.pack(
             RECORD_BATCH,
@@ -341,8 +343,9 @@ class SpoolWriter:
 
 
 def read_spool(uri: str) -> Iterator[EncodedRecordBatch]:
-    """The batches of one file, one after the other; that the file is whole is seen before the
-    first. Each has a bytearray of its own.
+    """The record batches of one file, one after the other; each has a bytearray of its own.
+
+    That the file is whole is seen before the first.
 
     Raises: SpoolError where the file is missing, cut off or damaged.
     """
@@ -364,7 +367,7 @@ def read_spool(uri: str) -> Iterator[EncodedRecordBatch]:
 
 
 def _trailer_of(file_system: Any, path: str, uri: str) -> tuple[int, int]:
-    """How many batches the file has, and where they end."""
+    """The number of record batches that a file has, and where they end."""
     with file_system.open_input_file(path) as file:
         size = file.size()
         start = size - TRAILER_SIZE

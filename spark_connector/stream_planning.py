@@ -1,5 +1,5 @@
-"""The planner of a streaming query: which offsets each micro-batch covers. The driver's reader process
-has it; PySpark is not needed here.
+"""The planner of a streaming query, which decides which offsets each micro-batch covers. It lives
+in the driver's reader process; PySpark is not needed here.
 
 A batch's end is chosen once, written to the checkpoint by Spark, and from then on the batch is
 [start, end) of each partition for ever. Under read_committed no end is beyond the last stable
@@ -21,13 +21,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.client import Client, ClientError, UnknownTopicError
 from barnabas.spark_connector.offsets import (
     EARLIEST,
     LATEST,
     OffsetRange,
     Offsets,
-    PartitionName,
     divide,
     share_of_limit,
 )
@@ -49,7 +49,7 @@ from barnabas.spark_connector.user_messages import logger
 
 
 class StreamPlanner:
-    """The planner of one query, which keeps its connections; one that was not used can be pickled."""
+    """The planner of one query, which keeps its connections; an unused one can be pickled."""
 
     def __init__(
         self, options: SourceOptions, *, clock: Callable[[], float] = time.monotonic
@@ -57,7 +57,7 @@ class StreamPlanner:
         self._options = options
         self._clock = clock
         self._client = Client(options.client)
-        self._partitions: list[PartitionName] = []
+        self._partitions: list[TopicPartition] = []
         self._partitions_refreshed_at: float | None = None  # when partitions were last asked for
         self._initial: Offsets | None = None
         self._empty_in_first_batch: Offsets = {}  # where the first batch begins at the end of a log
@@ -256,7 +256,7 @@ class StreamPlanner:
             target.update(self._ends(name for name in self._partitions if name in missing))
         return target
 
-    def _ends(self, partitions: Iterable[PartitionName]) -> Offsets:
+    def _ends(self, partitions: Iterable[TopicPartition]) -> Offsets:
         ends = self._client.offsets_at(
             dict.fromkeys(partitions, LATEST), read_committed=self._options.read_committed
         )
@@ -281,7 +281,7 @@ class StreamPlanner:
         self._partitions = partitions
         self._partitions_refreshed_at = self._clock()
 
-    def _find_partitions(self) -> list[PartitionName]:
+    def _find_partitions(self) -> list[TopicPartition]:
         subscription = self._options.subscription
         if subscription.pattern is not None:
             topics = self._client.topics_matching(subscription.pattern)
@@ -295,7 +295,7 @@ class StreamPlanner:
         )
         return sorted(set(existing) & set(subscription.partitions))
 
-    def _deleted_partitions(self, names: Iterable[PartitionName]) -> list[PartitionName]:
+    def _deleted_partitions(self, names: Iterable[TopicPartition]) -> list[TopicPartition]:
         topics = {name.topic for name in names}
         if not topics:
             return []
@@ -338,7 +338,7 @@ class StreamPlanner:
             logger.warning("barnabas: topic %r is read from its beginning", topic)
         return recreated
 
-    def _is_subscribed(self, name: PartitionName) -> bool:
+    def _is_subscribed(self, name: TopicPartition) -> bool:
         subscription = self._options.subscription
         if subscription.pattern is not None:
             return is_found_in(subscription.pattern, name.topic)
@@ -357,7 +357,7 @@ class StreamPlanner:
             )
         self._warned_missing = topics
 
-    def _starts_of_new(self, names: list[PartitionName]) -> Offsets:
+    def _starts_of_new(self, names: list[TopicPartition]) -> Offsets:
         """Where new partitions begin: at 0; what was deleted before they were seen is lost."""
         if not names:
             return {}

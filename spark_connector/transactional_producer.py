@@ -1,5 +1,5 @@
-"""The producer of one transactional id: what it asks of its coordinator, its group's coordinator and
-the leaders of partitions.
+"""The producer of one transactional id: what it asks of its coordinator, its group's coordinator
+and the leaders of partitions.
 
 `TransactionalProducer` does one transaction after the other, and each failure ends its transaction:
 there is no retry of a single request. Order of use:
@@ -61,6 +61,7 @@ from barnabas.protocol.records import (
     HEADER_SIZE,
     add_sequence,
 )
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.connection import (
     PASSING,
     UNKNOWN_TOPIC_PATIENCE_MS,
@@ -74,7 +75,6 @@ from barnabas.spark_connector.connection import (
     metadata,
 )
 from barnabas.spark_connector.deduplication import CommittedBatch, parse_note
-from barnabas.spark_connector.offsets import PartitionName
 from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.produce_request import (
     Producer,
@@ -119,7 +119,9 @@ _PASSING = PASSING | {
 _FENCED = frozenset({Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH, Code.INVALID_TXN_STATE})
 
 _ADVICE: dict[int, str] = {
-    Code.MESSAGE_TOO_LARGE: "raise max.message.bytes of the topic, or write smaller rows or batches",
+    Code.MESSAGE_TOO_LARGE: (
+        "raise max.message.bytes of the topic, or write smaller rows or batches"
+    ),
     Code.RECORD_LIST_TOO_LARGE: (
         "raise segment.bytes of the topic, or write smaller rows or batches"
     ),
@@ -152,14 +154,15 @@ _ADVICE: dict[int, str] = {
 
 
 class FencedError(ClientError):
-    """Another producer has begun with the same transactional id, or the broker ended the
-    transaction since it took too long.
+    """Another producer has begun with the transactional id, or the broker ended the transaction.
+
+    The broker does so when it takes too long.
     """
 
 
 @dataclass(frozen=True)
 class PublishSettings:
-    """How a batch is published.
+    """The limits and times of publishing.
 
     `delivery_timeout_ms` is how long failures that pass are answered with another attempt; an
     attempt that makes progress is not cut short.
@@ -178,14 +181,15 @@ class _Leader:
     `unanswered` has the partitions of each request that has no answer yet.
     """
 
-    record_batches: dict[PartitionName, StampedRecordBatch] = field(default_factory=dict)
+    record_batches: dict[TopicPartition, StampedRecordBatch] = field(default_factory=dict)
     size_bytes: int = 0
-    unanswered: deque[list[PartitionName]] = field(default_factory=deque)
+    unanswered: deque[list[TopicPartition]] = field(default_factory=deque)
 
 
 class TransactionalProducer:
-    """One transaction at a time, over connections that are kept from one to the next. Belongs to
-    one thread.
+    """The producer of one transaction after the other, over connections that are kept.
+
+    Belongs to one thread.
     """
 
     def __init__(
@@ -199,29 +203,31 @@ class TransactionalProducer:
         self._transactional_id, self._group_id = transactional_id, group_id
         self._connections = Connections(options)
         self._coordinators: dict[int, Address] = {}
-        self._leaders: dict[PartitionName, int] = {}
+        self._leaders: dict[TopicPartition, int] = {}
         self._forget_transaction()
 
     def _forget_transaction(self) -> None:
         self._producer = Producer(-1, -1)
-        self._sequences: dict[PartitionName, int] = {}
-        self._added: set[PartitionName] = set()
+        self._sequences: dict[TopicPartition, int] = {}
+        self._added: set[TopicPartition] = set()
         self._has_offsets = False
         self._under_way: dict[int, _Leader] = {}
         self.record_count = self.byte_count = 0
 
     @property
     def is_open(self) -> bool:
-        """Whether the transaction may have something that has to be ended: a partition or the group
-        was added, or may have been.
+        """Whether the transaction may have something that has to be ended.
+
+        A partition or the group was added, or may have been.
         """
         return bool(self._added) or self._has_offsets
 
     # --- the steps
 
     def begin(self) -> None:
-        """Take the transactional id, with a new epoch. The transaction is empty. Raises
-        PassingError while an earlier one is being ended.
+        """Begin an empty transaction under a new epoch of the transactional id.
+
+        Raises: PassingError while an earlier one is being ended.
         """
         self._forget_transaction()
         self._connections.after_fork()
@@ -241,8 +247,9 @@ class TransactionalProducer:
         self._producer = Producer(answer.producer_id, answer.producer_epoch)
 
     def committed(self) -> dict[str, CommittedBatch]:
-        """The number and the note that the group has committed, by topic. Raises PassingError while
-        one is being committed.
+        """The number and the note that the group has committed, by topic.
+
+        Raises: PassingError while one is being committed.
         """
         answer = self._coordinator(GROUP).request(
             OFFSET_FETCH,
@@ -261,10 +268,11 @@ class TransactionalProducer:
         return committed
 
     def send(self, record_batch: EncodedRecordBatch) -> None:
-        """Put the batch into its leader's next request. Its bytes are used until they are sent,
-        which `commit` sees to at the latest.
+        """Put the record batch into its leader's next request.
+
+        Its bytes are used until they are sent, which `commit` sees to at the latest.
         """
-        name = PartitionName(record_batch.topic, record_batch.partition)
+        name = TopicPartition(record_batch.topic, record_batch.partition)
         node = self._leader_of(name)
         leader = self._under_way.setdefault(node, _Leader())
         if (
@@ -283,8 +291,9 @@ class TransactionalProducer:
         self.byte_count += len(record_batch.data)
 
     def commit(self, topics: Iterable[str], offset: int, metadata_text: str) -> None:
-        """Commit all that was sent, together with `offset` as the group's on partition 0 of each of
-        the topics.
+        """Commit all that was sent.
+
+        With it goes `offset` as the group's on partition 0 of each of the topics.
 
         Raises: PassingError also where the answer is lost: then only `committed` can say whether it
                 happened.
@@ -299,8 +308,8 @@ class TransactionalProducer:
         self._forget_transaction()
 
     def abort(self) -> None:
-        """End the transaction without it. Raises ClientError where that fails: then the
-        transaction's timeout does it.
+        """Abort the transaction.
+        Raises: ClientError where that fails: then the transaction's timeout does it.
 
         A Produce that is still under way must not come after the marker: it could open the
         transaction again. So either all answers are there, or the end comes with a new epoch, to
@@ -319,7 +328,7 @@ class TransactionalProducer:
         self._forget_transaction()
 
     def _await_answers(self) -> None:
-        """Take all answers to Produce, whatever they say."""
+        """Receive all responses to Produce, whatever they say."""
         for node, leader in self._under_way.items():
             if leader.unanswered:
                 connection = self._connections.of_node(node)
@@ -377,7 +386,7 @@ class TransactionalProducer:
         self._check(answer.error_code, f"the end of a transaction of {self._transactional_id!r}")
 
     def _send_out(self, node: int, leader: _Leader) -> None:
-        """Send what waits for a leader, when few enough requests are under way to it."""
+        """Send what is collected for a leader, once few enough requests are under way to it."""
         record_batches = list(leader.record_batches.values())
         if not record_batches:
             return
@@ -401,7 +410,7 @@ class TransactionalProducer:
         connection.send_encoded(PRODUCE, version, body)
         leader.unanswered.append([record_batch.partition for record_batch in record_batches])
 
-    def _add_partitions(self, names: Iterable[PartitionName]) -> None:
+    def _add_partitions(self, names: Iterable[TopicPartition]) -> None:
         topics: dict[str, list[int]] = {}
         for name in names:
             topics.setdefault(name.topic, []).append(name.partition)
@@ -421,7 +430,7 @@ class TransactionalProducer:
             ),
         )
         codes = {
-            PartitionName(topic.name, partition.partition_index): partition.partition_error_code
+            TopicPartition(topic.name, partition.partition_index): partition.partition_error_code
             for topic in answer.results_by_topic_v3_and_below
             for partition in topic.results_by_partition
         }
@@ -431,12 +440,12 @@ class TransactionalProducer:
                 self._check(code, f"partition {name}")
 
     def _receive(self, node: int, leader: _Leader) -> None:
-        """Take the answer to the oldest Produce."""
+        """Receive the response to the oldest Produce."""
         unanswered = set(leader.unanswered.popleft())
         answer = self._connections.of_node(node).receive(PRODUCE)
         for topic in answer.responses:
             for part in topic.partition_responses:
-                name = PartitionName(topic.name, part.index)
+                name = TopicPartition(topic.name, part.index)
                 unanswered.discard(name)
                 self._check(part.error_code, f"partition {name}", _message_of(part))
         if unanswered:
@@ -445,7 +454,7 @@ class TransactionalProducer:
     # --- who answers
 
     def _coordinator(self, kind: int) -> Connection:
-        """A connection to the transaction's or to the group's coordinator."""
+        """The connection to the transaction's or to the group's coordinator."""
         if kind not in self._coordinators:
             key = self._transactional_id if kind == TRANSACTION else self._group_id
             answer = self._connections.any(CONTROL).request(
@@ -460,9 +469,10 @@ class TransactionalProducer:
             self._coordinators[kind] = (answer.host, answer.port)
         return self._connections.at(self._coordinators[kind], CONTROL)
 
-    def _leader_of(self, name: PartitionName) -> int:
-        """The node that leads a partition. Metadata is asked again and again for a while: a topic
-        that was just made has no leader yet.
+    def _leader_of(self, name: TopicPartition) -> int:
+        """The node that leads a partition.
+
+        Metadata is asked again and again for a while: a topic that was just made has no leader yet.
         """
         if name in self._leaders:
             return self._leaders[name]
@@ -472,7 +482,7 @@ class TransactionalProducer:
             (topic,) = answer.topics
             for partition in topic.partitions:
                 if partition.leader_id >= 0:
-                    self._leaders[PartitionName(name.topic, partition.partition_index)] = (
+                    self._leaders[TopicPartition(name.topic, partition.partition_index)] = (
                         partition.leader_id
                     )
             if name in self._leaders:
@@ -484,7 +494,7 @@ class TransactionalProducer:
                 raise self._no_leader(name, topic)
             time.sleep(self._options.retry_backoff_ms / 1000)
 
-    def _no_leader(self, name: PartitionName, topic: MetadataResponseTopic) -> ClientError:
+    def _no_leader(self, name: TopicPartition, topic: MetadataResponseTopic) -> ClientError:
         if topic.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
             return PublishError(
                 f"topic {name.topic!r} does not exist, and the broker does not make it "
@@ -515,20 +525,21 @@ class TransactionalProducer:
     # --- connections
 
     def forget_connections(self) -> None:
-        """Close all, and ask anew who leads and who coordinates: after a failure whatever was known
-        may be stale.
+        """Close all connections, and ask anew who leads and who coordinates.
+
+        After a failure whatever was known may be stale.
         """
         self._connections.close()
         self._coordinators.clear()
         self._leaders.clear()
 
     def advice(self, error: Exception) -> str:
-        """The error, and what it may mean."""
+        """The words of an error, and what it may mean."""
         return self._connections.advice(error)
 
 
 def _message_of(part: PartitionProduceResponse) -> str:
-    """What the answer to Produce tells beside the code, of the batch or of its first bad record."""
+    """The broker's message in the response to Produce: of the batch or of its first bad record."""
     records = [
         each.batch_index_error_message
         for each in part.record_errors

@@ -1,5 +1,4 @@
-"""How the connector speaks to its user: the logger of its warnings, and errors without PySpark's
-traceback.
+"""The words to users: the logger of warnings, and errors without PySpark's traceback.
 
 Warnings go through `logging`, logger `barnabas.spark`. Without configuration Python prints them to
 stderr: in the driver's reader process that is the driver's terminal, in a task the executor's log
@@ -33,7 +32,7 @@ def hide_traceback() -> None:
 
 @contextmanager
 def without_traceback(*kinds: type[Exception]) -> Iterator[None]:
-    """Let PySpark tell errors of these kinds without its traceback: they say all there is to say."""
+    """Let PySpark tell errors of these kinds without its traceback: they say all there is."""
     try:
         yield
     except kinds:

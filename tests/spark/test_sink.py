@@ -31,8 +31,8 @@ from helpers.spark_driver import through_slow_starts
 from barnabas import LocalBroker
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.records import read_header
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.client import Client
-from barnabas.spark_connector.offsets import PartitionName
 from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.sink import SinkError
 
@@ -189,7 +189,7 @@ def test_every_codec(spark: SparkSession, broker: LocalBroker) -> None:
         assert values_of(broker.bootstrap_servers, topic) == [b"x" * 50] * 100
         with Client(ClientOptions((("127.0.0.1", broker.port),))) as client:
             fetched = client.start_fetch(
-                PartitionName(topic, 0), 0, read_committed=True, max_bytes=1 << 20
+                TopicPartition(topic, 0), 0, read_committed=True, max_bytes=1 << 20
             )()
             header = read_header(bytes(fetched.records))
         assert header.codec == codec

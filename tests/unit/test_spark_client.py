@@ -25,9 +25,9 @@ from barnabas.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.client import FETCH, Client, ClientError
 from barnabas.spark_connector.connection import Connections, PassingError
-from barnabas.spark_connector.offsets import PartitionName
 from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.transactional_producer import FIND_COORDINATOR
 
@@ -177,10 +177,10 @@ def test_a_connection_is_kept_in_a_process_with_many_open_files() -> None:
 
 def test_missing_topics_may_be_made_or_left_out() -> None:
     with FakeCluster({"t": 2}, nodes=1) as cluster, Client(options_of(cluster.port)) as client:
-        there = [PartitionName("t", 0), PartitionName("t", 1)]
+        there = [TopicPartition("t", 0), TopicPartition("t", 1)]
         assert client.partitions_of(["t", "missing"], missing_ok=True) == there
-        assert client.partitions_of(["new"], create=True) == [PartitionName("new", 0)]
-        assert client.partitions_of(["new", "t"]) == [PartitionName("new", 0), *there]
+        assert client.partitions_of(["new"], create=True) == [TopicPartition("new", 0)]
+        assert client.partitions_of(["new", "t"]) == [TopicPartition("new", 0), *there]
         asked = [
             request.allow_auto_topic_creation
             for _, request in cluster.requests
@@ -219,7 +219,7 @@ def test_a_name_that_was_resolved_before_is_tried_again(monkeypatch: pytest.Monk
         client.partitions_of(["t"])
         client.close()
         monkeypatch.setattr(socket, "create_connection", sometimes)
-        assert client.partitions_of(["t"]) == [PartitionName("t", 0)]
+        assert client.partitions_of(["t"]) == [TopicPartition("t", 0)]
     assert failures < 0
 
 
@@ -234,7 +234,7 @@ def test_a_topic_is_not_made_by_who_only_asks_for_it() -> None:
             FakeCluster({"t": 1}, nodes=1, speaks=versions) as cluster,
             Client(options_of(cluster.port)) as client,
         ):
-            assert client.partitions_of(["t"]) == [PartitionName("t", 0)]
+            assert client.partitions_of(["t"]) == [TopicPartition("t", 0)]
             (request,) = [each for _, each in cluster.requests if isinstance(each, MetadataRequest)]
             assert request.allow_auto_topic_creation == creates
 

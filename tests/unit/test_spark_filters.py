@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 
 from barnabas.protocol.messages.list_offsets import ListOffsetsRequest
 from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.client import Client
 from barnabas.spark_connector.filters import EPOCH, Condition, Narrowing, narrow, timestamp_ms
-from barnabas.spark_connector.offsets import OffsetRange, PartitionName
+from barnabas.spark_connector.offsets import OffsetRange
 from barnabas.spark_connector.options import parse_source_options
 from barnabas.spark_connector.planning import plan
 
@@ -74,9 +75,9 @@ def conditions(draw: st.DrawFn) -> Condition:
 
 
 @st.composite
-def logs(draw: st.DrawFn) -> dict[PartitionName, list[Row]]:
+def logs(draw: st.DrawFn) -> dict[TopicPartition, list[Row]]:
     """Offsets with gaps, timestamps in no order."""
-    found: dict[PartitionName, list[Row]] = {}
+    found: dict[TopicPartition, list[Row]] = {}
     for topic, partition in draw(
         st.sets(st.tuples(st.sampled_from(["t", "u"]), st.integers(0, 3)), max_size=4)
     ):
@@ -91,11 +92,11 @@ def logs(draw: st.DrawFn) -> dict[PartitionName, list[Row]]:
             )
             for offset in offsets
         ]
-        found[PartitionName(topic, partition)] = rows
+        found[TopicPartition(topic, partition)] = rows
     return found
 
 
-def read(rows: list[Row], name: PartitionName, narrowing: Narrowing) -> list[Row]:
+def read(rows: list[Row], name: TopicPartition, narrowing: Narrowing) -> list[Row]:
     """What a reader brings of one partition."""
     if not narrowing.keeps(name):
         return []
@@ -115,7 +116,7 @@ def passes(row: Row, condition: Condition) -> bool:
 
 @given(logs(), st.lists(conditions(), max_size=5))
 def test_what_is_read_and_filtered_again_is_what_a_filter_over_all_leaves(
-    existing: dict[PartitionName, list[Row]], filters: list[Condition]
+    existing: dict[TopicPartition, list[Row]], filters: list[Condition]
 ) -> None:
     narrowing, left_to_spark = Narrowing(), []
     for each in filters:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.offsets import (
     OffsetRange,
-    PartitionName,
     divide,
     dump_offsets,
     offsets_as_json,
@@ -63,7 +63,7 @@ def test_without_options_there_is_one_task_a_partition_and_none_for_empty_ones()
 
 def test_json_has_one_order() -> None:
     """Spark compares stream offsets as strings."""
-    left = {PartitionName("b", 10): 1, PartitionName("b", 9): 2, PartitionName("a", 0): 3}
+    left = {TopicPartition("b", 10): 1, TopicPartition("b", 9): 2, TopicPartition("a", 0): 3}
     right = dict(reversed(list(left.items())))
     assert dump_offsets(left) == dump_offsets(right) == '{"a":{"0":3},"b":{"9":2,"10":1}}'
 
@@ -78,13 +78,13 @@ def test_no_piece_is_empty_however_many_are_wanted() -> None:
 
 
 sizes = st.dictionaries(
-    st.builds(PartitionName, st.sampled_from("ab"), st.integers(0, 20)), st.integers(0, 10**12)
+    st.builds(TopicPartition, st.sampled_from("ab"), st.integers(0, 20)), st.integers(0, 10**12)
 )
 
 
 @given(sizes)
 def test_json_of_a_stream_is_the_same_text_after_every_round(
-    offsets: dict[PartitionName, int],
+    offsets: dict[TopicPartition, int],
 ) -> None:
     text = json.dumps(offsets_as_json(offsets))
     again = offsets_of_json(json.loads(text))
@@ -100,7 +100,7 @@ def test_json_that_is_no_offsets(wrong: dict[str, object]) -> None:
 
 @given(sizes, st.integers(1, 10**13))
 def test_a_limit_is_shared_out_in_proportion(
-    available: dict[PartitionName, int], limit: int
+    available: dict[TopicPartition, int], limit: int
 ) -> None:
     shares = share_of_limit(available, limit)
     total = sum(available.values())

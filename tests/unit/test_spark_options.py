@@ -10,7 +10,8 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from barnabas.spark_connector.offsets import EARLIEST, LATEST, PartitionName
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.spark_connector.offsets import EARLIEST, LATEST
 from barnabas.spark_connector.options import (
     OpenTransactions,
     OptionError,
@@ -53,15 +54,18 @@ def test_topics_partitions_and_patterns() -> None:
     assert parse(subscribe=" b , a,b").subscription.topics == ("b", "a")
     assert without("subscribe", subscribePattern="a.*").subscription.pattern == "a.*"
     assigned = without("subscribe", assign='{"b": [1, 0, 1], "a": [2]}').subscription.partitions
-    assert assigned == (PartitionName("a", 2), PartitionName("b", 0), PartitionName("b", 1))
+    assert assigned == (TopicPartition("a", 2), TopicPartition("b", 0), TopicPartition("b", 1))
 
 
 def test_offsets() -> None:
     options = parse(
         startingOffsets='{"a": {"0": 23, "1": -2}}', endingOffsets='{"a": {"0": 50, "1": -1}}'
     )
-    assert options.starting.offsets == {PartitionName("a", 0): 23, PartitionName("a", 1): EARLIEST}
-    assert options.ending.offsets[PartitionName("a", 1)] == LATEST
+    assert options.starting.offsets == {
+        TopicPartition("a", 0): 23,
+        TopicPartition("a", 1): EARLIEST,
+    }
+    assert options.ending.offsets[TopicPartition("a", 1)] == LATEST
     assert parse(endingOffsets="LATEST").ending.everywhere == LATEST
 
 
@@ -72,7 +76,7 @@ def test_timestamps_go_before_offsets() -> None:
         endingTimestamp="5",
     )
     assert (
-        options.starting.timestamps_ms == {PartitionName("a", 0): 1000}
+        options.starting.timestamps_ms == {TopicPartition("a", 0): 1000}
         and not options.starting.or_latest
     )
     assert options.ending.timestamp_ms == 5 and options.ending.or_latest

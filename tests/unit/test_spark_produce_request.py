@@ -21,7 +21,7 @@ from barnabas.protocol.records import (
     read_header,
     records_of,
 )
-from barnabas.spark_connector.offsets import PartitionName
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.produce_request import (
     SMALL_BYTES,
     Producer,
@@ -98,10 +98,10 @@ def test_produce_requests_of_all_versions(version: int) -> None:
     of what is copied.
     """
     names = [
-        PartitionName("t", 0),
-        PartitionName("u" * 200, 5),
-        PartitionName("t", 7),
-        PartitionName("t", 8),
+        TopicPartition("t", 0),
+        TopicPartition("u" * 200, 5),
+        TopicPartition("t", 7),
+        TopicPartition("t", 8),
     ]
     sizes = [10, SMALL_BYTES, SMALL_BYTES + 1, 2**21]
     record_batches = [

@@ -29,19 +29,14 @@ from barnabas.protocol.messages.fetch import (
 from barnabas.protocol.messages.list_offsets import ListOffsetsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.records import NewRecord, assemble_batch, encode_batch, encode_marker
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.client import Client, ClientError, RefusedError
-from barnabas.spark_connector.offsets import (
-    EARLIEST,
-    LATEST,
-    OffsetRange,
-    OffsetSpec,
-    PartitionName,
-)
+from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetRange, OffsetSpec
 from barnabas.spark_connector.options import ClientOptions, OptionError, parse_source_options
 from barnabas.spark_connector.planning import plan, resolve
 from barnabas.spark_connector.reading import COLUMNS, DamageError, DataLossError, read_range
 
-T0 = PartitionName("t", 0)
+T0 = TopicPartition("t", 0)
 
 
 def batch(
@@ -380,7 +375,7 @@ def test_a_broker_that_starts_and_does_not_know_its_topics_yet(
 
     broker.disturb = starting
     with Client(options(broker, retry_timeout_ms=600_000)) as client:
-        assert client.partitions_of(["other"]) == [PartitionName("other", 0)]
+        assert client.partitions_of(["other"]) == [TopicPartition("other", 0)]
 
 
 def test_an_answer_that_leaves_a_partition_out_is_asked_for_again(broker: FakeBroker) -> None:
@@ -396,8 +391,8 @@ def test_an_answer_that_leaves_a_partition_out_is_asked_for_again(broker: FakeBr
     broker._offsets = without_partitions  # type: ignore[method-assign]
     with Client(options(broker)) as client:
         assert client.offsets_at(
-            {T0: LATEST, PartitionName("t", 1): LATEST}, read_committed=True
-        ) == {T0: 13, PartitionName("t", 1): 0}
+            {T0: LATEST, TopicPartition("t", 1): LATEST}, read_committed=True
+        ) == {T0: 13, TopicPartition("t", 1): 0}
 
 
 def test_times_that_no_column_has_room_for_are_the_latest_there_are(
@@ -490,7 +485,7 @@ def test_one_of_several_brokers_is_enough(broker: FakeBroker) -> None:
         refusing_port() as port,
         Client(ClientOptions((("127.0.0.1", port), ("127.0.0.1", broker.port)))) as client,
     ):
-        assert client.partitions_of(["t"]) == [T0, PartitionName("t", 1)]
+        assert client.partitions_of(["t"]) == [T0, TopicPartition("t", 1)]
 
 
 def test_damage_is_told(broker: FakeBroker) -> None:
@@ -588,7 +583,7 @@ def test_timestamps(broker: FakeBroker) -> None:
         batch(1, "b", timestamp=200),
         batch(2, "c", timestamp=300),
     ]
-    both = [T0, PartitionName("other", 0)]
+    both = [T0, TopicPartition("other", 0)]
     with Client(options(broker)) as client:
         found = resolve(
             client, OffsetSpec("endingTimestamp", timestamp_ms=150), both, read_committed=True

@@ -20,11 +20,11 @@ from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.messages.list_offsets import ListOffsetsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.client import Client, ClientError
 from barnabas.spark_connector.offsets import (
     OffsetRange,
     Offsets,
-    PartitionName,
     offsets_as_json,
     offsets_of_json,
     topic_ids_of_json,
@@ -39,7 +39,7 @@ from barnabas.spark_connector.planning import plan
 from barnabas.spark_connector.reading import DataLossError, read_range
 from barnabas.spark_connector.stream_planning import StreamPlanner
 
-T0, T1, U0 = PartitionName("t", 0), PartitionName("t", 1), PartitionName("u", 0)
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
 
 class Clock:
@@ -293,7 +293,7 @@ def test_new_partitions_and_topics_begin_at_their_beginning(
     assert stream.latest(start) == start, "not looked for yet"
     clock.now += 30
     end = stream.latest(start)
-    assert end == start | {PartitionName("t", 2): 5, U0: 6}
+    assert end == start | {TopicPartition("t", 2): 5, U0: 6}
     assert stream.ranges(start, end) == [OffsetRange("t", 2, 0, 5), OffsetRange("u", 0, 0, 6)]
 
 
