@@ -7,9 +7,9 @@ either. Times are milliseconds of one clock, the client's.
 
     history = History()
     write = history.write(b"p1-0", ("topic", 0), session="p1")      # before it is sent
-    write.ok(offset)                                                # when it is answered
+    write.ok(offset)                                                # once answered
     history.read("reader", ("topic", 0), offset, value, committed_only=True, now_ms=...)
-    history.final[("topic", 0)] = FinalLog(...)                     # what a fresh reader finds at the very end
+    history.final[("topic", 0)] = FinalLog(...)                     # what a fresh reader finds last
     assert not check(history)
 
 `check` gives findings; `kind` is one of KINDS. What a power loss may take is known to it: see
@@ -32,12 +32,12 @@ KINDS = {
     "duplicate": "a record is there twice",
     "unwritten": "a record was read that nobody wrote, or that was refused",
     "aborted-read": "a reader of committed records saw one of an aborted transaction",
-    "precommitted-read": "a reader of committed records saw one whose commit had not been asked for",
+    "precommitted-read": "a reader of committed records saw one before its commit was asked for",
     "torn": "a transaction is there in part",
     "order": "a session's records stand, or were read, in another order than they were sent",
-    "moved": "an offset holds one record now and held another before, or a record was promised at another offset",
+    "moved": "an offset holds another record than before, or than was promised",
     "skipped": "a reader passed by a record without seeing it",
-    "watermark": "the last stable offset or the high watermark went back, or the order of the offsets of a log is broken",
+    "watermark": "the last stable offset or high watermark went back, or a log's are out of order",
     "offsets": "consumed offsets and produced records do not agree",
     "stuck": "something did not come to its end although nothing was in its way",
     "deleted": "what was deleted, a topic's records or a log's first ones, is shown again",
@@ -415,7 +415,7 @@ class _Index:
         )
 
     def may_be_lost(self, transaction: Transaction) -> bool:
-        """Whether a power loss may have taken the transaction, or a part of it, committed or not."""
+        """Whether a power loss may have taken the transaction or a part of it."""
         return not self._history.commits_are_durable and transaction.began_ms <= self._last_loss_ms
 
     def of(self, transaction: Transaction) -> list[Write]:
@@ -460,7 +460,8 @@ def check_lost(history: History, index: _Index) -> Iterator[Finding]:
         ):
             yield Finding(
                 "lost",
-                f"{_name(write)} of the committed transaction {write.transaction.name} is not there",
+                f"{_name(write)} of the committed transaction {write.transaction.name} "
+                "is not there",
             )
 
 
@@ -515,7 +516,8 @@ def check_duplicates(history: History, index: _Index) -> Iterator[Finding]:
                 if value in seen:
                     yield Finding(
                         "duplicate",
-                        f"{value!r} is in {_log(partition)} at {seen[value]} and at {offset}{label}",
+                        f"{value!r} is in {_log(partition)} at {seen[value]} "
+                        f"and at {offset}{label}",
                     )
                 seen[value] = offset
 
@@ -967,7 +969,7 @@ def check_offsets(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def may_have_expired(history: History, group: str, from_ms: int, to_ms: int) -> bool:
-    """Whether a group may have had no member for so long between two times that its offsets went."""
+    """Whether a group may have been without members for so long that its offsets went."""
     retention_ms = history.offsets_retention_ms
     return retention_ms is not None and _was_alone(history, group, from_ms, to_ms, retention_ms)
 
@@ -1097,7 +1099,8 @@ def check_deleted_topics(history: History, index: _Index) -> Iterator[Finding]:
         ):
             yield Finding(
                 "deleted",
-                f"{value!r} of the deleted topic {partition[0]} is in {_log(partition)} at {offset}",
+                f"{value!r} of the deleted topic {partition[0]} is in {_log(partition)} "
+                f"at {offset}",
             )
     for read in history.reads:
         life = history.life_at(read.partition[0], read.read_ms, read.read_ms)

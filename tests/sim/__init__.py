@@ -1,1 +1,1 @@
-"""The seeded simulator of the whole broker: `python -m sim --help`; README.md says how it is made."""
+"""The seeded simulator of the whole broker: `python -m sim --help`; README.md has more."""

@@ -223,7 +223,7 @@ def _with_kills_and_power_without_journal(scenario: Scenario) -> None:
     """A slow disk, a kill between a decision and its flush, and soon the power."""
     _with_power_on_transactions(scenario)
     scenario.topics, scenario.flushed_topics, scenario.compacted_topics, scenario.consumers = (
-        {"tx": 4},
+        {"tx": 3},
         [],
         [],
         0,
@@ -234,13 +234,14 @@ def _with_kills_and_power_without_journal(scenario: Scenario) -> None:
         scenario.remade_topic,
         scenario.idempotent_producers,
     ) = {"tx": {}}, [], "", 0
+    scenario.meddlers, scenario.is_audited, scenario.plain_acks = 0, False, ()
     scenario.readers = [(scenario.partitions_of("tx"), True)]
     scenario.properties["barnabas.flush.journal.logs"] = "0"
     scenario.fault_weights, scenario.power_share, scenario.fault_count, scenario.fault_gap_ms = (
         (4, 4, 0, 0, 0, 0),
         0.0,
-        40,
-        (5, 250),
+        14,
+        (100, 700),
     )
     scenario.crash_at_start, scenario.rounds, scenario.fsync_ms, scenario.chaos_ms = (
         0.0,
@@ -251,9 +252,16 @@ def _with_kills_and_power_without_journal(scenario: Scenario) -> None:
     scenario.zombies, scenario.dying, scenario.applications, scenario.sessions_end_with_power = (
         0.0,
         0.0,
-        4,
+        1,
         False,
     )
+
+
+def _with_power_and_slow_flushes(scenario: Scenario) -> None:
+    """Transactions whose records, and the journal's frame, are long on their way to the disk."""
+    _with_power_on_transactions(scenario)
+    scenario.properties["barnabas.flush.journal.logs"], scenario.fsync_ms = "1", 60
+    scenario.fault_count, scenario.fault_gap_ms = 8, (30, 500)
 
 
 def _with_power_on_unflushed_transactions(scenario: Scenario) -> None:
@@ -677,7 +685,7 @@ def answer_before_flush() -> Iterator[None]:
     "lost",
     "torn",
     "offsets",
-    tweak=_with_power,
+    tweak=_with_power_and_slow_flushes,
 )
 def decision_before_its_frame() -> Iterator[None]:
     write = FlushQueue._write_frame
@@ -1303,15 +1311,17 @@ def off_line_partitions_have_no_end() -> Iterator[None]:
     tweak=_from_kafka,
 )
 def coordinator_epochs_stand_still() -> Iterator[None]:
-    def markers(self: TransactionCoordinator, prepared: TransactionMetadata) -> Any:
-        return of_any_epoch(self, prepared)._replace(coordinator_epoch=0)
+    make = TransactionCoordinator.__init__
+
+    def of_epoch_0(self: TransactionCoordinator, *args: Any, **named: Any) -> None:
+        make(self, *args, **named)
+        self._coordinator_epoch = lambda partition: 0
 
     def none(self: ProducerStateManager, producer_id: int) -> int:
         return 0
 
-    of_any_epoch = TransactionCoordinator._markers
     with (
-        changed(TransactionCoordinator, "_markers", markers),
+        changed(TransactionCoordinator, "__init__", of_epoch_0),
         changed(ProducerStateManager, "coordinator_epoch_of", none),
     ):
         yield

@@ -5,8 +5,8 @@ What is changed in the files of the simulated disk, once the broker has stopped:
 | what | becomes |
 |---|---|
 | the leader epoch of each batch, and `leader-epoch-checkpoint` | higher, by partition |
-| the coordinator epoch in markers and in producer snapshots | higher, as that of `__transaction_state` |
-| topics, their settings, the ids of producers that were reserved | records of `__cluster_metadata-0` |
+| the coordinator epoch in markers and snapshots | higher, as that of `__transaction_state` |
+| topics, their settings, reserved producer ids | records of `__cluster_metadata-0` |
 | `barnabas-*`, `segments.manifest` | removed |
 | after a kill of Kafka: the mark of a clean stop, snapshots, recovery points | removed |
 

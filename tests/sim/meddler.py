@@ -10,47 +10,18 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from checkers import Partition, Write
 from crc32c import crc32c
 
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code
-from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from barnabas.protocol.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-)
-from barnabas.protocol.messages.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsTopic,
-)
-from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from barnabas.protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
-from barnabas.protocol.messages.end_txn import EndTxnRequest
-from barnabas.protocol.messages.heartbeat import HeartbeatRequest
-from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
-from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from barnabas.protocol.messages.leave_group import LeaveGroupRequest
-from barnabas.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
-from barnabas.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from barnabas.protocol.messages.sync_group import SyncGroupRequest
 from barnabas.protocol.records import CRC_START, HEADER_SIZE, NewRecord, encode_batch
-from sim import wire
+from sim import nonsense, wire
 from sim.clients import RETRIABLE, Asking, name_of
 from sim.network import LOST
+from sim.nonsense import NOBODY, NOT_A_GROUP, NOT_AN_EPOCH
 from sim.producers import Producer
 
 if TYPE_CHECKING:
@@ -58,8 +29,6 @@ if TYPE_CHECKING:
 
 Lie = Callable[["Meddler", bytearray], "bytearray | bytes"]
 
-NOBODY, NOT_A_GROUP = "nobody", "no such group"
-NOT_AN_EPOCH = 32_767
 TOO_LARGE = (
     Code.MESSAGE_TOO_LARGE,
     Code.RECORD_LIST_TOO_LARGE,
@@ -317,298 +286,55 @@ class Meddler(Producer):
         """A request with values at or beyond what there is. Each of these has to be refused,
         however often it comes.
         """
-        what, call, codes_of = self.rng.choice(list(self._requests()))
+        what, call = self.rng.choice(list(self._nonsense()))
         answer = yield from self.ask(call)
-        if answer is not LOST and 0 in codes_of(answer):
+        if answer is not LOST and not nonsense.is_refused(answer):
             self.world.history.incident("taken", f"{self.name}: {what}")
 
-    def _requests(self) -> Iterator[tuple[str, wire.Call, Callable[[Any], list[int]]]]:
-        yield from self._of_transactions()
-        yield from self._of_groups()
-        yield from self._of_logs()
-
-    def _of_transactions(self) -> Iterator[tuple[str, wire.Call, Callable[[Any], list[int]]]]:
-        victims = sorted(self.world.producers.items()) or [(NOBODY, (77, 0))]
-        victim, (producer_id, epoch) = self.rng.choice(victims)
-        strange_epoch = self.rng.choice((NOT_AN_EPOCH, min(epoch + 1000, NOT_AN_EPOCH)))
-        for timeout_ms in (0, -1, (1 << 31) - 1):
-            yield (
-                f"InitProducerId of {victim} with a timeout of {timeout_ms} ms",
-                wire.request(
-                    InitProducerIdRequest(
-                        transactional_id=victim,
-                        transaction_timeout_ms=timeout_ms,
-                        producer_id=-1,
-                        producer_epoch=-1,
-                    ),
-                    4,
-                ),
-                _code,
-            )
-        if (
-            not self.world.may_forget
-            and not self.world.scenario.ids_expire
-            and victim in self.world.producers
-        ):
-            # else nothing may be known of it, and then it may be as new
-            yield (
-                f"InitProducerId of {victim} with the epoch {strange_epoch}",
-                wire.request(
-                    InitProducerIdRequest(
-                        transactional_id=victim,
-                        transaction_timeout_ms=1000,
-                        producer_id=producer_id,
-                        producer_epoch=strange_epoch,
-                    ),
-                    4,
-                ),
-                _code,
-            )
-        topic = AddPartitionsToTxnTopic(name="plain", partitions=[0])
-        for strange_id, its_epoch in (
-            (producer_id, strange_epoch),
-            (producer_id + 1_000_000, epoch),
-            (-1, -1),
-            (producer_id, -1),
-        ):
-            yield (
-                f"AddPartitionsToTxn of {victim} as {strange_id} with the epoch {its_epoch}",
-                wire.request(
-                    AddPartitionsToTxnRequest(
-                        v3_and_below_transactional_id=victim,
-                        v3_and_below_producer_id=strange_id,
-                        v3_and_below_producer_epoch=its_epoch,
-                        v3_and_below_topics=[topic],
-                    ),
-                    3,
-                ),
-                lambda answer: [
-                    p.partition_error_code
-                    for t in answer.results_by_topic_v3_and_below
-                    for p in t.results_by_partition
-                ],
-            )
-            yield (
-                f"AddOffsetsToTxn of {victim} as {strange_id} with the epoch {its_epoch}",
-                wire.request(
-                    AddOffsetsToTxnRequest(
-                        transactional_id=victim,
-                        producer_id=strange_id,
-                        producer_epoch=its_epoch,
-                        group_id=NOT_A_GROUP,
-                    ),
-                    3,
-                ),
-                _code,
-            )
-            for committed in (False, True):
-                yield (
-                    f"EndTxn({committed}) of {victim} as {strange_id} with the epoch {its_epoch}",
-                    wire.request(
-                        EndTxnRequest(
-                            transactional_id=victim,
-                            producer_id=strange_id,
-                            producer_epoch=its_epoch,
-                            committed=committed,
-                        ),
-                        3,
-                    ),
-                    _code,
-                )
-
-    def _of_groups(self) -> Iterator[tuple[str, wire.Call, Callable[[Any], list[int]]]]:
+    def _nonsense(self) -> Iterator[nonsense.Nonsense]:
+        victim, partition = self._victim(), self.rng.choice(self.partitions)
         group = self.rng.choice(("group", "readers", NOT_A_GROUP, *self.world.group_names))
-        for generation in (0, 5, (1 << 31) - 1):
-            yield (
-                f"Heartbeat of nobody in generation {generation} of {group}",
-                wire.request(
-                    HeartbeatRequest(
-                        group_id=group,
-                        generation_id=generation,
-                        member_id=NOBODY,
-                        group_instance_id=None,
-                    ),
-                    3,
-                ),
-                _code,
-            )
-            row = OffsetCommitRequestPartition(
-                partition_index=0,
-                committed_offset=1 << 40,
-                committed_leader_epoch=-1,
-                committed_metadata="",
-            )
-            yield (
-                f"OffsetCommit of nobody in generation {generation} of {group}",
-                wire.request(
-                    OffsetCommitRequest(
-                        group_id=group,
-                        generation_id_or_member_epoch=generation,
-                        member_id=NOBODY,
-                        group_instance_id=None,
-                        topics=[OffsetCommitRequestTopic(name="plain", partitions=[row])],
-                    ),
-                    7,
-                ),
-                lambda answer: [p.error_code for t in answer.topics for p in t.partitions],
-            )
-        yield (
-            "OffsetCommit with 5,000 bytes of metadata",
-            wire.request(
-                OffsetCommitRequest(
-                    group_id=NOT_A_GROUP,
-                    generation_id_or_member_epoch=-1,
-                    member_id="",
-                    group_instance_id=None,
-                    topics=[
-                        OffsetCommitRequestTopic(
-                            name="plain",
-                            partitions=[
-                                OffsetCommitRequestPartition(
-                                    partition_index=0,
-                                    committed_offset=0,
-                                    committed_leader_epoch=-1,
-                                    committed_metadata="m" * 5000,
-                                )
-                            ],
-                        )
-                    ],
-                ),
-                7,
-            ),
-            lambda answer: [p.error_code for t in answer.topics for p in t.partitions],
+        yield from nonsense.of_transactions(victim, self.rng)
+        yield from nonsense.of_markers(victim, partition)
+        yield from nonsense.of_groups(group)
+        yield from nonsense.of_topics(partition)
+        yield from nonsense.of_logs(partition, self.rng)
+
+    def _victim(self) -> nonsense.Victim:
+        world = self.world
+        victims = sorted(world.producers.items()) or [(NOBODY, (77, 0))]
+        name, (producer_id, epoch) = self.rng.choice(victims)
+        is_known = name in world.producers
+        forgets = world.may_forget or world.scenario.ids_expire
+        return nonsense.Victim(name, producer_id, epoch, is_known and not forgets)
+
+    def write_markers(self) -> Asking:
+        """WriteTxnMarkers that end nothing: of a producer that there is not, or of an epoch that
+        its producer has left behind; of any coordinator, also in the internal topics.
+
+        Apache Kafka writes some of these, where the partition knows nothing of the producer.
+        """
+        world, rng = self.world, self.rng
+        victim = self._victim()
+        partition = rng.choice([*self.partitions, *INTERNAL_PARTITIONS])
+        coordinator_epoch = rng.choice((-1, 0, 1, 500, nonsense.HIGHEST_INT))
+        if victim.epoch > 0 and rng.random() < 0.5:
+            producer_id, epoch = victim.producer_id, victim.epoch - 1
+        else:
+            producer_id, epoch = rng.choice(STRANGERS), rng.choice((0, 3, NOT_AN_EPOCH))
+        call = nonsense.markers(
+            producer_id, epoch, coordinator_epoch, partition, commit=rng.random() < 0.5
         )
-        for session_timeout_ms in (-1, 0, (1 << 31) - 1):
-            yield (
-                f"JoinGroup of {group} with a session of {session_timeout_ms} ms",
-                wire.request(
-                    JoinGroupRequest(
-                        group_id=group,
-                        session_timeout_ms=session_timeout_ms,
-                        rebalance_timeout_ms=1000,
-                        member_id="",
-                        group_instance_id=None,
-                        protocol_type="consumer",
-                        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
-                    ),
-                    5,
-                ),
-                _code,
-            )
-        yield (
-            f"SyncGroup of nobody in {group}",
-            wire.request(
-                SyncGroupRequest(
-                    group_id=group,
-                    generation_id=1,
-                    member_id=NOBODY,
-                    group_instance_id=None,
-                    assignments=[],
-                ),
-                3,
-            ),
-            _code,
-        )
-        yield (
-            f"LeaveGroup of nobody in {group}",
-            wire.request(LeaveGroupRequest(group_id=group, member_id=NOBODY), 1),
-            _code,
-        )
-
-    def _of_logs(self) -> Iterator[tuple[str, wire.Call, Callable[[Any], list[int]]]]:
-        topic, index = self.rng.choice(self.partitions)
-        for offset in (-2, -(1 << 63), 1 << 50):
-            partition = DeleteRecordsPartition(partition_index=index, offset=offset)
-            yield (
-                f"DeleteRecords of {topic} below {offset}",
-                wire.request(
-                    DeleteRecordsRequest(
-                        topics=[DeleteRecordsTopic(name=topic, partitions=[partition])],
-                        timeout_ms=500,
-                    ),
-                    2,
-                ),
-                lambda answer: [p.error_code for t in answer.topics for p in t.partitions],
-            )
-        for count in (-1, 0, 1, (1 << 31) - 1):
-            yield (
-                f"CreatePartitions of {topic}: {count}",
-                wire.request(
-                    CreatePartitionsRequest(
-                        topics=[CreatePartitionsTopic(name=topic, count=count, assignments=None)],
-                        timeout_ms=500,
-                        validate_only=False,
-                    ),
-                    2,
-                ),
-                lambda answer: [row.error_code for row in answer.results],
-            )
-        for name, count in (
-            ("../up", 1),
-            ("", 1),
-            (".", 1),
-            ("x" * 300, 1),
-            ("nothing", 0),
-            ("nothing", -9),
-            ("__consumer_offsets/x", 1),
-        ):
-            yield (
-                f"CreateTopics of {name[:20]!r} with {count} partitions",
-                wire.request(
-                    CreateTopicsRequest(
-                        topics=[
-                            CreatableTopic(
-                                name=name,
-                                num_partitions=count,
-                                replication_factor=1,
-                                assignments=[],
-                                configs=[],
-                            )
-                        ],
-                        timeout_ms=500,
-                        validate_only=False,
-                    ),
-                    4,
-                ),
-                lambda answer: [row.error_code for row in answer.topics],
-            )
-        for offset in (-1, -(1 << 63), 1 << 50):
-            call = wire.fetch([(topic, index, offset)], committed=False, max_wait_ms=0)
-            body = bytearray(call.body)
-            body[16] = self.rng.choice(
-                (0, 1, 7, 255)
-            )  # an isolation level, some of which there are not
-            yield (
-                f"Fetch of {topic} from {offset}",
-                call._replace(body=bytes(body)),
-                lambda answer: (
-                    [answer.error_code or p.error_code for p in answer.partitions]
-                    or [answer.error_code]
-                ),
-            )
-        for isolation in (7, -1):
-            row = ListOffsetsPartition(partition_index=index, current_leader_epoch=-1, timestamp=-1)
-            yield (
-                f"ListOffsets with the isolation level {isolation}",
-                wire.request(
-                    ListOffsetsRequest(
-                        replica_id=-1,
-                        isolation_level=isolation,
-                        topics=[ListOffsetsTopic(name=topic, partitions=[row])],
-                    ),
-                    7,
-                ),
-                lambda answer: [p.error_code for t in answer.topics for p in t.partitions],
-            )
+        answer = yield from self.ask(call)
+        world.trace("markers", 0, "" if answer is LOST else repr(answer), epoch, b"")
 
 
-def _code(answer: Any) -> list[int]:
-    return [int(answer.error_code)]
-
-
+STRANGERS = (5_000_000, 1 << 40, (1 << 63) - 1)
+INTERNAL_PARTITIONS = ((OFFSETS_TOPIC, 0), (TRANSACTIONS_TOPIC, 0))
 TRICKS = (
     *[Meddler.tell_a_lie] * 4,
     *[Meddler.take_a_name] * 2,
     *[Meddler.ask_at_the_edge] * 3,
+    Meddler.write_markers,
     Meddler.bring_a_bomb,
 )

@@ -308,7 +308,7 @@ class Reader(Client):
         )
 
     def reposition(self, partition: Partition) -> Asking:
-        """Out of range: below the start, since that moved; beyond the end only after a power loss."""
+        """Out of range: below the start, which moved; beyond the end only after a power loss."""
         asked_ms = self.world.loop.now_ms
         start = yield from self.offset_at(partition, EARLIEST)
         end = yield from self.offset_at(partition, LATEST)

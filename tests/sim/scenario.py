@@ -376,7 +376,7 @@ class Scenario:
         self.chaos_ms = 9000
 
     def _draw_retention(self, rng: random.Random) -> None:
-        """Retention by time, in topics that may lose their oldest; with compaction, where that is."""
+        """Retention by time, in topics that may lose their oldest; beside compaction, too."""
         for topic in ("plain", "tx", "kv"):
             if topic in self.topics:
                 configs = self.topic_configs.setdefault(topic, {})

@@ -132,7 +132,7 @@ class World:
         return len(self.history.power_losses) + self._mistaken_losses
 
     def wall_ms(self) -> int:
-        """What the broker's machine takes for the time of day. Everybody else's clocks are right."""
+        """The time of day on the broker's machine. Everybody else's clocks are right."""
         return (
             self.loop.now_ms + self.wall_ahead_ms
             if self.wall_stands_ms is None
