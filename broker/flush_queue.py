@@ -2,7 +2,7 @@
 
 At most one flush is under way. All who come while it runs are served together by the next one, so
 that a hundred transactions that end at the same time cost the disk no more than one. Order of
-effects: logs are asked for what is not durable only when a flush begins.
+effects: what of a log is not durable is collected only when a flush begins.
 
 Where several logs have only a little that is not durable, a flush writes it to the flush journal
 and brings that one file to the disk. A full or old journal is rolled: the next one follows it, and
@@ -11,8 +11,9 @@ for, more when nobody waits. Then the journal is deleted.
 
 A frame of the journal takes along records of those who wait for it (`wait_for_frame`): a record is
 durable together with the last data that it is about, so that one flush does for both. What follows
-from such a record is told by the journal too, and nobody waits for it: it goes with the next flush,
-or a little later (`flush_later`). The queue knows files, logs and records, not what they mean.
+from such a record can be made again from the journal, and nobody waits for it: it goes with the
+next flush, or a little later (`flush_later`). The queue has files, logs and records; what they mean
+is the business of others.
 """
 
 from __future__ import annotations
@@ -286,20 +287,30 @@ class FlushQueue:
                 self._take_files(log, tokens, files)
             elif not log.durability.is_flushed(log.log_end_offset):
                 take(log, None)
-            # else the flush that was under way when it was asked for has brought it to the disk
+            # else the flush that was under way meanwhile has brought it to the disk
         for log, end in later.items():
             if log not in next_logs and not log.durability.is_flushed(end.offset):
                 take(log, end)
-        is_heard = False
-        if uses_journal:
-            frame = Frame()
-            # beside files a frame takes no records: a power loss may keep it, and not the files
-            if not later or all(
-                log in entries or log.durability.is_flushed(end.offset)
-                for log, end in later.items()
-            ):
-                is_heard = self._offer(frame, entries, now_ms)
-            self._write_frame(frame, entries, files, now_ms)
+        return uses_journal and self._make_frame(entries, later, files, now_ms)
+
+    def _make_frame(
+        self,
+        entries: dict[Log, JournalEntry],
+        later: dict[Log, LogEnd],
+        files: list[Syncable],
+        now_ms: int,
+    ) -> bool:
+        """Write a frame of the entries, and of what those add who wait for one.
+
+        Gives whether anybody was offered it. Beside what of `later` goes to its own files a frame
+        takes no records: a power loss may keep the frame, and not the files.
+        """
+        frame, is_heard = Frame(), False
+        if not later or all(
+            log in entries or log.durability.is_flushed(end.offset) for log, end in later.items()
+        ):
+            is_heard = self._offer(frame, entries, now_ms)
+        self._write_frame(frame, entries, files, now_ms)
         return is_heard
 
     def _offer(self, frame: Frame, entries: dict[Log, JournalEntry], now_ms: int) -> bool:

@@ -34,9 +34,9 @@ class LogProgress:
                 )
                 break
         if self._purgatory.waiting_count:
-            self.tell_readers(logs, now_ms)
+            self.try_fetches(logs, now_ms)
 
-    def tell_readers(self, logs: Sequence[Log], now_ms: int) -> None:
+    def try_fetches(self, logs: Sequence[Log], now_ms: int) -> None:
         """Try the fetches that wait for the logs."""
         if self._purgatory.waiting_count:
             for log in logs:

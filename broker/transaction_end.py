@@ -1,19 +1,20 @@
 """The end of a transaction: from EndTxn, a fence, a timeout or a start to its Complete record.
 
 `LAW` is the ordering law of transactions, and the code runs from it: what an event leads to at each
-step, in each of three durabilities, and what is done on the way, in this order. No other text tells
-the order again.
+step, in each of three durabilities, and what is done on the way, in this order. No other text has
+the order.
 
 Why it is so. With the decision the transaction is committed: after a crash the decision is read
 from the journal or from __transaction_state, and its markers are written, or written again. So all
 data are on the disk before it, or in one frame of the journal with it. The answer is sent before
 the markers are appended, to what may be a thousand logs, and these are appended before any other
-request is heard: whoever knows of the commit reads it. What the transactional id asks for meanwhile
-is held back until the Complete record, so that the next transaction, which a client may begin once
-its EndTxn is answered, never meets CONCURRENT_TRANSACTIONS. An abort needs no waits: what a crash
+request is heard: a client that learns of the commit reads it. Requests of the transactional id are
+held back until the Complete record, so that the next transaction, which a client may begin once its
+EndTxn is answered, never meets CONCURRENT_TRANSACTIONS. An abort needs no waits: what a crash
 forgets of it is aborted again.
 
 Places that are kept:
+
 - Epochs that rise with each transaction (KIP-890, second part): the Prepare record bears the next
   epoch, and ANSWER gives it to the producer. No row changes.
 - Prepared transactions (KIP-939): a step PREPARED behind FLUSH_DATA, reached by an event of its
@@ -92,9 +93,9 @@ class Action(Enum):
     FLUSH_PREPARE = "wait for FLUSHED: the log of the Prepare record"
     ANSWER = "answer the EndTxn, if it is one that waits"
     AFTER_ANSWER = "wait for SENT"
-    WRITE_MARKERS = "append the markers; then readers are told"
+    WRITE_MARKERS = "append the markers, then try the fetches that wait for them"
     FLUSH_MARKERS = "wait for FLUSHED: the logs with the markers"
-    FLUSH_MARKERS_LATER = "have the markers flushed soon; the journal tells of them till then"
+    FLUSH_MARKERS_LATER = "have the markers flushed soon; until then the journal has them"
     WRITE_COMPLETE = "append the Complete record, and begin the session that waits for it"
 
 
@@ -148,8 +149,8 @@ class Ending:
     """One transaction that is ending.
 
     request, context: the EndTxn(commit) that began it; None where none did. transaction: as it was
-    then. decision: None until it is made. frame: of the journal, while it is made. prepare: the record
-    of the decision, once it is encoded. logs: those that got a marker. held_back: calls that are
+    then. decision: None until it is made. frame: of the journal, while it is made. prepare: the
+    record of the decision, once it is encoded. logs: those that got a marker. held_back: calls that are
     made when it has ended, in the order in which they came.
     """
 
@@ -184,7 +185,10 @@ class Ending:
 
 
 class Marker(NamedTuple):
-    """What a marker says of a producer's transaction. timestamp: None for the time of its append."""
+    """What a marker says of a producer's transaction.
+
+    timestamp: None for the time of its append.
+    """
 
     producer_id: int
     producer_epoch: int
@@ -232,7 +236,7 @@ class TransactionEnds:
         if ending is None or ending.step is Step.FLUSH_DATA:
             self._end(request, context, context.now_ms)
         else:
-            ending.held_back.append(lambda then_ms: self._end_again(request, context, then_ms))
+            ending.held_back.append(lambda now_ms: self._end_again(request, context, now_ms))
         return PARKED
 
     def begin(self, decision: Decision, now_ms: int) -> None:
@@ -305,7 +309,7 @@ class TransactionEnds:
                 earlier = self._endings.get(name)
                 if earlier is not None:  # the same commit is on its way already
                     earlier.held_back.append(
-                        lambda then_ms: self._end_again(request, context, then_ms)
+                        lambda now_ms: self._end_again(request, context, now_ms)
                     )
                     return
                 ending = self._endings[name] = Ending(name, Durability.JOURNAL)
@@ -334,7 +338,7 @@ class TransactionEnds:
         request, context = ending.request, ending.context
         assert ending.step is Step.FLUSH_DATA, "a decision was overtaken by another"
         assert request is not None and context is not None
-        return [lambda then_ms: self._end_again(request, context, then_ms), *ending.held_back]
+        return [lambda now_ms: self._end_again(request, context, now_ms), *ending.held_back]
 
     def _on_data(self, ending: Ending, frame: Frame | None, now_ms: int) -> None:
         """Decide, if it is still to be decided; frame, None: without a journal.
@@ -368,7 +372,7 @@ class TransactionEnds:
                 logs.append(log)
         self._broker.flushes.wait_for_frame(
             logs,
-            lambda frame, then_ms: self._on_data(ending, frame, then_ms),
+            lambda frame, now_ms: self._on_data(ending, frame, now_ms),
             now_ms,
         )
 
@@ -381,7 +385,7 @@ class TransactionEnds:
         frame.add(
             JournalDecision(key, value, self._partition_ends(decision)),
             broker.topics.internal_log(TRANSACTIONS_TOPIC, decision.log_partition, now_ms),
-            lambda then_ms: self._on(ending, Event.FLUSHED, then_ms),
+            lambda now_ms: self._on(ending, Event.FLUSHED, now_ms),
         )
 
     def _partition_ends(self, decision: Decision) -> tuple[PartitionEnd, ...]:
@@ -421,7 +425,7 @@ class TransactionEnds:
         log = self._broker.topics.partition(TRANSACTIONS_TOPIC, ending.decision.log_partition)
         assert log is not None
         self._broker.flushes.wait(
-            [log], lambda then_ms: self._on(ending, Event.FLUSHED, then_ms), now_ms
+            [log], lambda now_ms: self._on(ending, Event.FLUSHED, now_ms), now_ms
         )
 
     def _answer(self, ending: Ending, now_ms: int) -> None:
@@ -430,11 +434,12 @@ class TransactionEnds:
             self._broker.reply(ending.decision.waiting.ticket, end_txn_response(Code.NONE))
 
     def _await_sent(self, ending: Ending, now_ms: int) -> None:
-        self._broker.outbox.deferred.append(lambda then_ms: self._on(ending, Event.SENT, then_ms))
+        self._broker.outbox.deferred.append(lambda now_ms: self._on(ending, Event.SENT, now_ms))
 
     def _write_markers(self, ending: Ending, now_ms: int) -> None:
-        """Readers are told when all markers are there: one that waits for several of the partitions
-        gets the transaction with one answer.
+        """Append the markers, then try the fetches that wait.
+
+        A fetch that waits for several of the partitions gets the transaction with one answer.
         """
         decision, broker = ending.decision, self._broker
         assert decision is not None
@@ -450,7 +455,7 @@ class TransactionEnds:
             self._note_offline(decision)
         if ending.durability is Durability.JOURNAL:
             # what is before the markers is on the disk, and they are soon
-            broker.progress.tell_readers(ending.logs, now_ms)
+            broker.progress.try_fetches(ending.logs, now_ms)
         else:
             broker.progress.on_appended(ending.logs, now_ms)
 
@@ -496,7 +501,7 @@ class TransactionEnds:
 
     def _flush_markers(self, ending: Ending, now_ms: int) -> None:
         self._broker.flushes.wait(
-            ending.logs, lambda then_ms: self._on(ending, Event.FLUSHED, then_ms), now_ms
+            ending.logs, lambda now_ms: self._on(ending, Event.FLUSHED, now_ms), now_ms
         )
 
     def _flush_markers_later(self, ending: Ending, now_ms: int) -> None:
@@ -524,7 +529,7 @@ class TransactionEnds:
         """Append a marker of a coordinator's own decision.
 
         Gives: the log; None where the partition is no more, or the producer has gone on to a later
-        epoch there. The caller tells those who read.
+        epoch there. The caller tries the fetches that wait for it.
 
         A transaction that is open there always ends: there is no other coordinator, so a higher
         epoch in the partition is a client's doing (WriteTxnMarkers takes any coordinator epoch, a
@@ -574,7 +579,7 @@ class TransactionEnds:
         them wrote to.
 
         A decision that a power loss brings back is carried out again. On another topic of the same
-        name nothing would tell that what is open there is of a later transaction: the marker went
+        name nothing would show that what is open there is of a later transaction: the marker went
         with the topic.
         """
         if self.flushes_commits:  # else a power loss aborts what is open, whatever was decided

@@ -1,5 +1,4 @@
-"""What a start does for transactions: decisions of the flush journals, markers that are missing, and
-transactions that nobody can end any more.
+"""What a start does for transactions: decisions of flush journals, missing markers, hanging ones.
 
 Once the coordinators have read their logs: `redo_decisions`; then `complete_transactions`. Nobody
 is heard before both are done.
@@ -154,7 +153,7 @@ class TransactionRecovery:
     def _commits_on(self, log: Log, decision: Decision) -> bool:
         """Whether what is open in the log, if anything, is the transaction of a decision to commit.
 
-        With durability=os nothing tells after a power loss whether it is, or an aborted one before
+        With durability=os nothing shows after a power loss whether it is, or an aborted one before
         it whose marker is gone: it is aborted.
         """
         broker = self._broker

@@ -1,4 +1,4 @@
-"""The markers that could not be written because their partition was off line, kept until it is back.
+"""The markers that could not be written since their partition was off line, kept until it is back.
 
 A transaction may be decided while one of its partitions is off line (its log was damaged at the
 start). The coordinator forgets such a transaction with the next one, by compaction, or when the
@@ -47,12 +47,12 @@ class UnwrittenMarker(NamedTuple):
 
     @property
     def key(self) -> tuple[str, int, bytes, int]:
-        """What tells it from other markers: a producer on a partition of one topic id."""
+        """What no two of them share: a producer on a partition of one topic id."""
         return self.topic, self.partition, self.topic_id, self.producer_id
 
 
 class UnwrittenMarkers:
-    """The markers of the file, by partition and producer. Raises: LogDirectoryError: it is damaged."""
+    """The markers of the file. Raises: LogDirectoryError where it is damaged."""
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
         self._disk = disk

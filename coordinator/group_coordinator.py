@@ -594,7 +594,8 @@ class GroupCoordinator:
     ) -> Result:
         """Keep offsets pending until the producer's transaction ends.
 
-        The host has verified that the group is in the transaction.
+        The host has verified that the group is in the transaction, and the producer's epoch
+        (`TransactionCoordinator.verify_offsets`).
 
         Source: KIP-447: beside the producer's epoch, the member and its generation fence a zombie.
         """
@@ -602,13 +603,6 @@ class GroupCoordinator:
         codes, offsets = self._partition_codes(request.topics)
         if offsets:
             code = self._check_commit(request, request.generation_id, transactional=True)
-            open_transaction = self._open_transactions.get((result.partition, request.producer_id))
-            if (
-                code is Code.NONE
-                and open_transaction
-                and request.producer_epoch < open_transaction.producer_epoch
-            ):
-                code = Code.INVALID_PRODUCER_EPOCH
             if code is Code.NONE:
                 result.producer = (request.producer_id, request.producer_epoch)
                 result.records += self._offset_records(

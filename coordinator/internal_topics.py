@@ -1,4 +1,4 @@
-"""The two internal topics, in which coordinators keep their state: their names, and nothing else."""
+"""The names of the two internal topics, in which the coordinators keep their state."""
 
 OFFSETS_TOPIC = "__consumer_offsets"
 """Where the group coordinator keeps groups and the offsets that they committed."""

@@ -3,13 +3,13 @@ and decisions out.
 
 `on_*` decides from the hard state and leaves it alone; `replay` and `apply` are its only writers.
 Who waits for the end of a transaction is soft state, lost in a crash like the connection that it
-belongs to. The host keeps it with all else that it knows of the transactions that are ending.
+belongs to. The host keeps it, with all other state of the transactions that are ending.
 
 A transaction begins with the Ongoing record of AddPartitionsToTxn. It ends with a `Decision`: by
 its producer (EndTxn), or over its producer's head (a new session, or the timeout), which raises the
-epoch. From the decision on until the Complete record the host says that the transaction is ending,
-and every request about it is told to come again. In what order the host carries out a decision is
-told by the table of broker/transaction_end.py alone.
+epoch. From the decision until the Complete record the host says that the transaction is ending, and
+every request about it gets CONCURRENT_TRANSACTIONS. The order in which the host carries out a
+decision is the table of broker/transaction_end.py.
 
 Source: KIP-98, KIP-360, KIP-588, KIP-664, KIP-890 (its first part), as Apache Kafka 3.9 has them;
         README.md names what we do otherwise.
@@ -43,6 +43,7 @@ from barnabas.coordinator.transaction_records import (
 )
 from barnabas.coordinator.transaction_state import (
     AT_REST,
+    MAX_PRODUCER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NOBODY,
@@ -85,7 +86,7 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
     from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 
-# the version from which a request knows PRODUCER_FENCED; before it, the answer is
+# the version from which an answer may be PRODUCER_FENCED; before it, the answer is
 # INVALID_PRODUCER_EPOCH
 _INIT_KNOWS_FENCED, _ADD_KNOWS_FENCED, _END_KNOWS_FENCED = 4, 2, 2
 _ADD_KNOWS_BATCHES = 4
@@ -174,7 +175,7 @@ class TransactionCoordinator:
             self._timers.schedule(transactional_id, deadline_ms)
 
     def prepared(self) -> list[Decision]:
-        """The decisions that the log tells of and that are not completed: to be carried out (again).
+        """The decisions that are in the log and not complete: to be carried out (again).
 
         Called once, after the log was replayed.
         """
@@ -193,8 +194,8 @@ class TransactionCoordinator:
         in the transaction, an abort. So nobody goes on: open transactions are aborted, and every
         producer is fenced once. One that asks for its next epoch (KIP-360) gets it.
 
-        Takes:  forgets_epochs, whether epochs may have been given out of which the log tells
-                nothing: then every transactional id gets another producer id, since its next epoch
+        Takes:  forgets_epochs, whether epochs may have been given out that are not in the
+                log: then every transactional id gets another producer id, since its next epoch
                 may be somebody's already.
         """
         moved: list[TransactionMetadata] = []
@@ -231,7 +232,7 @@ class TransactionCoordinator:
         return self._result(decided, [decided], [])
 
     def decision_of(self, key: bytes, value: bytes) -> Decision | None:
-        """The decision that a Prepare record tells of; None where its key is of a later version."""
+        """The decision of a Prepare record; None where its key is of a later version."""
         decided = _decode(key, value)
         return None if decided is None else self._decision(decided)
 
@@ -244,8 +245,9 @@ class TransactionCoordinator:
         return dict(self._transactions)
 
     def _deadline_ms(self, metadata: TransactionMetadata) -> int | None:
-        """By the steady time, whereas its record tells the wall clock's. Of a record of this very
-        moment that is now; at a start it is as long ago as the wall clock says.
+        """The deadline by the steady time, whereas the record has the wall clock's.
+
+        A record of this very moment is of now; at a start it is as old as the wall clock says.
         """
         if metadata.state is TransactionState.ONGOING:
             return self._wall.since_ms(metadata.start_ms) + metadata.timeout_ms
@@ -306,7 +308,9 @@ class TransactionCoordinator:
     def _first_session(
         self, transactional_id: str, timeout_ms: int, context: RequestContext, now_ms: int
     ) -> Result:
-        """Also for a producer that names an id of before: what was remembered of it has expired, and
+        """The first session of an id.
+
+        Also for a producer that names an earlier producer id: its transactional id has expired, and
         nobody else has come since.
         """
         created = TransactionMetadata(
@@ -378,8 +382,8 @@ class TransactionCoordinator:
         Errors: INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION (then OPERATION_NOT_ATTEMPTED for the
         others of that transaction),
                 INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS; if only
-                asked: TRANSACTION_ABORTABLE (INVALID_TXN_STATE before version 5) where a partition
-                is not in the transaction.
+                verified: TRANSACTION_ABORTABLE (INVALID_TXN_STATE before version 5) where a
+                partition is not in the transaction.
         """
         if context.api_version >= _ADD_KNOWS_BATCHES:
             return self._add_in_batch(request, context, now_ms)
@@ -521,11 +525,25 @@ class TransactionCoordinator:
         return Code.NOT_ENOUGH_REPLICAS if code is Code.CONCURRENT_TRANSACTIONS else code
 
     def verify_offsets(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, group_id: str
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        group_id: str,
+        open_epoch: int | None = None,
     ) -> Code:
-        """Whether the group was added to the transaction: NONE, or the code that TxnOffsetCommit
-        answers with.
+        """Whether offsets of a group may be appended: NONE, or the code for TxnOffsetCommit.
+
+        The first of a transaction need the group in it, as a first batch needs its partition
+        (KIP-890). After them a later epoch is taken, and fences the producer: Apache Kafka 3.9 does
+        so, as recorded. The highest one nobody can ever have, so it is refused.
+
+        Takes:  open_epoch, the epoch with which the producer has a transaction open in the group's
+                partition; None where it has none there.
         """
+        if open_epoch is not None:
+            is_valid = open_epoch <= producer_epoch < MAX_PRODUCER_EPOCH
+            return Code.NONE if is_valid else Code.INVALID_PRODUCER_EPOCH
         pair = TopicPartition(OFFSETS_TOPIC, self._group_partition(group_id))
         code = self._verify(transactional_id, ProducerIdAndEpoch(producer_id, producer_epoch), pair)
         return Code.INVALID_PRODUCER_EPOCH if code is Code.PRODUCER_FENCED else code
@@ -575,7 +593,7 @@ class TransactionCoordinator:
     ) -> None:
         """Refuse a request that was delayed on a connection that its producer has given up.
 
-        The first version of the protocol does not tell a late EndTxn from a new one (KIP-890,
+        In the first version of the protocol a late EndTxn looks like a new one (KIP-890,
         "Motivation"). The client has sent it again over a new connection, and begun its next
         transaction there, which the late one would end. Connections are numbered as they are
         accepted, so one is given up when the producer adds to its transaction over a later one. It

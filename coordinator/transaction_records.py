@@ -1,13 +1,15 @@
 """Keys and values of __transaction_state.
 
 Key, version 0, big-endian:     int16 version, string transactional_id
-Value, version 0:               int16 version, int64 producer_id, int16 producer_epoch, int32 timeout_ms, int8 state,
-                                nullable array of (string topic, array of int32 partition), int64
-                                last_update_ms, int64 start_ms
-Value, version 1:               the same with compact strings and arrays, and tagged fields after each structure; at the end of the value
-                                0 int64 previous_producer_id, 1 int64 next_producer_id, 2 int16
-                                client_transaction_version, 10000 int16 last_producer_epoch, 10001
-                                int8 epoch_is_a_fence (1)
+Value, version 0:               int16 version, int64 producer_id, int16 producer_epoch,
+                                int32 timeout_ms, int8 state, nullable array of
+                                (string topic, array of int32 partition), int64 last_update_ms,
+                                int64 start_ms
+Value, version 1:               the same with compact strings and arrays, and tagged fields after
+                                each structure; at the end of the value
+                                0 int64 previous_producer_id, 1 int64 next_producer_id,
+                                2 int16 client_transaction_version,
+                                10000 int16 last_producer_epoch, 10001 int8 epoch_is_a_fence (1)
 
 string: int16 length, UTF-8. array: int32 count, -1 is null. Compact: unsigned varint of length + 1,
 0 is null. The partitions of an Empty transaction are null, those of a completed one an empty array.
@@ -15,7 +17,7 @@ A tombstone (no value) says that the transactional id has expired.
 
 Apache Kafka 3.9 writes version 0 as long as transaction.version is 0, and reads both. So do we
 write version 0, byte for byte, except where a field has something to say that version 0 has no
-place for; that is the case after a producer asked for its next epoch, and is what lets the same
+place for; that is the case after a producer requested its next epoch, and is what lets the same
 request be recognised after a restart (KAFKA-20357); and after a transaction was aborted over its
 producer's head, so that whoever guesses the epoch is refused. Kafka 3.9 has no tag for
 last_producer_epoch nor for epoch_is_a_fence: ours are far from those that it assigns, and readers
@@ -107,7 +109,7 @@ def producer_id_of(value: bytes) -> int:
 def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
     """What the last record of `transactional_id` says.
 
-    Raises: ValueError where the version is not known, or bytes are missing or left over: without
+    Raises: ValueError where the version is a later one, or bytes are missing or left over: without
             the record producers would be unfenced.
     """
     try:

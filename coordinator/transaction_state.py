@@ -46,7 +46,7 @@ class TransactionState(Enum):
 
     ONGOING = "Ongoing"
     """Init: fence, abort, and answer then. AddPartitions, AddOffsets: one more partition. EndTxn:
-    Prepare*, answered in Complete*.
+    Prepare*, answered as the table of broker/transaction_end.py has it.
     """
 
     PREPARE_COMMIT = "PrepareCommit"
@@ -107,16 +107,19 @@ def is_epoch_exhausted(producer_epoch: int) -> bool:
 class TransactionMetadata(NamedTuple):
     """What the last record of one transactional id says.
 
+    All times are the wall clock's, as the record has them.
+
     partitions: those of the open transaction, topic by topic (a mapping without values: it keeps
-    its order and is asked fast). All times are the wall clock's, as the record has them. start_ms:
-    when the open or last transaction began; NO_TIMESTAMP before the first of a session.
-    previous_producer_id, last_producer_epoch: who asked for the current epoch (KIP-360), so that
-    the same request again is known as a
-        retry. Forgotten when a transaction begins, for who begins it has had the answer; nobody
-        where the epoch was not asked for.
+        its order and is looked up fast).
+    start_ms: when the open or last transaction began; NO_TIMESTAMP before the first of a session.
+    previous_producer_id, last_producer_epoch: the producer whose InitProducerId led to the current
+        epoch (KIP-360), so that the same request again is recognised as a retry. Forgotten when a
+        transaction begins, for who begins it has had the answer; nobody where no producer
+        requested the epoch.
     epoch_is_a_fence: the epoch was raised to abort over the producer's head, and nobody has been
-    given it. next_producer_id, client_transaction_version: of the second version of the protocol
-    (KIP-890); carried along, not used yet.
+        given it.
+    next_producer_id, client_transaction_version: of the second version of the protocol (KIP-890);
+        carried along, not used yet.
     """
 
     transactional_id: str
@@ -146,7 +149,7 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def last_producer(self) -> ProducerIdAndEpoch:
-        """Who asked for the current epoch; NOBODY where none is to be remembered."""
+        """Who requested the current epoch; NOBODY where none is to be remembered."""
         if self.last_producer_epoch == NO_PRODUCER_EPOCH:
             return NOBODY
         return ProducerIdAndEpoch(self.previous_producer_id, self.last_producer_epoch)
@@ -166,8 +169,9 @@ class TransactionMetadata(NamedTuple):
         timeout_ms: int,
         wall_ms: int,
     ) -> TransactionMetadata:
-        """Empty, for `producer` (who may be the current one, if the request is a retry); asked for
-        by `requester`, NOBODY if unnamed.
+        """Empty, for `producer`, who may be the current one, if the request is a retry.
+
+        requester: who requested it, NOBODY if unnamed.
         """
         assert (
             producer.producer_id != self.producer_id
@@ -190,7 +194,7 @@ class TransactionMetadata(NamedTuple):
         """Ongoing, with `added` behind those that it has; begun now if it was not.
 
         No two transactions of a session begin at the same time, even where the wall clock stands or
-        steps back: by `start_ms` they are told apart.
+        steps back: `start_ms` distinguishes them.
         """
         return self._moved(
             TransactionState.ONGOING,
@@ -217,7 +221,7 @@ class TransactionMetadata(NamedTuple):
         The highest epoch stays: no producer has it, so there is none to fence. (Logs of before this
         was seen to may have a transaction that somebody began with it.)
 
-        requester: the producer itself where it asked for a new epoch in the midst of its
+        requester: the producer itself where it requested a new epoch in the midst of its
         transaction, else NOBODY.
         """
         raised = self._moved(

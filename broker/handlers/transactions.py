@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from barnabas.broker.outbox import PARKED, Parked
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.coordinator.result import partition_for
-from barnabas.coordinator.transaction_state import MAX_PRODUCER_EPOCH
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -44,10 +43,8 @@ def on_txn_offset_commit(
 ) -> TxnOffsetCommitResponse | Parked:
     """Offsets that wait for the transaction's marker (KIP-98; fenced by the group, KIP-447).
 
-    The first of a transaction is checked against the transaction coordinator, as a first batch is
-    (KIP-890). After it an epoch to come is taken, and fences the producer: Apache Kafka 3.9 does
-    so, as recorded. The highest one nobody can ever have, so it is refused. Errors:
-    INVALID_GROUP_ID for an empty group, before anything else is looked at.
+    Errors: INVALID_GROUP_ID for an empty group, before anything else is looked at; those of
+    `TransactionCoordinator.verify_offsets`, and of the group.
     """
     if not request.group_id:
         return _offset_commit_refused(request, Code.INVALID_GROUP_ID)
@@ -57,18 +54,15 @@ def on_txn_offset_commit(
     )
     broker.ensure_internal_topic(OFFSETS_TOPIC, context.now_ms)
     index = partition_for(request.group_id, len(broker.partitions_of(OFFSETS_TOPIC)))
-    log = broker.internal_log(OFFSETS_TOPIC, index, context.now_ms)
-    code = Code.NONE
-    if not log.producer_state.has_ongoing_transaction_of(request.producer_id):
-        code = broker.transactions.verify_offsets(
-            request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
-        )
-    elif (
-        not log.producer_state.producer_epoch_of(request.producer_id)
-        <= request.producer_epoch
-        < MAX_PRODUCER_EPOCH
-    ):
-        code = Code.INVALID_PRODUCER_EPOCH
+    producers = broker.internal_log(OFFSETS_TOPIC, index, context.now_ms).producer_state
+    is_open = producers.has_ongoing_transaction_of(request.producer_id)
+    code = broker.transactions.verify_offsets(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        request.group_id,
+        producers.producer_epoch_of(request.producer_id) if is_open else None,
+    )
     if code is not Code.NONE:
         return _offset_commit_refused(request, code)
     broker.park(context)

@@ -325,17 +325,6 @@ def test_pending_offsets_by_version(version):
     assert host.fetch("g") == {("t", 0): (5, "m")}
 
 
-def test_an_older_epoch_of_the_producer_may_not_stage_into_the_open_transaction():
-    host = GroupHost()
-    assert host.txn_commit("g", {"t": {0: 1}}, producer_epoch=0) == {("t", 0): Code.NONE}
-    assert host.txn_commit("g", {"t": {0: 2}}, producer_epoch=99) == {("t", 0): Code.NONE}
-    assert host.txn_commit("g", {"t": {0: 3}}, producer_epoch=0, version=2) == {
-        ("t", 0): Code.INVALID_PRODUCER_EPOCH
-    }
-    host.end_transaction(7, commit=True, producer_epoch=99)
-    assert host.fetch("g") == {("t", 0): (2, "")}
-
-
 def test_the_marker_of_a_fenced_producer_has_a_later_epoch_and_ends_its_transaction():
     host = GroupHost()
     host.txn_commit("g", {"t": {0: 1}}, producer_epoch=3)

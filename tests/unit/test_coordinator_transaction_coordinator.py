@@ -291,6 +291,23 @@ def test_writing_without_adding(host: TxnHost) -> None:
     assert host.coordinator.verify("nobody", pid, epoch, "t", 1) == Code.INVALID_PRODUCER_ID_MAPPING
 
 
+@pytest.mark.parametrize(
+    ("open_epoch", "epoch", "code"),
+    [
+        (3, 2, Code.INVALID_PRODUCER_EPOCH),
+        (3, 3, Code.NONE),
+        (3, 9, Code.NONE),
+        (3, MAX_EPOCH - 1, Code.NONE),
+        (3, MAX_EPOCH, Code.INVALID_PRODUCER_EPOCH),
+    ],
+)
+def test_offsets_in_the_midst_of_a_transaction(
+    host: TxnHost, open_epoch: int, epoch: int, code: Code
+) -> None:
+    """An epoch to come is taken, as Apache Kafka 3.9 does; nobody can ever have the highest one."""
+    assert host.coordinator.verify_offsets("txn", 7, epoch, "group", open_epoch) == code
+
+
 def test_offsets_without_adding_the_group(host: TxnHost) -> None:
     _, pid, epoch = init_of(host.init("txn"))
     assert host.coordinator.verify_offsets("txn", pid, epoch, "group") == Code.INVALID_TXN_STATE
