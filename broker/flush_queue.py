@@ -419,7 +419,7 @@ class FlushQueue:
     def _delete_journals(self) -> None:
         """No flush is under way. Where no log is left to checkpoint, journals of before go."""
         if not self._to_checkpoint and self._journal is not None and self._journal.has_older:
-            self._journal.forget_older(keep_found=self._keeps_earlier_journals())
+            self._journal.forget_older(keep_earlier=self._keeps_earlier_journals())
 
 
 def _missing(ends: list[tuple[Log, int]], in_place: bool) -> list[tuple[Log, int]]:

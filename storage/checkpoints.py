@@ -216,9 +216,10 @@ class Manifest:
 
     def encode(self, parts: Iterable[Manifest] = ()) -> bytes:
         """The file; `parts` say what this one does not."""
-        head = f"partition {encode_topic_id(self.topic_id)} {self.log_start_offset} {self.log_end_offset}\n".encode()
+        topic_id = encode_topic_id(self.topic_id)
+        head = f"partition {topic_id} {self.log_start_offset} {self.log_end_offset}\n"
         body = (
-            head
+            head.encode()
             + self._encode_lines()
             + b"".join(part._lines or part._encode_lines() for part in parts)
         )
@@ -235,16 +236,16 @@ class Manifest:
         head, _, body = data.partition(b"\n")
         if head != b"segments.manifest 1 %08x" % crc32c(body):
             raise CorruptCheckpoint("its checksum is wrong")
-        found: Manifest | None = None
+        manifest: Manifest | None = None
         for line in body.decode().splitlines():
             kind, *fields = line.split(" ")
             if kind == "partition":
-                found = cls(decode_topic_id(fields[0]), int(fields[1]), int(fields[2]))
-            elif kind == "segment" and found is not None:
+                manifest = cls(decode_topic_id(fields[0]), int(fields[1]), int(fields[2]))
+            elif kind == "segment" and manifest is not None:
                 note = SegmentNote(*map(int, fields))
-                found.segments[note.base_offset] = note
-            elif kind == "file" and found is not None:
-                found.files[fields[0]] = (int(fields[1]), int(fields[2], 16))
-        if found is None:
+                manifest.segments[note.base_offset] = note
+            elif kind == "file" and manifest is not None:
+                manifest.files[fields[0]] = (int(fields[1]), int(fields[2], 16))
+        if manifest is None:
             raise CorruptCheckpoint("it names no partition")
-        return found
+        return manifest

@@ -127,19 +127,19 @@ def _groups(log: Log, sources: list[Segment], end_offset: int) -> list[list[Segm
         most_bytes, entry_bytes // max(INDEX_ENTRY_SIZE, TIME_ENTRY_SIZE)
     )  # an entry comes after so many bytes at the earliest
     groups: list[list[Segment]] = []
-    held = 0
+    group_bytes = 0
     ends = [segment.base_offset for segment in sources[1:]] + [end_offset]
     for segment, end in zip(sources, ends, strict=True):
         if (
             groups
-            and held + segment.size <= most_bytes
+            and group_bytes + segment.size <= most_bytes
             and end - 1 - groups[-1][0].base_offset <= HIGHEST_RELATIVE_OFFSET
         ):
             groups[-1].append(segment)
-            held += segment.size
+            group_bytes += segment.size
         else:
             groups.append([segment])
-            held = segment.size
+            group_bytes = segment.size
     return groups
 
 

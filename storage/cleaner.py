@@ -9,16 +9,19 @@ place, `clean_plan` says what is to be cleaned.
 What becomes of a batch below the job's end:
 
     data of an aborted transaction      goes, by the entries of the aborted index
-    a record with a later one of its    goes; a later one counts if it is committed and was looked at in this round (the dirty part of the
-      key, or without a key               log, as far as the keys' map has room)
-    a tombstone, the latest of its key  stays; its batch gets a delete horizon (attribute bit 6, base timestamp); from then on it goes
+    a record with a later one of its    goes; a later one counts if it is committed and was
+      key, or without a key             looked at in this round (the dirty part of the log, as
+                                        far as the keys' map reaches)
+    a tombstone, the latest of its key  stays; its batch gets a delete horizon (attribute bit 6,
+                                        base timestamp); from then on it goes
     a marker of a transaction of which  is kept whole
       a batch was read in this round
-    a marker of one whose batches all   gets a delete horizon; from then on it goes. Never compared by key
-      went in an earlier round
-    a batch without records left        goes, unless it is the last of a producer that is remembered, or of all that is cleaned (so that a
-                                          reader's position passes the gap): then its header stays,
-                                          with no records
+    a marker of one whose batches all   gets a delete horizon; from then on it goes. Never
+      went in an earlier round          compared by key
+    a batch without records left        goes, unless it is the last of a producer that is
+                                        remembered, or of all that is cleaned (so that a reader's
+                                        position passes the gap): then its header stays, with no
+                                        records
 
 Offsets, sequences, epochs and the batch's codec stay as they are. A marker is kept whole or not at
 all: an emptied one would no longer say which epoch it fenced. An entry of the aborted index stays
@@ -104,7 +107,7 @@ class CleanJob(NamedTuple):
 
 
 class CleanedSegment(NamedTuple):
-    """One new segment, ready in its `.cleaned` files. replaces: the base offsets of the old ones."""
+    """One new segment, ready in its `.cleaned` files. replaces: the old ones' base offsets."""
 
     base_offset: int
     replaces: tuple[int, ...]
@@ -167,7 +170,7 @@ def _places(body: bytes, count: int) -> list[_Place]:
     Numbers of one or two bytes, which are nearly all, are read here: a call for each would double
     the time of a cleaning.
     """
-    found: list[_Place] = []
+    places: list[_Place] = []
     position = 0
     for _ in range(count):
         start = position
@@ -198,16 +201,16 @@ def _places(body: bytes, count: int) -> list[_Place]:
         else:
             width, position = decode_varint(body, position)
         if width < 0:
-            found.append(
+            places.append(
                 (start, rest, end, delta, None, body[position] == 1)
             )  # 1: the varint of -1, a null
         else:
             key = body[position : position + width]
-            found.append((start, rest, end, delta, key, body[position + width] == 1))
+            places.append((start, rest, end, delta, key, body[position + width] == 1))
         position = end
     if position != len(body):
         raise IndexError("bytes are left over after the last record")
-    return found
+    return places
 
 
 def _time_delta(body: bytes, place: _Place) -> int:
@@ -409,7 +412,7 @@ class _Cleaner:
     def _read_keys(self) -> None:
         """Fill the map from the dirty part, up to its end or until there is no more room."""
         job = self.job
-        room = max(job.map_bytes // KEY_BYTES, 1)
+        most_keys = max(job.map_bytes // KEY_BYTES, 1)
         sources = [source for group in job.groups for source in group]
         ends = [base_offset for base_offset, _ in sources[1:]] + [job.end_offset]
         for (base_offset, size), end_offset in zip(sources, ends, strict=True):
@@ -422,7 +425,7 @@ class _Cleaner:
                     if not header.is_control and not self.transactions.is_aborted(header):
                         self._note_keys(header, batch)
                     self.map_end = header.next_offset
-                    if len(self.latest) >= room:
+                    if len(self.latest) >= most_keys:
                         return
             self.map_end = end_offset
 

@@ -125,7 +125,7 @@ class Disk(Protocol):
         ...
 
     def lock(self, path: str) -> Lock:
-        """Lock the file against other processes. Raises BlockingIOError where another one holds it."""
+        """Lock the file against other processes. Raises BlockingIOError where one has it."""
 
     def boot_id(self) -> str | None:
         """Another one each time the machine starts; None where the system does not tell."""
@@ -174,14 +174,14 @@ class OsFile:
 
     def append(self, data: Data) -> int:
         position = self.size
-        wanted = len(data)
+        size = len(data)
         written = os.pwrite(self._fd, data, position)
-        while written < wanted:
+        while written < size:
             done = os.pwrite(self._fd, memoryview(data)[written:], position + written)
             if done == 0:
                 raise OSError(errno.ENOSPC, "nothing more can be written", self.path)
             written += done
-        self.size = position + wanted
+        self.size = position + size
         return position
 
     def pread(self, size: int, position: int) -> bytes:
@@ -325,8 +325,8 @@ class OsDisk:
         """The kernel's number of the mount, which is never given again (Linux 6.8; else 0), the
         device and the inode.
         """
-        found = os.stat(path)
-        return f"{_unique_mount(path)}-{found.st_dev}-{found.st_ino}"
+        status = os.stat(path)
+        return f"{_unique_mount(path)}-{status.st_dev}-{status.st_ino}"
 
 
 def _unique_mount(path: str) -> int:

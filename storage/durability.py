@@ -96,11 +96,6 @@ class Durability:
         """Whether the directory has names that are not durable yet."""
         return self._names_changed
 
-    @property
-    def unflushed_segments(self) -> list[Segment]:
-        """The segments that the next flush in place makes durable."""
-        return self._unflushed
-
     def is_flushed(self, end_offset: int) -> bool:
         """Whether all below `end_offset` is durable, in the log's files or in a journal."""
         return self.durable_offset >= end_offset

@@ -1,5 +1,4 @@
-"""What makes the small ends of many logs durable with one fsync, and a transaction's decision with
-them.
+"""The flush journal: ends of many logs, and decisions over transactions, durable with one fsync.
 
 A transaction over a thousand partitions leaves a few hundred bytes in each of a thousand files, and
 a commit has to wait until all are on the disk. Instead of flushing each file, the ends that are not
@@ -7,7 +6,8 @@ durable yet are written once more, one after the other, to a flush journal, and 
 flushed. The logs' own files are flushed later, many commits at a time, in the background; then the
 journal is deleted.
 
-    barnabas-flush-<10 digits>.journal    in the data directory, numbered upwards; appended to only, in frames:
+    barnabas-flush-<10 digits>.journal    in the data directory, numbered upwards; appended to
+                                          only, in frames:
 
     | bytes | field                                                                       |
     |-------|-----------------------------------------------------------------------------|
@@ -21,11 +21,12 @@ journal is deleted.
 Earlier versions wrote the length, the CRC-32C of the payload and the payload alone. Such frames are
 read; a length is less than F5000000.
 
-    an entry        [topic, partition, topic id (16 bytes), base offset of the segment, position in its file, bytes]
-    a decision      [key, value, ends]: a record of __transaction_state that says that a transaction is committed, not appended yet; and where
-                    its partitions ended, so that all its data are before: a list of [topic,
-                    partition, topic id (16 bytes), offset]; 2^63 - 1 where the partition was off
-                    line
+    an entry        [topic, partition, topic id (16 bytes), base offset of the segment, position
+                    in its file, bytes]
+    a decision      [key, value, ends]: a record of __transaction_state that says that a
+                    transaction is committed, not appended yet; and where its partitions ended, so
+                    that all its data are before: a list of [topic, partition, topic id (16 bytes),
+                    offset]; 2^63 - 1 where the partition was off line
 
 Entries are used after a power loss, and where a log lacks what they say although it seems that the
 broker was only killed, which leaves the page cache: then this is a copy of the disk, made in
@@ -162,17 +163,19 @@ class Redo:
             path = f"{directory}/{offset_name(base_offset)}{LOG_SUFFIX}"
             if not _is_of(disk, directory, topic_id) or not _is_kept(disk, directory, base_offset):
                 continue
-            held = disk.open(path) if disk.exists(path) else None
+            file = disk.open(path) if disk.exists(path) else None
             point = points.get((topic, partition), 0)
             overwritten_from = 1 << 63
             for run in reversed(runs):
                 position = run.position
                 for piece in run.pieces:
-                    wanted = piece[: max(overwritten_from - position, 0)]
+                    expected = piece[: max(overwritten_from - position, 0)]
                     is_above = (
                         base_offset_of(piece) >= point
                     )  # it begins with a batch, and that with its offset
-                    if is_above and (held is None or held.pread(len(wanted), position) != wanted):
+                    if is_above and (
+                        file is None or file.pread(len(expected), position) != expected
+                    ):
                         return path
                     position += len(piece)
                 overwritten_from = min(overwritten_from, run.position)
@@ -212,11 +215,11 @@ class FlushJournal:
     def __init__(self, disk: Disk, data_dir: str) -> None:
         self._disk = disk
         self._data_dir = data_dir
-        self._found = sorted(
+        self._earlier = sorted(
             int(match[1]) for name in disk.list(data_dir) if (match := _NAME.fullmatch(name))
         )
-        self._older = list(self._found)
-        self._number = self._found[-1] if self._found else 0
+        self._older = list(self._earlier)
+        self._number = self._earlier[-1] if self._earlier else 0
         self._file: File | None = None
         self._durable_bytes = 0
 
@@ -262,16 +265,18 @@ class FlushJournal:
             self._file = None  # closed with the last reference: a flush may still hold it
             self._older.append(self._number)
 
-    def forget_older(self, *, keep_found: bool = False) -> None:
+    def forget_older(self, *, keep_earlier: bool = False) -> None:
         """All that the older ones hold is on the disk in its own files.
 
-        Takes:  keep_found, whether to keep those that were there at the start: for logs that are
+        Takes:  keep_earlier, whether to keep those that were there at the start: for logs that are
                 off line.
         """
-        gone = [number for number in self._older if not (keep_found and number in self._found)]
-        for number in gone:
+        removed = [
+            number for number in self._older if not (keep_earlier and number in self._earlier)
+        ]
+        for number in removed:
             self._disk.unlink(self._path(number))
-        if gone:
+        if removed:
             self._disk.fsync_dir(self._data_dir)
         self._older = []
 
@@ -298,7 +303,7 @@ class FlushJournal:
             while position < len(data):
                 frame = _frame_at(data, position)
                 if frame is None:
-                    behind = _frame_that_knows(data, position)
+                    behind = _later_frame_after(data, position)
                     if behind >= 0:
                         raise _damaged(
                             path, position, f"the one at byte {behind} says that it was on the disk"
@@ -433,7 +438,7 @@ def _old_frame_at(data: bytes, position: int) -> _Frame | None:
     )
 
 
-def _frame_that_knows(data: bytes, position: int) -> int:
+def _later_frame_after(data: bytes, position: int) -> int:
     """Where a later frame begins that was written when the one at `position` was durable; -1 where
     there is none.
     """

@@ -44,9 +44,9 @@ class LeaderEpochs:
     @classmethod
     def load(cls, disk: Disk, directory: str) -> LeaderEpochs:
         """Raises FileNotFoundError, CorruptCheckpoint."""
-        found = cls(disk, directory, decode_epochs(disk.read(f"{directory}/{LEADER_EPOCH_NAME}")))
-        found.written = list(found.entries)
-        return found
+        epochs = cls(disk, directory, decode_epochs(disk.read(f"{directory}/{LEADER_EPOCH_NAME}")))
+        epochs.written = list(epochs.entries)
+        return epochs
 
     @property
     def latest(self) -> int:

@@ -457,7 +457,7 @@ class Log:
             self.producer_state.check_overtaking(*producer_of(batch))
 
     def ended_before_open_transaction(self, producer_id: int, marker_timestamp: int) -> bool:
-        """Whether a marker of the producer, of that time or later, is before its open transaction."""
+        """Whether a marker of the producer, of that time or later, is before its open one."""
         first_offset = self.producer_state.first_offset_of_transaction(producer_id)
         if first_offset is None:
             return False
@@ -488,7 +488,7 @@ class Log:
     # --- rolling ---------------------------------------------------------------------------------
 
     def _is_time_to_roll(self, segment: Segment, newest_timestamp: int, now_ms: int) -> bool:
-        """Whether the segment is segment.ms old by its batches' own times, the newest's and the first's.
+        """Whether the segment is segment.ms old: by its batches' times, the newest and the first.
 
         Without times, by the broker's clock.
         """

@@ -112,7 +112,7 @@ class LogCheckpoint:
     # --- manifest --------------------------------------------------------------------------------
 
     def write_manifest(self, log_start_offset: int) -> None:
-        """Write what the files are now; of the active segment, which grows, what they are so far."""
+        """Write what the files are now; of the active segment, which grows, what they are yet."""
         manifest = Manifest(self._partition.topic_id, log_start_offset, self._segments.end_offset)
         epochs = encode_epochs(self._epochs.written)  # its form has no checksum of its own
         manifest.files[LEADER_EPOCH_NAME] = (len(epochs), crc32c(epochs))

@@ -131,7 +131,7 @@ class LogLoader:
     # --- where to begin --------------------------------------------------------------------------
 
     def _begin_at_manifest(self) -> tuple[int, int, ProducerStateManager] | None:
-        """Segment number, position and state where the manifest ends; None: the files do not fit."""
+        """Segment number, position and state where the manifest ends; None: it does not fit."""
         manifest = self.manifest
         if manifest is None or self.trusted_point < manifest.log_end_offset:
             return None
@@ -260,9 +260,9 @@ class LogLoader:
         return data
 
     def _may_have_gaps(self, segment: Segment) -> bool:
-        """Whether offsets may be missing between batches: of compaction, but not in the last segment.
+        """Whether compaction may have left gaps in the segment's offsets.
 
-        There a gap is a wrong offset.
+        In the last one it never does: there a gap is a wrong offset.
         """
         return self.is_compacted or segment is not self.segments[-1]
 

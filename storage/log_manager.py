@@ -156,7 +156,7 @@ class LogManager:
         # this one may have written it again and been killed before its flush. So the journals stay
         # until all logs were flushed.
         if redo is not None and is_clean and not redo.decisions:
-            self.journal.forget_older(keep_found=bool(self.offline))
+            self.journal.forget_older(keep_earlier=bool(self.offline))
         if not self.lost_power:
             self.note_boot()
         if is_clean:
@@ -226,14 +226,14 @@ class LogManager:
                 )
 
     def _flush_offline(self, directory: str) -> None:
-        """Flush a log that is off line: a transaction with data there may be committed all the same."""
+        """Flush a log that is off line: a transaction with data there may yet be committed."""
         for name in self.disk.list(directory):
             if name.endswith(LOG_SUFFIX):
                 self.disk.open(f"{directory}/{name}").fsync()
         self.disk.fsync_dir(directory)
 
     def _set_copy(self, why: str) -> None:
-        """Treat it as a power loss: what was not flushed is gone, though the machine was not down."""
+        """Treat it as a power loss: what was not flushed is gone, as in a copy of a disk."""
         logger.warning(
             "this is not what the last broker left, but a copy of the disk from before, or a part "
             "of one: %s",
@@ -390,7 +390,7 @@ class LogManager:
             except OSError as error:
                 if not is_want_of_room(error):
                     raise
-                logger.warning("the checkpoint of %s waits for room: %s", self.data_dir, error)
+                logger.warning("the checkpoint of %s waits for space: %s", self.data_dir, error)
         self._upkeep.expire(now_ms)
         self._upkeep.checkpoint_logs(now_ms)
         self._upkeep.empty_trash(now_ms)
@@ -437,7 +437,7 @@ class LogManager:
     def _write_changed_starts(self) -> None:
         """Write down the log starts; where the disk is too full for it, make deletions stay.
 
-        What retention deleted will give the room.
+        What retention deleted will give the space for the next time.
         """
         changed = [self.logs[key] for key in sorted(self.log_dir.changed_starts)]
         try:
@@ -468,7 +468,7 @@ class LogManager:
             log.end_close()
         self.write_checkpoints(force=True)
         self.journal.begin_next()
-        self.journal.forget_older(keep_found=bool(self.offline))
+        self.journal.forget_older(keep_earlier=bool(self.offline))
         self.disk.write_atomic(self.log_dir.path(CLEAN_SHUTDOWN_NAME), CLEAN_SHUTDOWN)
         if self._lock is not None:
             self._lock.release()

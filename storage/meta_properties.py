@@ -50,14 +50,14 @@ def take_directory(disk: Disk, data_dir: str, ids: MetaProperties) -> MetaProper
         )
     cluster_id = properties.get("cluster.id", ids.cluster_id)
     directory_id = properties.get("directory.id", ids.directory_id)
-    wanted = {
+    complete = {
         "node.id": node_id,
         "directory.id": directory_id,
         "version": "1",
         "cluster.id": cluster_id,
     }
-    wanted |= {key: value for key, value in properties.items() if key not in wanted}
-    wanted_text = {key: value for key, value in wanted.items() if value is not None}
-    if wanted_text != properties:
-        disk.write_atomic(path, encode_properties(wanted_text))
+    complete |= {key: value for key, value in properties.items() if key not in complete}
+    texts = {key: value for key, value in complete.items() if value is not None}
+    if texts != properties:
+        disk.write_atomic(path, encode_properties(texts))
     return MetaProperties(ids.node_id, cluster_id, directory_id)

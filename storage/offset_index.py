@@ -66,12 +66,6 @@ class OffsetIndex:
             else None
         )
 
-    def truncate(self, position: int) -> None:
-        """Drop the entries of batches at or after `position`."""
-        slot = bisect_left(self.positions, position)
-        del self.offsets[slot:]
-        del self.positions[slot:]
-
     def encode(self, start: int = 0) -> bytes:
         """The entries from number `start` on, as they stand in the file."""
         flat = array("I", bytes(8 * (len(self.offsets) - start)))

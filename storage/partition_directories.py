@@ -131,8 +131,8 @@ class PartitionDirectories:
             )
         except (FileNotFoundError, CorruptCheckpoint):
             return ""
-        known = topics.topic_by_id(topic_id)
-        other = known.name if known is not None else topics_by_id.setdefault(topic_id, topic)
+        namesake = topics.topic_by_id(topic_id)
+        other = namesake.name if namesake is not None else topics_by_id.setdefault(topic_id, topic)
         if other == topic:
             return ""
         return f"its {PARTITION_METADATA_NAME} says that it is of topic {other}"

@@ -132,8 +132,8 @@ class PartitionFiles:
     def drop_manifest_of_lost_segments(self, recovery_point: int) -> None:
         """Remove a manifest that a power loss kept, while it lost segments that are named there.
 
-        Nothing of them was durable, so they are not to be missed: neither now nor at the next start,
-        which may be one after a kill.
+        Nothing of them was durable, so they are not to be missed: neither now nor at the next
+        start, which may be one after a kill.
         """
         if self.manifest is None:
             return

@@ -51,7 +51,7 @@ class ProducerSnapshots:
         self._remove([old for old in self.offsets if old not in needed])
 
     def read(self, offset: int, now_ms: int) -> ProducerStateManager | None:
-        """The state before `offset`; None where that snapshot is missing, or damaged: that one goes."""
+        """The state before `offset`; None where it is missing, or damaged: then it goes."""
         path = self.path(offset)
         try:
             return ProducerStateManager.decode_snapshot(self._disk.read(path), offset, now_ms)

@@ -1,5 +1,4 @@
-"""What a log knows of its producers: epochs, sequences, open transactions; and the snapshots of
-that.
+"""What a log knows of its producers: epochs, sequences, open transactions; and its snapshots.
 
 Pure: nothing here reads a clock or a file. `check_batch` decides whether a batch may be written and
 changes nothing; `on_batch` and `on_marker` take in what was written, and never refuse, so that live
@@ -12,13 +11,13 @@ A snapshot, big-endian, named `<offset>.snapshot`: the state before the batch at
      2   4    crc: CRC-32C of the rest   8   2   producer_epoch
      6   4    producer count            10   4   last_sequence (-1: no batch)
     10        the producers             14   8   last_offset (-1: no batch)
-                                        22   4   offset_delta: last_offset less first offset of that batch
+                                        22   4   offset_delta: last less first offset of it
                                         26   8   timestamp
                                         34   4   coordinator_epoch (-1: no marker yet)
                                         38   8   current_txn_first_offset (-1: none open)
 
 It holds the last batch of each producer only; the batches before it are found again in the log when
-one comes a second time (`Log`).
+one comes a second time (`producer_window`).
 Source: KIP-98 (idempotence, transactions), KIP-360 (epochs); the layout as Apache Kafka 3.9 writes
         it.
 """
@@ -206,8 +205,8 @@ class ProducerStateManager:
     ) -> BatchMeta | None:
         """Whether a client's batch comes next.
 
-        Takes:  restore_window, called where the entry's earlier batches are needed and not known: it
-                fills them in.
+        Takes:  restore_window, called where the entry's earlier batches are needed and may be in
+                the log alone: it fills them in.
         Gives:  None: append it; or the earlier batch that it repeats.
         Raises: KafkaError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
         Source: KIP-98; a producer that is not known may begin anywhere, a new epoch must begin at
@@ -229,7 +228,8 @@ class ProducerStateManager:
                     return duplicate
                 raise KafkaError(
                     Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                    f"producer {producer_id} sent the sequence {base_sequence}, its last was {last}",
+                    f"producer {producer_id} sent the sequence {base_sequence}, its last was "
+                    f"{last}",
                 )
         elif producer_epoch < epoch:
             raise KafkaError(
@@ -373,14 +373,14 @@ class ProducerStateManager:
         """Forget producers that wrote nothing for that long and have no transaction open. Gives how
         many.
         """
-        gone = [
+        expired = [
             producer_id
             for producer_id, entry in self.producers.items()
             if entry.txn_first_offset < 0 and now_ms - entry.seen_ms >= expiration_ms
         ]
-        for producer_id in gone:
+        for producer_id in expired:
             del self.producers[producer_id]
-        return len(gone)
+        return len(expired)
 
     # --- snapshots -------------------------------------------------------------------------------
 

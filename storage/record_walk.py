@@ -3,9 +3,11 @@
 A record is opened in one of three ways, which accept the same:
 
     by itself    `_open_record`: every field, whatever its form
-    in a loop    `_walk`: fields of one or two bytes, which nearly all are, are read in place; anything else is opened by itself
-    in columns   many records of one shape together. Each field then lies at the same place of every record, and so a field of all of them
-                 is one slice with a stride, which is compared at once with what it must be
+    in a loop    `_walk`: fields of one or two bytes, which nearly all are, are read in place;
+                 anything else is opened by itself
+    in columns   many records of one shape together. Each field then lies at the same place of
+                 every record, and so a field of all of them is one slice with a stride, which is
+                 compared at once with what it must be
 
 A shape is where the fields of a record lie. Records of one length are found at a stride in the
 batch itself (`_run`). Of records that differ in the sizes of their values, or of short keys, the
@@ -150,7 +152,7 @@ def _is_plain_record(body: Body, position: int) -> bool:
 def _check_many(body: Body, position: int, count: int) -> tuple[int, int]:
     highest = -(1 << 63)
     delta = misses = 0
-    wanted = _FIRST_GATHERED
+    next_count = _FIRST_GATHERED
     if type(body) is memoryview and len(body) <= min(_PIECE_BYTES, count * _COPIED_RECORD_BYTES):
         body = bytes(body)
     while delta < count:
@@ -171,16 +173,16 @@ def _check_many(body: Body, position: int, count: int) -> tuple[int, int]:
         if isinstance(body, memoryview):
             body = bytes(body)
         while shape is not None and most >= _LEAST_GATHERED:
-            block = most if most < wanted + _LEAST_GATHERED else wanted
+            block = most if most < next_count + _LEAST_GATHERED else next_count
             gathered = _gather(body, start, position, delta, block, shape, highest)
             if gathered is None:
-                wanted = _LEAST_GATHERED
+                next_count = _LEAST_GATHERED
                 break
             position, highest = gathered
             delta += block
             most -= block
             misses = 0
-            wanted = min(_BLOCK, _GROWTH * wanted)
+            next_count = min(_BLOCK, _GROWTH * next_count)
         block = min(_LEAST_GATHERED << min(misses, 4), most)
         misses += block > 0
         position, highest = _walk(body, position, delta, delta + block, highest)
@@ -454,15 +456,15 @@ def _run(
         # piece by piece, since all of it together would drive what is written next from the cache
         if copied:
             piece = bytes(body[position - stride : position + block * stride])
-            found = _check_columns(
+            block_highest = _check_columns(
                 piece, stride, stride, block, columns, time_at, offset_at, fixed, highest
             )
         else:
-            found = _check_columns(
+            block_highest = _check_columns(
                 body, position, stride, block, columns, time_at, offset_at, fixed, highest
             )
-        if found is not None:
-            highest = found
+        if block_highest is not None:
+            highest = block_highest
             taken += block
             position += block * stride
             block *= _GROWTH
@@ -625,12 +627,12 @@ def _gather(
             some = b"".join(compress(heads, chosen))
             some_columns = tuple([bytes(compress(column, chosen)) for column in columns])
             some_starts = None if starts is None else list(compress(starts, chosen))
-            found = _check_heads(
+            block_highest = _check_heads(
                 body, some, stride, width, shape, key, some_columns, some_starts, youngest
             )
-            if found is None:
+            if block_highest is None:
                 return None
-            youngest = found
+            youngest = block_highest
     return None if youngest is None else (position, youngest)
 
 

@@ -2,11 +2,13 @@
 
 In this order:
 
-    1  what the directory holds: an interrupted swap is completed, what a change left is removed
-                                                                          `partition_files`
-    2  where the log begins and up to where it is durable, by checkpoints and manifest    here
-    3  what is not known to be right is read, taken in, written again or cut  `log_loader`, `torn_tail`
-    4  leader epochs                                                      `epoch_recovery`
+    1  `partition_files`            what the directory holds: an interrupted swap is completed, what
+                                    a change left over is removed
+    2  here                         where the log begins and up to where it is durable, by the
+                                    checkpoints and the manifest
+    3  `log_loader`, `torn_tail`    what is not known to be right is read and taken in, written
+                                    again from the flush journals, or cut
+    4  `epoch_recovery`             leader epochs
 
 What is believed, redone and cut follows from how the last run ended: the tables in `last_run`.
 Damage is never cut: CorruptLog names the file, the position, and what to do.
@@ -94,9 +96,9 @@ def load_log(
 
 
 def _log_start(files: PartitionFiles, checkpointed: int, trust: Trust) -> int:
-    """The log start offset of the manifest; or of the checkpoint, which was flushed, if it is higher.
+    """The log start offset of the manifest, or a higher one of the checkpoint, which was flushed.
 
-    That counts where an older manifest may be back.
+    The checkpoint counts where an older manifest may be back.
     """
     assert files.manifest is not None
     return max(files.manifest.log_start_offset, 0 if trust.all_written else checkpointed)

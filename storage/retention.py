@@ -1,4 +1,4 @@
-"""Which segments a log deletes: by its start, by its size, by the age of the youngest record in each.
+"""Which segments a log deletes: by its start, by its size, by the age of their records.
 
 Ages are by the wall clock, as in Apache Kafka: the records say when they were written by nothing
 else. A clock that is wrong by a week for a minute deletes what is a week from its end.

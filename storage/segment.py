@@ -98,31 +98,31 @@ class IndexCache:
     beyond `max_bytes`.
     """
 
-    __slots__ = ("_held", "bytes", "max_bytes")
+    __slots__ = ("_entries", "bytes", "max_bytes")
 
     def __init__(self, max_bytes: int = 8 << 20) -> None:
         self.max_bytes = max_bytes
         self.bytes = 0
-        self._held: OrderedDict[int, tuple[Segment, int]] = OrderedDict()
+        self._entries: OrderedDict[int, tuple[Segment, int]] = OrderedDict()
 
     def touch(self, segment: Segment) -> None:
         key = id(segment)  # held here, so the id is not given to another
-        if key in self._held:
-            self._held.move_to_end(key)
+        if key in self._entries:
+            self._entries.move_to_end(key)
 
     def hold(self, segment: Segment, size: int) -> None:
-        old = self._held.pop(id(segment), None)
+        old = self._entries.pop(id(segment), None)
         self.bytes += size - (old[1] if old else 0)
-        self._held[id(segment)] = (segment, size)
-        while self.bytes > self.max_bytes and len(self._held) > 1:
-            _, (victim, freed) = self._held.popitem(last=False)
+        self._entries[id(segment)] = (segment, size)
+        while self.bytes > self.max_bytes and len(self._entries) > 1:
+            _, (victim, freed) = self._entries.popitem(last=False)
             self.bytes -= freed
             victim.drop_indexes()
 
     def forget(self, segment: Segment) -> None:
-        held = self._held.pop(id(segment), None)
-        if held:
-            self.bytes -= held[1]
+        entry = self._entries.pop(id(segment), None)
+        if entry:
+            self.bytes -= entry[1]
 
 
 class Segment:
@@ -307,7 +307,7 @@ class Segment:
         self.bytes_since_entry += size
 
     def append_aborted(self, entry: AbortedEntry) -> None:
-        """Note an aborted transaction whose marker is in this segment, in memory and in the file."""
+        """Note an aborted transaction whose marker is in this segment, also in the file."""
         self.txn_index().append(entry)
         file = self.disk.open(self.path(TXN_SUFFIX), create=True)
         try:
@@ -600,7 +600,7 @@ class Segment:
             return None
 
     def rebuild_indexes(self, why: str | None) -> None:
-        """Build the offset and time indexes anew from the headers of the log file, and write them."""
+        """Build the offset and time indexes anew from the log file's headers, and write them."""
         if why:
             logger.warning(
                 "an index of %s %s: they are built anew from the log", self.path(LOG_SUFFIX), why
@@ -768,11 +768,14 @@ class Segment:
         """(name, size, CRC-32C) of each index file, as it was written, else as it is on disk; size
         -1 of one that is not there.
         """
-        found = []
+        rows = []
         for suffix in INDEX_SUFFIXES:
-            known = self._sums.get(suffix)
-            if known is None:
+            checksum = self._sums.get(suffix)
+            if checksum is None:
                 data = self._read_or_none(suffix)
-                known = self._sums[suffix] = -1 if data is None else len(data), crc32c(data or b"")
-            found.append((offset_name(self.base_offset) + suffix, *known))
-        return found
+                checksum = self._sums[suffix] = (
+                    -1 if data is None else len(data),
+                    crc32c(data or b""),
+                )
+            rows.append((offset_name(self.base_offset) + suffix, *checksum))
+        return rows

@@ -1,12 +1,13 @@
-"""Cleaned segments take the places of the old ones, so that a kill at any moment leaves a log that
-is whole.
+"""The swap of cleaned segments for the old ones: a kill at any moment leaves a whole log.
 
-Steps, in this order; the names in a directory change in the order in which they are asked to:
+Steps, in this order; a file system keeps the order of renames in a directory:
 
     1  `.cleaned` becomes `.swap`, group after group, the indexes of each before its `.log`
-    2  snapshots of producers within what was cleaned go (they may have transactions open whose markers are gone)
+    2  snapshots of producers within what was cleaned go (they may have transactions open whose
+       markers are gone)
     3  the manifest is written as of the end of step 4, and made durable with the directory
-    4  group after group: the old files become `.deleted`, then `.swap` becomes the final name, again `.log` last
+    4  group after group: the old files become `.deleted`, then `.swap` becomes the final name,
+       again `.log` last
 
 At a start `.cleaned` files are dropped, and each `<base>.log.swap` is completed: the segments that
 it stands for go, and it takes its name. Which those are, the manifest tells after step 3: a segment
@@ -73,7 +74,7 @@ def swap_in(log: Log, segments: Sequence[CleanedSegment], now_ms: int) -> bool:
         _rename_all(log, taken)
         log.snapshots.drop_below(_end_of(log, taken[-1]))
         log.checkpoint()
-        manifest = _foretell(log, taken)
+        manifest = _manifest_after(log, taken)
         for cleaned in taken:
             _replace(
                 log,
@@ -113,7 +114,7 @@ def _rename_all(log: Log, taken: Sequence[CleanedSegment]) -> None:
             )
 
 
-def _foretell(log: Log, taken: Sequence[CleanedSegment]) -> Manifest:
+def _manifest_after(log: Log, taken: Sequence[CleanedSegment]) -> Manifest:
     path = f"{log.directory}/{MANIFEST_NAME}"
     manifest = Manifest.decode(log.disk.read(path))
     for cleaned in taken:
@@ -254,11 +255,11 @@ def _next_offset(disk: Disk, path: str) -> int:
     """The offset after the last batch of a segment; -1 where there is none."""
     file = disk.open(path)
     try:
-        position, found = 0, -1
+        position, end_offset = 0, -1
         while position + HEADER_SIZE <= file.size:
             header = read_header(file.pread(HEADER_SIZE, position))
-            found = header.next_offset
+            end_offset = header.next_offset
             position += header.size_bytes
-        return found
+        return end_offset
     finally:
         file.close()

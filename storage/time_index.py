@@ -1,11 +1,11 @@
-"""The time index of one segment: for some offsets, the highest timestamp of the batches up to
-there.
+"""The time index of one segment: for some offsets, the highest timestamp up to there.
 
 An entry of `.timeindex`, big-endian:
 
     at  size  field
      0   8    timestamp: the highest of all batches up to and with the one of the offset
-     8   4    relative_offset: the last offset of the batch with that timestamp, less the segment's base offset
+     8   4    relative_offset: the last offset of the batch with that timestamp, less the
+              segment's base offset
 
 An entry is written beside each of the offset index, if the highest timestamp rose since, and one
 when the segment is closed. All batches before the offset of an entry are at most as young as its

@@ -59,11 +59,11 @@ class BatchSearch(NamedTuple):
         data = self.read()
         if self.record_count > MOST_RECORDS_AT_ONCE:
             raise SearchTakesLong(self, data)
-        found = self.run(data, min(self.most_bytes, MOST_BYTES_AT_ONCE))
-        if isinstance(found, TooLargeError) and self.most_bytes > MOST_BYTES_AT_ONCE:
+        result = self.run(data, min(self.most_bytes, MOST_BYTES_AT_ONCE))
+        if isinstance(result, TooLargeError) and self.most_bytes > MOST_BYTES_AT_ONCE:
             raise SearchTakesLong(self, data)
-        searched[self.name] = found
-        return found
+        searched[self.name] = result
+        return result
 
     def run(self, data: bytes, most_bytes: int) -> SearchResult:
         """Search. Takes: data, what `read` gave; most_bytes that may come of them."""

@@ -68,10 +68,6 @@ class TxnIndex:
                 return True
         return False
 
-    def truncate(self, offset: int) -> None:
-        """Drop the entries whose marker is at or after `offset`."""
-        self.entries = [entry for entry in self.entries if entry.last_offset < offset]
-
     def encode(self) -> bytes:
         return b"".join([encode_entry(entry) for entry in self.entries])
 

@@ -3,18 +3,17 @@
 The checks come in the order in which Apache Kafka 3.9 makes them, because the order decides which
 code is answered. A batch in order costs one struct unpack, its checksum, and a walk over its
 records: see `record_walk`. The order holds within a batch; the last three rows are found where the
-records are opened.
+records are opened. log start told: whether the answer has the log start offset.
 
-| what is wrong                                            | code                 | log_start_offset told |
-|----------------------------------------------------------|----------------------|-----------------------|
-| no whole batch, more than one, magic 0 or 1              | INVALID_RECORD       | no                    |
-| an unknown magic, a length below a header's, a wrong CRC | CORRUPT_MESSAGE      | no                    |
-| longer than max.message.bytes                            | MESSAGE_TOO_LARGE    | no                    |
-| a base offset other than 0                               | INVALID_RECORD       | yes                   |
-| an unknown codec, data that do not decompress            | UNKNOWN_SERVER_ERROR | yes                   |
-| data that decompress to more than the limit              | MESSAGE_TOO_LARGE    | yes                   |
-| count, control flag, sequence, records, missing key      | INVALID_RECORD       | yes                   |
-| a timestamp out of the topic's bounds                    | INVALID_TIMESTAMP    | yes                   |
+    what is wrong                                               code                  log start told
+    no whole batch, more than one, magic 0 or 1                 INVALID_RECORD        no
+    an unknown magic, a length below a header's, a wrong CRC    CORRUPT_MESSAGE       no
+    longer than max.message.bytes                               MESSAGE_TOO_LARGE     no
+    a base offset other than 0                                  INVALID_RECORD        yes
+    an unknown codec, data that do not decompress               UNKNOWN_SERVER_ERROR  yes
+    data that decompress to more than the limit                 MESSAGE_TOO_LARGE     yes
+    count, control flag, sequence, records, missing key         INVALID_RECORD        yes
+    a timestamp out of the topic's bounds                       INVALID_TIMESTAMP     yes
 
 What a header claims and readers rely on is not believed: the highest timestamp is written as the
 records have it, as Apache Kafka does, and attributes that are not a client's to set are taken back

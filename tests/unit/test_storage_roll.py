@@ -60,7 +60,7 @@ def state_of(log: Log) -> tuple[Any, ...]:
         list(log.snapshots.offsets),
         log.segments.active.is_closed,
         log.log_end_offset,
-        [segment.base_offset for segment in log.durability.unflushed_segments],
+        [segment.base_offset for segment in log.durability._unflushed],
     )
 
 
