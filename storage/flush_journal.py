@@ -303,7 +303,7 @@ class FlushJournal:
             while position < len(data):
                 frame = _frame_at(data, position)
                 if frame is None:
-                    behind = _later_frame_after(data, position)
+                    behind = later_frame(data, position)
                     if behind >= 0:
                         raise _damaged(
                             path, position, f"the one at byte {behind} says that it was on the disk"
@@ -350,11 +350,6 @@ def frames_in(data: bytes) -> Iterator[JournalFrame]:
                 opened.decisions.append(item)
         yield opened
         position = frame.end
-
-
-def later_frame(data: bytes, position: int) -> int:
-    """Where a frame begins that proves that the one at `position` was durable; -1: there is none."""
-    return _frame_that_knows(data, position)
 
 
 def _is_of(disk: Disk, directory: str, topic_id: uuid.UUID) -> bool:
@@ -438,7 +433,7 @@ def _old_frame_at(data: bytes, position: int) -> _Frame | None:
     )
 
 
-def _later_frame_after(data: bytes, position: int) -> int:
+def later_frame(data: bytes, position: int) -> int:
     """Where a later frame begins that was written when the one at `position` was durable; -1 where
     there is none.
     """
