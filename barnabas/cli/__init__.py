@@ -1,12 +1,20 @@
-"""The command line but for `start` and `settings`: topics, groups, records, transactions, settings,
-log files.
+"""The command line but for `start` and `settings`: topics, groups, records, transactions, settings
+and the files of a log.
 
-root         the command `barnabas` itself, which loads a group of commands when it is named
-options      what commands have in common: how to reach a cluster, and values such as TOPIC-0
-cluster      clients of kafka-python, made of these options
-errors       exit codes; errors as one line that says what to do
-output       tables for people, JSON for programs
-topics, groups, produce, consume, txn, check, config, log, completion       the commands
+    root         the command `barnabas` itself, which loads a command's module when it is named
+    options      what commands have in common: how to reach a cluster, and values such as TOPIC-0
+    cluster      clients of kafka-python, made of these options
+    errors       exit codes; errors as one line that says what to do
+    output       tables for people, JSON for programs
+    offsets      partitions and their offsets
+    records      records as lines of text and JSON
+
+    topics, groups, config, produce, consume, check, completion     commands
+    txn          with why_stuck, which gathers and tells what holds a partition
+    log          with log_dump, log_verify, log_batches and log_indexes
+
+A command's function has a parameter for each of its options, since click calls it so; some have
+more than eight.
 """
 
 from __future__ import annotations

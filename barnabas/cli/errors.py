@@ -17,6 +17,10 @@ class CommandError(Exception):
     """A command cannot do what it was told: one line, exit code 1."""
 
 
+class ClosedOutputError(Exception):
+    """Nobody reads standard output any more. No OSError, of which click would make exit code 1."""
+
+
 _ADVICE = {
     "UnknownTopicOrPartitionError": (
         "there is no such topic or partition: `barnabas topics list` shows what there is"

@@ -14,6 +14,7 @@ from barnabas.cli.options import SETTING, connection_options, examples, json_opt
 from barnabas.cli.output import Output, count_text, note, progress
 from barnabas.cli.records import InputRecord, parse_json_line
 
+BATCH_BYTES = 256 * 1024
 PENDING_MOST = 20_000  # answers that are waited for before more is read
 
 
@@ -32,6 +33,7 @@ PENDING_MOST = 20_000  # answers that are waited for before more is read
     "-H", "--header", "headers", type=SETTING, multiple=True, help="A header of all records."
 )
 @click.option("-p", "--partition", type=click.IntRange(0), help="Where to; else by key.")
+@click.option("--by-key", is_flag=True, help="By key, whatever partition a line of JSON names.")
 @click.option("-t", "--transactional-id", help="All in one transaction, or see --commit-every.")
 @click.option(
     "--commit-every", metavar="N", type=click.IntRange(1), help="A transaction for each N records."
@@ -50,6 +52,7 @@ def produce(
     key_separator: str | None,
     headers: Sequence[tuple[str, str]],
     partition: int | None,
+    by_key: bool,
     transactional_id: str | None,
     commit_every: int | None,
     compression: str,
@@ -67,16 +70,19 @@ def produce(
     if transactional_id is not None and acks != "all":
         raise click.UsageError("a transaction needs --acks all")
     shared = tuple((name, value.encode()) for name, value in headers)
-    records = _read(output.as_json, key, key_separator)
+    records: Iterable[InputRecord] = _read(output.as_json, key, key_separator)
     settings: dict[str, Any] = {
         "compression_type": None if compression == "none" else compression,
         "acks": -1 if acks == "all" else int(acks),
         "enable_idempotence": acks == "all",
-        "linger_ms": 5,
+        "linger_ms": 50,
+        "batch_size": BATCH_BYTES,
         "allow_auto_create_topics": True,
     }
     if transactional_id is not None:
         settings["transactional_id"] = transactional_id
+    if by_key:
+        records = (record._replace(partition=None) for record in records)
     if sys.stdin.isatty():
         note("a line is a record; Ctrl-D ends")
     with connection.producer(**settings) as producer:
@@ -148,6 +154,8 @@ class _Sender:
         self.count = 0
         self.transactions = 0
         self.last: dict[int, int] = {}
+        self._partitions = frozenset(producer.partitions_for(topic) or ())
+        self._check_partition(partition)
 
     def send(self, records: Iterable[InputRecord], advance: Any) -> None:
         """Send all. Where reading fails, what was read before is sent."""
@@ -196,9 +204,18 @@ class _Sender:
         except (KafkaError, AssertionError, ValueError, RuntimeError) as error:
             note(f"the open transaction will be aborted by its timeout: {error}")
 
+    def _check_partition(self, partition: int | None) -> None:
+        if partition is not None and partition not in self._partitions:
+            count = count_text(len(self._partitions), "partition")
+            raise CommandError(
+                f"the topic {self._topic!r} has {count}, and a record is for number {partition}: "
+                "pass --by-key, or create the topic with as many as the other has"
+            )
+
     def _send_one(self, record: InputRecord) -> None:
         if len(self._pending) >= PENDING_MOST:
             self._wait()
+        self._check_partition(record.partition)
         self._pending.append(
             self._producer.send(
                 self._topic,

@@ -17,7 +17,15 @@ from typing import Any
 
 import click
 
-from barnabas.cli.errors import CLOSED_OUTPUT, ERROR, INTERRUPTED, OK, CommandError, explain
+from barnabas.cli.errors import (
+    CLOSED_OUTPUT,
+    ERROR,
+    INTERRUPTED,
+    OK,
+    ClosedOutputError,
+    CommandError,
+    explain,
+)
 from barnabas.version import __version__
 
 # name: (module of barnabas.cli, first line of its help)
@@ -43,6 +51,12 @@ class LazyGroup(click.Group):
     def __init__(self, broker_parser: argparse.ArgumentParser, **attributes: Any) -> None:
         super().__init__(**attributes)
         self._broker_commands = dict(_broker_commands(broker_parser))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise ClosedOutputError from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self._broker_commands, *COMMANDS]
@@ -147,7 +161,7 @@ def run_command(arguments: Sequence[str], broker_parser: argparse.ArgumentParser
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except BrokenPipeError:
+    except (BrokenPipeError, ClosedOutputError):
         with contextlib.suppress(OSError), open(os.devnull, "wb") as nothing:
             os.dup2(nothing.fileno(), 1)  # the interpreter flushes there at its end
         return CLOSED_OUTPUT

@@ -172,6 +172,32 @@ def abort(
         _fence(connection, output, transactional_id, yes=yes)
         return
     assert partition is not None
+    transaction = _abort_on(connection, partition, start_offset, force=force, yes=yes)
+    done = {
+        **partition._asdict(),
+        "producer_id": transaction.producer_id,
+        "producer_epoch": transaction.producer_epoch,
+        "start_offset": transaction.start_offset,
+        "aborted": True,
+    }
+    if output.as_json:
+        output.data(done)
+    else:
+        output.line(
+            f"{partition}: aborted the transaction of producer {transaction.producer_id} that "
+            f"began at offset {transaction.start_offset}"
+        )
+
+
+def _abort_on(
+    connection: Connection,
+    partition: TopicPartition,
+    start_offset: int | None,
+    *,
+    force: bool,
+    yes: bool,
+) -> OpenTransaction:
+    """Write the marker that a hanging transaction lacks; gives the transaction."""
     with connection.admin() as admin:
         transaction = _choose(find_open_transactions(admin, partition), partition, start_offset)
         if not transaction.is_hanging and not force:
@@ -189,21 +215,7 @@ def abort(
         )
         _write_marker(admin, partition, transaction)
         _wait_until_closed(admin, partition, transaction)
-    done = {
-        "topic": partition.topic,
-        "partition": partition.partition,
-        "producer_id": transaction.producer_id,
-        "producer_epoch": transaction.producer_epoch,
-        "start_offset": transaction.start_offset,
-        "aborted": True,
-    }
-    if output.as_json:
-        output.data(done)
-    else:
-        output.line(
-            f"{partition}: aborted the transaction of producer {transaction.producer_id} that "
-            f"began at offset {transaction.start_offset}"
-        )
+    return transaction
 
 
 def _choose(

@@ -1,0 +1,109 @@
+"""`barnabas log`: a directory of ours, beside the running daemon, after it, and damaged."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from helpers.cli_commands import CommandLine
+from helpers.e2e_clients import producer, send_all, transact
+
+from barnabas.local_broker import LocalBroker
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def barnabas(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    """The command line."""
+    return CommandLine(monkeypatch, capsys)
+
+
+def test_directory_while_and_after_the_broker_runs(barnabas: CommandLine, tmp_path: Path) -> None:
+    settings = {"log.segment.bytes": 100_000, "log.index.interval.bytes": 500}
+    data_dir = tmp_path / "data"
+    with LocalBroker(data_dir, settings=settings, topics={"orders": 2}) as broker:
+        servers, is_over = broker.bootstrap_servers, threading.Event()
+
+        def write() -> None:
+            client = producer(servers, transactional_id="writer")
+            client.init_transactions(30)
+            number = 0
+            while number < 6 or not is_over.is_set():
+                number += 1
+                values = [b"%d" % number * 50 for _ in range(50)]
+                transact(client, "orders", values, commit=number % 3 != 0)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            for _ in range(4):
+                told = barnabas.ok("log", "verify", str(data_dir), "--json").data
+        finally:
+            is_over.set()
+            writer.join()
+        assert told["partitions"] >= 2
+        for _ in range(10):
+            send_all(servers, "orders", [b"x" * 1000 for _ in range(30)])
+        client = producer(servers, transactional_id="open")
+        client.init_transactions(30)
+        client.begin_transaction()
+        client.produce("orders", b"open", partition=1)
+        client.flush(30)
+        running = barnabas.ok("log", "verify", str(data_dir), "--json").data
+        assert [row["partition"] for row in running["open_transactions"]] == ["orders-1"]
+        broker.kill()
+        after_kill = barnabas.ok("log", "verify", str(data_dir), "--json").data
+        assert after_kill["records"] >= running["records"]
+        broker.start()
+        broker.stop()
+    assert barnabas.ok("log", "verify", str(data_dir)).out.startswith("orders-1: producer")
+    assert len(list((data_dir / "orders-0").glob("*.log"))) > 1, "segments were rolled"
+    _damage_and_find(barnabas, data_dir)
+
+
+def _damage_and_find(barnabas: CommandLine, data_dir: Path) -> None:
+    """Each kind of file, changed in one byte, is named."""
+    kinds = [
+        *("orders-0/*.log", "orders-0/*.index", "orders-0/*.timeindex", "orders-0/*.txnindex"),
+        *("orders-0/*.snapshot", "orders-0/segments.manifest", "orders-0/partition.metadata"),
+        *("orders-0/leader-epoch-checkpoint", "barnabas-metadata.journal"),
+    ]
+    for pattern in kinds:
+        paths = list(data_dir.glob(pattern))
+        assert paths, pattern
+        path = max(paths, key=lambda path: path.stat().st_size)
+        data = path.read_bytes()
+        assert data, path
+        at = len(data) // 2
+        path.write_bytes(data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :])
+        run = barnabas("log", "verify", str(data_dir), "--json")
+        assert run.code == 3, path
+        assert any(Path(fault["file"]) == path for fault in run.data["faults"]), (path, run.data)
+        path.write_bytes(data)
+    barnabas.ok("log", "verify", str(data_dir))
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_command_as_it_is_installed() -> None:
+    """The console script: another process, a pipe that is closed, and no start-up of a broker."""
+    command = [
+        sys.executable,
+        "-P",
+        "-c",
+        "import sys; from barnabas.broker.main import main; sys.exit(main())",
+    ]
+    helped = _run([*command, "--help"])
+    assert (helped.returncode, "why-stuck" in helped.stdout) == (0, True)
+    loaded = (
+        "import sys; from barnabas.broker.main import main; main(['settings', 'num.partitions']); "
+    )
+    loaded += "sys.exit(sum(name in sys.modules for name in ('click', 'rich', 'kafka')))"
+    settings = _run([sys.executable, "-P", "-c", loaded])
+    assert settings.returncode == 0, "`settings` imports nothing of the extra"

@@ -1,0 +1,246 @@
+"""What commands take and print: places, settings, records as lines, tables, errors."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+from helpers.cli_commands import CommandLine
+
+from barnabas.cli.cluster import Connection, client_settings
+from barnabas.cli.errors import CommandError, explain
+from barnabas.cli.options import EARLIEST, LATEST, Place, parse_place
+from barnabas.cli.output import Column, Output, count_text, duration_text
+from barnabas.cli.records import from_json, parse_json_line, to_json
+
+NOW_MS = 1_800_000_000_000
+
+
+@pytest.fixture
+def barnabas(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    """The command line."""
+    return CommandLine(monkeypatch, capsys)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("earliest", EARLIEST),
+        ("END", LATEST),
+        ("0", Place("offset", 0)),
+        ("1234", Place("offset", 1234)),
+        ("now", Place("time", NOW_MS)),
+        ("10m", Place("time", NOW_MS - 600_000)),
+        ("-1.5h", Place("time", NOW_MS - 5_400_000)),
+        ("7d ago", Place("time", NOW_MS - 7 * 86_400_000)),
+        ("1970-01-01T00:00:01Z", Place("time", 1000)),
+        ("1970-01-01T01:00:00.5+01:00", Place("time", 500)),
+        ("yesterday", None),
+        ("-5", None),
+        ("", None),
+    ],
+)
+def test_place(text: str, place: Place | None) -> None:
+    assert parse_place(text, NOW_MS) == place
+
+
+@pytest.mark.parametrize(
+    ("data", "value"),
+    [(None, None), (b"", ""), ("ä".encode(), "ä"), (b"\xff\x00", {"base64": "/wA="})],
+)
+def test_bytes_as_json_and_back(data: bytes | None, value: Any) -> None:
+    assert to_json(data) == value
+    assert from_json(json.loads(json.dumps(value))) == data
+
+
+def test_other_json_values_are_sent_as_json() -> None:
+    assert from_json({"a": [1, "ä"]}) == '{"a":[1,"ä"]}'.encode()
+    assert from_json(5) == b"5"
+    assert from_json({"base64": "/wA=", "and": "more"}) == b'{"base64":"/wA=","and":"more"}'
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (b"{", "line 7 is no JSON"),
+        (b"[]", "line 7 is no JSON object"),
+        (b'{"valeu": 1}', "unknown field 'valeu'"),
+        (b'{"value": "x", "partition": "0"}', "partition must be a whole number"),
+        (b'{"value": "x", "headers": ["h"]}', "headers must be"),
+        (b'{"value": "x", "headers": [["h", null]]}', "cannot be sent"),
+        (b"{}", "without key and value"),
+        (b'{"value": {"base64": "?"}}', "no base64"),
+    ],
+)
+def test_line_that_is_no_record_is_named(line: bytes, text: str) -> None:
+    with pytest.raises(CommandError, match=text):
+        parse_json_line(line, 7)
+
+
+def test_headers_may_be_an_object() -> None:
+    assert parse_json_line(b'{"value": "x", "headers": {"a": "1"}}', 1).headers == (("a", b"1"),)
+
+
+def test_clients_settings_by_kafkas_names() -> None:
+    assert client_settings(
+        {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
+            'username="alice" password="a b;c";',
+            "ssl.truststore.location": "ca.pem",
+            "ssl.truststore.type": "PEM",
+            "ssl.endpoint.identification.algorithm": "",
+        }
+    ) == {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_plain_username": "alice",
+        "sasl_plain_password": "a b;c",
+        "ssl_cafile": "ca.pem",
+        "ssl_check_hostname": False,
+    }
+    with pytest.raises(CommandError, match=r"sasl\.mechansim"):
+        client_settings({"sasl.mechansim": "PLAIN"})
+    with pytest.raises(CommandError, match="only PEM"):
+        client_settings({"ssl.truststore.location": "trust.jks"})
+
+
+def test_addresses() -> None:
+    assert Connection("a:1,b, [::1]:3", None, 1).addresses() == [("a", 1), ("b", 9092), ("::1", 3)]
+    with pytest.raises(CommandError, match="HOST:PORT"):
+        Connection("a:port", None, 1).addresses()
+
+
+def test_errors_say_what_to_do() -> None:
+    import kafka.errors
+
+    text = explain(kafka.errors.UnknownTopicOrPartitionError("no such"), "orders")
+    assert text.startswith("orders: there is no such topic")
+    assert "`barnabas topics list`" in text
+    plain = explain(kafka.errors.for_code(42)("it is wrong"))
+    assert plain == "it is wrong (InvalidRequest)"
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "text"),
+    [
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (12_345, "12 s"),
+        (60_000, "1 min"),
+        (200_000, "3 min 20 s"),
+        (7_500_000, "2 h 5 min"),
+        (90_000_000, "1 d 1 h"),
+    ],
+)
+def test_duration(duration_ms: int, text: str) -> None:
+    assert duration_text(duration_ms) == text
+
+
+def test_count() -> None:
+    assert count_text(1, "batch", "batches") == "1 batch"
+    assert count_text(12_000, "record") == "12,000 records"
+
+
+def test_table_in_a_pipe_has_no_colours_and_no_spaces_at_its_ends(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = [{"name": "a" * 200, "count": 5, "list": [1, 2]}, {"name": "b", "count": None}]
+    columns = [Column("name", "NAME", "name"), Column("count", "N"), Column("list", "LIST")]
+    Output().table(rows, columns)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines] == [
+        ["NAME", "N", "LIST"],
+        ["a" * 200, "5", "1,", "2"],
+        ["b", "-", "-"],
+    ]
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_help_lists_all_commands_and_each_has_examples(barnabas: CommandLine) -> None:
+    text = barnabas.ok("--help").out
+    commands = "start settings check completion config consume groups log produce topics txn"
+    for name in commands.split():
+        assert f"\n  {name} " in text
+    assert barnabas.ok().out == text
+    for command in (
+        ["topics", "create"],
+        ["groups", "reset-offsets"],
+        ["txn", "why-stuck"],
+        ["log", "verify"],
+        ["produce"],
+        ["consume"],
+        ["check"],
+        ["config", "set"],
+    ):
+        examples = barnabas.ok(*command, "--help").out.partition("Examples:\n")[2]
+        assert f"barnabas {' '.join(command)}" in examples
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["no-such"],
+        ["topics", "no-such"],
+        ["topics", "create"],
+        ["txn", "abort"],
+        ["txn", "abort", "orders"],
+        ["produce", "t", "--commit-every", "5"],
+        ["consume", "t", "--from", "yesterday"],
+        ["consume", "t", "--follow", "--to", "5"],
+        ["config", "set", "topic", "t", "no-value"],
+        ["groups", "reset-offsets", "g"],
+    ],
+)
+def test_wrong_usage_is_exit_code_2(barnabas: CommandLine, arguments: list[str]) -> None:
+    run = barnabas(*arguments)
+    assert (run.code, run.out) == (2, "")
+    assert "Error: " in run.err
+
+
+def test_nearest_command_is_named(barnabas: CommandLine) -> None:
+    assert "`barnabas topics`" in barnabas("topcs").err
+
+
+def test_without_the_extra_one_line_says_what_to_install(
+    barnabas: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("barnabas.cli")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "click", None)
+    run = barnabas("topics", "list")
+    assert (run.code, "pip install 'barnabas[cli]'" in run.err) == (1, True)
+    assert "start" in barnabas.ok("--help").out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_script(barnabas: CommandLine, shell: str) -> None:
+    assert "_BARNABAS_COMPLETE" in barnabas.ok("completion", shell).out
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("barnabas t", {"topics", "txn"}),
+        ("barnabas txn why", {"why-stuck"}),
+        ("barnabas start --da", {"--data-dir"}),
+        ("barnabas consume --isol", {"--isolation-level"}),
+    ],
+)
+def test_completion(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: str,
+    wanted: set[str],
+) -> None:
+    monkeypatch.setenv("_BARNABAS_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    from barnabas.broker.main import main
+
+    with pytest.raises(SystemExit):
+        main([])
+    assert {line.partition(",")[2] for line in capsys.readouterr().out.splitlines()} == wanted
