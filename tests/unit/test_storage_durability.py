@@ -1,0 +1,101 @@
+"""What of a log is on the disk, step by step, by the table at the head of the module."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers.storage_logs import NOW_MS, batch, new_log
+
+from barnabas.storage.disk import DirectorySync
+from barnabas.storage.log import Log
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    log = new_log(tmp_path, segment_bytes=200)[1]
+    log.flush()
+    return log
+
+
+def points(log: Log) -> tuple[int, int]:
+    return log.durability.recovery_point, log.durability.durable_offset
+
+
+def append(log: Log, count: int = 1) -> None:
+    for _ in range(count):
+        log.append(batch(), now_ms=NOW_MS)
+
+
+def test_all_is_durable_where_nothing_came(log: Log) -> None:
+    assert log.durability.begin_flush() is None and points(log) == (0, 0)
+
+
+def test_a_flush_in_place_covers_what_was_written_before_it_began(log: Log) -> None:
+    append(log)
+    token = log.durability.begin_flush()
+    assert token is not None and token.files == (log.segments.active.file,)
+    append(log)
+    log.finish_flush(token)
+    assert points(log) == (1, 1)
+    assert log.durability.is_flushed(1) and not log.durability.is_flushed(2)
+
+
+def test_a_journal_moves_the_durable_offset_alone_and_goes_on_from_there(log: Log) -> None:
+    append(log)
+    begun = log.durability.try_begin_journal(1 << 20)
+    assert begun is not None
+    entry, token = begun
+    assert (entry.base_offset, entry.position, len(entry.data)) == (0, 0, 69)
+    assert not token.in_place and token.files == ()
+    log.finish_flush(token)
+    assert points(log) == (0, 1) and not log.durability.is_flushed_in_place(1)
+    append(log)
+    following = log.durability.try_begin_journal(1 << 20)
+    assert following is not None and following[0].position == 69
+
+
+def test_a_journal_holds_no_more_than_it_may_and_no_other_segments_end(log: Log) -> None:
+    append(log)
+    assert log.durability.try_begin_journal(68) is None
+    append(log, 3)
+    assert len(log.segments) == 2 and log.durability.try_begin_journal(1 << 20) is None
+
+
+def test_a_roll_is_flushed_with_both_segments_and_the_names(log: Log) -> None:
+    append(log, 3)
+    token = log.durability.begin_flush()
+    assert token is not None
+    assert [file for file in token.files if not isinstance(file, DirectorySync)] == [
+        segment.file for segment in log.segments
+    ]
+    assert sum(isinstance(file, DirectorySync) for file in token.files) == 2
+    log.finish_flush(token)
+    assert points(log) == (3, 3)
+    append(log)
+    assert log.durability.try_begin_journal(1 << 20) is not None, "one segment, no new name"
+
+
+def test_an_older_flush_that_ends_later_takes_nothing_back(log: Log) -> None:
+    append(log)
+    first = log.durability.begin_flush()
+    append(log)
+    second = log.durability.begin_flush()
+    assert first is not None and second is not None
+    log.finish_flush(second)
+    log.finish_flush(first)
+    assert points(log) == (2, 2)
+
+
+def test_readers_wait_for_the_disk_only_with_flush_messages_of_one(tmp_path: Path) -> None:
+    log = new_log(tmp_path, flush_messages=1)[1]
+    append(log)
+    assert log.high_watermark == 0
+    log.flush()
+    assert log.high_watermark == 1
+
+
+def test_a_marker_that_nothing_brings_back_is_stable_with_the_high_watermark(log: Log) -> None:
+    log.durability.add_pending_marker(3, 7)
+    assert log.durability.stable_below(9, 7) == 3
+    assert log.durability.stable_below(9, 8) == 9

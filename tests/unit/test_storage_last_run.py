@@ -1,0 +1,63 @@
+"""How the last run ended, by the names in a data directory (Kafka's, and our note), and its table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers.storage_kafka_log import KAFKA
+
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.last_run import BOOT_ID_NAME, TRUST, LastRun, RunNote
+
+
+@pytest.fixture
+def note(tmp_path: Path) -> RunNote:
+    (tmp_path / "meta.properties").write_bytes((KAFKA / "meta.properties").read_bytes())
+    return RunNote(OsDisk(), str(tmp_path))
+
+
+def test_a_directory_without_a_run_lost_nothing(tmp_path: Path) -> None:
+    assert RunNote(OsDisk(), str(tmp_path)).last_run() is LastRun.KILLED
+
+
+def test_kafkas_directory_after_a_clean_stop_and_after_a_kill(
+    note: RunNote, tmp_path: Path
+) -> None:
+    assert note.last_run() is LastRun.FOREIGN
+    (tmp_path / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":-1}')
+    assert note.last_run() is LastRun.CLEAN
+
+
+def test_our_own_after_a_kill_and_after_a_power_loss(note: RunNote, tmp_path: Path) -> None:
+    note.write()
+    assert note.last_run() is LastRun.KILLED
+    (tmp_path / BOOT_ID_NAME).write_text("another run of the machine")
+    assert note.last_run() is LastRun.POWER_LOST
+
+
+def test_another_mount_is_a_copy(note: RunNote, tmp_path: Path) -> None:
+    (tmp_path / BOOT_ID_NAME).write_text(f"{OsDisk().boot_id()} 1-2-3")
+    assert note.last_run() is LastRun.POWER_LOST
+
+
+def test_a_failed_disk_is_a_power_loss_until_it_is_dealt_with(note: RunNote) -> None:
+    note.write()
+    note.write_failure()
+    assert note.last_run() is LastRun.POWER_LOST
+    note.write()
+    assert note.last_run() is LastRun.KILLED
+
+
+def test_without_ids_but_with_checkpoints_it_is_another_brokers(tmp_path: Path) -> None:
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    assert RunNote(OsDisk(), str(tmp_path)).last_run() is LastRun.FOREIGN
+
+
+def test_the_table_has_each_run_and_only_a_clean_one_is_durable() -> None:
+    assert set(TRUST) == set(LastRun)
+    assert [run for run in LastRun if TRUST[run].all_flushed] == [LastRun.CLEAN]
+    assert [run for run in LastRun if not TRUST[run].all_written] == [
+        LastRun.POWER_LOST,
+        LastRun.FOREIGN,
+    ]

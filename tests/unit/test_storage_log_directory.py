@@ -1,0 +1,38 @@
+"""What logs share: paths as Apache Kafka names them, and files that are deleted later."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+from helpers.storage_kafka_log import kafka_directory, kafka_log
+
+from barnabas.storage.log_directory import TopicIdPartition
+
+
+def test_paths_are_kafkas(tmp_path: Path) -> None:
+    log_dir = kafka_directory(tmp_path)
+    assert log_dir.partition_path("txn", 0) == f"{tmp_path}/txn-0"
+    assert Path(log_dir.path("meta.properties")).exists()
+    assert str(TopicIdPartition("txn", 0, uuid.UUID(int=1))) == "txn-0"
+
+
+def test_a_deleted_segments_files_are_renamed_at_once_and_go_later(tmp_path: Path) -> None:
+    log = kafka_log(tmp_path)
+    log.log_dir.discard_segments([log.segments[1]], 500)
+    names = sorted(path.name for path in (tmp_path / "txn-0").glob("*03.*"))
+    assert names == [
+        "00000000000000000003.index.deleted",
+        "00000000000000000003.log.deleted",
+        "00000000000000000003.snapshot",
+        "00000000000000000003.timeindex.deleted",
+        "00000000000000000003.txnindex.deleted",
+    ]
+    trash = log.log_dir.trash
+    assert trash.next_due_ms() == 500 and len(trash.take_due(500, 10)) == 4
+
+
+def test_a_file_that_is_not_there_is_not_missed(tmp_path: Path) -> None:
+    log_dir = kafka_directory(tmp_path)
+    log_dir.discard(log_dir.path("nothing"), 1)
+    assert len(log_dir.trash) == 0

@@ -1,0 +1,74 @@
+"""Slices of a log that Apache Kafka wrote, and the aborted transactions in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers.storage_kafka_log import TXN_ABORTED, TXN_END, kafka_log
+
+from barnabas.storage.log import Log
+from barnabas.storage.segment import CorruptLog
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return kafka_log(tmp_path)
+
+
+# offset, limit, max_bytes, min_one_batch -> position, size; batches of txn-0 as Kafka dumps them
+@pytest.mark.parametrize(
+    ("wanted", "place"),
+    [
+        ((0, TXN_END, 1000, True), (0, 234)),
+        ((1, TXN_END, 100, True), (78, 100)),
+        ((1, TXN_END, 10, True), (78, 78)),
+        ((44, 48, 1000, True), (1041, 321)),
+        ((44, TXN_END, 1000, True), (1041, 398)),
+    ],
+)
+def test_what_ends_a_slice(
+    log: Log, wanted: tuple[int, int, int, bool], place: tuple[int, int]
+) -> None:
+    _, data = log.reader.slice(*wanted)
+    assert data is not None and (data.position, data.size) == place
+
+
+def test_a_first_batch_that_is_too_long_is_left_out_unless_asked_for(log: Log) -> None:
+    assert log.reader.slice(1, TXN_END, 77, False)[1] is None
+    assert log.reader.slice(1, TXN_END, 78, False)[1] is not None
+
+
+def test_aborted_transactions_are_those_that_kafka_lists(log: Log) -> None:
+    entries = [entry for segment in log.segments for entry in log.reader.txn_index(segment).entries]
+    assert [(e.producer_id, e.first_offset, e.last_offset) for e in entries] == TXN_ABORTED
+
+
+def test_a_slice_comes_with_the_aborted_transactions_from_its_offset_on(log: Log) -> None:
+    segment, data = log.reader.slice(18, 48, 1 << 20, True)
+    assert data is not None and segment.base_offset == 3
+    assert (7, 16) in log.reader.aborted(18, segment, data)
+    segment, data = log.reader.slice(41, 48, 1 << 20, True)
+    assert data is not None
+    assert log.reader.aborted(41, segment, data) == [(7, 40), (7, 44)]
+
+
+def test_a_damaged_aborted_index_is_built_anew_from_the_log(tmp_path: Path) -> None:
+    index = tmp_path / "txn-0" / "00000000000000000003.txnindex"
+    log = kafka_log(tmp_path)
+    original = index.read_bytes()
+    index.write_bytes(original[:-1] + b"\7")
+    entries = log.reader.txn_index(log.segments[1]).entries
+    assert [(e.first_offset, e.last_offset) for e in entries] == [(16, 19)]
+    assert index.read_bytes() == original
+
+
+def test_batches_come_whole_and_with_a_right_checksum(log: Log) -> None:
+    assert [header.base_offset for header, _ in log.reader.batches(26)] == list(range(26, TXN_END))
+    path = Path(log.segments.active.path(".log"))
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CorruptLog, match="CRC"):
+        list(log.reader.batches(26))
+    assert list(log.reader.batches(TXN_END)) == []

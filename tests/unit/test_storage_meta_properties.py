@@ -1,0 +1,48 @@
+"""Whose a data directory is: `meta.properties` as Apache Kafka 3.9 writes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers.storage_kafka_log import KAFKA
+
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.log_directory import LogDirectoryError
+from barnabas.storage.meta_properties import MetaProperties, take_directory
+
+OURS = MetaProperties(1, "our-cluster", "our-directory")
+
+
+def test_kafkas_ids_stay_and_its_file_is_not_touched(tmp_path: Path) -> None:
+    original = (KAFKA / "meta.properties").read_bytes()
+    (tmp_path / "meta.properties").write_bytes(original)
+    ids = take_directory(OsDisk(), str(tmp_path), OURS)
+    assert ids == MetaProperties(1, "S77YdvnpTm-HVUzxuSPgvQ", "ggAN3Rh19w9F4cJLIobyvg")
+    assert (tmp_path / "meta.properties").read_bytes() == original
+
+
+def test_a_new_directory_gets_ours_in_kafkas_form(tmp_path: Path) -> None:
+    assert take_directory(OsDisk(), str(tmp_path), OURS) == OURS
+    lines = (tmp_path / "meta.properties").read_text().splitlines()
+    assert sorted(lines[1:]) == [
+        "cluster.id=our-cluster", "directory.id=our-directory", "node.id=1", "version=1",
+    ]  # fmt: skip
+    assert take_directory(OsDisk(), str(tmp_path), OURS._replace(cluster_id="other")) == OURS
+
+
+def test_what_is_missing_is_added_and_what_nobody_knows_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "meta.properties"
+    path.write_text("node.id=1\nextra=kept\n")
+    take_directory(OsDisk(), str(tmp_path), OURS)
+    assert {"extra=kept", "cluster.id=our-cluster"} <= set(path.read_text().splitlines())
+
+
+def test_the_directory_of_another_node_is_refused_and_a_damaged_file_too(tmp_path: Path) -> None:
+    path = tmp_path / "meta.properties"
+    path.write_text("node.id=2\n")
+    with pytest.raises(LogDirectoryError, match="node 2, not of node 1"):
+        take_directory(OsDisk(), str(tmp_path), OURS)
+    path.write_text("no property\n")
+    with pytest.raises(LogDirectoryError, match="cannot be read"):
+        take_directory(OsDisk(), str(tmp_path), OURS)

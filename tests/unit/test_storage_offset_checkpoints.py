@@ -1,0 +1,40 @@
+"""Offset checkpoints, in the form of the ones that Apache Kafka 3.9 wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from helpers.storage_kafka_log import KAFKA
+
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.offset_checkpoints import OffsetCheckpoints
+
+NAME = "recovery-point-offset-checkpoint"
+
+
+def test_kafkas_checkpoint_is_read_and_not_written_again(tmp_path: Path) -> None:
+    path = tmp_path / NAME
+    path.write_bytes((KAFKA / NAME).read_bytes())
+    checkpoints = OffsetCheckpoints(OsDisk(), str(tmp_path))
+    offsets = checkpoints.read(NAME)
+    assert offsets is not None and offsets["txn", 0] == 49 and len(offsets) == 9
+    before = path.stat().st_ino
+    checkpoints.write(NAME, offsets)
+    assert path.stat().st_ino == before, "a file that is replaced is another one"
+    checkpoints.write(NAME, offsets, force=True)
+    assert path.stat().st_ino != before
+    assert path.read_bytes() == (KAFKA / NAME).read_bytes()
+
+
+def test_a_changed_offset_is_written(tmp_path: Path) -> None:
+    checkpoints = OffsetCheckpoints(OsDisk(), str(tmp_path))
+    checkpoints.write(NAME, {("t", 0): 1})
+    checkpoints.write(NAME, {("t", 0): 2})
+    assert (tmp_path / NAME).read_bytes() == b"0\n1\nt 0 2\n"
+
+
+def test_none_is_told_where_there_is_none_and_where_it_is_cut_off(tmp_path: Path) -> None:
+    checkpoints = OffsetCheckpoints(OsDisk(), str(tmp_path))
+    assert checkpoints.read(NAME) is None
+    (tmp_path / NAME).write_bytes(b"0\n1\nt 0 1")
+    assert checkpoints.read(NAME) is None

@@ -1,0 +1,75 @@
+"""Snapshot files of a log that Apache Kafka wrote, and replay beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers.storage_kafka_log import TXN_BASES, kafka_log
+
+from barnabas.storage.log import Log
+from barnabas.storage.producer_state import ProducerStateManager
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return kafka_log(tmp_path)
+
+
+def rows(state: ProducerStateManager) -> list[tuple[int, int, int, int, int]]:
+    return sorted(
+        (e.producer_id, e.last_sequence, e.last_offset, e.coordinator_epoch, e.txn_first_offset)
+        for e in state.producers.values()
+    )
+
+
+# `kafka-dump-log.sh --files 00000000000000000031.snapshot`
+AT_31 = [(5, 5, 30, 0, 28), (6, 5, 26, 0, -1), (7, 11, 22, 0, -1)]
+
+
+def test_a_snapshot_gives_what_kafkas_tool_prints_of_it(log: Log) -> None:
+    state = log.snapshots.read(31, 0)
+    assert state is not None and rows(state) == AT_31
+    assert state.open_txns == {5: 28} and state.end_offset == 31
+
+
+@pytest.mark.parametrize("kept", [(3, 28), (3,), ()])
+def test_replay_gives_the_same_from_an_older_snapshot_or_from_none(
+    log: Log, kept: tuple[int, ...]
+) -> None:
+    log.snapshots.offsets = list(kept)
+    assert rows(log.snapshots.state_at(31, log.segments)) == AT_31
+    number = TXN_BASES.index(31)
+    assert rows(log.snapshots.state_at_segment(list(log.segments), number, 0)) == AT_31
+
+
+def test_replay_ends_within_a_segment(log: Log) -> None:
+    state = log.snapshots.state_at(30, log.segments)
+    assert state.end_offset == 30 and state.producers[5].last_sequence == 4
+
+
+def test_a_damaged_snapshot_goes_and_an_older_one_serves(log: Log) -> None:
+    path = Path(log.snapshots.path(31))
+    path.write_bytes(path.read_bytes()[:-1])
+    assert rows(log.snapshots.state_at(31, log.segments)) == AT_31
+    assert not path.exists() and 31 not in log.snapshots.offsets
+
+
+def test_the_two_latest_are_kept_and_those_of_segments(log: Log) -> None:
+    snapshots = log.snapshots
+    for offset in (50, 51, 52):
+        snapshots.write(ProducerStateManager(offset), TXN_BASES)
+    assert snapshots.offsets == [3, 28, 31, 51, 52]
+    assert sorted(int(path.stem) for path in Path(log.directory).glob("*.snapshot")) == [
+        3, 28, 31, 51, 52,
+    ]  # fmt: skip
+
+
+def test_what_goes_above_below_and_with_deleted_segments(log: Log) -> None:
+    snapshots = log.snapshots
+    assert snapshots.take_deleted(31) == [snapshots.path(3), snapshots.path(28)]
+    assert snapshots.offsets == [31, 49] and Path(snapshots.path(3)).exists(), "renamed by others"
+    snapshots.drop_above(31)
+    assert snapshots.offsets == [31] and not Path(snapshots.path(49)).exists()
+    snapshots.drop_below(32)
+    assert snapshots.offsets == [] and not Path(snapshots.path(31)).exists()

@@ -1,0 +1,52 @@
+"""The five-batch window, which a snapshot does not hold, from the log (KIP-98; Kafka keeps five)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from helpers.storage_kafka_log import kafka_log
+
+from barnabas.storage.log import Log
+from barnabas.storage.producer_state import ProducerEntry
+from barnabas.storage.producer_window import restore_window
+
+
+def as_of_a_snapshot(log: Log, producer_id: int) -> ProducerEntry:
+    """The entry with its last batch alone, which is what a snapshot holds."""
+    entry = log.producer_state.producers[producer_id]
+    entry.batches, entry.window_known = entry.batches[-1:], False
+    return entry
+
+
+def test_earlier_batches_of_a_snapshots_producer_come_back(tmp_path: Path) -> None:
+    log = kafka_log(tmp_path)
+    entry = as_of_a_snapshot(log, 7)
+    restore_window(entry, log.segments)
+    # sequences and offsets of producer 7 as `kafka-dump-log.sh` prints them; markers count for none
+    assert [(b.first_sequence, b.last_offset) for b in entry.batches] == [
+        (16, 41), (17, 42), (18, 44), (19, 45), (20, 46),
+    ]  # fmt: skip
+    assert entry.window_known
+
+
+def test_a_window_ends_with_the_first_sequence_of_an_epoch(tmp_path: Path) -> None:
+    log = kafka_log(tmp_path)
+    entry = as_of_a_snapshot(log, 8)
+    restore_window(entry, log.segments)
+    assert [batch.first_sequence for batch in entry.batches] == [0]
+
+
+def test_batches_of_an_earlier_epoch_are_of_another_window(tmp_path: Path) -> None:
+    log = kafka_log(tmp_path)
+    entry = as_of_a_snapshot(log, 7)
+    entry.producer_epoch = 1
+    restore_window(entry, log.segments)
+    assert [batch.first_sequence for batch in entry.batches] == [20]
+
+
+def test_what_cannot_be_read_leaves_the_window_short(tmp_path: Path) -> None:
+    log = kafka_log(tmp_path)
+    Path(log.segments[1].path(".log")).write_bytes(b"\0" * 2002)
+    entry = as_of_a_snapshot(log, 5)
+    restore_window(entry, log.segments)
+    assert [batch.first_sequence for batch in entry.batches] == [3, 4, 5]

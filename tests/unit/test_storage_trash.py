@@ -1,0 +1,31 @@
+"""Paths that go from the disk later."""
+
+from __future__ import annotations
+
+from barnabas.storage.trash import Trash
+
+
+def filled() -> Trash:
+    trash = Trash()
+    for due_ms, path in ((30, "/d/c"), (10, "/d/a"), (20, "/e/b"), (10, "/d/b")):
+        trash.add(due_ms, path)
+    return trash
+
+
+def test_paths_go_in_the_order_of_their_time() -> None:
+    trash = filled()
+    assert trash.next_due_ms() == 10
+    assert trash.take_due(9, 10) == []
+    assert trash.take_due(10, 10) == ["/d/a", "/d/b"]
+    assert trash.take_due(30, 10) == ["/e/b", "/d/c"] and trash.next_due_ms() is None
+
+
+def test_no_more_are_taken_at_once_than_may_be() -> None:
+    trash = filled()
+    assert trash.take_due(100, 3) == ["/d/a", "/d/b", "/e/b"] and len(trash) == 1
+
+
+def test_what_goes_with_its_directory_is_taken_out() -> None:
+    trash = filled()
+    trash.remove_in({"/d"})
+    assert len(trash) == 1 and trash.take_due(100, 10) == ["/e/b"]
