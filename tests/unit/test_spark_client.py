@@ -1,63 +1,26 @@
-"""Connections: what a port that is no broker, or one that asks for something else, is answered
-with.
+"""The client of readers: which topics it asks for, and what a fetch costs it. What it does with
+failures: test_spark_reading.py.
 """
 
 from __future__ import annotations
 
-import os
-import resource
-import socket
 import struct
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import pytest
 
 pytest.importorskip("pyarrow")
 
-from helpers.fake_broker import KAFKA_2_5, FakeBroker, FakeCluster, FakeLog, Versions
+from helpers.fake_broker import KAFKA_2_5, FakeCluster, Versions
 
 from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
-    FindCoordinatorResponse,
 )
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.client import FETCH, Client, ClientError
-from barnabas.spark_connector.connection import Connections, PassingError
+from barnabas.spark_connector.client import FETCH, Client
 from barnabas.spark_connector.options import ClientOptions
-from barnabas.spark_connector.transactional_producer import FIND_COORDINATOR
-
-
-@contextmanager
-def answering(*answers: bytes | Callable[[bytes], bytes]) -> Iterator[int]:
-    """A port that answers what comes with these bytes, one after the other, and then hangs up."""
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            with connection:
-                for answer in answers:
-                    request = connection.recv(65536)
-                    if not request:
-                        break
-                    connection.sendall(answer(request) if callable(answer) else answer)
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join(60)
 
 
 def options_of(port: int) -> ClientOptions:
@@ -79,102 +42,6 @@ def answered(request: bytes, body: bytes) -> bytes:
     return struct.pack(">i", 4 + len(body)) + request[8:12] + body
 
 
-@pytest.mark.parametrize(
-    ("answer", "says"),
-    [
-        (
-            b"HTTP/1.1 400 Bad Request\r\n\r\n",
-            r"does not speak Kafka's protocol, or speaks it over TLS \(kafka.security.protocol\)",
-        ),
-        (
-            b"\x15\x03\x01\x00\x02\x02\x46",
-            r"does not speak Kafka's protocol, or speaks it over TLS",
-        ),
-        (lambda request: struct.pack(">iih", 6, 4711, 0), "answers request 4711 instead of 1"),
-        (lambda request: answered(request, b"\0\0\0\0\0\7"), "an answer that cannot be decoded"),
-        (
-            lambda request: answered(request, struct.pack(">hi", 35, 0)),
-            "refuses ApiVersions with UNSUPPORTED_VERSION",
-        ),
-    ],
-)
-def test_what_is_no_broker(answer: bytes, says: str) -> None:
-    with (
-        answering(answer) as port,
-        Client(options_of(port)) as client,
-        pytest.raises(ClientError, match=says),
-    ):
-        client.partitions_of(["t"])
-
-
-def test_a_port_that_hangs_up_on_the_first_real_request() -> None:
-    says = r"the connection was closed; is kafka.security.protocol right for this port\?"
-    with (
-        answering(versions, b"") as port,
-        Client(options_of(port)) as client,
-        pytest.raises(ClientError, match=says),
-    ):
-        client.partitions_of(["t"])
-
-
-def test_answers_of_flexible_versions_with_tagged_fields_in_their_header() -> None:
-    coordinator = FindCoordinatorResponse(
-        throttle_time_ms=0, error_code=0, error_message=None, node_id=5, host="h", port=9
-    ).encode(3)
-    tags = bytes([2, 0, 1, 255, 0x81, 1, 130, 1]) + bytes(
-        130
-    )  # tag 0 with a byte, tag 129 with 130 of them
-    with answering(versions, lambda request: answered(request, tags + coordinator)) as port:
-        connections = Connections(options_of(port))
-        answer = connections.any().request(
-            FIND_COORDINATOR, FindCoordinatorRequest(key="k", key_type=1)
-        )
-        assert (answer.node_id, answer.host, answer.port) == (5, "h", 9)
-        connections.close()
-
-
-def test_a_request_that_the_broker_does_not_have() -> None:
-    with FakeBroker({("t", 0): FakeLog()}) as broker:
-        connections = Connections(options_of(broker.port))
-        with pytest.raises(
-            ClientError,
-            match=r"does not have FindCoordinatorRequest; versions 1 to 3 are spoken here",
-        ):
-            connections.any().request(FIND_COORDINATOR, FindCoordinatorRequest(key="k", key_type=1))
-        connections.close()
-
-
-def test_connections_that_were_closed_while_idle_are_let_go_of() -> None:
-    with FakeBroker({("t", 0): FakeLog()}) as broker:
-        connections = Connections(options_of(broker.port))
-        idle = connections.any()
-        connections.close_stale()
-        assert connections.any() is idle and connections.any("other") is not idle
-    connections.close_stale()
-    with pytest.raises(PassingError, match="refused"):
-        connections.any()
-
-
-def test_a_connection_is_kept_in_a_process_with_many_open_files() -> None:
-    """More than select() can name; one that it cannot look at would pass for closed, and be opened
-    anew for every batch.
-    """
-    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most < 1200:
-        pytest.skip("fewer files may be open than it takes")
-    with FakeBroker({("t", 0): FakeLog()}) as broker, open(os.devnull) as file:
-        others = [os.dup(file.fileno()) for _ in range(1050)]
-        try:
-            connections = Connections(options_of(broker.port))
-            idle = connections.any()
-            connections.close_stale()
-            assert connections.any() is idle
-            connections.close()
-        finally:
-            for other in others:
-                os.close(other)
-
-
 def test_missing_topics_may_be_made_or_left_out() -> None:
     with FakeCluster({"t": 2}, nodes=1) as cluster, Client(options_of(cluster.port)) as client:
         there = [TopicPartition("t", 0), TopicPartition("t", 1)]
@@ -187,40 +54,6 @@ def test_missing_topics_may_be_made_or_left_out() -> None:
             if isinstance(request, MetadataRequest)
         ]
         assert asked == [False, True, False]
-
-
-def test_names_that_cannot_be_resolved_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unresolved(address: object, timeout: float) -> socket.socket:
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-
-    monkeypatch.setattr(socket, "create_connection", unresolved)
-    options = ClientOptions(
-        (("nowhere.invalid", 9092), ("neither.invalid", 9092)),
-        retry_timeout_ms=600_000,
-        retry_backoff_ms=600_000,
-    )
-    says = r"no host of kafka\.bootstrap\.servers can be found: .*'nowhere\.invalid' cannot be resolved \(Name or service not known\); .*neither"
-    with pytest.raises(ClientError, match=says), Client(options) as client:
-        client.partitions_of(["t"])
-
-
-def test_a_name_that_was_resolved_before_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The resolver may fail for a while."""
-    connect, failures = socket.create_connection, 2
-
-    def sometimes(address: tuple[str, int], timeout: float) -> socket.socket:
-        nonlocal failures
-        failures -= 1
-        if failures >= 0:
-            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
-        return connect(address, timeout)
-
-    with FakeBroker({("t", 0): FakeLog()}) as broker, Client(options_of(broker.port)) as client:
-        client.partitions_of(["t"])
-        client.close()
-        monkeypatch.setattr(socket, "create_connection", sometimes)
-        assert client.partitions_of(["t"]) == [TopicPartition("t", 0)]
-    assert failures < 0
 
 
 def test_a_topic_is_not_made_by_who_only_asks_for_it() -> None:
@@ -247,15 +80,3 @@ def test_records_of_a_fetch_are_not_copied() -> None:
         body = memoryview(answer.encode(version))
         records = FetchResponse.decode(body, version).responses[0].partitions[0].records
         assert isinstance(records, memoryview) and records.obj is body.obj and records == b"records"
-
-
-def test_tagged_fields_of_a_later_broker_are_skipped() -> None:
-    """Newer brokers may put fields of their own behind each struct of a flexible version."""
-    answer = FindCoordinatorResponse(node_id=5, host="h", port=9).encode(3)
-    assert answer.endswith(b"\0"), "no tagged fields"
-    later = answer[:-1] + bytes([1, 77, 3]) + b"new"  # one: tag 77, three bytes
-    with answering(versions, lambda request: answered(request, b"\0" + later)) as port:
-        connections = Connections(options_of(port))
-        response = connections.any().request(FIND_COORDINATOR, FindCoordinatorRequest("k", 1))
-        assert (response.node_id, response.host, response.port) == (5, "h", 9)
-        connections.close()

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.protocol.compression import Codec
-from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.messages.fetch import AbortedTransaction
 from barnabas.protocol.records import (
     HEADER_SIZE,
@@ -211,23 +211,6 @@ def logs(draw: st.DrawFn) -> tuple[bytes, list[AbortedTransaction], int]:
     return bytes(out), aborted, offset
 
 
-def test_an_abort_that_ended_before_the_range_hides_nothing_in_it() -> None:
-    """The fetch brought it along, since a fetch may begin before its offset; so its marker has to
-    be looked at too.
-    """
-    marker = encode_marker(
-        commit=False, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp=1
-    )
-    aborted = encode_batch(
-        [NewRecord(None, b"a", 1)], base_offset=1, producer_id=7, transactional=True
-    )
-    kept = encode_batch(
-        [NewRecord(None, b"b", 1)], base_offset=3, producer_id=7, transactional=True
-    )
-    buffer = aborted + (2).to_bytes(8, "big") + marker[8:] + kept
-    assert [row.offset for row in decoded(buffer, [AbortedTransaction(7, 1)], 3, 5)] == [3]
-
-
 @settings(max_examples=150, deadline=None)
 @given(logs(), st.data())
 def test_columns_equal_the_records_one_by_one(
@@ -345,104 +328,6 @@ def test_damaged_records_are_refused_or_read_as_written(place: int) -> None:
             assert expected is None, f"byte {byte} at {place} is good but refused"
         else:
             assert expected is None or rows == len(expected)
-
-
-def test_a_wrong_checksum_is_found_unless_it_is_not_looked_at() -> None:
-    batch = encode_batch([NewRecord(b"key", b"value", 5)])
-    batch[-2] ^= 1
-    with pytest.raises(KafkaError, match="checksum of the batch at offset 0") as caught:
-        select_record_batches(batch, None, start_offset=0, end_offset=FAR)
-    assert caught.value.code == Code.CORRUPT_MESSAGE
-    assert (
-        len(
-            select_record_batches(
-                batch, None, start_offset=0, end_offset=FAR, check_crc=False
-            ).record_batches
-        )
-        == 1
-    )
-
-
-def test_a_fetch_that_begins_within_an_aborted_transaction() -> None:
-    """A fetch that begins within an aborted transaction.
-
-    The list names a first offset before the fetch.
-
-    Source: platformatic/kafka#391, Kafka: TransactionIndex.
-    """
-    buffer = bytes(
-        encode_batch(
-            [NewRecord(None, b"aborted", 1)],
-            base_offset=5,
-            producer_id=7,
-            producer_epoch=0,
-            base_sequence=1,
-            transactional=True,
-        )
-        + _at(
-            encode_marker(
-                commit=False, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp=1
-            ),
-            6,
-        )
-        + encode_batch(
-            [NewRecord(None, b"next", 1)],
-            base_offset=7,
-            producer_id=7,
-            producer_epoch=0,
-            base_sequence=2,
-            transactional=True,
-        )
-        + _at(
-            encode_marker(
-                commit=True, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp=1
-            ),
-            8,
-        )
-    )
-    assert [row.value for row in decoded(buffer, [AbortedTransaction(7, 0)], 5)] == [b"next"]
-    assert [row.value for row in decoded(buffer, None, 5)] == [b"aborted", b"next"]
-    assert (
-        select_record_batches(
-            buffer, [AbortedTransaction(7, 0)], start_offset=5, end_offset=9
-        ).next_offset
-        == 9
-    )
-
-
-def _at(batch: bytearray, offset: int) -> bytearray:
-    return bytearray(offset.to_bytes(8, "big")) + batch[8:]
-
-
-def test_a_batch_that_is_cut_off_waits_for_the_next_fetch() -> None:
-    whole, cut = (
-        encode_batch([NewRecord(None, b"1", 1)]),
-        encode_batch([NewRecord(None, b"2", 1)], base_offset=1),
-    )
-    selection = select_record_batches(whole + cut[:-1], None, start_offset=0, end_offset=2)
-    assert (len(selection.record_batches), selection.next_offset) == (1, 1)
-
-
-@pytest.mark.parametrize("codec", [5, 6, 7])
-def test_codecs_that_nobody_knows_are_named(codec: int) -> None:
-    log = bytearray(encode_batch([NewRecord(None, b"v", 1)], base_offset=3))
-    log[22] |= codec
-    with pytest.raises(
-        KafkaError,
-        match=f"the batch at offset 3 is compressed with codec {codec}, which is not known",
-    ):
-        select_record_batches(log, None, start_offset=0, end_offset=9, check_crc=False)
-    assert (
-        select_record_batches(
-            log, None, start_offset=4, end_offset=9, check_crc=False
-        ).record_batches
-        == []
-    )
-
-
-def test_old_message_formats_are_named() -> None:
-    with pytest.raises(KafkaError, match="format 1"):
-        select_record_batches(bytes(16) + b"\1" + bytes(40), None, start_offset=0, end_offset=1)
 
 
 @pytest.mark.parametrize("partition", ["plain-0", "plain-1", "txn-0", "txn-1", "compacted-0"])

@@ -298,18 +298,3 @@ def test_open_transactions_and_filters() -> None:
 def test_errors_of_streams(given: dict[str, str], says: str) -> None:
     with pytest.raises(OptionError, match=says):
         stream(**given)
-
-
-def test_a_name_that_no_client_knows_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    for _ in range(2):
-        parse(
-            kafka__max__pol__records="7",
-            kafka__xyzzy="1",
-            kafka__ssl__of__a__plugin="x",
-            kafka__linger__ms="5",
-        )
-    assert [record.message for record in caplog.records] == [
-        "barnabas: option kafka.max.pol.records is no setting of a Kafka client: did you mean "
-        "kafka.max.poll.records?",
-        "barnabas: option kafka.xyzzy is no setting of a Kafka client: it is passed over",
-    ]

@@ -4,7 +4,6 @@ that pass and errors that do not.
 
 from __future__ import annotations
 
-import json
 import pickle
 import time
 import types
@@ -31,9 +30,8 @@ from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.records import NewRecord, assemble_batch, encode_batch, encode_marker
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.client import Client, ClientError, RefusedError
-from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetRange, OffsetSpec
-from barnabas.spark_connector.options import ClientOptions, OptionError, parse_source_options
-from barnabas.spark_connector.planning import plan, resolve
+from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetRange
+from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.reading import COLUMNS, DamageError, DataLossError, read_range
 
 T0 = TopicPartition("t", 0)
@@ -505,100 +503,6 @@ def test_damage_is_told(broker: FakeBroker) -> None:
         match=r"t-0 cannot be read, for the range \[0, 1\): the records do not decompress as gzip",
     ):
         values(broker, 0, 1, check_crcs=False)
-
-
-def test_topics_by_name_and_pattern(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 20)
-    with Client(options(broker)) as client:
-        assert client.topics_matching("o?t.*") == ["other", "t"]
-        assert client.topics_matching("oth") == ["other"], (
-            "found, as by Spark's own source, and not matched as a whole"
-        )
-        assert client.topics_matching("^oth$") == []
-        with pytest.raises(ClientError, match="topic 'nope' does not exist"):
-            client.partitions_of(["nope"])
-
-
-def planned(broker: FakeBroker, **given: str) -> list[OffsetRange]:
-    parsed = parse_source_options({"kafka.bootstrap.servers": broker.bootstrap_servers, **given})
-    with Client(parsed.client) as client:
-        return plan(client, parsed)
-
-
-def test_plans(broker: FakeBroker) -> None:
-    assert planned(broker, subscribe="t,other") == [
-        OffsetRange("other", 0, 0, 1),
-        OffsetRange("t", 0, 0, 13),
-    ]
-    assert planned(broker, subscribePattern="nothing.*") == []
-    assert planned(
-        broker,
-        assign='{"t": [0]}',
-        startingOffsets='{"t": {"0": -2}}',
-        endingOffsets='{"t": {"0": 5}}',
-    ) == [OffsetRange("t", 0, 0, 5)]
-    assert len(planned(broker, subscribe="t", minPartitions="4")) == 4
-    with pytest.raises(
-        OptionError,
-        match=r"option startingOffsets has to name every partition.*t-1 is missing, x-0 is not read",
-    ):
-        planned(broker, subscribe="t", startingOffsets='{"t": {"0": 1}, "x": {"0": 1}}')
-    with pytest.raises(OptionError, match="option assign names partitions that do not exist: t-7"):
-        planned(broker, assign='{"t": [0, 7]}')
-
-
-def test_offsets_that_begin_behind_their_end(
-    broker: FakeBroker, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Who reads on from where the last read ended must not be told that there is nothing, where the
-    topic was made anew.
-    """
-
-    def from_offset(offset: int, **given: str) -> list[OffsetRange]:
-        return planned(
-            broker, assign='{"t": [0]}', startingOffsets=json.dumps({"t": {"0": offset}}), **given
-        )
-
-    assert from_offset(13) == []
-    with pytest.raises(
-        DataLossError,
-        match=r"the log of t-0 ends at 13, before startingOffsets, 14: the topic was made anew.*failOnDataLoss",
-    ):
-        from_offset(14)
-    assert from_offset(14, failOnDataLoss="false") == []
-    assert "the log of t-0 ends at 13, before startingOffsets, 14" in caplog.text
-    assert from_offset(5, endingOffsets='{"t": {"0": 5}}') == []
-    with pytest.raises(
-        OptionError, match=r"option startingOffsets: 6 for t-0 is behind the 5 of endingOffsets"
-    ):
-        from_offset(6, endingOffsets='{"t": {"0": 5}}')
-    broker.logs["t", 0].stable_offset = 7
-    assert from_offset(9) == [], "what is behind an open transaction is not lost"
-    assert from_offset(14, endingTimestamp="1") == []
-
-
-def test_timestamps(broker: FakeBroker) -> None:
-    broker.logs["t", 0].batches = [
-        batch(0, "a", timestamp=100),
-        batch(1, "b", timestamp=200),
-        batch(2, "c", timestamp=300),
-    ]
-    both = [T0, TopicPartition("other", 0)]
-    with Client(options(broker)) as client:
-        found = resolve(
-            client, OffsetSpec("endingTimestamp", timestamp_ms=150), both, read_committed=True
-        )
-        assert found == {both[0]: 1, both[1]: 0}
-        late = OffsetSpec("startingTimestamp", timestamp_ms=10_000, or_latest=False)
-        with pytest.raises(
-            OptionError, match=r"option startingTimestamp: no record is that late in t-0, other-0"
-        ):
-            resolve(client, late, both, read_committed=True)
-        assert resolve(
-            client, OffsetSpec("endingTimestamp", timestamp_ms=10_000), [T0], read_committed=True
-        ) == {T0: 3}
-        by_partition = OffsetSpec("startingOffsetsByTimestamp", timestamps_ms={T0: 250})
-        assert resolve(client, by_partition, [T0], read_committed=True) == {T0: 2}
 
 
 def test_a_client_travels_without_its_connections(broker: FakeBroker) -> None:

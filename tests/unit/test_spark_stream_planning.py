@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import pickle
 import uuid
 from collections.abc import Callable, Iterator
@@ -31,8 +30,6 @@ from barnabas.spark_connector.offsets import (
 )
 from barnabas.spark_connector.open_transactions import (
     OpenTransactionError,
-    OpenTransactionWait,
-    UndecidedRange,
 )
 from barnabas.spark_connector.options import OpenTransactions, OptionError, parse_source_options
 from barnabas.spark_connector.planning import plan
@@ -494,37 +491,6 @@ def test_or_ends_there(
     ]
     assert "t-0: offsets [60, 80) are not read: a transaction is open from 60 on" in caplog.text
     assert "data loss" not in caplog.text.lower()
-
-
-def test_waiting_is_told_now_and_then_and_has_an_end(
-    caplog: pytest.LogCaptureFixture, clock: Clock
-) -> None:
-    patience = OpenTransactionWait(
-        OpenTransactions(timeout_ms=25_000), clock=clock, sleep=clock.sleep
-    )
-    waiting = {T0: UndecidedRange(80, 60)}
-
-    def wait() -> None:
-        while patience.look_again(waiting):
-            pass
-
-    with pytest.raises(OpenTransactionError) as caught:
-        wait()
-    said = str(caught.value)
-    assert (
-        "after 25 s a transaction is still open: t-0 is to be read up to offset 80, and from 60 on "
-        "a transaction is open" in said
-    )
-    assert (
-        "No record was deleted" in said
-        and "onOpenTransaction=end" in said
-        and "data loss" not in said.lower()
-    )
-    messages = [record.getMessage() for record in caplog.records]
-    assert [message.split(":")[1].split(",")[1] for message in messages] == [
-        f" for {spent} s of at most 25 s" for spent in (0, 10, 20)
-    ]
-    assert all(record.levelno == logging.WARNING for record in caplog.records)
 
 
 def batch_plan(broker: FakeBroker, **given: str) -> list[OffsetRange]:

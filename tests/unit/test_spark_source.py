@@ -1,0 +1,108 @@
+"""PySpark's classes of the source, without a session: schemas, filters, wrong options."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark")
+
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    GreaterThan,
+    In,
+    IsNotNull,
+    StringContains,
+)
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
+
+from barnabas.spark_connector.filters import Condition
+from barnabas.spark_connector.options import OptionError
+from barnabas.spark_connector.source import (
+    SCHEMA,
+    SCHEMA_WITH_HEADERS,
+    BarnabasSource,
+    FilteringBatchReader,
+    RefusedStream,
+    StreamReader,
+    TaskPartition,
+    checked_columns,
+    condition_of,
+    read_partition,
+)
+
+OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
+
+
+def test_the_schema_is_that_of_sparks_kafka_source() -> None:
+    """Source: Spark's "Structured Streaming + Kafka Integration Guide"."""
+    assert SCHEMA.simpleString() == (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,"
+        "timestamp:timestamp,timestampType:int>"
+    )
+    assert BarnabasSource(OPTIONS).schema() == SCHEMA
+    assert BarnabasSource({**OPTIONS, "includeHeaders": "true"}).schema() == SCHEMA_WITH_HEADERS
+    assert SCHEMA_WITH_HEADERS["headers"].dataType.simpleString() == (
+        "array<struct<key:string,value:binary>>"
+    )
+
+
+def test_a_schema_that_the_user_gave_chooses_columns() -> None:
+    given = StructType([StructField("offset", LongType()), StructField("value", BinaryType())])
+    assert checked_columns(given, include_headers=False) == ("offset", "value")
+    assert BarnabasSource(OPTIONS).reader(given).columns == ("offset", "value")
+
+
+@pytest.mark.parametrize(
+    ("field", "says"),
+    [
+        (StructField("values", BinaryType()), "column values is not one of the source's: key, "),
+        (StructField("offset", IntegerType()), "column offset is bigint, not int"),
+        (SCHEMA_WITH_HEADERS["headers"], "headers needs the option includeHeaders=true"),
+    ],
+)
+def test_columns_that_the_source_does_not_have(field: StructField, says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        checked_columns(StructType([field]), include_headers=False)
+
+
+def test_filters_are_conditions() -> None:
+    assert condition_of(EqualTo(("topic",), "t")) == Condition("topic", "=", "t")
+    assert condition_of(GreaterThan(("offset",), 5)) == Condition("offset", ">", 5)
+    assert condition_of(In(("partition",), (1, 2))) == Condition("partition", "in", (1, 2))
+    assert condition_of(IsNotNull(("offset",))) == Condition("offset", "is not null", None)
+    nothing = Condition("", "", None)
+    assert condition_of(StringContains(("topic",), "t")) == nothing
+    assert condition_of(EqualTo(("headers", "key"), "k")) == nothing
+
+
+def test_a_reader_takes_filters_where_the_option_says_so() -> None:
+    """Spark fails a reader that has `pushFilters` while it does not push filters."""
+    plain = type(BarnabasSource(OPTIONS).reader(SCHEMA))
+    assert plain.pushFilters is DataSourceReader.pushFilters, "it has none of its own"
+    reader = BarnabasSource({**OPTIONS, "pushDownFilters": "true"}).reader(SCHEMA)
+    assert isinstance(reader, FilteringBatchReader)
+    left = [GreaterThan(("timestampType",), 0)]
+    assert list(reader.pushFilters([EqualTo(("topic",), "u"), *left])) == left
+    assert reader.narrowing.topics == frozenset({"u"})
+
+
+def test_wrong_options_of_a_stream_are_told_at_its_first_question() -> None:
+    stream = BarnabasSource({**OPTIONS, "startingOffset": "earliest"}).streamReader(SCHEMA)
+    assert isinstance(stream, RefusedStream)
+    stream.stop()
+    for question in (stream.initialOffset, stream.getDefaultReadLimit):
+        with pytest.raises(OptionError, match="did you mean startingOffsets"):
+            question()
+    assert isinstance(BarnabasSource(OPTIONS).streamReader(SCHEMA), StreamReader)
+
+
+def test_a_partition_without_a_range_has_no_rows() -> None:
+    reader = BarnabasSource(OPTIONS).reader(SCHEMA)
+    assert list(read_partition(TaskPartition(None), reader.options, reader.columns)) == []
+
+
+def test_a_topic_cannot_be_overwritten() -> None:
+    with pytest.raises(OptionError, match=r'mode\("overwrite"\) cannot be kept'):
+        BarnabasSource(OPTIONS).writer(SCHEMA, overwrite=True)

@@ -1,0 +1,103 @@
+"""One transactional id against a cluster that keeps to the protocol strictly: epochs, partitions,
+offsets of the group. What follows failures: test_spark_publishing.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from helpers.fake_broker import FakeCluster
+
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.spark_connector.deduplication import CommitNote
+from barnabas.spark_connector.options import ClientOptions
+from barnabas.spark_connector.produce_request import PublishError
+from barnabas.spark_connector.spool import EncodedRecordBatch
+from barnabas.spark_connector.transactional_producer import (
+    FencedError,
+    PublishSettings,
+    TransactionalProducer,
+)
+
+NOTE = CommitNote("batch 4", "t")
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster({"t": 3}) as running:
+        yield running
+
+
+def producer_for(cluster: FakeCluster) -> TransactionalProducer:
+    options = ClientOptions((("127.0.0.1", cluster.port),), retry_backoff_ms=1)
+    return TransactionalProducer(options, PublishSettings(), "query", "query")
+
+
+def encoded(partition: int, *values: bytes) -> EncodedRecordBatch:
+    records = [NewRecord(None, value, 1) for value in values]
+    return EncodedRecordBatch(
+        "t", partition, len(values), encode_batch(records, transactional=True)
+    )
+
+
+def test_a_transaction_commits_records_with_the_groups_offset(cluster: FakeCluster) -> None:
+    producer = producer_for(cluster)
+    producer.begin()
+    assert not producer.is_open and producer.committed() == {}
+    producer.send(encoded(0, b"a", b"b"))
+    producer.send(encoded(1, b"c"))
+    producer.send(encoded(0, b"d"))
+    assert producer.record_count == 4
+    producer.commit(["t"], 5, NOTE.to_text())
+    assert not producer.is_open
+    assert cluster.values("t", 0) == [b"a", b"b", b"d"] and cluster.values("t", 1) == [b"c"]
+    producer.begin()
+    assert producer.committed()["t"] == (5, NOTE)
+    producer.forget_connections()
+
+
+def test_an_aborted_transaction_leaves_nothing(cluster: FakeCluster) -> None:
+    producer = producer_for(cluster)
+    producer.begin()
+    producer.send(encoded(0, b"a"))
+    assert not producer.is_open, "nothing was sent yet"
+    producer.abort()
+    assert cluster.asked(EndTxnRequest) == 0, "there is nothing to end"
+    producer.begin()
+    producer.send(encoded(0, b"a"))
+    producer.send(encoded(0, b"b"))  # the next request: the first goes out
+    assert producer.is_open and cluster.asked(AddPartitionsToTxnRequest) == 1
+    producer.abort()
+    assert not producer.is_open and cluster.aborted == 1 and not cluster.committed
+    producer.forget_connections()
+
+
+def test_who_begins_with_the_same_id_fences(cluster: FakeCluster) -> None:
+    first, second = producer_for(cluster), producer_for(cluster)
+    first.begin()
+    first.send(encoded(0, b"a"))
+    second.begin()
+    with pytest.raises(FencedError, match=r"PRODUCER_FENCED|INVALID_PRODUCER_EPOCH"):
+        first.commit(["t"], 1, "")
+    assert cluster.asked(InitProducerIdRequest) == 2 and not cluster.committed
+    for producer in (first, second):
+        producer.forget_connections()
+
+
+def test_a_partition_that_is_not_there(cluster: FakeCluster) -> None:
+    producer = producer_for(cluster)
+    producer.begin()
+    with pytest.raises(
+        PublishError, match=r"partition t-7 does not exist: topic 't' has 3 part"
+    ) as e:
+        producer.send(encoded(7, b"a"))
+    assert e.value.code == Code.UNKNOWN_TOPIC_OR_PARTITION
+    producer.forget_connections()

@@ -1,0 +1,39 @@
+"""Errors that PySpark is to tell without its traceback."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from barnabas.spark_connector.user_messages import hide_traceback, logger, without_traceback
+
+VARIABLE = "SPARK_HIDE_TRACEBACK"  # Source: pyspark/util.py, handle_worker_exception
+
+
+@pytest.fixture(autouse=True)
+def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "")
+
+
+def test_errors_of_the_given_kinds_are_told_without_traceback() -> None:
+    with pytest.raises(ValueError, match="wrong"), without_traceback(ValueError, OSError):
+        raise ValueError("wrong")
+    assert os.environ[VARIABLE] == "1"
+
+
+def test_other_errors_keep_theirs() -> None:
+    with pytest.raises(KeyError), without_traceback(ValueError):
+        raise KeyError("ours")
+    with without_traceback(ValueError):
+        pass
+    assert not os.environ[VARIABLE]
+
+
+def test_the_next_error_is_told_without_traceback() -> None:
+    hide_traceback()
+    assert os.environ[VARIABLE] == "1"
+
+
+def test_the_logger_is_named_as_the_documentation_has_it() -> None:
+    assert logger.name == "barnabas.spark"
