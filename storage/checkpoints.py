@@ -89,9 +89,8 @@ def decode_epochs(data: bytes) -> list[tuple[int, int]]:
 
 def _rows(data: bytes, columns: int) -> list[list[str]]:
     lines = data.decode("utf-8").split("\n")
-    if (
-        len(lines) < 3 or lines[-1] or lines[0] != "0"
-    ):  # the last line ends too: a cut number is not read as a smaller one
+    # the last line ends too: a cut number is not read as a smaller one
+    if lines[-1] or lines[0] != "0":
         raise ValueError("it does not begin with the version 0, or its last line is cut off")
     rows = [line.split(" ") for line in lines[2:-1]]
     if _number(lines[1]) != len(rows) or any(len(row) != columns for row in rows):
@@ -195,10 +194,7 @@ class Manifest:
 
     def knows(self, name: str, data: bytes | None) -> bool:
         """Whether the file was just so; `data` is None where it is not there."""
-        noted = self.files.get(name)
-        if noted is None:
-            return False
-        return noted == ((-1, 0) if data is None else (len(data), crc32c(data)))
+        return self.files.get(name) == ((-1, 0) if data is None else (len(data), crc32c(data)))
 
     def prefix(self, name: str, data: bytes | None) -> bytes | None:
         """The noted first bytes of a file that has grown since; None where it does not begin with
@@ -208,8 +204,8 @@ class Manifest:
         if noted is None:
             return None
         size, crc = noted
-        if size <= 0:
-            return b"" if data is not None or size < 0 else None
+        if size < 0:
+            return b""
         if data is None or len(data) < size or crc32c(memoryview(data)[:size]) != crc:
             return None
         return data[:size]

@@ -43,6 +43,7 @@ def test_offset_checkpoints_are_laid_out_as_kafka_writes_them() -> None:
         pytest.param(b"0\n2\nt 0 15\n", id="an entry too few"),
         pytest.param(b"0\n1\nt 0 15\nu 0 1\n", id="an entry too many"),
         pytest.param(b"0\n1\nt 0 15", id="a number that may be cut off"),
+        pytest.param(b"0\n1\nt 0 15\nu 0 1", id="a line more that is cut off"),
         pytest.param(b"0\n1\nt 0 15 7\n", id="a column too many"),
         pytest.param(b"0\n1\nt 15\n", id="a column too few"),
         pytest.param(b"0\n1\nt 0 -1\n", id="a negative offset"),
@@ -90,7 +91,15 @@ def test_a_topic_id_is_22_characters_that_a_url_may_have() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "ABEiM0RVZneImaq7zN3u_", "ABEiM0RVZneImaq7zN3u_w=", "ABEiM0RVZneImaq7zN3u/!", "A" * 23],
+    [
+        "",
+        "ABEiM0RVZneImaq7zN3u_",
+        "ABEiM0RVZneImaq7zN3u_w=",
+        "ABEiM0RVZneImaq7zN3u/!",
+        "!!!!M0RVZneImaq7zN3u_w",
+        "A" * 18,
+        "A" * 23,
+    ],
 )
 def test_what_is_no_topic_id_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no topic id"):
@@ -111,6 +120,7 @@ def test_partition_metadata_are_laid_out_as_kafka_writes_them() -> None:
         b"version: 1\ntopic_id: ABEiM0RVZneImaq7zN3u_w",
         b"version: 0\nid: ABEiM0RVZneImaq7zN3u_w",
         b"version: 0\ntopic_id: ABEiM0RVZneImaq7zN3u_w\nmore: 1",
+        b"version: 0\nABEiM0RVZneImaq7zN3u_w",
         b"version: 0\ntopic_id: short",
         b"version: 0\ntopic_id: \xff",
     ],
@@ -118,6 +128,11 @@ def test_partition_metadata_are_laid_out_as_kafka_writes_them() -> None:
 def test_what_are_no_partition_metadata_is_refused(data: bytes) -> None:
     with pytest.raises(CorruptCheckpoint):
         decode_partition_metadata(data)
+
+
+def test_a_topic_id_that_is_none_is_named() -> None:
+    with pytest.raises(CorruptCheckpoint, match="'short' is no topic id"):
+        decode_partition_metadata(b"version: 0\ntopic_id: short")
 
 
 def test_properties_are_read_with_their_comments_and_spaces_left_out() -> None:
@@ -196,6 +211,8 @@ def test_a_file_is_known_by_its_size_and_checksum_or_by_its_absence() -> None:
 def test_a_file_that_has_grown_is_known_by_its_first_bytes() -> None:
     of_log = manifest()
     of_log.files["empty"] = (0, 0)
+    of_log.files["a byte"] = (1, crc32c(b"x"))
+    assert of_log.prefix("a byte", b"xy") == b"x" and of_log.prefix("a byte", b"y") is None
     assert of_log.prefix("0.index", b"abc") == of_log.prefix("0.index", b"abcdef") == b"abc"
     for data in (None, b"ab", b"abx", b"xabc"):
         assert of_log.prefix("0.index", data) is None
