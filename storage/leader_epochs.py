@@ -79,7 +79,7 @@ class LeaderEpochs:
 
         Source: KIP-320; an epoch before all known ones ends where the first known begins.
         """
-        if epoch == -1 or not self.entries or epoch > self.latest:
+        if epoch == -1 or epoch > self.latest:
             return UNDEFINED
         if epoch == self.latest:
             return epoch, log_end_offset

@@ -63,6 +63,11 @@ def test_a_file_is_read_up_to_the_first_entry_that_cannot_be_one(beyond: tuple[i
     assert read(file_of((9, 100), beyond, (30, 400))) == [(9, 100)]
 
 
+def test_what_was_written_is_read() -> None:
+    entries = [(9, 100), (19, 200), (20, 201), (29, 999)]
+    assert read(filled(*entries).encode()) == entries
+
+
 def test_the_extremes_of_an_entry_are_read() -> None:
     assert read(file_of((0, 1))) == [(0, 1)]
     assert read(file_of((0x7FFFFFFF, 999))) == [(0x7FFFFFFF, 999)]
