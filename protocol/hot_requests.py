@@ -42,6 +42,7 @@ from barnabas.protocol.primitives import (
 )
 
 FETCH_FLEXIBLE, FETCH_SESSIONS, FETCH_TOPIC_IDS, PRODUCE_FLEXIBLE = 12, 7, 13, 9
+MOST_IN_PLACE = 0x7F  # what a uvarint of one byte says, beyond the 1 that is added to it
 
 _INT32 = struct.Struct(">i")
 _TWO_INT32 = struct.Struct(">ii")
@@ -141,31 +142,50 @@ def _read_rows(
 
 
 def read_produce(data: Buffer, at: int, version: int) -> tuple[ProduceRequest, int]:
-    """As `ProduceRequest.read`: of a memoryview the records are views, and nothing else is."""
+    """As `ProduceRequest.read`: of a memoryview the records are views, and nothing else is.
+
+    Counts and lengths of the flexible form are read in place where they have one byte, as nearly
+    all have, and by a call otherwise: six calls are a twentieth of what the request costs.
+    """
     compact = version >= PRODUCE_FLEXIBLE
+    size_bytes = len(data)
     if compact and data[at] == 0:
         transactional_id, at = None, at + 1
     else:
         transactional_id, at = read_nullable_string(data, at, compact)
     acks, timeout_ms = _ACKS.unpack_from(data, at)
-    count, at = _read_count(data, at + 6, compact)
+    at += 6
+    if compact and 0 < (count := data[at] - 1) < MOST_IN_PLACE:
+        at += 1
+    else:
+        count, at = _read_count(data, at, compact)
     topics = []
     for _ in range(count):
-        name, at = read_string(data, at, compact)
-        partition_count, at = _read_count(data, at, compact)
+        if compact and 1 < (size := data[at]) <= MOST_IN_PLACE and at + size <= size_bytes:
+            name, at = str(data[at + 1 : at + size], "utf-8", "replace"), at + size
+        else:
+            name, at = read_string(data, at, compact)
+        if compact and 0 < (partition_count := data[at] - 1) < MOST_IN_PLACE:
+            at += 1
+        else:
+            partition_count, at = _read_count(data, at, compact)
         partitions = []
         for _ in range(partition_count):
             if compact:
                 (index,) = _INT32.unpack_from(data, at)
-                size, at = read_uvarint(data, at + 4)
-                size -= 1
+                size = data[at + 4] - 1
+                if size < MOST_IN_PLACE:
+                    at += 5
+                else:
+                    size, at = read_uvarint(data, at + 4)
+                    size -= 1
             else:
                 index, size = _TWO_INT32.unpack_from(data, at)
                 at += 8
             records: Buffer | None = None
             if size >= 0:
                 end = at + size
-                if end > len(data):
+                if end > size_bytes:
                     raise MalformedMessageError("the bytes end before the message does")
                 records, at = data[at:end], end
             if compact:

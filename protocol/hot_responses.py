@@ -88,7 +88,10 @@ def encode_produce(
     topics: Sequence[tuple[str, Sequence[ProducedPartition]]],
     throttle_time_ms: int = 0,
 ) -> bytes:
-    """The whole frame of the answer to a Produce of versions 3-11."""
+    """The whole frame of the answer to a Produce of versions 3-11.
+
+    The answer about one partition, which is what most requests ask for, is written without a call.
+    """
     flexible = version >= PRODUCE_FLEXIBLE
     row, width = (_PRODUCED_5, 5) if version >= 5 else (_PRODUCED, 4)
     tail = (
@@ -97,10 +100,18 @@ def encode_produce(
     out = bytearray(
         _FRAME_TAGGED.pack(0, correlation_id, 0) if flexible else _FRAME.pack(0, correlation_id)
     )
-    _array(out, len(topics), flexible)
+    if flexible and len(topics) == 1:
+        out.append(2)
+    else:
+        _array(out, len(topics), flexible)
     for name, partitions in topics:
-        _string(out, name, flexible)
-        _array(out, len(partitions), flexible)
+        if flexible and len(partitions) == 1 and len(data := name.encode()) < 0x7F:
+            out.append(len(data) + 1)
+            out += data
+            out.append(2)
+        else:
+            _string(out, name, flexible)
+            _array(out, len(partitions), flexible)
         for p in partitions:
             if p.record_errors or p.error_message is not None:
                 _put_refused(out, p, version)

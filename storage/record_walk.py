@@ -22,6 +22,7 @@ kafka-python reads them as a varint.
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import accumulate, compress
 from operator import add
 from typing import NamedTuple
@@ -48,11 +49,11 @@ _LONGEST_HEAD = (
 _GROWTH = 4
 _FIRST_WIDE_DELTA = 8192  # the first offset delta whose varint has three bytes
 
-_LOW = bytes(
-    (delta << 1) & 0x7F | 0x80 for delta in range(8192)
-)  # of varints of several bytes: the first, by the delta modulo 8192
-_HIGH = bytes(delta >> 6 for delta in range(8192))  # the second
-_MIDDLE = bytes(byte | 0x80 for byte in _HIGH)  # the second, where there is a third
+_ALIKE = tuple([bytes((byte,)) for byte in range(256)])
+# of varints of several bytes: the first, by the delta modulo 8192
+_LOW = bytes(range(0x80, 0x100, 2)) * 128
+_HIGH = b"".join([_ALIKE[byte] * 64 for byte in range(128)])  # the second
+_MIDDLE = b"".join([_ALIKE[byte | 0x80] * 64 for byte in range(128)])  # where there is a third
 _ONE = bytes(range(0, 128, 2))
 _LOW_STEPS = [
     1 + (byte >> 1) if byte < 0x80 else 2 + (byte - 0x80 >> 1) for byte in range(256)
@@ -63,11 +64,6 @@ _HIGH_STEPS = [
 _HIGH_BYTES = bytes(range(0x80, 0x100))
 _IS_HIGH = bytes(128) + b"\1" * 128
 _IS_LOW = b"\1" * 128 + bytes(128)
-_ALIKE = tuple(bytes((byte,)) for byte in range(256))
-_AT_MOST = tuple(
-    bytes(code for code in range(128) if (code >> 1) ^ -(code & 1) <= delta)
-    for delta in range(-64, 64)
-)  # [delta + 64]
 
 
 class _Shape(NamedTuple):
@@ -522,7 +518,7 @@ def _highest_of(columns: list[bytes], highest: int) -> int | None:
         highest = max(
             highest, _unzigzag(column[-1])
         )  # times mostly rise, so that there is none later
-        later = column.translate(None, _AT_MOST[min(highest, 63) + 64])
+        later = column.translate(None, _codes_up_to(min(highest, 63)))
         return highest if not later else max(_unzigzag(code) for code in set(later))
     lanes = _lanes(columns)
     count = len(columns[0])
@@ -534,6 +530,12 @@ def _highest_of(columns: list[bytes], highest: int) -> int | None:
     if min(highest, 8191) * 2 * ones + high_bits - lanes & high_bits != high_bits:
         highest = max(memoryview(lanes.to_bytes(2 * count, "little")).cast("H").tolist()) >> 1
     return highest
+
+
+@cache
+def _codes_up_to(delta: int) -> bytes:
+    """Of the varints of one byte those that say no more than `delta`."""
+    return bytes(code for code in range(128) if _unzigzag(code) <= delta)
 
 
 def _unzigzag(code: int) -> int:

@@ -223,10 +223,12 @@ def _append(
         return ProducedPartition(index, Code.INVALID_RECORD)
     if type(records) is bytes:
         records = bytearray(records)
-    if len(records) >= HEADER_SIZE:
+    transactional_id = produce.request.transactional_id
+    if (transactional_id is not None or context.api_version < ZSTD_SINCE) and len(
+        records
+    ) >= HEADER_SIZE:
         attributes = attributes_of(records)
         if attributes & TRANSACTIONAL:
-            transactional_id = produce.request.transactional_id
             assert transactional_id is not None, (
                 "a transactional batch came further than _refusal_of_all"
             )
