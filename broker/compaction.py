@@ -60,7 +60,7 @@ class Compaction:
         self._result: CleanResult | None = None
         self._rest: tuple[CleanedSegment, ...] = ()
         self._next_job_id = 1
-        self._next_ms = now_ms + config["log.cleaner.backoff.ms"]
+        self._next_ms = now_ms + config.log_cleaner_backoff_ms
         self._failures: dict[TopicPartition, tuple[int, int]] = {}
         self._told_unreadable: set[TopicPartition] = set()
 
@@ -68,7 +68,7 @@ class Compaction:
         """When to look again; None: while a job is under way, or for ever."""
         if self._under_way is not None:
             return None if self._result is None else self._next_ms
-        return self._next_ms if self._config["log.cleaner.enable"] else None
+        return self._next_ms if self._config.log_cleaner_enable else None
 
     def on_tick(self, now_ms: int) -> None:
         """Begin with the dirtiest log, if one is dirty enough."""
@@ -78,7 +78,7 @@ class Compaction:
         if self._result is not None:
             self._swap(now_ms)
             return
-        self._next_ms = now_ms + self._config["log.cleaner.backoff.ms"]
+        self._next_ms = now_ms + self._config.log_cleaner_backoff_ms
         found = self._dirtiest(now_ms)
         if found is None:
             return
@@ -200,7 +200,7 @@ class Compaction:
                     log,
                     dirt,
                     job_id=self._next_job_id,
-                    map_bytes=self._config["log.cleaner.dedupe.buffer.size"],
+                    map_bytes=self._config.log_cleaner_dedupe_buffer_size,
                     wall_ms=self._logs.wall.at(now_ms),
                 )
         except CorruptLog as error:

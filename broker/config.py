@@ -19,7 +19,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from barnabas.protocol.compression import Levels
 from barnabas.storage.log_config import LogConfig
@@ -27,6 +27,7 @@ from barnabas.storage.log_config import LogConfig
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
 OWN_PREFIX = "barnabas."
+Value = TypeVar("Value")
 
 
 class ConfigError(Exception):
@@ -466,13 +467,69 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {found[0]}?" if found else "; `barnabas settings` lists what there is"
 
 
+class _Typed(Generic[Value]):
+    """A setting of BrokerConfig as an attribute: `config.node_id` is `config["node.id"]`, an int.
+
+    The table remains the one list: an attribute without a row is refused when this module is
+    loaded, and a test compares each one's type with its row's kind.
+    """
+
+    def __set_name__(self, owner: type[BrokerConfig], name: str) -> None:
+        self.name = name.replace("_", ".")
+        assert self.name in ALL_BROKER_SETTINGS, f"there is no setting {self.name}"
+
+    def __get__(self, config: BrokerConfig, owner: type[BrokerConfig] | None = None) -> Value:
+        value: Value = config[self.name]
+        return value
+
+
 class BrokerConfig:
-    """The broker's settings; `config[name]` is typed.
+    """The broker's settings. Those that the broker itself heeds are typed attributes; `config[name]`
+    is for requests that go by names.
 
     explicit: what a file or the command line said; dynamic, dynamic_defaults: what was changed at
     run time on this broker, and for every broker; all as text. warnings: settings that were taken
     and do nothing here.
     """
+
+    auto_create_topics_enable = _Typed[bool]()
+    barnabas_decompressed_max_bytes = _Typed[int]()
+    barnabas_disk_reserve_bytes = _Typed[int]()
+    barnabas_flush_journal_logs = _Typed[int]()
+    barnabas_producer_snapshot_interval_ms = _Typed[int]()
+    barnabas_request_max_bytes = _Typed[int]()
+    barnabas_transaction_durability = _Typed[str]()
+    broker_rack = _Typed[str | None]()
+    connections_max_idle_ms = _Typed[int]()
+    delete_topic_enable = _Typed[bool]()
+    fetch_max_bytes = _Typed[int]()
+    group_initial_rebalance_delay_ms = _Typed[int]()
+    group_max_session_timeout_ms = _Typed[int]()
+    group_max_size = _Typed[int]()
+    group_min_session_timeout_ms = _Typed[int]()
+    log_cleaner_backoff_ms = _Typed[int]()
+    log_cleaner_dedupe_buffer_size = _Typed[int]()
+    log_cleaner_enable = _Typed[bool]()
+    log_flush_offset_checkpoint_interval_ms = _Typed[int]()
+    log_initial_task_delay_ms = _Typed[int]()
+    log_retention_check_interval_ms = _Typed[int]()
+    max_incremental_fetch_session_cache_slots = _Typed[int]()
+    message_max_bytes = _Typed[int]()
+    node_id = _Typed[int]()
+    num_partitions = _Typed[int]()
+    offset_metadata_max_bytes = _Typed[int]()
+    offsets_retention_check_interval_ms = _Typed[int]()
+    offsets_retention_minutes = _Typed[int]()
+    offsets_topic_num_partitions = _Typed[int]()
+    offsets_topic_segment_bytes = _Typed[int]()
+    producer_id_expiration_check_interval_ms = _Typed[int]()
+    producer_id_expiration_ms = _Typed[int]()
+    queued_max_request_bytes = _Typed[int]()
+    socket_request_max_bytes = _Typed[int]()
+    transaction_max_timeout_ms = _Typed[int]()
+    transaction_state_log_num_partitions = _Typed[int]()
+    transaction_state_log_segment_bytes = _Typed[int]()
+    transactional_id_expiration_ms = _Typed[int]()
 
     def __init__(self, explicit: dict[str, str], warnings: list[str]) -> None:
         self.explicit, self.warnings = explicit, warnings
@@ -716,7 +773,7 @@ def topic_log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogC
         segment_index_bytes=value("segment.index.bytes"),
         index_interval_bytes=value("index.interval.bytes"),
         max_message_bytes=value("max.message.bytes"),
-        max_decompressed_bytes=config["barnabas.decompressed.max.bytes"],
+        max_decompressed_bytes=config.barnabas_decompressed_max_bytes,
         retention_ms=value("retention.ms"),
         retention_bytes=value("retention.bytes"),
         cleanup_policy=frozenset(value("cleanup.policy")),
@@ -741,5 +798,5 @@ def topic_log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogC
         flush_messages=value("flush.messages"),
         flush_ms=value("flush.ms"),
         preallocate=value("preallocate"),
-        producer_id_expiration_ms=config["producer.id.expiration.ms"],
+        producer_id_expiration_ms=config.producer_id_expiration_ms,
     )

@@ -95,7 +95,7 @@ class Broker:
     ) -> None:
         self.config, self.metadata, self.logs, self.ids = config, metadata, logs, ids
         self.wall = logs.wall
-        self.node_id: int = config["node.id"]
+        self.node_id = config.node_id
         self.connections: dict[int, ConnectionState] = {}
         self._parked: dict[int, RequestContext] = {}
         self._waiting_fetches: dict[int, WaitingFetch] = {}
@@ -103,11 +103,9 @@ class Broker:
         self._routes: dict[int, Route] = {}
         self.outbox = Outbox()
         self.work = SlicedWork(self.reply)
-        self.fetch_sessions = FetchSessions(
-            config["max.incremental.fetch.session.cache.slots"], ids
-        )
+        self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, ids)
         self.disk_space = DiskSpace(
-            lambda: logs.disk.free_bytes(logs.data_dir), config["barnabas.disk.reserve.bytes"]
+            lambda: logs.disk.free_bytes(logs.data_dir), config.barnabas_disk_reserve_bytes
         )
         self.topics = TopicRegistry(config, metadata, logs, ids, self.disk_space)
         self.producer_ids = ProducerIdAllocator(
@@ -120,8 +118,8 @@ class Broker:
         self.flushes = FlushQueue(
             self.outbox,
             logs.journal,
-            fewest_logs=config["barnabas.flush.journal.logs"],
-            journal_roll_ms=config["log.flush.offset.checkpoint.interval.ms"],
+            fewest_logs=config.barnabas_flush_journal_logs,
+            journal_roll_ms=config.log_flush_offset_checkpoint_interval_ms,
             logs_to_checkpoint=logs.logs.values() if logs.journal.has_older else (),
             keeps_earlier_journals=lambda: bool(logs.offline),
             has_disk_space=lambda: not self.disk_space.is_full,
@@ -477,19 +475,19 @@ class Broker:
 
 def _transaction_settings(config: BrokerConfig) -> TxnSettings:
     return TxnSettings(
-        transaction_max_timeout_ms=config["transaction.max.timeout.ms"],
-        transactional_id_expiration_ms=config["transactional.id.expiration.ms"],
+        transaction_max_timeout_ms=config.transaction_max_timeout_ms,
+        transactional_id_expiration_ms=config.transactional_id_expiration_ms,
     )
 
 
 def _group_settings(config: BrokerConfig) -> GroupSettings:
     return GroupSettings(
-        min_session_timeout_ms=config["group.min.session.timeout.ms"],
-        max_session_timeout_ms=config["group.max.session.timeout.ms"],
-        initial_rebalance_delay_ms=config["group.initial.rebalance.delay.ms"],
-        max_size=config["group.max.size"],
-        offset_metadata_max_size=config["offset.metadata.max.bytes"],
-        max_record_bytes=config["message.max.bytes"],
-        offsets_retention_ms=config["offsets.retention.minutes"] * 60_000,
-        offsets_retention_check_interval_ms=config["offsets.retention.check.interval.ms"],
+        min_session_timeout_ms=config.group_min_session_timeout_ms,
+        max_session_timeout_ms=config.group_max_session_timeout_ms,
+        initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        max_size=config.group_max_size,
+        offset_metadata_max_size=config.offset_metadata_max_bytes,
+        max_record_bytes=config.message_max_bytes,
+        offsets_retention_ms=config.offsets_retention_minutes * 60_000,
+        offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
     )

@@ -90,14 +90,14 @@ def open_broker(
 
 def _log_manager_config(config: BrokerConfig, ids: Ids) -> LogManagerConfig:
     return LogManagerConfig(
-        node_id=config["node.id"],
+        node_id=config.node_id,
         cluster_id=base64.urlsafe_b64encode(ids.uuid().bytes).decode().rstrip("="),
         directory_id=base64.urlsafe_b64encode(ids.uuid().bytes).decode().rstrip("="),
-        recovery_checkpoint_interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
-        retention_check_interval_ms=config["log.retention.check.interval.ms"],
-        producer_expiration_check_interval_ms=config["producer.id.expiration.check.interval.ms"],
-        initial_task_delay_ms=config["log.initial.task.delay.ms"],
-        producer_snapshot_interval_ms=config["barnabas.producer.snapshot.interval.ms"],
+        recovery_checkpoint_interval_ms=config.log_flush_offset_checkpoint_interval_ms,
+        retention_check_interval_ms=config.log_retention_check_interval_ms,
+        producer_expiration_check_interval_ms=config.producer_id_expiration_check_interval_ms,
+        initial_task_delay_ms=config.log_initial_task_delay_ms,
+        producer_snapshot_interval_ms=config.barnabas_producer_snapshot_interval_ms,
     )
 
 

@@ -364,9 +364,9 @@ class Server:
         self.broker, self.loop = broker, loop
         self.on_frame = broker.on_frame
         self._steady_ms, self._wall_ms = steady_ms, wall_ms
-        self.max_frame_bytes: int = broker.config["socket.request.max.bytes"]
-        self.max_other_bytes: int = broker.config["barnabas.request.max.bytes"]
-        self.memory = ReceiveMemory(broker.config["queued.max.request.bytes"])
+        self.max_frame_bytes = broker.config.socket_request_max_bytes
+        self.max_other_bytes = broker.config.barnabas_request_max_bytes
+        self.memory = ReceiveMemory(broker.config.queued_max_request_bytes)
         self.turns = ReceiveTurns(self.memory, loop)
         self._listener = sock
         self._connections: dict[int, Connection] = {}
@@ -377,7 +377,7 @@ class Server:
         self._accept_timer: asyncio.TimerHandle | None = None
         self._complain_at_s = loop.time()
         self._carrying_out = self._is_closed = False
-        self._idle_ms: int = broker.config["connections.max.idle.ms"]
+        self._idle_ms = broker.config.connections_max_idle_ms
         self._sweep_s = max(self._idle_ms / 1000 / IDLE_SWEEPS, SHORTEST_SWEEP_S)
         self._sweep_timer = (
             loop.call_later(self._sweep_s, self._sweep) if self._idle_ms >= 0 else None

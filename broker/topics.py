@@ -144,12 +144,9 @@ class TopicRegistry:
         topic = self.metadata.topic(name)
         if topic is not None:
             return topic.partition_count
-        count: int = self._config[
-            "transaction.state.log.num.partitions"
-            if name == TRANSACTIONS_TOPIC
-            else "offsets.topic.num.partitions"
-        ]
-        return count
+        if name == TRANSACTIONS_TOPIC:
+            return self._config.transaction_state_log_num_partitions
+        return self._config.offsets_topic_num_partitions
 
     def group_partition(self, group_id: str) -> int:
         """The partition of __consumer_offsets that a group's records go to."""
@@ -158,11 +155,11 @@ class TopicRegistry:
     def ensure_internal_topic(self, name: str, now_ms: int) -> None:
         """Make an internal topic when it is first needed, as Kafka does."""
         if name not in self._partitions:
-            prefix = "transaction.state.log" if name == TRANSACTIONS_TOPIC else "offsets.topic"
-            configs = {
-                "cleanup.policy": "compact",
-                "segment.bytes": str(self._config[f"{prefix}.segment.bytes"]),
-            }
+            if name == TRANSACTIONS_TOPIC:
+                segment_bytes = self._config.transaction_state_log_segment_bytes
+            else:
+                segment_bytes = self._config.offsets_topic_segment_bytes
+            configs = {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes)}
             self.create_topic(name, self.internal_partition_count(name), configs, now_ms=now_ms)
 
     def internal_log(self, name: str, index: int, now_ms: int) -> Log:

@@ -205,7 +205,7 @@ class TransactionEnds:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self.flushes_commits: bool = broker.config["barnabas.transaction.durability"] == "flush"
+        self.flushes_commits = broker.config.barnabas_transaction_durability == "flush"
         self.unwritten = UnwrittenMarkers(broker.logs.disk, broker.logs.data_dir)
         self.commits_on: Callable[[Log, Decision], bool] | None = None
         self._endings: dict[str, Ending] = {}

@@ -78,7 +78,7 @@ def on_describe_cluster(
             f"The endpoint type {endpoint_type} is unknown: ask for brokers (endpoint type 1).",
         )
     host, port = broker.advertised(context)
-    row = DescribeClusterBroker(broker.node_id, host, port, broker.config["broker.rack"])
+    row = DescribeClusterBroker(broker.node_id, host, port, broker.config.broker_rack)
     tells_operations = request.include_cluster_authorized_operations and code is Code.NONE
     return DescribeClusterResponse(
         error_code=code,

@@ -49,7 +49,7 @@ class _Fetch:
         self._isolation = (
             Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
         )
-        self._max_bytes = min(request.max_bytes, broker.config["fetch.max.bytes"])
+        self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
         self._min_bytes: int = min(request.min_bytes, self._max_bytes)
         self.logs: list[tuple[FetchTarget, Log]] = []
         self._refused: list[Fetched] = []

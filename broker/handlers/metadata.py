@@ -53,7 +53,7 @@ def _missing_names(broker: Broker, request: MetadataRequest, context: RequestCon
     if (
         not request.topics
         or not may_create
-        or not broker.config["auto.create.topics.enable"]
+        or not broker.config.auto_create_topics_enable
         or _names_ids_too_soon(request, context)
     ):
         return []
@@ -72,7 +72,7 @@ def _make_missing(
     codes: dict[str, Code] = {}
     wanted: list[Topic] = []
     taken = TakenNames(broker.metadata.topics)
-    partition_count: int = broker.config["num.partitions"]
+    partition_count = broker.config.num_partitions
     is_too_much = len(names) * partition_count > MOST_PARTITIONS_AT_ONCE
     if is_too_much:
         logger.warning(
@@ -120,7 +120,7 @@ def _encoded(
         node_id=broker.node_id,
         host=host,
         port=port,
-        rack=broker.config["broker.rack"],
+        rack=broker.config.broker_rack,
         cluster_id=broker.logs.cluster_id,
         topics=_topics(broker, request, context, codes),
         topic_operations=TOPIC_OPERATIONS

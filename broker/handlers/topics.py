@@ -221,7 +221,7 @@ def _requested_count(broker: Broker, asked: CreatableTopic) -> int:
     if asked.assignments:
         return len(asked.assignments)
     count: int = (
-        broker.config["num.partitions"]
+        broker.config.num_partitions
         if asked.num_partitions == UNSET
         else max(0, asked.num_partitions)
     )
@@ -344,7 +344,7 @@ def _checked_for_deletion(
     broker: Broker, name: str | None, topic_id: uuid.UUID, context: RequestContext
 ) -> tuple[str, uuid.UUID]:
     """(name, id) of what goes. Raises KafkaError where it cannot."""
-    if not broker.config["delete.topic.enable"]:
+    if not broker.config.delete_topic_enable:
         code = (
             Code.TOPIC_DELETION_DISABLED
             if context.api_version >= DELETION_DISABLED_SINCE

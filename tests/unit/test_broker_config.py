@@ -4,11 +4,12 @@ Apache Kafka 3.9.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from barnabas.broker.config import (
+    ALL_BROKER_SETTINGS,
     BROKER_SETTINGS,
     TOPIC_SETTINGS,
     BrokerConfig,
@@ -562,3 +563,34 @@ def test_properties_files_are_read_as_java_does(text: str, expected: dict[str, s
 def test_a_bad_escape_is_told(text: str) -> None:
     with pytest.raises(ConfigError, match="four hexadecimal digits"):
         read_properties(text)
+
+
+def test_typed_settings_have_the_types_of_the_table() -> None:
+    """`config.node_id` is what `config["node.id"]` is, of the kind that its row says."""
+    kinds = {
+        bool: {Kind.BOOLEAN},
+        str: {Kind.STRING},
+        int: {Kind.INT, Kind.SHORT, Kind.LONG},
+        float: {Kind.DOUBLE},
+    }
+    config = BrokerConfig.from_properties({})
+    typed = {name: value for name, value in vars(BrokerConfig).items() if hasattr(value, "__get__")}
+    settings = {name: value for name, value in typed.items() if type(value).__name__ == "_Typed"}
+    assert len(settings) > 30
+    for attribute, descriptor in settings.items():
+        row = ALL_BROKER_SETTINGS[descriptor.name]
+        (declared,) = get_args(descriptor.__orig_class__)
+        options = set(get_args(declared)) or {declared}
+        assert (type(None) in options) == (row.default is None), row.name
+        (plain,) = options - {type(None)}
+        assert row.kind in kinds[plain], row.name
+        assert getattr(config, attribute) == config[row.name]
+
+
+def test_a_typed_setting_follows_what_is_changed_at_run_time() -> None:
+    config = BrokerConfig.from_properties({"log.cleaner.backoff.ms": "7"})
+    assert config.log_cleaner_backoff_ms == 7
+    config.set_dynamic({"log.cleaner.backoff.ms": "8"})
+    assert config.log_cleaner_backoff_ms == 8
+    config.set_dynamic({})
+    assert config.log_cleaner_backoff_ms == 7

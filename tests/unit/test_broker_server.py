@@ -17,6 +17,7 @@ from typing import Any, cast
 import pytest
 
 from barnabas.broker import server as server_module
+from barnabas.broker.config import BrokerConfig
 from barnabas.broker.outbox import FlushJob, Outbox, Work
 from barnabas.broker.server import Connection, Server, _descriptors_for_connections
 from barnabas.protocol.errors import ProtocolViolation
@@ -35,7 +36,7 @@ class ScriptedBroker:
     """
 
     def __init__(self) -> None:
-        self.config = {
+        self.settings = {
             "socket.request.max.bytes": 1 << 20,
             "connections.max.idle.ms": IDLE_MS,
             "queued.max.request.bytes": 4 << 20,
@@ -50,6 +51,10 @@ class ScriptedBroker:
         self.times: list[tuple[int, int]] = []
         self.deadline_ms: int | None = None
         self.answer: Answer = self.echo
+
+    @property
+    def config(self) -> BrokerConfig:
+        return BrokerConfig.from_properties({name: str(n) for name, n in self.settings.items()})
 
     def echo(self, connection: int, frame: bytes) -> None:
         self.outbox.sends.append((connection, (b"<" + frame + b">",)))
@@ -112,7 +117,7 @@ class Rim:
         """A server with other settings (_ for .), on a clock that goes on only when `pass_time`
         says so.
         """
-        self.broker.config |= {name.replace("_", "."): value for name, value in config.items()}
+        self.broker.settings |= {name.replace("_", "."): value for name, value in config.items()}
         self.server.close()
         self.loop.time = lambda: self.now_s  # type: ignore[method-assign]
         listener = socket.create_server(("127.0.0.1", 0))
