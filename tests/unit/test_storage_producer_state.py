@@ -304,6 +304,59 @@ def test_what_is_noted_of_refused_batches_has_a_bound() -> None:
     assert state.refused[0, 0] == 3, "those that are noted are kept up to date"
 
 
+def test_after_a_batch_without_an_epoch_any_sequence_may_begin() -> None:
+    """As Apache Kafka has it: -1 is the epoch of nobody."""
+    state = ProducerStateManager()
+    batch(state, epoch=-1, transactional=False)
+    assert state.check_batch(PID, 0, 5, 5, False, lambda _: None) is None
+
+
+def test_a_marker_fences_the_epochs_before_its_own() -> None:
+    state = ProducerStateManager()
+    batch(state, epoch=0)
+    marker(state, epoch=1, commit=False)
+    assert state.producer_epoch_of(PID) == 1
+    with pytest.raises(KafkaError) as refused:
+        state.check_batch(PID, 0, 1, 1, True, lambda _: None)
+    assert refused.value.code is Code.INVALID_PRODUCER_EPOCH
+
+
+@pytest.mark.parametrize("by", ["batch", "marker"])
+def test_of_a_new_epoch_all_batches_are_known(by: str) -> None:
+    """The log need not be searched for earlier ones: there are none."""
+    state = ProducerStateManager()
+    batch(state, transactional=False)
+    loaded = ProducerStateManager.decode_snapshot(state.encode_snapshot(), 1, NOW_MS)
+    if by == "marker":
+        marker(loaded, epoch=1)
+    batch(loaded, epoch=1, transactional=False)
+    assert loaded.producers[PID].window_known
+
+    def restore(entry: ProducerEntry) -> None:
+        raise AssertionError("there is nothing to look for")
+
+    with pytest.raises(KafkaError):
+        loaded.check_batch(PID, 1, 7, 7, False, restore)
+
+
+def test_a_transaction_may_begin_at_the_first_offset_of_a_log() -> None:
+    state = ProducerStateManager()
+    batch(state, now_ms=0)
+    batch(state, sequence=1, now_ms=0)
+    assert state.first_open_offset() == 0
+    assert state.expire(now_ms=10_000, expiration_ms=1) == 0, "it is open"
+    loaded = ProducerStateManager.decode_snapshot(state.encode_snapshot(), 2, NOW_MS)
+    assert loaded.open_txns == {PID: 0}
+    assert marker(state) == CompletedTxn(PID, 0, 2, False, 3)
+
+
+def test_the_first_sequence_there_is_comes_back_from_a_snapshot() -> None:
+    state = ProducerStateManager()
+    batch(state)
+    loaded = ProducerStateManager.decode_snapshot(state.encode_snapshot(), 1, NOW_MS)
+    assert loaded.producers[PID].batches == [BatchMeta(0, 0, 0, 0, NOW_MS)]
+
+
 # --- expiry -------------------------------------------------------------------------------------
 
 
@@ -312,12 +365,14 @@ def test_producers_expire_by_the_clock_of_the_broker_unless_they_have_a_transact
     batch(state, 1, transactional=False, timestamp=5, now_ms=100)
     batch(state, 2, transactional=True, now_ms=100)
     batch(state, 3, transactional=False, now_ms=101)
+    batch(state, 4, transactional=False, now_ms=100)
+    batch(state, 4, sequence=1, transactional=False, now_ms=5_000)
     assert state.expire(now_ms=1_099, expiration_ms=1_000) == 0
     assert state.expire(now_ms=1_100, expiration_ms=1_000) == 1
-    assert list(state.producers) == [2, 3]
+    assert list(state.producers) == [2, 3, 4]
     marker(state, 2, now_ms=1_200)
     assert state.expire(now_ms=2_199, expiration_ms=1_000) == 1
-    assert list(state.producers) == [2]
+    assert list(state.producers) == [2, 4]
     assert state.expire(now_ms=2_200, expiration_ms=1_000) == 1
 
 

@@ -32,8 +32,9 @@ def test_only_later_times_are_taken() -> None:
     assert not index.maybe_append(0, 4)
     assert index.maybe_append(7, 5)
     assert not index.maybe_append(6, 6)
-    assert len(index) == 2
-    assert index.last() == (7, 5)
+    assert len(index) == 2 and index.last() == (7, 5)
+    assert index.maybe_append(9, 7)
+    assert index.last() == (9, 7)
     assert TimeIndex().last() is None
 
 

@@ -47,6 +47,13 @@ def test_the_search_ends_where_all_later_transactions_begin_beyond_the_fetch() -
     assert not TxnIndex().collect(0, 1, [])
 
 
+def test_a_transaction_that_begins_behind_the_fetch_is_not_told() -> None:
+    for upper_bound_offset, expected in ((5, []), (6, [AbortedTxn(2, 5)])):
+        into: list[AbortedTxn] = []
+        TxnIndex([SECOND]).collect(0, upper_bound_offset, into)
+        assert into == expected
+
+
 def test_an_entry_is_laid_out_as_kafka_writes_it() -> None:
     entry = AbortedEntry(0x1122, 0x33, 0x44, 0x55)
     assert encode_entry(entry) == bytes.fromhex(
