@@ -81,7 +81,8 @@ def measure(megabytes: int) -> None:
             result = clean(OsDisk(), job)
             took_s = time.perf_counter() - began
             print(
-                f"values of {value_bytes:6} B, {name:5}: {log.segments.size_bytes / 1e6 / took_s:6.1f} MB/s "
+                f"values of {value_bytes:6} B, {name:5}: "
+                f"{log.segments.size_bytes / 1e6 / took_s:6.1f} MB/s "
                 "of log, "
                 f"{result.read_bytes / 1e6:.0f} MB became {result.written_bytes / 1e6:.0f} MB in "
                 f"{took_s:.2f} s"

@@ -7,8 +7,10 @@ transaction that holds both. A reader (read_committed) reads along. Each turn ha
 own, on which both ways are measured one after the other, first the throughput of both, then the
 latency; the next turn begins with the other way.
 
-    throughput   the input was filled before; the process works for 4 s (at least one interval) and the commit that ends them
-    latency      records come at a steady rate; from a record's creation (before it is written to the input) until the reader has it
+    throughput   the input was filled before; the process works for 4 s (at least one interval)
+                 and the commit that ends them
+    latency      records come at a steady rate; from a record's creation (before it is written to
+                 the input) until the reader has it
 
 Source: Wang et al., "Consistency and Completeness: Rethinking Distributed Stream Processing in
         Apache Kafka", SIGMOD 2021, figure 5.
@@ -350,10 +352,17 @@ def shown_ms(value: float) -> str:
 def table(summaries: Iterable[Summary]) -> str:
     """The report, in Markdown."""
     header = [
-        "partitions, interval", "at least once", "exactly once", "overhead (of each turn)", "broker CPU s a million", "commit, ms",
+        "partitions, interval",
+        "at least once",
+        "exactly once",
+        "overhead (of each turn)",
+        "broker CPU s a million",
+        "commit, ms",
         "records a batch",
-        "latency p50 / p99 at least once, ms", "exactly once, ms", "Apache Kafka 3.9: at least, exactly once",
-    ]  # fmt: skip
+        "latency p50 / p99 at least once, ms",
+        "exactly once, ms",
+        "Apache Kafka 3.9: at least, exactly once",
+    ]
     rows = [header, ["---"] * len(header)]
     for summary in summaries:
         kafka = KAFKA.get(summary.point)

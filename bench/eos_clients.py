@@ -158,7 +158,7 @@ class ExactlyOnce:
         self.producer.begin_transaction()
 
     def commit(self) -> None:
-        """The offsets go into the transaction, while the last records are under way; then it ends."""
+        """The offsets go into the transaction while the last records are sent; then it ends."""
         began = time.perf_counter()
         positions = self._consumer.position(self._consumer.assignment())
         self.producer.send_offsets_to_transaction(

@@ -294,9 +294,17 @@ def fetch(
     ]
     topics = [FetchTopic(topic_id=topic_id, partitions=rows)] if rows else []
     return FetchRequest(
-        replica_id=-1, max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=MAX_BYTES, isolation_level=1, session_id=session[0],
-        session_epoch=session[1], topics=topics, forgotten_topics_data=[], rack_id="",
-    )  # fmt: skip
+        replica_id=-1,
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=MAX_BYTES,
+        isolation_level=1,
+        session_id=session[0],
+        session_epoch=session[1],
+        topics=topics,
+        forgotten_topics_data=[],
+        rack_id="",
+    )
 
 
 def init_producer_id() -> InitProducerIdRequest:

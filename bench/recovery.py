@@ -85,7 +85,10 @@ def started(broker: LocalBroker) -> tuple[float, float, float, list[str]]:
 def run(scale: float = 1.0) -> list[Row]:
     """After a kill, then after a clean stop."""
     directory = tempfile.mkdtemp(prefix="barnabas-bench-", dir=os.environ.get("BENCH_DIR"))
-    amount = f"{int(PARTITIONS * scale)} partitions, {10 * scale:.1f} GB, {int(PRODUCERS * scale)} producers"
+    amount = (
+        f"{int(PARTITIONS * scale)} partitions, {10 * scale:.1f} GB, "
+        f"{int(PRODUCERS * scale)} producers"
+    )
     rows = []
     try:
         subprocess.run([sys.executable, __file__, directory, str(scale)], check=True)

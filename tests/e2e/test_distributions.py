@@ -42,8 +42,13 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
     """Run a command to its end, without this environment's Python path; what it printed."""
     environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        [str(part) for part in command], cwd=cwd, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [str(part) for part in command],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

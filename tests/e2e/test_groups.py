@@ -195,7 +195,8 @@ CRASHING_MEMBER = """
 import sys, confluent_kafka
 servers, group, topic = sys.argv[1:]
 client = confluent_kafka.Consumer({
-    "bootstrap.servers": servers, "group.id": group, "session.timeout.ms": 1500, "heartbeat.interval.ms": 300,
+    "bootstrap.servers": servers, "group.id": group,
+    "session.timeout.ms": 1500, "heartbeat.interval.ms": 300,
     "partition.assignment.strategy": "range",
 })
 client.subscribe([topic], on_assign=lambda _, partitions: print(len(partitions), flush=True))
@@ -277,9 +278,16 @@ class PythonMember:
         self.owned: set[int] = set()
         self._ending = False
         self.client = kafka.KafkaConsumer(
-            topic, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest", heartbeat_interval_ms=100,
-            session_timeout_ms=SESSION_MS, partition_assignment_strategy=[assignor], fetch_max_wait_ms=50, auto_commit_interval_ms=50,
-        )  # fmt: skip
+            topic,
+            bootstrap_servers=servers,
+            group_id=group,
+            auto_offset_reset="earliest",
+            heartbeat_interval_ms=100,
+            session_timeout_ms=SESSION_MS,
+            partition_assignment_strategy=[assignor],
+            fetch_max_wait_ms=50,
+            auto_commit_interval_ms=50,
+        )
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
@@ -340,9 +348,14 @@ def test_aiokafka_rebalances_and_its_static_members(servers: str) -> None:
     async def run() -> None:
         async def member(instance: str | None) -> aiokafka.AIOKafkaConsumer:
             client = aiokafka.AIOKafkaConsumer(
-                topic, bootstrap_servers=servers, group_id=group, heartbeat_interval_ms=100, session_timeout_ms=SESSION_MS,
-                group_instance_id=instance, fetch_max_wait_ms=50,
-            )  # fmt: skip
+                topic,
+                bootstrap_servers=servers,
+                group_id=group,
+                heartbeat_interval_ms=100,
+                session_timeout_ms=SESSION_MS,
+                group_instance_id=instance,
+                fetch_max_wait_ms=50,
+            )
             await client.start()
             return client
 
@@ -374,9 +387,14 @@ def test_the_three_libraries_in_one_group(servers: str) -> None:
 
     async def start_aio() -> aiokafka.AIOKafkaConsumer:
         client = aiokafka.AIOKafkaConsumer(
-            topic, bootstrap_servers=servers, group_id=group, heartbeat_interval_ms=100, session_timeout_ms=SESSION_MS,
-            partition_assignment_strategy=[AioRange], fetch_max_wait_ms=50,
-        )  # fmt: skip
+            topic,
+            bootstrap_servers=servers,
+            group_id=group,
+            heartbeat_interval_ms=100,
+            session_timeout_ms=SESSION_MS,
+            partition_assignment_strategy=[AioRange],
+            fetch_max_wait_ms=50,
+        )
         await client.start()
         return client
 

@@ -417,7 +417,7 @@ def test_a_group_keeps_its_offsets_and_its_members(own: LocalBroker, again: Rest
 
 
 def test_a_transaction_is_whole_whenever_the_broker_is_killed(own: LocalBroker) -> None:
-    """Transactions over four partitions; the kill comes at another point of their course each time."""
+    """Transactions over four partitions; each kill comes at another point of their course."""
     servers = own.bootstrap_servers
     topic = create_topic(servers, "whole", 4)
     sure: set[bytes] = set()

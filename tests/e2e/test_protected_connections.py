@@ -35,7 +35,10 @@ def login(
     mechanism: str, password: str = PASSWORD, protocol: str = "SASL_PLAINTEXT"
 ) -> dict[str, str]:
     module = "plain.Plain" if mechanism == "PLAIN" else "scram.Scram"
-    line = f'org.apache.kafka.common.security.{module}LoginModule required username="alice" password="{password}";'
+    line = (
+        f"org.apache.kafka.common.security.{module}LoginModule required "
+        f'username="alice" password="{password}";'
+    )
     return {"security.protocol": protocol, "sasl.mechanism": mechanism, "sasl.jaas.config": line}
 
 

@@ -173,7 +173,8 @@ def test_where_topics_are_not_made_the_error_says_so(monkeypatch: pytest.MonkeyP
         name = unique("query")
         with pytest.raises(
             PublishError,
-            match=r"topic 'missing' does not exist, and the broker does not make it .*create it first",
+            match=r"topic 'missing' does not exist, and the broker does not make it .*"
+            r"create it first",
         ):
             publish_to(broker.port, name, 0, encoded(topic, 0, b"a"), encoded("missing", 0, b"b"))
         with pytest.raises(
@@ -429,7 +430,10 @@ def test_a_publisher_lives_through_a_restart_in_mid_publish_and_one_between_batc
 
 
 def test_nobody_comes_back() -> None:
-    says = r"publishing batch 1 as 'gone' failed .* times.*no broker of kafka.bootstrap.servers can be reached"
+    says = (
+        r"publishing batch 1 as 'gone' failed .* times.*"
+        r"no broker of kafka.bootstrap.servers can be reached"
+    )
     with refusing_port() as port, pytest.raises(ClientError, match=says):
         publish_to(
             port,
@@ -482,7 +486,8 @@ def test_fenced_again_and_again(broker: LocalBroker, servers: str) -> None:
         Publisher(options_of(broker.port), SETTINGS) as publisher,
         pytest.raises(
             PublishError,
-            match=r"ended from outside twice.*another driver publishes.*stop one.*kafka.transaction.timeout.ms",
+            match=r"ended from outside twice.*another driver publishes.*stop one.*"
+            r"kafka.transaction.timeout.ms",
         ),
     ):
         publisher.commit_once(

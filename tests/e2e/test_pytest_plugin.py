@@ -1,4 +1,4 @@
-"""The fixtures, as a project has them that installed Barnabas: nothing is imported or configured."""
+"""The fixtures, as a project with Barnabas installed has them: no import, no configuration."""
 
 from __future__ import annotations
 

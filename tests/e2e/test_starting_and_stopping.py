@@ -40,8 +40,12 @@ def barnabas(*arguments: str, timeout_s: float = PATIENCE_S) -> subprocess.Compl
     """Run the command to its end."""
     return subprocess.run(
         [sys.executable, "-P", "-m", "barnabas.broker.main", *arguments],
-        capture_output=True, text=True, timeout=timeout_s, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
 
 
 def refusal(*arguments: str) -> str:
@@ -194,7 +198,10 @@ def started(data: Path, output: int, *, shell: str = "") -> tuple[subprocess.Pop
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = f"exec {sys.executable} -P -m barnabas.broker.main start --port {port} --data-dir {data} {shell}"
+    command = (
+        f"exec {sys.executable} -P -m barnabas.broker.main start "
+        f"--port {port} --data-dir {data} {shell}"
+    )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
         ["sh", "-c", command],
@@ -275,9 +282,23 @@ def test_the_working_directory_does_not_shadow_its_modules(tmp_path: Path) -> No
     (tmp_path / "storage").mkdir()
     (tmp_path / "storage" / "__init__.py").write_text("raise RuntimeError('the wrong storage')\n")
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "barnabas.broker.main", "start", "--port", "0", "--data-dir", str(tmp_path / "data")],
-        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    ) as process:  # fmt: skip
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "barnabas.broker.main",
+            "start",
+            "--port",
+            "0",
+            "--data-dir",
+            str(tmp_path / "data"),
+        ],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as process:
         assert process.stdout is not None
         first = process.stdout.readline()
         process.terminate()

@@ -320,9 +320,15 @@ def test_consume_transform_produce_with_kafka_python(servers: str) -> None:
     )
     send_all(servers, source, [b"%d" % number for number in range(60)])
     reader = kafka.KafkaConsumer(
-        source, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False,
-        isolation_level="read_committed", max_poll_records=10, fetch_max_wait_ms=50,
-    )  # fmt: skip
+        source,
+        bootstrap_servers=servers,
+        group_id=group,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        isolation_level="read_committed",
+        max_poll_records=10,
+        fetch_max_wait_ms=50,
+    )
     client = kafka.KafkaProducer(bootstrap_servers=servers, transactional_id=unique("etl"))
     client.init_transactions()
     done = rounds = 0
@@ -363,9 +369,14 @@ def test_consume_transform_produce_with_aiokafka(servers: str) -> None:
 
     async def run() -> None:
         reader = aiokafka.AIOKafkaConsumer(
-            source, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False,
-            isolation_level="read_committed", fetch_max_wait_ms=50,
-        )  # fmt: skip
+            source,
+            bootstrap_servers=servers,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            fetch_max_wait_ms=50,
+        )
         client = aiokafka.AIOKafkaProducer(
             bootstrap_servers=servers, transactional_id=unique("etl")
         )

@@ -211,8 +211,15 @@ def test_each_event_in_each_form(
     steps = list(demo.run(spark, job, TIMES))
     assert [step.time_s for step in steps] == list(TIMES)
     assert [step.emitted["revisions"] for step in steps] == [
-        ["[10,15) 1"], ["[15,20) 1"], ["[10,15) 2"], ["[20,25) 1"], ["[10,15) 3"], ["[30,35) 1"], ["[10,15) 4"], [],
-    ]  # fmt: skip
+        ["[10,15) 1"],
+        ["[15,20) 1"],
+        ["[10,15) 2"],
+        ["[20,25) 1"],
+        ["[10,15) 3"],
+        ["[30,35) 1"],
+        ["[10,15) 4"],
+        [],
+    ]
     # The last event but one is too late, and Spark counts it: its batch is filtered by the
     # watermark of the batch before the last.
     assert [step.emitted["final"] for step in steps] == [
@@ -226,8 +233,15 @@ def test_each_event_in_each_form(
         [],
     ]
     assert [step.emitted["per-record"] for step in steps] == [
-        ["[10,15) 1"], ["[15,20) 1"], ["[10,15) 2"], ["[20,25) 1"], ["[10,15) 3"], ["[30,35) 1"], ["[10,15) too late"], ["[10,15) too late"],
-    ]  # fmt: skip
+        ["[10,15) 1"],
+        ["[15,20) 1"],
+        ["[10,15) 2"],
+        ["[20,25) 1"],
+        ["[10,15) 3"],
+        ["[30,35) 1"],
+        ["[10,15) too late"],
+        ["[10,15) too late"],
+    ]
 
     left = demo.compacted(job)
     assert {record.key: record.value["count"] for record in left} == {
@@ -270,10 +284,20 @@ AFTER = [
     *views((26, "sports"), (24, "news"), (31, "sports"), (28, "news"), (40, "news")),
 ]
 REVISIONS = [
-    ("news@10000", 1), ("sports@10000", 1), ("news@15000", 1), ("news@10000", 2),
-    ("sports@20000", 1), ("sports@15000", 1), ("news@20000", 1), ("news@15000", 2), ("sports@25000", 1),
-    ("news@20000", 2), ("sports@30000", 1), ("news@25000", 1), ("news@40000", 1),
-]  # fmt: skip
+    ("news@10000", 1),
+    ("sports@10000", 1),
+    ("news@15000", 1),
+    ("news@10000", 2),
+    ("sports@20000", 1),
+    ("sports@15000", 1),
+    ("news@20000", 1),
+    ("news@15000", 2),
+    ("sports@25000", 1),
+    ("news@20000", 2),
+    ("sports@30000", 1),
+    ("news@25000", 1),
+    ("news@40000", 1),
+]
 OPEN = {"sports@30000", "news@40000"}  # at 40, with a grace of 10
 FORMS = ("revisions", "final", "per-record")
 
@@ -355,7 +379,7 @@ def assert_that_the_state_is_in_changelogs(job: Job, form: str) -> None:
 def test_a_killed_driver_costs_nothing(
     spark: SparkSession, view_servers: str, tmp_path: Path
 ) -> None:
-    """In the middle of the events, all forms at once; a new driver goes on from their checkpoints."""
+    """Amid the events, all forms at once; a new driver goes on from their checkpoints."""
     job = a_job(view_servers, tmp_path, "killed", max_events=1)
     log = tmp_path / "driver.log"
     make_topic(view_servers, job.input)

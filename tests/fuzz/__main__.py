@@ -51,7 +51,8 @@ def main() -> int:
         storm.check_restarts(Path(scratch, "copy"))
         storm.broker.close_logs(storm.now_ms)
     print(
-        f"\n{arguments.count} mutated requests in {spent:.0f} s ({arguments.count / spent:.0f}/s), {len(storm.findings)} findings"
+        f"\n{arguments.count} mutated requests in {spent:.0f} s "
+        f"({arguments.count / spent:.0f}/s), {len(storm.findings)} findings"
     )
     return bool(storm.findings)
 

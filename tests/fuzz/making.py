@@ -30,10 +30,19 @@ OTHER_TOPICS = (
 GROUPS = ("readers", "readers", "writers", "")
 TRANSACTIONAL_IDS = ("first", "second", "third", "")
 CONFIGS = (
-    ("retention.ms", "60000"), ("segment.bytes", "4000"), ("max.message.bytes", "100000"), ("cleanup.policy", "compact"),
-    ("compression.type", "gzip"), ("flush.messages", "1"), ("message.timestamp.type", "LogAppendTime"), ("unknown", "1"),
-    ("log.retention.ms", "100000"), ("compression.type", "producer"), ("flush.messages", "9223372036854775807"), ("", ""),
-)  # fmt: skip
+    ("retention.ms", "60000"),
+    ("segment.bytes", "4000"),
+    ("max.message.bytes", "100000"),
+    ("cleanup.policy", "compact"),
+    ("compression.type", "gzip"),
+    ("flush.messages", "1"),
+    ("message.timestamp.type", "LogAppendTime"),
+    ("unknown", "1"),
+    ("log.retention.ms", "100000"),
+    ("compression.type", "producer"),
+    ("flush.messages", "9223372036854775807"),
+    ("", ""),
+)
 INTERESTING = (
     0,
     1,

@@ -146,9 +146,15 @@ def _content(piece: Any) -> bytes:
 
 
 def produce(
-    topic: str, value: bytes = b"v", *, acks: int = -1, partition: int = 0, transactional_id: str | None = None,
-    identity: tuple[int, int] | None = None, sequence: int = 0,
-) -> Any:  # fmt: skip
+    topic: str,
+    value: bytes = b"v",
+    *,
+    acks: int = -1,
+    partition: int = 0,
+    transactional_id: str | None = None,
+    identity: tuple[int, int] | None = None,
+    sequence: int = 0,
+) -> Any:
     """A Produce of one record."""
     records = [NewRecord(None, value, NOW_MS)]
     batch = encode_batch(records)
@@ -173,9 +179,14 @@ def produce(
 
 
 def fetch(
-    topics: dict[str, dict[int, int]], *, min_bytes: int = 1, max_wait_ms: int = 0, session: tuple[int, int] = (0, -1), isolation: int = 0,
+    topics: dict[str, dict[int, int]],
+    *,
+    min_bytes: int = 1,
+    max_wait_ms: int = 0,
+    session: tuple[int, int] = (0, -1),
+    isolation: int = 0,
     forget: dict[str, list[int]] | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """A Fetch of partitions from offsets."""
     rows = [
         FetchTopic(
@@ -197,9 +208,17 @@ def fetch(
         ForgottenTopic(topic=name, partitions=indexes) for name, indexes in (forget or {}).items()
     ]
     return FetchRequest(
-        replica_id=-1, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=1 << 20, isolation_level=isolation, session_id=session[0],
-        session_epoch=session[1], topics=rows, forgotten_topics_data=forgotten, rack_id="",
-    )  # fmt: skip
+        replica_id=-1,
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=1 << 20,
+        isolation_level=isolation,
+        session_id=session[0],
+        session_epoch=session[1],
+        topics=rows,
+        forgotten_topics_data=forgotten,
+        rack_id="",
+    )
 
 
 def error_of(answer: Any) -> int:

@@ -582,7 +582,8 @@ def main() -> int:
                 outcome = check(damage)
             except Exception as error:
                 outcome = "FAILED"
-                key = f"{damage.way} {damage.kind} {damage.name}: {type(error).__name__}: {str(error)[:300]}"
+                what = f"{type(error).__name__}: {str(error)[:300]}"
+                key = f"{damage.way} {damage.kind} {damage.name}: {what}"
                 failures[key] = (failures.get(key, (0, damage))[0] + 1, damage)
             outcomes[outcome] = outcomes.get(outcome, 0) + 1
     for key, (count, damage) in failures.items():

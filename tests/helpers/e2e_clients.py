@@ -274,10 +274,16 @@ class KafkaPython:
 
     name = "kafka-python"
     codecs = tuple(
-        codec for codec, there in (
-            ("none", True), ("gzip", True), ("snappy", kafka.codec.has_snappy()), ("lz4", kafka.codec.has_lz4()), ("zstd", kafka.codec.has_zstd()),
-        ) if there
-    )  # fmt: skip
+        codec
+        for codec, there in (
+            ("none", True),
+            ("gzip", True),
+            ("snappy", kafka.codec.has_snappy()),
+            ("lz4", kafka.codec.has_lz4()),
+            ("zstd", kafka.codec.has_zstd()),
+        )
+        if there
+    )
 
     @staticmethod
     def produce(servers: str, topic: str, values: Sequence[bytes], *, codec: str = "none") -> None:

@@ -480,11 +480,16 @@ class FakeCluster:
             there = topic.name in self.partitions and not code
             parts = [
                 MetadataResponsePartition(
-                    error_code=0, partition_index=index, leader_id=1 + index % self.nodes, leader_epoch=0, replica_nodes=[1], isr_nodes=[1],
+                    error_code=0,
+                    partition_index=index,
+                    leader_id=1 + index % self.nodes,
+                    leader_epoch=0,
+                    replica_nodes=[1],
+                    isr_nodes=[1],
                     offline_replicas=[],
                 )
                 for index in range(self.partitions[topic.name] if there else 0)
-            ]  # fmt: skip
+            ]
             error = code or (0 if there else Code.UNKNOWN_TOPIC_OR_PARTITION)
             topics.append(
                 MetadataResponseTopic(error_code=error, name=topic.name, partitions=parts)
@@ -562,10 +567,15 @@ class FakeCluster:
                 )
                 parts.append(
                     PartitionProduceResponse(
-                        index=part.index, error_code=error, base_offset=0, log_append_time_ms=-1, log_start_offset=0, record_errors=[],
+                        index=part.index,
+                        error_code=error,
+                        base_offset=0,
+                        log_append_time_ms=-1,
+                        log_start_offset=0,
+                        record_errors=[],
                         error_message="as the test wants it" if code else None,
                     )
-                )  # fmt: skip
+                )
             topics.append(TopicProduceResponse(name=topic.name, partition_responses=parts))
         return ProduceResponse(responses=topics, throttle_time_ms=0)
 
@@ -649,9 +659,12 @@ class FakeCluster:
         topics = []
         for topic, (offset, text) in known.items():
             part = OffsetFetchResponsePartition(
-                partition_index=0, committed_offset=offset, committed_leader_epoch=-1, metadata=text,
+                partition_index=0,
+                committed_offset=offset,
+                committed_leader_epoch=-1,
+                metadata=text,
                 error_code=code if code == Code.UNSTABLE_OFFSET_COMMIT else 0,
-            )  # fmt: skip
+            )
             topics.append(OffsetFetchResponseTopic(name=topic, partitions=[part]))
         return OffsetFetchResponse(
             throttle_time_ms=0,

@@ -95,7 +95,8 @@ class Login:
         name, nonce = bare.split(",")
         self._user = name[2:].replace("=2C", ",").replace("=3D", "=")
         salt = base64.b64encode(self._salt).decode()
-        challenge = f"r={nonce[2:]}{base64.b64encode(os.urandom(12)).decode()},s={salt},i={self.server.iterations}"
+        own = base64.b64encode(os.urandom(12)).decode()
+        challenge = f"r={nonce[2:]}{own},s={salt},i={self.server.iterations}"
         self._said = f"{bare},{challenge}"
         return challenge.encode()
 
@@ -123,7 +124,7 @@ class Login:
 
 
 class GuardedListener:
-    """Listens on a free port of 127.0.0.1 while the context lasts. `broker_port` may be set later."""
+    """A listener on a free port of 127.0.0.1, as a context. `broker_port` may be set later."""
 
     def __init__(
         self,

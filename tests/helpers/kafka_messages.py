@@ -30,7 +30,7 @@ def __getattr__(name: str) -> Any:
 
 
 def decoder(message_class: Any, version: int) -> Decoder:
-    """f(buffer, position) -> (message, position after it), as kafka-python's own `decode` does it."""
+    """f(buffer, position) -> (message, position after it), as kafka-python's own `decode`."""
     is_flexible = message_class.flexible_version_q(version)
     decode: Decoder = message_class._struct.compiled_decode_from(
         version, compact=is_flexible, tagged=is_flexible, data_class=message_class[None]

@@ -2,8 +2,10 @@
 a test can fail at an exact point.
 
     with broker_behind_proxy() as (broker, proxy):
-        proxy.on_response(END_TXN, once(CUT))                    # the broker ends the transaction, and the client never hears of it
-        proxy.on_request(PRODUCE, once(lambda frame: broker.kill()))  # the broker dies before the first Produce reaches it
+        # the broker ends the transaction, and the client never hears of it
+        proxy.on_response(END_TXN, once(CUT))
+        # the broker dies before the first Produce reaches it
+        proxy.on_request(PRODUCE, once(lambda frame: broker.kill()))
         servers = proxy.bootstrap_servers
 
 A hook is called with each `Frame` of its api_key (None: of all) in the thread that carries that
@@ -12,8 +14,8 @@ nothing else. What it returns is done with the frame:
 
     PASS or None     hand it on
     CUT              end the connection, the frame is lost
-    PASS_THEN_CUT    hand it on, then end the connection: for a request, the broker works on it and its answer is lost,
-                     however soon it comes
+    PASS_THEN_CUT    hand it on, then end the connection: for a request, the broker works on it
+                     and its answer is lost, however soon it comes
     SWALLOW          lose the frame, keep the connection
     bytes            hand on these instead (a whole frame without its size)
 

@@ -7,7 +7,7 @@ the worst moment, since all its work is there and must not count.
     raise   the task fails with an exception
     die     the Python worker is killed by SIGKILL
     crash   the executor that runs the task is killed by SIGKILL, with all its tasks
-    dawdle  the task does not go on for `seconds`: a straggler, of which Spark starts a speculative copy
+    dawdle  the task does not go on for `seconds`: a straggler, which Spark starts twice
 """
 
 from __future__ import annotations

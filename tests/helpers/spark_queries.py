@@ -2,7 +2,7 @@
 them whole, and judging what came out.
 
 source, sink = topics_with_input(servers, records=900)
-with Proof(servers, source, sink) as proof:              # reads the sink all the time, as any consumer of committed records
+with Proof(servers, source, sink) as proof:  # reads the sink all the time, committed records only
     with Driver(query) as driver:
         ...
     assert not proof.findings()

@@ -13,15 +13,24 @@ TARGETS: dict[str, tuple[str, ...] | None] = {
     "broker/handlers/transactions.py": None,
     "broker/handlers/produce.py": None,
     "broker/handlers/fetch.py": None,
-    "broker/core.py": ("Broker.on_flushed", "Broker.on_tick", "Broker.next_deadline_ms", "Broker.close_logs"),
+    "broker/core.py": (
+        "Broker.on_flushed",
+        "Broker.on_tick",
+        "Broker.next_deadline_ms",
+        "Broker.close_logs",
+    ),
     "broker/log_progress.py": None,
     "broker/start.py": None,
     "broker/topic_deletion.py": None,
     "broker/transaction_end.py": None,
     "broker/transaction_recovery.py": None,
     "broker/unwritten_markers.py": None,
-    "broker/topics.py": ("TopicRegistry.append_to_internal_topic", "TopicRegistry.internal_log", "TopicRegistry._end_deletions*"),
-}  # fmt: skip
+    "broker/topics.py": (
+        "TopicRegistry.append_to_internal_topic",
+        "TopicRegistry.internal_log",
+        "TopicRegistry._end_deletions*",
+    ),
+}
 
 # Paths on which a mistake loses, doubles, hides or reveals data, or forgets what was decided or
 # read: append, flush, recovery, markers, decisions, fencing, group offsets, isolation, deletion.

@@ -1,4 +1,4 @@
-"""Compare a broker started for it with golden transcripts: requests, and what Apache Kafka answered.
+"""Compare a broker with golden transcripts: requests, and what Apache Kafka answered.
 
     PYTHONPATH=tests:. python -m oracle FOLDER [FAMILY_OR_SCENARIO …]
 

@@ -199,7 +199,7 @@ def outcome(storm: Storm, frame: bytes) -> str:
 
 @pytest.mark.parametrize("count", [-2, -5, -(2**31)])
 def test_a_negative_count_is_null(storm: Storm, count: int) -> None:
-    """Not an empty array: Metadata takes null for all topics, DescribeGroups (key 15) takes none."""
+    """No empty array: Metadata takes null for all topics, DescribeGroups (key 15) takes none."""
     assert outcome(storm, head(METADATA, 1) + struct.pack(">i", count)) == "answered"
     assert outcome(storm, head(15, 0) + struct.pack(">i", count)) == "hung up"
 

@@ -41,9 +41,14 @@ def fetches(draw: st.DrawFn) -> tuple[FetchRequest, int]:
 
     def partition() -> FetchPartition:
         return FetchPartition(
-            draw(INT32), since(9, INT32, -1), draw(INT64), since(12, INT32, -1), since(5, INT64, -1), draw(INT32),
+            draw(INT32),
+            since(9, INT32, -1),
+            draw(INT64),
+            since(12, INT32, -1),
+            since(5, INT64, -1),
+            draw(INT32),
             replica_directory_id=since(17, st.none() | st.uuids(), None),
-        )  # fmt: skip
+        )
 
     def place() -> dict[str, Any]:
         return (
@@ -61,13 +66,21 @@ def fetches(draw: st.DrawFn) -> tuple[FetchRequest, int]:
     request = FetchRequest(
         cluster_id=since(12, st.none() | NAMES, None),
         replica_id=draw(INT32) if version < 15 else -1,
-        replica_state=ReplicaState(*draw(st.tuples(INT32, INT64))) if version >= 15 and draw(st.booleans()) else None,
-        max_wait_ms=draw(INT32), min_bytes=draw(INT32), max_bytes=draw(INT32), isolation_level=draw(st.integers(-128, 127)),
-        session_id=since(7, INT32, 0), session_epoch=since(7, INT32, -1),
+        replica_state=ReplicaState(*draw(st.tuples(INT32, INT64)))
+        if version >= 15 and draw(st.booleans())
+        else None,
+        max_wait_ms=draw(INT32),
+        min_bytes=draw(INT32),
+        max_bytes=draw(INT32),
+        isolation_level=draw(st.integers(-128, 127)),
+        session_id=since(7, INT32, 0),
+        session_epoch=since(7, INT32, -1),
         topics=[topic() for _ in range(draw(st.integers(0, 3)))],
-        forgotten_topics_data=[forgotten() for _ in range(draw(st.integers(0, 2)))] if version >= 7 else [],
+        forgotten_topics_data=[forgotten() for _ in range(draw(st.integers(0, 2)))]
+        if version >= 7
+        else [],
         rack_id=since(11, NAMES, ""),
-    )  # fmt: skip
+    )
     return request, version
 
 

@@ -1,4 +1,4 @@
-"""The hand-written answers to Produce and Fetch are byte for byte those of kafka-python's classes."""
+"""The hand-written answers to Produce and Fetch are byte for byte those of kafka-python."""
 
 from __future__ import annotations
 

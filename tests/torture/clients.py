@@ -215,7 +215,7 @@ class Worker:
         self._drain(client, HEAL_S)
 
     def _drain(self, client: Any, seconds: float) -> None:
-        """As `flush`, which raises SystemError where an error comes up while it is in a callback."""
+        """As `flush`, which raises SystemError where an error comes up within a callback."""
         end = time.monotonic() + seconds
         while len(client) and time.monotonic() < end:
             client.poll(0.05)
@@ -882,7 +882,7 @@ def main() -> int:
     )
     parser.add_argument(
         "--directory",
-        help="where data and diaries are kept (default: a new one below the system's temporary directory)",
+        help="where data and diaries are kept (default: a new one in the temporary directory)",
     )
     parser.add_argument("--worker", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -212,7 +212,9 @@ def judge(rows: Iterable[Row], log: list[int], empty: set[int]) -> Iterator[str]
             yield f"batch {batch} is there with rows of several attempts: {sorted(found)}"
         for attempt, indexes in found.items():
             if set(indexes) != set(range(row_count(batch))):
-                yield f"batch {batch} is torn: {len(indexes)} of {row_count(batch)} rows of {attempt}"
+                yield (
+                    f"batch {batch} is torn: {len(indexes)} of {row_count(batch)} rows of {attempt}"
+                )
             if doubled := [index for index, count in indexes.items() if count > 1]:
                 yield f"batch {batch} has rows twice: {doubled}"
     for batch in log:

@@ -6,7 +6,8 @@ loss, a double, an aborted record and others.
 
 Values. Input: `<name>=<id>@<ms>`, each name once, ids repeatedly, ms the time of the event. Output
 of a plan that keeps rows:
-`<input value>|<input topic>|<partition>|<offset>|<something by chance>`. Output of counts: `<start of the window in ms>|<key>|<count>`.
+`<input value>|<input topic>|<partition>|<offset>|<something by chance>`. Output of counts:
+`<start of the window in ms>|<key>|<count>`.
 """
 
 from __future__ import annotations
@@ -184,7 +185,7 @@ def check_batches(story: Story) -> Iterator[Finding]:
 
 
 def check_rows(story: Story, index: Index) -> Iterator[Finding]:
-    """Each input once, as it is; attempts that were not committed are made of committed input too."""
+    """Each input once, as it is; attempts without commit are made of committed input, too."""
     inputs = {Source(row.value, row.topic, row.partition, row.offset): row for row in story.input}
     for row in story.everything:
         source = source_of(row.value)

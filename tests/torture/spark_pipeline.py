@@ -53,13 +53,24 @@ FEEDERS = ("plain-0", "transactional-0", "transactional-1")
 # What ends a query rightly: another driver on its checkpoint, or harm for longer than it was told
 # to bear.
 EXPECTED = {
-    "another driver's batch": r"CONCURRENT_STREAM_LOG_UPDATE|was ended from outside twice|Multiple streaming queries are concurrently",
-    "worker killed": r"Python worker exited unexpectedly|EOFException|SocketException|Connection reset|Broken pipe|AsynchronousCloseException",
+    "another driver's batch": (
+        r"CONCURRENT_STREAM_LOG_UPDATE|was ended from outside twice|"
+        r"Multiple streaming queries are concurrently"
+    ),
+    "worker killed": (
+        r"Python worker exited unexpectedly|EOFException|SocketException|Connection reset|"
+        r"Broken pipe|AsynchronousCloseException"
+    ),
     "slow start of Python": r"Python worker failed to connect back",
-    "broker away for too long": r"was not published: publishing batch \d+ as \S+ failed \d+ times|cannot be (reached|read|asked)",
+    "broker away for too long": (
+        r"was not published: publishing batch \d+ as \S+ failed \d+ times|"
+        r"cannot be (reached|read|asked)"
+    ),
 }
 STATE = {
-    "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
 }
 SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
@@ -220,7 +231,8 @@ class Report:
             f"{self.batches} batches, {self.output} rows out, "
             f"{self.aborted_rows} of attempts that were aborted; {self.drivers} drivers; healed in "
             f"{self.healing_s:.0f} s; "
-            f"Python up to {self.memory_mb:.0f} MB, growth {self.growth_mb:.0f} MB; {len(self.findings)} findings\n"
+            f"Python up to {self.memory_mb:.0f} MB, growth {self.growth_mb:.0f} MB; "
+            f"{len(self.findings)} findings\n"
             f"   deeds: {_listed(self.deeds)}\n   ends of queries: {_listed(self.failures)}"
             + (f"\n   {_listed(self.notes)}" if self.notes else "")
         )
@@ -267,18 +279,13 @@ class Round:
         self._began = time.monotonic()
         self._doom: float | None = None
         self._life_s, self._life_batches = 0.0, 0
-        self._peace = (
-            0,
-            0.0,
-        )  # no harm before so many batches, or until then: a busy machine would else see nothing but harm
+        # no harm before so many batches, or until then: a busy machine would see nothing else
+        self._peace = (0, 0.0)
         self._progress: tuple[int, float] = (0, time.monotonic())
         self._clients: dict[int, bytes] = {}
         self._lock = threading.Lock()
-        self._state = {
-            "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": self.random.choice(
-                ("true", "false")
-            )
-        }
+        changelog = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+        self._state = {changelog: self.random.choice(("true", "false"))}
 
     @property
     def servers(self) -> str:
@@ -674,7 +681,8 @@ class Round:
                 "stopped",
             )
         )
-        where = f"{harm} at {'answer' if response else 'request'} {after} of {wire_name(api_key)} ({client.decode()})"
+        message = "answer" if response else "request"
+        where = f"{harm} at {message} {after} of {wire_name(api_key)} ({client.decode()})"
         self.calm()
         lock, count = threading.Lock(), 0
 

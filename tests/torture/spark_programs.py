@@ -1,5 +1,5 @@
-"""The processes of `torture.spark_pipeline` that are killed: feeders of the input, and drivers of the
-query.
+"""The processes of `torture.spark_pipeline` that are killed: feeders of the input, and drivers of
+the query.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KEYS = 23
 
 
 class Feeder(Worker):
-    """Writes into all partitions that the file `layout.json` beside its diary names, as it changes."""
+    """A writer to all partitions that the file `layout.json` beside its diary names by then."""
 
     def __init__(self, servers: str, topic: str, slot: str, session: str, path: str) -> None:
         super().__init__(servers, topic, slot, session, path)

@@ -31,8 +31,12 @@ AT_10 = Point(10, 100)
 
 def turn(mode: str, records: int, *, point: Point = AT_10, p50: float = 8.0) -> Turn:
     throughput = {
-        "records": records, "seconds": 2.0, "broker_cpu_s": 0.5, "parts_ms": {"flush": 1.0, "offsets": 0.5}, "records_a_batch": records / 1000,
-    }  # fmt: skip
+        "records": records,
+        "seconds": 2.0,
+        "broker_cpu_s": 0.5,
+        "parts_ms": {"flush": 1.0, "offsets": 0.5},
+        "records_a_batch": records / 1000,
+    }
     return Turn(point, mode, throughput, {"p50_ms": p50, "p99_ms": 3 * p50})
 
 

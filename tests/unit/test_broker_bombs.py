@@ -1,4 +1,4 @@
-"""Batches whose check takes long are checked elsewhere, and appended as if they had only now come."""
+"""Batches whose check takes long are checked elsewhere, and appended as if they came only now."""
 
 from __future__ import annotations
 

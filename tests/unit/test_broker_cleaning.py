@@ -173,8 +173,10 @@ def test_it_ends_with_the_broker_however_that_ends(tmp_path: Path) -> None:
     packed = tmp_path / "job"
     packed.write_bytes(_pack_job(job))
     script = (
-        "import sys, time; from pathlib import Path; from barnabas.broker.cleaning import CleanerProcess, _unpack_job\n"
-        "process = CleanerProcess(lambda *ended: None); process.submit(_unpack_job(Path(sys.argv[1]).read_bytes()))\n"
+        "import sys, time; from pathlib import Path\n"
+        "from barnabas.broker.cleaning import CleanerProcess, _unpack_job\n"
+        "process = CleanerProcess(lambda *ended: None)\n"
+        "process.submit(_unpack_job(Path(sys.argv[1]).read_bytes()))\n"
         "while process.process_id is None: time.sleep(0.01)\n"
         "print(process.process_id, flush=True); time.sleep(60)"
     )

@@ -135,35 +135,45 @@ group.initial.rebalance.delay.ms=0
 
 # further settings of Apache Kafka 3.9 that are found in people's files
 OTHER_KAFKA_SETTINGS = """
-alter.config.policy.class.name alter.log.dirs.replication.quota.window.num auto.include.jmx.reporter auto.leader.rebalance.enable
-background.threads broker.heartbeat.interval.ms broker.id.generation.enable broker.rack broker.session.timeout.ms
-client.quota.callback.class compression.gzip.level connection.failed.authentication.delay.ms connections.max.reauth.ms
-controlled.shutdown.enable controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms controller.quorum.election.timeout.ms
-controller.quorum.fetch.timeout.ms controller.quorum.voters controller.quota.window.num controller.socket.timeout.ms
-create.topic.policy.class.name delegation.token.max.lifetime.ms delete.records.purgatory.purge.interval.requests early.start.listeners
-eligible.leader.replicas.enable fetch.purgatory.purge.interval.requests group.consumer.assignors
-group.consumer.heartbeat.interval.ms group.consumer.max.size group.consumer.migration.policy group.consumer.session.timeout.ms
-group.coordinator.append.linger.ms group.coordinator.new.enable group.coordinator.rebalance.protocols group.coordinator.threads
-group.share.enable initial.broker.registration.timeout.ms inter.broker.protocol.version kafka.metrics.reporters
-leader.imbalance.check.interval.seconds leader.imbalance.per.broker.percentage log.cleaner.dedupe.buffer.size log.cleaner.enable
-log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second log.cleaner.threads
-log.dir.failure.timeout.ms log.flush.interval.messages log.message.downconversion.enable log.message.format.version
-log.message.timestamp.after.max.ms max.connection.creation.rate max.connections max.connections.per.ip
-max.connections.per.ip.overrides metadata.log.dir metadata.log.max.record.bytes.between.snapshots metadata.log.segment.bytes
-metadata.max.idle.interval.ms metadata.max.retention.bytes metric.reporters metrics.num.samples metrics.recording.level
-metrics.sample.window.ms num.replica.alter.log.dirs.threads num.replica.fetchers offsets.commit.required.acks
-offsets.commit.timeout.ms offsets.load.buffer.size offsets.topic.compression.codec password.encoder.iterations
-principal.builder.class producer.purgatory.purge.interval.requests queued.max.request.bytes queued.max.requests
-quota.window.num quota.window.size.seconds remote.log.manager.thread.pool.size remote.log.storage.system.enable
-replica.fetch.backoff.ms replica.fetch.max.bytes replica.fetch.min.bytes replica.fetch.response.max.bytes
-replica.fetch.wait.max.ms replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms replica.selector.class
-replica.socket.receive.buffer.bytes replica.socket.timeout.ms replication.quota.window.num request.timeout.ms
-reserved.broker.max.id security.inter.broker.protocol security.providers server.max.startup.time.ms
-share.coordinator.state.topic.replication.factor socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
-socket.listen.backlog.size super.users allow.everyone.if.no.acl.found telemetry.max.bytes transaction.partition.verification.enable
-transaction.remove.expired.transaction.cleanup.interval.ms transaction.state.log.load.buffer.size
-unclean.leader.election.enable unclean.leader.election.interval.ms unstable.api.versions.enable unstable.feature.versions.enable
-zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable zookeeper.session.timeout.ms zookeeper.set.acl
+alter.config.policy.class.name alter.log.dirs.replication.quota.window.num auto.include.jmx.reporter
+auto.leader.rebalance.enable background.threads broker.heartbeat.interval.ms
+broker.id.generation.enable broker.rack broker.session.timeout.ms client.quota.callback.class
+compression.gzip.level connection.failed.authentication.delay.ms connections.max.reauth.ms
+controlled.shutdown.enable controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms
+controller.quorum.election.timeout.ms controller.quorum.fetch.timeout.ms controller.quorum.voters
+controller.quota.window.num controller.socket.timeout.ms create.topic.policy.class.name
+delegation.token.max.lifetime.ms delete.records.purgatory.purge.interval.requests
+early.start.listeners eligible.leader.replicas.enable fetch.purgatory.purge.interval.requests
+group.consumer.assignors group.consumer.heartbeat.interval.ms group.consumer.max.size
+group.consumer.migration.policy group.consumer.session.timeout.ms group.coordinator.append.linger.ms
+group.coordinator.new.enable group.coordinator.rebalance.protocols group.coordinator.threads
+group.share.enable initial.broker.registration.timeout.ms inter.broker.protocol.version
+kafka.metrics.reporters leader.imbalance.check.interval.seconds
+leader.imbalance.per.broker.percentage log.cleaner.dedupe.buffer.size log.cleaner.enable
+log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second
+log.cleaner.threads log.dir.failure.timeout.ms log.flush.interval.messages
+log.message.downconversion.enable log.message.format.version log.message.timestamp.after.max.ms
+max.connection.creation.rate max.connections max.connections.per.ip max.connections.per.ip.overrides
+metadata.log.dir metadata.log.max.record.bytes.between.snapshots metadata.log.segment.bytes
+metadata.max.idle.interval.ms metadata.max.retention.bytes metric.reporters metrics.num.samples
+metrics.recording.level metrics.sample.window.ms num.replica.alter.log.dirs.threads
+num.replica.fetchers offsets.commit.required.acks offsets.commit.timeout.ms offsets.load.buffer.size
+offsets.topic.compression.codec password.encoder.iterations principal.builder.class
+producer.purgatory.purge.interval.requests queued.max.request.bytes queued.max.requests
+quota.window.num quota.window.size.seconds remote.log.manager.thread.pool.size
+remote.log.storage.system.enable replica.fetch.backoff.ms replica.fetch.max.bytes
+replica.fetch.min.bytes replica.fetch.response.max.bytes replica.fetch.wait.max.ms
+replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms replica.selector.class
+replica.socket.receive.buffer.bytes replica.socket.timeout.ms replication.quota.window.num
+request.timeout.ms reserved.broker.max.id security.inter.broker.protocol security.providers
+server.max.startup.time.ms share.coordinator.state.topic.replication.factor
+socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms socket.listen.backlog.size
+super.users allow.everyone.if.no.acl.found telemetry.max.bytes
+transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms
+transaction.state.log.load.buffer.size unclean.leader.election.enable
+unclean.leader.election.interval.ms unstable.api.versions.enable unstable.feature.versions.enable
+zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable zookeeper.session.timeout.ms
+zookeeper.set.acl
 """.split()  # noqa: SIM905
 
 

@@ -203,7 +203,9 @@ def element_class(module: Any, owner: type, name: str) -> Any:
     return getattr(module, match.group(1), None) if match and match.group(1) != "int" else None
 
 
-@pytest.mark.parametrize(("api", "version"), REFUSED, ids=lambda value: str(getattr(value, "name", value)))  # fmt: skip
+@pytest.mark.parametrize(
+    ("api", "version"), REFUSED, ids=lambda value: str(getattr(value, "name", value))
+)
 def test_a_refusal_is_an_answer_of_that_version_and_bears_the_error(api: Api, version: int) -> None:
     request = example(api, version)
     answer = refusal(request, Code.NOT_COORDINATOR)

@@ -432,14 +432,17 @@ def test_a_batch_of_transactions_is_told_to_come_again_while_a_decision_is_under
         AddPartitionsToTxnRequest(
             transactions=[
                 AddPartitionsToTxnTransaction(
-                    transactional_id="id", producer_id=producer_id, producer_epoch=producer_epoch, verify_only=verify_only,
+                    transactional_id="id",
+                    producer_id=producer_id,
+                    producer_epoch=producer_epoch,
+                    verify_only=verify_only,
                     topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])],
                 )
                 for verify_only in (False, True)
             ]
         ),
         4,
-    )  # fmt: skip
+    )
     codes = [
         result.topic_results[0].results_by_partition[0].partition_error_code
         for result in answer.results_by_transaction
@@ -602,11 +605,13 @@ def test_a_hundred_commits_at_a_time_cost_a_few_flushes(host: CoreHost) -> None:
         host.call(
             connection,
             AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id=names[0], v3_and_below_producer_id=names[1], v3_and_below_producer_epoch=names[2],
+                v3_and_below_transactional_id=names[0],
+                v3_and_below_producer_id=names[1],
+                v3_and_below_producer_epoch=names[2],
                 v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])],
             ),
             3,
-        )  # fmt: skip
+        )
         assert (
             error_of(
                 host.call(

@@ -242,7 +242,7 @@ def test_an_id_that_has_expired_does_not_come_back() -> None:
 
 
 def test_an_abort_that_followed_is_not_undone() -> None:
-    """The decision on the transaction before is in the journal, and older than what the log says."""
+    """The decision on an earlier transaction is in the journal, and older than the log."""
     b, p = ready()
     assert p.end(True) == 0
     p.send("t", 0, b"c")

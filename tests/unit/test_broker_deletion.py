@@ -17,7 +17,7 @@ PARTITIONS = 3
 
 
 def prepared() -> DiskBroker:
-    """A topic with a record in each partition, and a group that has read it; all of it on the disk."""
+    """A topic with a record in each partition, and a group that has read it; all is durable."""
     b = DiskBroker()
     b.topic("t", PARTITIONS, flush_messages="1")
     for partition in range(PARTITIONS):

@@ -63,7 +63,7 @@ def test_too_little_room_counts_as_a_full_disk() -> None:
 
 
 def test_a_full_disk_is_no_refusal_of_the_log(tmp_path: Path) -> None:
-    """Kafka's log_start_offset in an error: known where the log refused, -1 where it was not asked."""
+    """Kafka's log_start_offset in an error: that of the log that refused, -1 before any log."""
     host = CoreHost(tmp_path)
     host.connect(1)
     (log,) = host.create("t")

@@ -44,7 +44,7 @@ def test_after_a_kill_the_high_watermark_is_where_it_was() -> None:
 @pytest.mark.parametrize("journal", ["0", "1", "2"])
 @pytest.mark.parametrize("durability", ["flush", "os"])
 def test_who_knows_of_a_commit_reads_it(journal: str, durability: str) -> None:
-    """The markers come to the disk later; a start writes them again where a power loss takes them."""
+    """Markers come to the disk later; a start writes those again that a power loss takes."""
     b = DiskBroker(barnabas_flush_journal_logs=journal, barnabas_transaction_durability=durability)
     b.topic("t", flush_messages="1")
     producer = Producer(b, "txn")

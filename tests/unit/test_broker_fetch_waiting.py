@@ -178,7 +178,7 @@ def test_a_session_is_told_of_idle_partitions_only_what_is_new(host: CoreHost) -
 
 @pytest.fixture(scope="module")
 def open_transaction(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CoreHost]:
-    """Partition 0: offsets 2 to 5, of which 4 and 5 are in an open transaction. Partition 1: empty."""
+    """Partition 0: offsets 2 to 5, the last two in an open transaction. Partition 1: empty."""
     host = CoreHost(tmp_path_factory.mktemp("idle"))
     for connection in (1, 2, 3):
         host.connect(connection)

@@ -18,7 +18,7 @@ from barnabas.storage.log_manager import LogManager
 
 
 class Queue:
-    """A queue over real logs of which each has been flushed once, so that the journal may be used."""
+    """A queue over real logs, each of them flushed once, so that the journal may be used."""
 
     def __init__(self, path: Path, logs: int = 3, **settings: int) -> None:
         self.path = path

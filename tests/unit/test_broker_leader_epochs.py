@@ -89,9 +89,17 @@ def fetch_code(b: DiskBroker, topic: str, current: int, *, offset: int = 0) -> i
         partition_max_bytes=1 << 20,
     )
     asked = FetchRequest(
-        replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=0, session_id=0, session_epoch=-1,
-        topics=[FetchTopic(topic=topic, partitions=[partition])], forgotten_topics_data=[], rack_id="",
-    )  # fmt: skip
+        replica_id=-1,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=1 << 20,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=[FetchTopic(topic=topic, partitions=[partition])],
+        forgotten_topics_data=[],
+        rack_id="",
+    )
     code: int = b.call(asked, 11).responses[0].partitions[0].error_code
     return code
 
@@ -204,15 +212,27 @@ def test_a_reader_learns_where_the_log_was_cut() -> None:
 def fetch_diverging(
     b: DiskBroker, topic: str, last_fetched_epoch: int, offset: int
 ) -> tuple[int, int] | None:
-    """Fetch 12 of partition 0: where the reader's log parts from this one, None where it does not."""
+    """Fetch 12 of partition 0: where the reader's log parts from this one, None for nowhere."""
     partition = FetchPartition(
-        partition=0, current_leader_epoch=-1, fetch_offset=offset, last_fetched_epoch=last_fetched_epoch, log_start_offset=-1,
+        partition=0,
+        current_leader_epoch=-1,
+        fetch_offset=offset,
+        last_fetched_epoch=last_fetched_epoch,
+        log_start_offset=-1,
         partition_max_bytes=1 << 20,
-    )  # fmt: skip
+    )
     asked = FetchRequest(
-        replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=0, session_id=0, session_epoch=-1,
-        topics=[FetchTopic(topic=topic, partitions=[partition])], forgotten_topics_data=[], rack_id="",
-    )  # fmt: skip
+        replica_id=-1,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=1 << 20,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=[FetchTopic(topic=topic, partitions=[partition])],
+        forgotten_topics_data=[],
+        rack_id="",
+    )
     row = b.call(asked, 12).responses[0].partitions[0]
     assert row.error_code == Code.NONE
     diverging = row.diverging_epoch

@@ -1,4 +1,4 @@
-"""Requests with very many elements are decoded elsewhere, and handled as if they had only now come."""
+"""Requests with very many elements are decoded elsewhere, and handled as if they came only now."""
 
 from __future__ import annotations
 

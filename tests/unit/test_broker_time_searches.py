@@ -134,7 +134,7 @@ def test_what_one_request_has_in_memory_is_bounded(
 
 
 def test_of_a_batch_that_becomes_more_than_may_be_the_first_record_is_told(tmp_path: Path) -> None:
-    """Nothing is skipped then by those who read from there on; earlier versions took such batches."""
+    """Who reads from there on skips nothing; earlier versions took such batches."""
     bomb = bytearray(
         encode_batch(
             [NewRecord(None, bytes(3 << 20), NOW_MS + number) for number in range(2)], codec=4

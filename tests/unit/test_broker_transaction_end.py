@@ -1,4 +1,4 @@
-"""The law of a transaction's end: what it says, that the code runs from it, and how long a walk is."""
+"""The law of a transaction's end: what it says, that the code runs on it, how long a walk is."""
 
 from __future__ import annotations
 

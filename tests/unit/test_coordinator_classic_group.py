@@ -932,7 +932,7 @@ def test_a_record_whose_leader_is_no_member_lets_the_first_one_lead():
 
 
 def test_who_commits_in_a_transaction_is_checked_by_any_name_that_is_given():
-    """Only a client that names neither member nor instance nor generation is from before KIP-447."""
+    """A client from before KIP-447 names neither member nor instance nor generation."""
     host = GroupHost()
     alone(host)
     unknown = {("t", 0): Code.UNKNOWN_MEMBER_ID}
@@ -949,7 +949,7 @@ def last_record_of(host: GroupHost, group: str = "g") -> GroupMetadataValue:
 
 
 def test_the_record_says_since_when_the_group_is_in_its_state():
-    """By the wall clock, whatever the steady time is; version 2 of the record has the field first."""
+    """By the wall clock, not the steady time; version 2 of the record has the field first."""
     host = GroupHost()
     host.wall_ahead_ms = 500_000
     member = GroupMember(host)

@@ -519,7 +519,7 @@ def test_the_retry_of_a_rotation_is_known_even_after_a_crash(host: TxnHost) -> N
 
 
 def test_fencing_at_the_last_epoch_uses_the_one_kept_for_it(host: TxnHost) -> None:
-    """KAFKA-20090: the marker bears 32767, a late EndTxn is refused, and the next session rotates."""
+    """KAFKA-20090: the marker has 32767, a late EndTxn is refused, the next session rotates."""
     pid = at_epoch(host, 32766, TransactionState.ONGOING)
     host.tick(60_000)
     assert [(effect.producer_id, effect.producer_epoch) for effect in host.written] == [

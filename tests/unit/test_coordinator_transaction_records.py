@@ -25,7 +25,8 @@ from barnabas.protocol.records import Record, batches_in, records_of
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "transaction_state"
 DUMPED = re.compile(
-    r"\| offset: (\d+) .*transactionalId=(\S+) payload: producerId:(-?\d+),producerEpoch:(-?\d+),state=(\w+),"
+    r"\| offset: (\d+) .*transactionalId=(\S+) payload: producerId:(-?\d+),"
+    r"producerEpoch:(-?\d+),state=(\w+),"
     r"partitions=\[(.*)\],txnLastUpdateTimestamp=(-?\d+),txnTimeoutMs=(\d+)"
 )
 

@@ -114,7 +114,7 @@ def test_frames_that_follow_each_other_are_one_text(codec: Codec) -> None:
 
 @pytest.mark.parametrize("form", ["gzip", "xerial", "raw", "lz4", "zstd"])
 def test_nothing_decompresses_to_more_than_the_limit(form: str) -> None:
-    """Each is a bomb: 64 MiB of zeros, in memory of no more than the limit, which tracemalloc sees."""
+    """Each is a bomb of 64 MiB of zeros, read in memory of the limit, which tracemalloc sees."""
     codec = Codec.SNAPPY if form in ("xerial", "raw") else Codec[form.upper()]
     data = (
         bytes(cramjam.snappy.compress_raw(bytes(64 << 20)))

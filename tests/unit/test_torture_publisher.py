@@ -1,4 +1,4 @@
-"""The judge of tests/torture/publisher.py finds a loss, a double, a torn batch, rows of two attempts
+"""The judge of torture/publisher.py finds a loss, a double, a torn batch, rows of two attempts
 and a wrong order, each planted.
 """
 

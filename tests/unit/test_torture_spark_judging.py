@@ -1,5 +1,5 @@
-"""The judge of tests/torture/spark_pipeline.py finds what it is there for: each fault is planted in a story
-that is right but for it.
+"""The judge of torture/spark_pipeline.py finds what it is there for: each fault is planted in a
+story that is right but for it.
 """
 
 from __future__ import annotations
