@@ -300,8 +300,20 @@ def test_listeners_that_may_be(text: str, expected: tuple[str, int]) -> None:
     assert config(listeners=text).listener == expected
 
 
-@pytest.mark.parametrize("text", ["", "9092", "localhost:9092", "PLAINTEXT://h", "PLAINTEXT://h:x", "PLAINTEXT://h:65536", "PLAINTEXT://h:²",
-                                  "PLAINTEXT://a:1,PLAINTEXT://b:2", "CONTROLLER://:9093"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "9092",
+        "localhost:9092",
+        "PLAINTEXT://h",
+        "PLAINTEXT://h:x",
+        "PLAINTEXT://h:65536",
+        "PLAINTEXT://h:²",
+        "PLAINTEXT://a:1,PLAINTEXT://b:2",
+        "CONTROLLER://:9093",
+    ],
+)
 def test_listeners_that_may_not_be(text: str) -> None:
     with pytest.raises(ConfigError, match="listeners="):
         config(listeners=text)
@@ -416,8 +428,14 @@ def test_topic_settings_that_are_refused(configs: dict[str, str | None], said: s
 
 
 def test_topic_settings_that_are_taken() -> None:
-    for configs in ({"cleanup.policy": "compact,delete", "retention.ms": " 1000 "}, {"cleanup.policy": ""}, {"min.insync.replicas": "2"},
-                    {"retention.ms": "0"}, {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"}, {}):  # fmt: skip
+    for configs in (
+        {"cleanup.policy": "compact,delete", "retention.ms": " 1000 "},
+        {"cleanup.policy": ""},
+        {"min.insync.replicas": "2"},
+        {"retention.ms": "0"},
+        {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"},
+        {},
+    ):
         validate_topic_configs(configs)
 
 
@@ -529,8 +547,17 @@ def test_what_kafka_lets_change_at_run_time_may_change() -> None:
         "log.cleaner.backoff.ms",
         "num.io.threads",
     }
-    fixed = {"log.retention.hours", "num.partitions", "default.replication.factor", "auto.create.topics.enable", "node.id", "log.dirs",
-             "group.max.session.timeout.ms", "transaction.max.timeout.ms", "transactional.id.expiration.ms"}  # fmt: skip
+    fixed = {
+        "log.retention.hours",
+        "num.partitions",
+        "default.replication.factor",
+        "auto.create.topics.enable",
+        "node.id",
+        "log.dirs",
+        "group.max.session.timeout.ms",
+        "transaction.max.timeout.ms",
+        "transactional.id.expiration.ms",
+    }
     assert {name for name in dynamic | fixed if BROKER_SETTINGS[name].dynamic} == dynamic
 
 
