@@ -19,10 +19,9 @@ def test_both_ways_of_both_measurements(monkeypatch: pytest.MonkeyPatch) -> None
     least, once = measure(Point(3, INTERVAL_MS), effort, 1, {})
     assert (least.mode, once.mode) == (AT_LEAST_ONCE, EXACTLY_ONCE)
     for turn in (least, once):
-        assert (
-            turn.throughput["records"] > 0
-            and turn.throughput["commits"] >= 1
-            and turn.broker_cpu_s_a_million > 0
+        assert turn.throughput["records"] > 0 and turn.throughput["commits"] >= 1
+        assert turn.broker_cpu_s_a_million >= 0, (
+            "0 where the turn took less than a clock tick of it"
         )
         assert turn.latency["count"] == 594, "every record that was fed is read once"
     assert once.latency["p99_ms"] > INTERVAL_MS / 2, (
