@@ -106,7 +106,7 @@ def consume(
                     raise
                 sys.stdout.buffer.flush()
         if group is not None:
-            _commit(consumer, reader.positions)
+            _commit(consumer, reader.moved())
     note(count_text(reader.count, "record")) if sys.stderr.isatty() else None
 
 
@@ -122,6 +122,8 @@ def _committed(
 def _commit(consumer: Any, positions: dict[TopicPartition, int]) -> None:
     from kafka.structs import OffsetAndMetadata
 
+    if not positions:
+        return
     keys = client_partitions(positions)
     consumer.commit(
         {
@@ -166,6 +168,7 @@ class _Reader:
         count: int | None,
     ) -> None:
         self.positions = dict(starts)
+        self._starts = starts
         self.count = 0
         self._ends = ends
         self._most = count
@@ -178,6 +181,10 @@ class _Reader:
             for partition, position in self.positions.items()
             if position < self._ends[partition]
         }
+
+    def moved(self) -> dict[TopicPartition, int]:
+        """The next offsets of the partitions in which something was read."""
+        return {row: at for row, at in self.positions.items() if at > self._starts[row]}
 
     def read(self, consumer: Any, advance: Any) -> Iterator[Any]:
         """The records, as a consumer gives them."""

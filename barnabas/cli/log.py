@@ -128,6 +128,8 @@ def _record_line(record: Row) -> str:
         headers = "".join(f"  {name}={_blob(part)}" for name, part in record.get("headers", ()))
         error = f"  ({record['error']})" if "error" in record else ""
         return f"{head}  {key}: {value}{headers}{error}"
+    if record["kind"] == "marker":
+        return f"{head}  {record['marker']} marker"
     fields = {
         key: value for key, value in record.items() if key not in ("offset", "timestamp_ms", "kind")
     }

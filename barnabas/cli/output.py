@@ -65,7 +65,7 @@ class Output:
         for column in columns:
             values = [row.get(column.key) for row in rows]
             is_number = all(isinstance(value, int) or value is None for value in values)
-            is_number = is_number and not any(isinstance(value, bool) for value in values)
+            is_number = is_number and any(type(value) is int for value in values)
             table.add_column(
                 column.title,
                 justify="right" if is_number else "left",

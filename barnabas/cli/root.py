@@ -1,8 +1,8 @@
 """The command `barnabas` itself: which commands there are, and what becomes of their errors.
 
-Built on click: it starts in two thirds of typer's time (importing it costs 50 ms of CPU, typer 90
-ms, of which pydantic and rich are most), completes for bash, zsh and fish, and lets a group load a
-command's module when that command is named. Tables and bars are rich's, loaded when one is drawn.
+Built on click rather than typer: importing it takes 75 ms of CPU where typer takes 110, it
+completes for bash, zsh and fish, and a group can load a command's module when that command is named
+(typer needs all of them to know their options). Tables and bars are rich's, loaded when one is drawn.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from barnabas.cli.errors import (
     ERROR,
     INTERRUPTED,
     OK,
+    USAGE,
     ClosedOutputError,
     CommandError,
     explain,
@@ -158,7 +159,7 @@ def run_command(arguments: Sequence[str], broker_parser: argparse.ArgumentParser
         return OK
     except click.ClickException as error:
         error.show()
-        return error.exit_code
+        return USAGE if isinstance(error, click.UsageError) else ERROR
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except (BrokenPipeError, ClosedOutputError):
