@@ -18,7 +18,7 @@ from sim import wire
 from sim.clients import Asking, Fenced, Refused
 from sim.group import MOVED_ON, Worker
 from sim.network import LOST
-from sim.readers import EARLIEST, Reader, last_epoch
+from sim.readers import EARLIEST, OTHER_EPOCH, Reader, last_epoch
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -50,7 +50,7 @@ class Consumer(Worker):
         self.session_timeout_ms = session_timeout_ms or self.session_timeout_ms
         self.goes_on = world.scenario.members_go_on
         self.tells_epochs = bool(world.scenario.epoch_followers)
-        self.read_epochs: dict[Partition, int] = {}
+        self.leader_epochs: dict[Partition, int] = {}
         self.topics = [self.topic]
         self.share: list[Partition] = []
         self.life: int | None = None
@@ -71,7 +71,7 @@ class Consumer(Worker):
 
     def fetch_offsets(self, partitions: list[Partition]) -> Asking:
         self.share = partitions
-        self.read_epochs = {}
+        self.leader_epochs = {}
         asked_ms = self.world.loop.now_ms
         yield from super().fetch_offsets(
             [partition for partition in partitions if partition in self.inputs]
@@ -115,8 +115,12 @@ class Consumer(Worker):
                 self.is_idle = True
                 yield self.rng.randint(100, 400)
                 continue
+            if self.tells_epochs and not (yield from self._follow_epochs()):
+                if not self.goes_on:
+                    return
+                continue
             asked_ms = self.world.loop.now_ms
-            targets = [(topic, index, at) for (topic, index), at in self.positions.items()]
+            targets = [(*p, at, self.leader_epochs.get(p, -1)) for p, at in self.positions.items()]
             answer = yield from self.ask(wire.fetch(targets, committed=True, max_wait_ms=400))
             if answer is LOST:
                 if not self.goes_on:
@@ -133,6 +137,20 @@ class Consumer(Worker):
             elif not (yield from self.commit()) and (self.lost == lost or not self.goes_on):
                 return
 
+    def _follow_epochs(self) -> Asking:
+        """Know the leader epochs, and go back where a log was cut since, as librdkafka does. False:
+        an answer was lost.
+        """
+        guide = Reader(
+            self.world, self.name, list(self.positions), committed_only=True, follows_epochs=True
+        )
+        guide.link, guide.positions = self.link, self.positions
+        guide.leader_epochs, guide.read_epochs = self.leader_epochs, self.read_epochs
+        yield from guide.follow_epochs()
+        self.link = guide.link
+        self.lost += guide.lost
+        return guide.lost == 0
+
     def _take(self, answer: wire.FetchAnswer) -> tuple[bool, list[Partition]]:
         """Whether there was anything, and the partitions of which the group's offset is out of
         range. Raises: Refused.
@@ -145,6 +163,9 @@ class Consumer(Worker):
                 gone.append(partition)
                 continue
             if found.error_code == Code.KAFKA_STORAGE_ERROR:
+                continue
+            if found.error_code in OTHER_EPOCH and self.tells_epochs:
+                self.leader_epochs.pop(partition, None)
                 continue
             if found.error_code:
                 raise Refused(

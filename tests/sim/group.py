@@ -77,6 +77,7 @@ class Worker(TransactionalProducer):
         self.session_timeout_ms = world.scenario.session_timeout_ms
         self.heard_ms, self.heard_after = -1, 0
         self.positions: dict[Partition, int] = {}
+        self.read_epochs: dict[Partition, int] = {}
         self.is_idle = False
         self.stalls = 0
         self.rounds_done = 0
@@ -289,7 +290,8 @@ class Worker(TransactionalProducer):
         self.positions = {}
         if not partitions:
             return True
-        found = yield from committed_offsets(self, self.group, partitions)
+        self.read_epochs = {}
+        found = yield from committed_offsets(self, self.group, partitions, self.read_epochs)
         self.positions = {partition: max(offset, 0) for partition, offset in found.items()}
         return True
 
@@ -474,8 +476,15 @@ class Worker(TransactionalProducer):
         return True
 
 
-def committed_offsets(client: Producer, group: str, partitions: list[Partition]) -> Asking:
-    """OffsetFetch of stable offsets, asked until there are."""
+def committed_offsets(
+    client: Producer,
+    group: str,
+    partitions: list[Partition],
+    epochs: dict[Partition, int] | None = None,
+) -> Asking:
+    """OffsetFetch of stable offsets, asked until there are. epochs: takes the leader epochs in
+    which the records before them were read.
+    """
     topics: dict[str, list[int]] = {}
     for name, index in partitions:
         topics.setdefault(name, []).append(index)
@@ -506,6 +515,8 @@ def committed_offsets(client: Producer, group: str, partitions: list[Partition])
         asked_ms = -1
     for t in answer.topics:
         for p in t.partitions:
+            if epochs is not None:
+                epochs[t.name, p.partition_index] = p.committed_leader_epoch
             history.told_offsets.append(
                 ToldOffset(
                     group,

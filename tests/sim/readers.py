@@ -207,7 +207,7 @@ class Reader(Client):
             self.label = f"{self.name}@{self.links}"
         if self.follows_epochs:
             lost = self.lost
-            yield from self._follow_epochs()
+            yield from self.follow_epochs()
             if self.lost != lost:
                 return LOST
         else:
@@ -332,7 +332,7 @@ class Reader(Client):
             self.close_span(partition)
             self.begin_at(partition, start if position < start else end)
 
-    def _follow_epochs(self) -> Asking:
+    def follow_epochs(self) -> Asking:
         """Learn the leader epochs that are not known, and go back where the log ends before what
         was read in an earlier one.
         """

@@ -331,9 +331,32 @@ class Scenario:
         if rng.random() < 0.12:
             self.kafka_epochs = rng.choice((1, 3, 40))
             self.kafka_was_killed = rng.random() < 0.3
+        if rng.random() < 0.2:
+            self._draw_rolls_and_partitions(rng)
         may_expire = self.groups and not self.workers and not self.clock_steps_ms
         if may_expire and rng.random() < 0.4:
             self._draw_offsets_retention(rng)
+
+    def _draw_rolls_and_partitions(self, rng: random.Random) -> None:
+        """More settings that decide which file a write goes to, and when one is rolled or cleaned."""
+        for name in ("transaction.state.log.num.partitions", "offsets.topic.num.partitions"):
+            self.properties[name] = rng.choice(("1", "2", "5"))
+        if not self.clock_steps_ms:  # a segment's age is told by the wall clock
+            for topic in sorted(self.topics):
+                configs = self.topic_configs.setdefault(topic, {})
+                configs["segment.ms"] = rng.choice(("200", "1000", "604800000"))
+                configs["segment.jitter.ms"] = rng.choice(("0", "150"))
+        for topic in self.compacted_topics:
+            self.topic_configs[topic] |= {
+                "min.compaction.lag.ms": rng.choice(("0", "400")),
+                "max.compaction.lag.ms": rng.choice(("500", "9223372036854775807")),
+                "min.cleanable.dirty.ratio": rng.choice(("0.01", "0.5", "1")),
+            }
+        self.fsync_ms = rng.choice((0, 6, 60))
+        self.properties |= {
+            "log.cleaner.enable": rng.choice(("true", "true", "false")),
+            "log.index.interval.bytes": rng.choice(("0", "4096")),
+        }
 
     def _draw_offsets_retention(self, rng: random.Random) -> None:
         """Offsets that go while a group has no members, and groups that all leave for as long."""

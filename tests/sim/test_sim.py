@@ -20,6 +20,38 @@ from sim.world import Report, Tweak, World, run_seed
 
 SEEDS_IN_ALL = 300
 CHUNK = 50
+# What changes an order of writes, and of how many values each is drawn: README.md has the table.
+SETTINGS_DRAWN = {
+    "barnabas.producer.snapshot.interval.ms": 3,
+    "log.flush.offset.checkpoint.interval.ms": 3,
+    "log.flush.interval.messages": 2,
+    "log.flush.interval.ms": 2,
+    "flush.messages": 3,
+    "flush.ms": 2,
+    "segment.bytes": 4,
+    "segment.ms": 3,
+    "segment.jitter.ms": 2,
+    "transaction.state.log.segment.bytes": 3,
+    "offsets.topic.segment.bytes": 2,
+    "transaction.state.log.num.partitions": 3,
+    "offsets.topic.num.partitions": 3,
+    "log.index.size.max.bytes": 3,
+    "index.interval.bytes": 3,
+    "retention.ms": 3,
+    "retention.bytes": 3,
+    "log.retention.check.interval.ms": 3,
+    "log.initial.task.delay.ms": 3,
+    "file.delete.delay.ms": 3,
+    "cleanup.policy": 2,
+    "log.cleaner.enable": 2,
+    "log.cleaner.backoff.ms": 2,
+    "min.cleanable.dirty.ratio": 3,
+    "min.compaction.lag.ms": 2,
+    "max.compaction.lag.ms": 2,
+    "delete.retention.ms": 3,
+    "compression.type": 4,
+    "offsets.retention.check.interval.ms": 2,
+}
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -160,6 +192,19 @@ def test_schedules_are_of_many_kinds() -> None:
     assert any(scenario.is_audited for scenario in drawn)
     assert any(scenario.ids_expire for scenario in drawn)
     assert any(scenario.retention_ms for scenario in drawn)
+    many = [Scenario.drawn(random.Random(seed)) for seed in range(300)]
+    assert {scenario.kafka_epochs for scenario in many} == {0, 1, 3, 40}
+    assert any(scenario.kafka_was_killed for scenario in many)
+    assert {scenario.offsets_retention_ms for scenario in many} == {None, 600, 1500}
+    assert {scenario.fsync_ms for scenario in many} == {0, 6, 60}
+    for name, count in SETTINGS_DRAWN.items():
+        values = {
+            configs[name]
+            for scenario in many
+            for configs in (scenario.properties, *scenario.topic_configs.values())
+            if name in configs
+        }
+        assert len(values) >= count, f"{name} is always one of {sorted(values)}"
 
 
 def test_what_only_some_schedules_have_leaves_the_others_as_they_are() -> None:
