@@ -328,6 +328,8 @@ class LogManager:
         key = topic, partition
         log = self.logs.pop(key, None)
         self.offline.pop(key, None)
+        self._offline_points.pop(key, None)  # else they hold of the next log of this name
+        self._offline_starts.pop(key, None)
         self.log_dir.changed_starts.discard(key)
         delay_ms = 0
         topic_id = uuid.UUID(int=0)

@@ -284,7 +284,8 @@ class History:
     those in which retention finds nothing to delete, as far as the clients know; deletions_asked:
     below which offset somebody asked DeleteRecords to delete, answered or not. retention_ms: of
     topics from which only what is older goes by itself, at the end, which is at `end_ms`.
-    offsets_retention_ms: how long the offsets of a group without members are kept, None for ever.
+    offsets_retention_ms: how long the offsets of a group without members are kept, None for ever;
+    producer_expiration_ms: after how long a log forgets a producer that is idle.
     """
 
     writes: list[Write] = field(default_factory=list)
@@ -314,6 +315,7 @@ class History:
     deletions_asked: dict[Partition, int] = field(default_factory=dict)
     retention_ms: dict[str, int] = field(default_factory=dict)
     offsets_retention_ms: int | None = None
+    producer_expiration_ms: int | None = None
     end_ms: int = 0
 
     # --- filling in ------------------------------------------------------------------------------
@@ -813,6 +815,9 @@ def check_told(history: History, index: _Index) -> Iterator[Finding]:
         if history.power_epoch(told.asked_ms) == history.power_epoch(told.told_ms)
     ]
     for before, after in _gone_back(producers):
+        idle_ms = history.producer_expiration_ms
+        if idle_ms is not None and after.told_ms - before.asked_ms >= idle_ms:
+            continue  # it was forgotten, and a marker made it known again
         if after.key[3] is not None:
             yield Finding(
                 "told",

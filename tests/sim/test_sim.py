@@ -192,7 +192,7 @@ def test_schedules_are_of_many_kinds() -> None:
     assert any(scenario.is_audited for scenario in drawn)
     assert any(scenario.ids_expire for scenario in drawn)
     assert any(scenario.retention_ms for scenario in drawn)
-    many = [Scenario.drawn(random.Random(seed)) for seed in range(300)]
+    many = [Scenario.drawn(random.Random(seed)) for seed in range(600)]
     assert {scenario.kafka_epochs for scenario in many} == {0, 1, 3, 40}
     assert any(scenario.kafka_was_killed for scenario in many)
     assert {scenario.offsets_retention_ms for scenario in many} == {None, 600, 1500}

@@ -79,6 +79,8 @@ class World:
         self.history.flushed = frozenset(self.scenario.flushed_topics)
         self.history.kept_topics = self.scenario.kept_topics
         self.history.retention_ms = self.scenario.retention_ms
+        expires_ms = self.scenario.properties.get("producer.id.expiration.ms")
+        self.history.producer_expiration_ms = int(expires_ms) if expires_ms else None
         self.history.offsets_retention_ms = self.scenario.offsets_retention_ms
         if self.scenario.remade_topic:
             self.history.lives[self.scenario.remade_topic] = [Life()]
@@ -819,7 +821,10 @@ class World:
     def _read_partition(self, partition: Partition) -> Asking:
         try:
             everything, last = yield from read_all(self, partition, committed_only=False)
-            committed, _ = yield from read_all(self, partition, committed_only=True)
+            committed, then = yield from read_all(self, partition, committed_only=True)
+            while then.log_start_offset != last.log_start_offset:  # retention came between
+                everything, last = yield from read_all(self, partition, committed_only=False)
+                committed, then = yield from read_all(self, partition, committed_only=True)
         except Refused as refusal:
             if refusal.code != Code.UNKNOWN_TOPIC_OR_PARTITION:
                 raise

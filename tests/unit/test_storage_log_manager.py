@@ -308,6 +308,34 @@ def test_one_bad_log_does_not_keep_the_others_from_being_served(tmp_path: Path) 
     assert again.offline == {}
 
 
+def test_a_log_that_is_made_anew_has_nothing_of_one_that_was_deleted_off_line(
+    tmp_path: Path,
+) -> None:
+    """The checkpoints kept the old one's start and recovery point: a restart hid the records of the
+    new one below them, and took it for a copy of the disk.
+    """
+    manager, log = new_log(tmp_path)
+    for value in (b"a", b"b", b"c"):
+        log.append(batch([value]), now_ms=NOW_MS)
+    log.flush()
+    log.delete_records_before(2)
+    manager.write_checkpoints(force=True)
+    kill(manager)
+    path = Path(log.segments.active.path(".log"))
+    path.write_bytes(path.read_bytes()[:30] + b"x" + path.read_bytes()[31:])
+    (path.parent / MANIFEST_NAME).unlink(missing_ok=True)
+    again = open_manager(tmp_path)
+    assert list(again.offline) == [("t", 0)]
+    again.delete("t", 0, NOW_MS)
+    anew = again.create("t", 0, uuid.UUID(int=7), LogConfig(), NOW_MS)
+    for value in (b"new a", b"new b", b"new c"):
+        anew.append(batch([value]), now_ms=NOW_MS)
+    again.write_starts()
+    kill(again)
+    last = open_manager(tmp_path)
+    assert values_of(last.logs["t", 0]) == {0: b"new a", 1: b"new b", 2: b"new c"}
+
+
 # --- checkpoints of logs that changed -----------------------------------------------------------
 
 
