@@ -79,10 +79,10 @@ class Compaction:
             self._swap(now_ms)
             return
         self._next_ms = now_ms + self._config.log_cleaner_backoff_ms
-        found = self._dirtiest(now_ms)
-        if found is None:
+        dirtiest = self._dirtiest(now_ms)
+        if dirtiest is None:
             return
-        log, dirt = found
+        log, dirt = dirtiest
         self._under_way = log
         if log.durability.is_flushed_in_place(dirt.end_offset):
             self._begin(now_ms)

@@ -461,10 +461,12 @@ def _why_refused(name: str, text: str) -> str | None:
     )
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, names: Iterable[str]) -> str:
     """A word on which known name the unknown one may have meant."""
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {found[0]}?" if found else "; `barnabas settings` lists what there is"
+    matches = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
+    return (
+        f"; did you mean {matches[0]}?" if matches else "; `barnabas settings` lists what there is"
+    )
 
 
 class _Typed(Generic[Value]):
@@ -660,7 +662,7 @@ def read_properties(text: str) -> dict[str, str]:
 
     Raises: ConfigError where \\u is not followed by four hexadecimal digits.
     """
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     pending = ""
     for raw in _LINE_END.split(
         text
@@ -673,11 +675,11 @@ def read_properties(text: str) -> dict[str, str]:
             pending = line[:-1]
             continue
         key, value = _split_pair(line)
-        found[_unescape(key)] = _unescape(value)
+        properties[_unescape(key)] = _unescape(value)
     if pending:
         key, value = _split_pair(pending)
-        found[_unescape(key)] = _unescape(value)
-    return found
+        properties[_unescape(key)] = _unescape(value)
+    return properties
 
 
 def _split_pair(line: str) -> tuple[str, str]:

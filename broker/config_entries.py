@@ -113,14 +113,14 @@ def _topic_entry(
     config: BrokerConfig, overrides: Mapping[str, str], setting: Setting
 ) -> ConfigEntry:
     value = shown(setting, topic_setting_value(config, overrides, setting.name))
-    found = _broker_level(config, setting.synonyms)
+    synonyms = _broker_level(config, setting.synonyms)
     if setting.name in overrides:
-        found.insert(0, Synonym(setting.name, value, Source.TOPIC))
-    source = found[0].source if found else Source.DEFAULT
+        synonyms.insert(0, Synonym(setting.name, value, Source.TOPIC))
+    source = synonyms[0].source if synonyms else Source.DEFAULT
     # Kafka lists broker-level names from the first on that is the setting's main one:
     # log.retention.hours alone is not told of
-    own = [synonym for synonym in found if synonym.source is Source.TOPIC]
-    rest = found[len(own) :]
+    own = [synonym for synonym in synonyms if synonym.source is Source.TOPIC]
+    rest = synonyms[len(own) :]
     while rest and rest[0].name != setting.synonyms[0]:
         rest.pop(0)
     return ConfigEntry(setting, value, source, own + rest)
@@ -128,7 +128,7 @@ def _topic_entry(
 
 def _broker_level(config: BrokerConfig, names: tuple[str, ...]) -> list[Synonym]:
     """What these settings of the broker say, the most important first."""
-    found = []
+    synonyms = []
     layers = (
         (Source.DYNAMIC_BROKER, config.dynamic),
         (Source.DYNAMIC_DEFAULT_BROKER, config.dynamic_defaults),
@@ -137,7 +137,7 @@ def _broker_level(config: BrokerConfig, names: tuple[str, ...]) -> list[Synonym]
     for source, values in layers:
         for name in names:
             if name in values:
-                found.append(
+                synonyms.append(
                     Synonym(
                         name,
                         None if ALL_BROKER_SETTINGS[name].kind is Kind.PASSWORD else values[name],
@@ -147,5 +147,5 @@ def _broker_level(config: BrokerConfig, names: tuple[str, ...]) -> list[Synonym]
     for name in names:
         default = shown(ALL_BROKER_SETTINGS[name], ALL_BROKER_SETTINGS[name].default)
         if default is not None:
-            found.append(Synonym(name, default, Source.DEFAULT))
-    return found
+            synonyms.append(Synonym(name, default, Source.DEFAULT))
+    return synonyms

@@ -411,15 +411,13 @@ class Broker:
                 (_FRAME.pack(4 + len(body), header.correlation_id) + body,),
             )
             return
-        known = BY_KEY.get(header.api_key)
+        api = BY_KEY.get(header.api_key)
         what = (
-            f"{known.name} version {header.api_version}"
-            if known
+            f"{api.name} version {header.api_version}"
+            if api
             else f"a request with API key {header.api_key}"
         )
-        spoken = (
-            f"; versions {known.min_version} to {known.max_version} are spoken" if known else ""
-        )
+        spoken = f"; versions {api.min_version} to {api.max_version} are spoken" if api else ""
         raise ProtocolViolation(f"{what} is not spoken here{spoken}")
 
     def _load_route(self, api: Api) -> Route:

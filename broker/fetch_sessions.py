@@ -40,21 +40,21 @@ class FetchTarget:
         "partition_max_bytes", "topic",
     )  # fmt: skip
 
-    def __init__(self, topic: TopicKey, asked: FetchPartition) -> None:
+    def __init__(self, topic: TopicKey, partition: FetchPartition) -> None:
         self.topic = topic
-        self.index: int = asked.partition
+        self.index: int = partition.partition
         self.high_watermark = self.log_start_offset = -1
-        self.fetch_offset: int = asked.fetch_offset
-        self.partition_max_bytes: int = asked.partition_max_bytes
-        self.current_leader_epoch: int = asked.current_leader_epoch
-        self.last_fetched_epoch: int = asked.last_fetched_epoch
+        self.fetch_offset: int = partition.fetch_offset
+        self.partition_max_bytes: int = partition.partition_max_bytes
+        self.current_leader_epoch: int = partition.current_leader_epoch
+        self.last_fetched_epoch: int = partition.last_fetched_epoch
 
-    def update(self, asked: FetchPartition) -> None:
+    def update(self, partition: FetchPartition) -> None:
         """What the client asks for now."""
-        self.fetch_offset = asked.fetch_offset
-        self.partition_max_bytes = asked.partition_max_bytes
-        self.current_leader_epoch = asked.current_leader_epoch
-        self.last_fetched_epoch = asked.last_fetched_epoch
+        self.fetch_offset = partition.fetch_offset
+        self.partition_max_bytes = partition.partition_max_bytes
+        self.current_leader_epoch = partition.current_leader_epoch
+        self.last_fetched_epoch = partition.last_fetched_epoch
 
     def has_news(
         self, error_code: int, high_watermark: int, log_start_offset: int, size: int
@@ -125,25 +125,25 @@ class FetchSessions:
                 return Planned(list(targets.values()), None, incremental=False)
             session = self._new_session(targets, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
             return Planned(list(targets.values()), session, incremental=False)
-        known = self._sessions.get(session_id)
-        if known is None:
+        session = self._sessions.get(session_id)
+        if session is None:
             raise KafkaError(Code.FETCH_SESSION_ID_NOT_FOUND)
-        if known.epoch != epoch:
+        if session.epoch != epoch:
             raise KafkaError(Code.INVALID_FETCH_SESSION_EPOCH)
-        if known.uses_topic_ids != uses_topic_ids:
+        if session.uses_topic_ids != uses_topic_ids:
             raise KafkaError(Code.FETCH_SESSION_TOPIC_ID_ERROR)
         for topic in request.forgotten_topics_data or ():
             key = topic.topic_id if uses_topic_ids else topic.topic
             for index in topic.partitions:
-                known.targets.pop((_name_of(_topic_key(key)), index), None)
-        _take_up(known.targets, request, uses_topic_ids=uses_topic_ids)
-        if not known.targets:
+                session.targets.pop((_name_of(_topic_key(key)), index), None)
+        _take_up(session.targets, request, uses_topic_ids=uses_topic_ids)
+        if not session.targets:
             del self._sessions[session_id]
             return Planned([], None, incremental=False)
-        known.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
-        known.last_used_ms = now_ms
+        session.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
+        session.last_used_ms = now_ms
         self._sessions[session_id] = self._sessions.pop(session_id)
-        return Planned(list(known.targets.values()), known, incremental=True)
+        return Planned(list(session.targets.values()), session, incremental=True)
 
     def _new_session(
         self, targets: Targets, *, uses_topic_ids: bool, now_ms: int
@@ -172,13 +172,13 @@ def _take_up(targets: Targets, request: FetchRequest, *, uses_topic_ids: bool) -
     for topic in request.topics or ():
         key = _topic_key(topic.topic_id) if uses_topic_ids else topic.topic
         name = _name_of(key)
-        for asked in topic.partitions:
-            place = (name, asked.partition)
-            known = targets.get(place)
-            if known is None:
-                targets[place] = FetchTarget(key, asked)
+        for partition in topic.partitions:
+            place = (name, partition.partition)
+            target = targets.get(place)
+            if target is None:
+                targets[place] = FetchTarget(key, partition)
             else:
-                known.update(asked)
+                target.update(partition)
 
 
 def _topic_key(key: TopicKey | None) -> TopicKey:

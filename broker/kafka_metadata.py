@@ -116,7 +116,7 @@ class KafkaMetadata:
             self.next_producer_id = fields.int64()
         elif fields.api_key == REMOVE_TOPIC:
             topic_id = fields.uuid()
-            for name in [name for name, known in self.topic_ids.items() if known == topic_id]:
+            for name in [name for name, own_id in self.topic_ids.items() if own_id == topic_id]:
                 del self.topic_ids[name]
                 self._configs.pop((OF_TOPIC, name), None)
 
@@ -136,11 +136,11 @@ class _Fields:
             )
 
     def _bytes(self, count: int) -> bytes:
-        found = self._value[self._at : self._at + count]
-        if len(found) != count:
+        value = self._value[self._at : self._at + count]
+        if len(value) != count:
             raise UnreadableMetadata(f"a record of the api key {self.api_key} is cut off")
         self._at += count
-        return found
+        return value
 
     api_key = -1  # until it is read
 

@@ -28,9 +28,9 @@ logger = logging.getLogger("barnabas")  # the one above all of ours: so it is th
 def levels() -> dict[str, str]:
     """The level that holds for each logger, the root's first."""
     return {ROOT: _name_of(logging.getLogger().level)} | {
-        name: _name_of(found.getEffectiveLevel())
+        name: _name_of(existing.getEffectiveLevel())
         for name in sorted(logging.Logger.manager.loggerDict)
-        if (found := _existing(name)) is not None
+        if (existing := _existing(name)) is not None
     }
 
 
@@ -41,17 +41,17 @@ def exists(name: str) -> bool:
 
 def set_level(name: str, level: str | None) -> None:
     """Let the logger have one of LEVELS; None: that of the one above it. The logger is there."""
-    found = _existing(name)
-    assert found is not None, name
-    found.setLevel(logging.NOTSET if level is None else LEVELS[level])
+    existing = _existing(name)
+    assert existing is not None, name
+    existing.setLevel(logging.NOTSET if level is None else LEVELS[level])
     logger.warning(
         "the level of the logger %s is %s now", name, level or "that of the one above it"
     )
 
 
 def _existing(name: str) -> logging.Logger | None:
-    found = logging.getLogger() if name == ROOT else logging.Logger.manager.loggerDict.get(name)
-    return found if isinstance(found, logging.Logger) else None
+    existing = logging.getLogger() if name == ROOT else logging.Logger.manager.loggerDict.get(name)
+    return existing if isinstance(existing, logging.Logger) else None
 
 
 def _name_of(number: int) -> str:

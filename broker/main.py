@@ -201,11 +201,11 @@ def _print_settings(text: str) -> int:
             TOPIC_SETTINGS,
         ),
     ):
-        found = [setting for _, setting in sorted(settings.items()) if text in setting.name]
-        if found:
+        matches = [setting for _, setting in sorted(settings.items()) if text in setting.name]
+        if matches:
             print(f"{chr(10) if is_found else ''}{heading}\n")
             is_found = True
-        for setting in found:
+        for setting in matches:
             print(f"{setting.name}={setting.render(setting.default) or ''}\n    {setting.doc}")
     if not is_found:
         raise StartError(

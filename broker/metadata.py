@@ -409,9 +409,9 @@ class ClusterMetadata:
             ) from error
 
     def _replay_topic(self, topic: Topic) -> None:
-        known = self.topics.get(topic.name)
-        if known is not None and known.topic_id == topic.topic_id:
-            known.partition_count, known.configs = topic.partition_count, topic.configs
+        existing = self.topics.get(topic.name)
+        if existing is not None and existing.topic_id == topic.topic_id:
+            existing.partition_count, existing.configs = topic.partition_count, topic.configs
             return
         self._drop(topic.name)
         self._take(topic)
@@ -483,7 +483,7 @@ def _is_torn_header(data: bytes) -> bool:
     bytes did not reach the disk.
     """
     return len(data) <= len(_HEADER) and all(
-        found in (0, meant) for found, meant in zip(data, _HEADER, strict=False)
+        actual in (0, meant) for actual, meant in zip(data, _HEADER, strict=False)
     )
 
 

@@ -107,28 +107,28 @@ def on_elect_leaders(
     kind = request.election_type if context.api_version >= 1 else PREFERRED
     known_kind = kind in (PREFERRED, UNCLEAN)
     topics = []
-    for asked in (
+    for topic_partitions in (
         request.topic_partitions or ()
     ):  # of all partitions, those that need an election are told: none
         rows = []
-        for index in asked.partitions:
+        for index in topic_partitions.partitions:
             if not known_kind:
                 code, message = (
                     Code.INVALID_REQUEST,
                     f"The election type {kind} is unknown: use 0 (preferred) or 1 (unclean).",
                 )
-            elif _partition_exists(broker, asked.topic, index):
+            elif _partition_exists(broker, topic_partitions.topic, index):
                 code, message = (
                     Code.ELECTION_NOT_NEEDED,
-                    f"Broker {broker.node_id} leads partition {index} of '{asked.topic}' already.",
+                    f"Broker {broker.node_id} leads partition {index} of '{topic_partitions.topic}' already.",
                 )
             else:
                 code, message = (
                     Code.UNKNOWN_TOPIC_OR_PARTITION,
-                    f"There is no partition {index} of a topic '{asked.topic}'.",
+                    f"There is no partition {index} of a topic '{topic_partitions.topic}'.",
                 )
             rows.append(PartitionResult(index, code, message))
-        topics.append(ReplicaElectionResult(asked.topic, rows))
+        topics.append(ReplicaElectionResult(topic_partitions.topic, rows))
     code = Code.NONE if known_kind else Code.INVALID_REQUEST
     return ElectLeadersResponse(error_code=code, replica_election_results=topics)
 
@@ -142,16 +142,18 @@ def on_alter_partition_reassignments(
     NO_REASSIGNMENT_IN_PROGRESS.
     """
     topics = []
-    for asked in request.topics:
+    for reassignable in request.topics:
         rows = []
-        for partition in asked.partitions:
+        for partition in reassignable.partitions:
             code, message = Code.NONE, None
             try:
-                _check_move(broker, asked.name, partition.partition_index, partition.replicas)
+                _check_move(
+                    broker, reassignable.name, partition.partition_index, partition.replicas
+                )
             except KafkaError as error:
                 code, message = error.code, error.message
             rows.append(ReassignablePartitionResponse(partition.partition_index, code, message))
-        topics.append(ReassignableTopicResponse(asked.name, rows))
+        topics.append(ReassignableTopicResponse(reassignable.name, rows))
     return AlterPartitionReassignmentsResponse(error_message=None, responses=topics)
 
 
@@ -200,13 +202,15 @@ def on_describe_topic_partitions(
     0.
     """
     cursor = request.cursor
-    asked = {topic.name for topic in request.topics}
+    requested_names = {topic.name for topic in request.topics}
     if cursor is not None and (
-        cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)
+        cursor.partition_index < 0 or (requested_names and cursor.topic_name not in requested_names)
     ):
-        refused = [_topic_row(name, None, Code.INVALID_REQUEST, []) for name in sorted(asked)]
+        refused = [
+            _topic_row(name, None, Code.INVALID_REQUEST, []) for name in sorted(requested_names)
+        ]
         return DescribeTopicPartitionsResponse(topics=refused)
-    names = sorted(asked or broker.metadata.topics)
+    names = sorted(requested_names or broker.metadata.topics)
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
     left = max(1, min(request.response_partition_limit, MOST_PARTITIONS_IN_ANSWER))

@@ -83,18 +83,20 @@ def on_describe_configs(
     or another kind of resource.
     """
     results = []
-    for asked in request.resources:
+    for resource in request.resources:
         code, message = Code.NONE, None
         rows: list[DescribeConfigsResourceResult] = []
         try:
-            wanted = set(asked.configuration_keys or ())
-            for entry in _entries(broker, asked.resource_type, asked.resource_name):
+            wanted = set(resource.configuration_keys or ())
+            for entry in _entries(broker, resource.resource_type, resource.resource_name):
                 if not wanted or entry.setting.name in wanted:
-                    rows.append(_described(entry, request, asked.resource_type))
+                    rows.append(_described(entry, request, resource.resource_type))
         except KafkaError as error:
             code, message = error.code, error.message
         results.append(
-            DescribeConfigsResult(code, message, asked.resource_type, asked.resource_name, rows)
+            DescribeConfigsResult(
+                code, message, resource.resource_type, resource.resource_name, rows
+            )
         )
     return DescribeConfigsResponse(results=results)
 
@@ -259,31 +261,31 @@ def _alter(
 ) -> list[_Outcome]:
     """Change each resource; what is wrong with one does not spoil the others."""
     counts: dict[tuple[int, str], int] = {}
-    for asked in resources:
-        key = (asked.resource_type, asked.resource_name)
+    for resource in resources:
+        key = (resource.resource_type, resource.resource_name)
         counts[key] = counts.get(key, 0) + 1
     rows = []
-    for asked in resources:
+    for resource in resources:
         code, message = Code.NONE, None
-        key = (asked.resource_type, asked.resource_name)
+        key = (resource.resource_type, resource.resource_name)
         try:
             if counts[key] > 1:
                 raise KafkaError(
                     Code.INVALID_REQUEST,
-                    f"The resource '{asked.resource_name}' is named more than once in this "
+                    f"The resource '{resource.resource_name}' is named more than once in this "
                     "request: name it once.",
                 )
-            _check_keys(asked)
-            change(changing, asked)
+            _check_keys(resource)
+            change(changing, resource)
         except KafkaError as error:
             code, message = error.code, error.message
         rows.append(_Outcome(code, message, *key))
     return rows
 
 
-def _check_keys(asked: plain.AlterConfigsResource | incremental.AlterConfigsResource) -> None:
+def _check_keys(resource: plain.AlterConfigsResource | incremental.AlterConfigsResource) -> None:
     seen: set[str] = set()
-    for config in asked.configs:
+    for config in resource.configs:
         if config.name in seen:
             raise KafkaError(
                 Code.INVALID_REQUEST,
@@ -292,21 +294,21 @@ def _check_keys(asked: plain.AlterConfigsResource | incremental.AlterConfigsReso
         seen.add(config.name)
 
 
-def _replace(changing: _Changing, asked: plain.AlterConfigsResource) -> None:
+def _replace(changing: _Changing, resource: plain.AlterConfigsResource) -> None:
     _store(
         changing,
-        _target(changing, asked.resource_type, asked.resource_name),
-        {config.name: _value(config) for config in asked.configs},
+        _target(changing, resource.resource_type, resource.resource_name),
+        {config.name: _value(config) for config in resource.configs},
     )
 
 
-def _change(changing: _Changing, asked: incremental.AlterConfigsResource) -> None:
-    if asked.resource_type == BROKER_LOGGER:
-        _check_broker_name(changing.broker, asked.resource_name)
-        _change_levels(asked.configs, validate_only=changing.validate_only)
+def _change(changing: _Changing, resource: incremental.AlterConfigsResource) -> None:
+    if resource.resource_type == BROKER_LOGGER:
+        _check_broker_name(changing.broker, resource.resource_name)
+        _change_levels(resource.configs, validate_only=changing.validate_only)
         return
-    target = _target(changing, asked.resource_type, asked.resource_name)
-    _store(changing, target, _changed(target, asked))
+    target = _target(changing, resource.resource_type, resource.resource_name)
+    _store(changing, target, _changed(target, resource))
 
 
 def _store(changing: _Changing, target: _Target, configs: dict[str, str]) -> None:
@@ -349,9 +351,9 @@ def _level(config: incremental.AlterableConfig) -> str | None:
     return level
 
 
-def _changed(target: _Target, asked: incremental.AlterConfigsResource) -> dict[str, str]:
+def _changed(target: _Target, resource: incremental.AlterConfigsResource) -> dict[str, str]:
     configs = dict(target.configs)
-    for config in asked.configs:
+    for config in resource.configs:
         if config.config_operation == Operation.SET:
             configs[config.name] = _value(config)
         elif config.config_operation == Operation.DELETE:

@@ -38,15 +38,17 @@ def on_delete_records(
     topics = []
     for topic in request.topics:
         rows = []
-        for asked in topic.partitions:
+        for partition in topic.partitions:
             code, low_watermark = Code.NONE, -1
             try:
-                log = _delete(registry, topic.name, asked.partition_index, asked.offset)
+                log = _delete(registry, topic.name, partition.partition_index, partition.offset)
                 progress.on_appended([log], context.now_ms)
                 low_watermark = log.log_start_offset
             except KafkaError as error:
                 code = error.code
-            rows.append(DeleteRecordsPartitionResult(asked.partition_index, low_watermark, code))
+            rows.append(
+                DeleteRecordsPartitionResult(partition.partition_index, low_watermark, code)
+            )
         topics.append(DeleteRecordsTopicResult(topic.name, rows))
     return DeleteRecordsResponse(topics=topics)
 

@@ -26,15 +26,15 @@ def on_offset_for_leader_epoch(
     results = []
     for topic in request.topics:
         rows = []
-        for asked in topic.partitions:
+        for partition in topic.partitions:
             code, leader_epoch, end_offset = Code.NONE, -1, -1
             try:
                 log = topics.fenced_partition(
-                    topic.topic, asked.partition, asked.current_leader_epoch
+                    topic.topic, partition.partition, partition.current_leader_epoch
                 )
-                leader_epoch, end_offset = log.end_offset_for_epoch(asked.leader_epoch)
+                leader_epoch, end_offset = log.end_offset_for_epoch(partition.leader_epoch)
             except KafkaError as error:
                 code = error.code
-            rows.append(EpochEndOffset(code, asked.partition, leader_epoch, end_offset))
+            rows.append(EpochEndOffset(code, partition.partition, leader_epoch, end_offset))
         results.append(OffsetForLeaderTopicResult(topic.topic, rows))
     return OffsetForLeaderEpochResponse(topics=results)

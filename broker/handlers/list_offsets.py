@@ -97,34 +97,34 @@ def _answer(
     topics = []
     for topic in request.topics:
         rows = []
-        for asked in topic.partitions:
-            code, found = Code.NONE, NOT_FOUND
+        for partition in topic.partitions:
+            code, result = Code.NONE, NOT_FOUND
             try:
-                if counts[TopicPartition(topic.name, asked.partition_index)] > 1:
+                if counts[TopicPartition(topic.name, partition.partition_index)] > 1:
                     raise KafkaError(Code.INVALID_REQUEST)
-                if asked.timestamp < 0 and context.api_version < KNOWN_SINCE.get(
-                    asked.timestamp, 1 << 15
+                if partition.timestamp < 0 and context.api_version < KNOWN_SINCE.get(
+                    partition.timestamp, 1 << 15
                 ):
                     raise KafkaError(Code.UNSUPPORTED_VERSION)
                 committed = _is_committed(request, context.api_version)
                 log = broker.topics.fenced_partition(
-                    topic.name, asked.partition_index, asked.current_leader_epoch
+                    topic.name, partition.partition_index, partition.current_leader_epoch
                 )
                 if left_bytes > 0:
-                    found = _look_up(
-                        log, asked.timestamp, searched.setdefault(log, {}), committed=committed
+                    result = _look_up(
+                        log, partition.timestamp, searched.setdefault(log, {}), committed=committed
                     )
             except SearchTakesLong as search:
                 put_off.append((log, search))
                 left_bytes -= search.data_bytes
             except KafkaError as error:
                 code = error.code
-            timestamp, offset, leader_epoch = found
+            timestamp, offset, leader_epoch = result
             if context.api_version < LEADER_EPOCH_SINCE:
                 leader_epoch = NO_LEADER_EPOCH
             rows.append(
                 ListOffsetsPartitionResponse(
-                    asked.partition_index, code, timestamp, offset, leader_epoch
+                    partition.partition_index, code, timestamp, offset, leader_epoch
                 )
             )
         topics.append(ListOffsetsTopicResponse(topic.name, rows))
@@ -151,9 +151,9 @@ def _look_up(
     if timestamp == LATEST_TIERED:
         return NOT_FOUND
     if timestamp == MAX_TIMESTAMP:
-        found = log.offset_of_max_timestamp(searched=searched)
+        position = log.offset_of_max_timestamp(searched=searched)
     else:
-        found = log.offset_for_timestamp(
+        position = log.offset_for_timestamp(
             timestamp, upper_bound_offset=upper_bound, searched=searched
         )
-    return NOT_FOUND if found is None else (found[0], found[1], found[2])
+    return NOT_FOUND if position is None else (position[0], position[1], position[2])

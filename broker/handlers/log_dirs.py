@@ -27,10 +27,10 @@ def on_describe_log_dirs(
         wanted = {name: registry.partitions_of(name) for name in registry.metadata.topics}
     else:
         wanted = {
-            asked.topic: [
-                registry.partition(asked.topic, index) for index in dict.fromkeys(asked.partitions)
+            topic.topic: [
+                registry.partition(topic.topic, index) for index in dict.fromkeys(topic.partitions)
             ]
-            for asked in request.topics
+            for topic in request.topics
         }
     topics = []
     for name, logs in wanted.items():

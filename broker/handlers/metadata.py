@@ -142,16 +142,16 @@ def _names_ids_too_soon(request: MetadataRequest, context: RequestContext) -> bo
 def _topics(
     broker: Broker, request: MetadataRequest, context: RequestContext, codes: Mapping[str, Code]
 ) -> list[MetadataTopic]:
-    asked = request.topics
-    if asked is None or (not asked and context.api_version < NONE_MEANS_NONE_SINCE):
+    requested = request.topics
+    if requested is None or (not requested and context.api_version < NONE_MEANS_NONE_SINCE):
         return [_found(broker, topic) for topic in broker.metadata.topics.values()]
     if _names_ids_too_soon(request, context):
         return [
             MetadataTopic(Code.INVALID_REQUEST, wanted.name or "", wanted.topic_id or NO_ID)
-            for wanted in asked
+            for wanted in requested
         ]
     rows = []
-    for name, topic_id in _once(asked):
+    for name, topic_id in _once(requested):
         if topic_id is not None:
             topic = broker.metadata.topic_by_id(topic_id)
             rows.append(
@@ -172,10 +172,11 @@ def _topics(
     return rows
 
 
-def _once(asked: Iterable[MetadataRequestTopic]) -> Iterable[tuple[str, uuid.UUID | None]]:
+def _once(requested: Iterable[MetadataRequestTopic]) -> Iterable[tuple[str, uuid.UUID | None]]:
     """Each name and each id once, in order. Where both are given the id counts."""
     return dict.fromkeys(
-        ("", wanted.topic_id) if wanted.topic_id else (wanted.name or "", None) for wanted in asked
+        ("", wanted.topic_id) if wanted.topic_id else (wanted.name or "", None)
+        for wanted in requested
     )
 
 

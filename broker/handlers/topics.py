@@ -70,20 +70,22 @@ def on_create_topics(
 
 def _create_topics(broker: Broker, request: CreateTopicsRequest, context: RequestContext) -> Slices:
     now_ms = yield
-    counts = _counts(asked.name for asked in request.topics)
-    total = sum(_requested_count(broker, asked) for asked in request.topics)
+    counts = _counts(topic_request.name for topic_request in request.topics)
+    total = sum(_requested_count(broker, topic_request) for topic_request in request.topics)
     taken = TakenNames(broker.metadata.topics)
     config_rows: dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]] = {}
     rows: list[CreatableTopicResult] = []
     wanted: list[Topic] = []
-    for asked in {asked.name: asked for asked in request.topics}.values():
+    for topic_request in {
+        topic_request.name: topic_request for topic_request in request.topics
+    }.values():
         if rows and len(rows) % CHECKED_AT_ONCE == 0:
             now_ms = yield
         try:
-            if counts[asked.name] > 1:
+            if counts[topic_request.name] > 1:
                 raise KafkaError(
                     Code.INVALID_REQUEST,
-                    f"The topic '{asked.name}' is named more than once in this request: name it "
+                    f"The topic '{topic_request.name}' is named more than once in this request: name it "
                     "once.",
                 )
             if total > MOST_PARTITIONS_AT_ONCE:
@@ -92,7 +94,7 @@ def _create_topics(broker: Broker, request: CreateTopicsRequest, context: Reques
                     f"This request is for {total} partitions: ask for at most "
                     f"{MOST_PARTITIONS_AT_ONCE} at once.",
                 )
-            topic = _checked_topic(broker, asked, taken)
+            topic = _checked_topic(broker, topic_request, taken)
             broker.topics.check_descriptors(total)
             taken.add(topic.name)
             if not request.validate_only:
@@ -114,7 +116,7 @@ def _create_topics(broker: Broker, request: CreateTopicsRequest, context: Reques
         except KafkaError as error:
             rows.append(
                 CreatableTopicResult(
-                    name=asked.name,
+                    name=topic_request.name,
                     topic_id=NO_ID,
                     error_code=error.code,
                     error_message=error.message,
@@ -171,25 +173,32 @@ def _count(count: int, is_flexible: bool) -> bytes:
     return bytes(out)
 
 
-def _checked_topic(broker: Broker, asked: CreatableTopic, taken: TakenNames) -> Topic:
+def _checked_topic(broker: Broker, topic_request: CreatableTopic, taken: TakenNames) -> Topic:
     """The topic as it will be. Raises KafkaError where there can be no such topic."""
-    if broker.metadata.topic(asked.name) is not None:
-        raise KafkaError(Code.TOPIC_ALREADY_EXISTS, f"The topic '{asked.name}' exists already.")
-    check_topic_name(asked.name)
-    if asked.name == CLUSTER_METADATA:
+    if broker.metadata.topic(topic_request.name) is not None:
+        raise KafkaError(
+            Code.TOPIC_ALREADY_EXISTS, f"The topic '{topic_request.name}' exists already."
+        )
+    check_topic_name(topic_request.name)
+    if topic_request.name == CLUSTER_METADATA:
         raise KafkaError(
             Code.TOPIC_AUTHORIZATION_FAILED,
             f"The name '{CLUSTER_METADATA}' is kept for Apache Kafka's own metadata.",
         )
-    if asked.name in INTERNAL_TOPICS:
+    if topic_request.name in INTERNAL_TOPICS:
         raise KafkaError(
             Code.INVALID_TOPIC_EXCEPTION,
-            f"The topic '{asked.name}' is the broker's own and is made when it is first needed: "
+            f"The topic '{topic_request.name}' is the broker's own and is made when it is first needed: "
             "choose another name.",
         )
-    taken.check(asked.name)
-    configs = _checked_configs(asked)
-    return Topic(asked.name, broker.ids.uuid(), _checked_partition_count(broker, asked), configs)
+    taken.check(topic_request.name)
+    configs = _checked_configs(topic_request)
+    return Topic(
+        topic_request.name,
+        broker.ids.uuid(),
+        _checked_partition_count(broker, topic_request),
+        configs,
+    )
 
 
 def _config_rows(broker: Broker, configs: Mapping[str, str]) -> list[CreatableTopicConfigs]:
@@ -207,8 +216,8 @@ def _config_rows(broker: Broker, configs: Mapping[str, str]) -> list[CreatableTo
     ]
 
 
-def _checked_configs(asked: CreatableTopic) -> dict[str, str]:
-    configs = {config.name: config.value for config in asked.configs}
+def _checked_configs(topic_request: CreatableTopic) -> dict[str, str]:
+    configs = {config.name: config.value for config in topic_request.configs}
     try:
         validate_topic_configs(configs)
     except ConfigError as error:
@@ -216,40 +225,40 @@ def _checked_configs(asked: CreatableTopic) -> dict[str, str]:
     return {name: value for name, value in configs.items() if value is not None}
 
 
-def _requested_count(broker: Broker, asked: CreatableTopic) -> int:
+def _requested_count(broker: Broker, topic_request: CreatableTopic) -> int:
     """How many partitions a topic would have, whether valid or not."""
-    if asked.assignments:
-        return len(asked.assignments)
+    if topic_request.assignments:
+        return len(topic_request.assignments)
     count: int = (
         broker.config.num_partitions
-        if asked.num_partitions == UNSET
-        else max(0, asked.num_partitions)
+        if topic_request.num_partitions == UNSET
+        else max(0, topic_request.num_partitions)
     )
     return count
 
 
-def _checked_partition_count(broker: Broker, asked: CreatableTopic) -> int:
-    if asked.assignments:
-        if asked.num_partitions != UNSET or asked.replication_factor != UNSET:
+def _checked_partition_count(broker: Broker, topic_request: CreatableTopic) -> int:
+    if topic_request.assignments:
+        if topic_request.num_partitions != UNSET or topic_request.replication_factor != UNSET:
             raise KafkaError(
                 Code.INVALID_REQUEST,
                 "Replicas are assigned by hand: leave the partition count and the replication "
                 "factor at -1 then.",
             )
-        _check_assignments(broker, asked.assignments)
-    elif asked.replication_factor not in (UNSET, 1):
+        _check_assignments(broker, topic_request.assignments)
+    elif topic_request.replication_factor not in (UNSET, 1):
         raise KafkaError(
             Code.INVALID_REPLICATION_FACTOR,
-            f"The replication factor {asked.replication_factor} cannot be had: there is one "
+            f"The replication factor {topic_request.replication_factor} cannot be had: there is one "
             "broker, so give 1, or -1 for the default.",
         )
-    elif asked.num_partitions != UNSET and asked.num_partitions <= 0:
+    elif topic_request.num_partitions != UNSET and topic_request.num_partitions <= 0:
         raise KafkaError(
             Code.INVALID_PARTITIONS,
-            f"A topic cannot have {asked.num_partitions} partitions: give a number from 1 on, or "
+            f"A topic cannot have {topic_request.num_partitions} partitions: give a number from 1 on, or "
             "-1 for the broker's num.partitions.",
         )
-    return _requested_count(broker, asked)
+    return _requested_count(broker, topic_request)
 
 
 def _check_assignments(broker: Broker, assignments: Sequence[CreatableReplicaAssignment]) -> None:
@@ -300,7 +309,7 @@ def _delete_topics(broker: Broker, request: DeleteTopicsRequest, context: Reques
     counts = _counts(keys)
     rows = []
     answered: set[Hashable] = set()
-    gone: list[str] = []
+    deletable: list[str] = []
     for key, (name, topic_id) in zip(keys, wanted, strict=True):
         code, message = Code.NONE, None
         try:
@@ -319,12 +328,12 @@ def _delete_topics(broker: Broker, request: DeleteTopicsRequest, context: Reques
                     f"{MOST_TOPICS_DELETED_AT_ONCE} at once.",
                 )
             name, topic_id = _checked_for_deletion(broker, name, topic_id, context)
-            gone.append(name)
+            deletable.append(name)
         except KafkaError as error:
             code, message = error.code, error.message
         rows.append(DeletableTopicResult(name, topic_id, code, message))
-    if gone:
-        yield from broker.deletion.delete_topics(gone, now_ms)
+    if deletable:
+        yield from broker.deletion.delete_topics(deletable, now_ms)
     return DeleteTopicsResponse(responses=rows)
 
 
@@ -397,25 +406,27 @@ def on_create_partitions(
 
 def _create_partitions(broker: Broker, request: CreatePartitionsRequest) -> Slices:
     now_ms = yield
-    counts = _counts(asked.name for asked in request.topics)
-    total = sum(_added_count(broker, asked) for asked in request.topics)
+    counts = _counts(topic_request.name for topic_request in request.topics)
+    total = sum(_added_count(broker, topic_request) for topic_request in request.topics)
     wanted: dict[str, int] = {}
     rows = []
-    for asked in {asked.name: asked for asked in request.topics}.values():
+    for topic_request in {
+        topic_request.name: topic_request for topic_request in request.topics
+    }.values():
         code, message = Code.NONE, None
         try:
-            if counts[asked.name] > 1:
+            if counts[topic_request.name] > 1:
                 raise KafkaError(
                     Code.INVALID_REQUEST,
-                    f"The topic '{asked.name}' is named more than once in this request: name it "
+                    f"The topic '{topic_request.name}' is named more than once in this request: name it "
                     "once.",
                 )
-            _check_growth(broker, asked, total)
+            _check_growth(broker, topic_request, total)
             if not request.validate_only:
-                wanted[asked.name] = asked.count
+                wanted[topic_request.name] = topic_request.count
         except KafkaError as error:
             code, message = error.code, error.message
-        rows.append(CreatePartitionsTopicResult(asked.name, code, message))
+        rows.append(CreatePartitionsTopicResult(topic_request.name, code, message))
     if wanted:
         lacking = set((yield from broker.topics.add_partitions(wanted, now_ms)))
         for row in rows:
@@ -424,22 +435,24 @@ def _create_partitions(broker: Broker, request: CreatePartitionsRequest) -> Slic
     return CreatePartitionsResponse(results=rows)
 
 
-def _added_count(broker: Broker, asked: CreatePartitionsTopic) -> int:
+def _added_count(broker: Broker, topic_request: CreatePartitionsTopic) -> int:
     """How many partitions a topic would get, whether valid or not."""
-    topic = broker.metadata.topic(asked.name)
-    return 0 if topic is None else max(0, asked.count - topic.partition_count)
+    topic = broker.metadata.topic(topic_request.name)
+    return 0 if topic is None else max(0, topic_request.count - topic.partition_count)
 
 
-def _check_growth(broker: Broker, asked: CreatePartitionsTopic, total: int) -> None:
-    topic = broker.metadata.topic(asked.name)
+def _check_growth(broker: Broker, topic_request: CreatePartitionsTopic, total: int) -> None:
+    topic = broker.metadata.topic(topic_request.name)
     if topic is None:
-        raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{asked.name}'.")
+        raise KafkaError(
+            Code.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{topic_request.name}'."
+        )
     _refuse_internal(topic.name, "grown")
-    added_count = asked.count - topic.partition_count
+    added_count = topic_request.count - topic.partition_count
     if added_count <= 0:
         raise KafkaError(
             Code.INVALID_PARTITIONS,
-            f"The topic '{asked.name}' has {topic.partition_count} partitions, and {asked.count} "
+            f"The topic '{topic_request.name}' has {topic.partition_count} partitions, and {topic_request.count} "
             "would not be more: give a higher number.",
         )
     if total > MOST_PARTITIONS_AT_ONCE:
@@ -449,14 +462,14 @@ def _check_growth(broker: Broker, asked: CreatePartitionsTopic, total: int) -> N
             f"{MOST_PARTITIONS_AT_ONCE} at once.",
         )
     broker.topics.check_descriptors(total)
-    if asked.assignments is not None:
-        if len(asked.assignments) != added_count:
+    if topic_request.assignments is not None:
+        if len(topic_request.assignments) != added_count:
             raise KafkaError(
                 Code.INVALID_REPLICA_ASSIGNMENT,
-                f"{len(asked.assignments)} partitions are assigned and {added_count} would be new: "
+                f"{len(topic_request.assignments)} partitions are assigned and {added_count} would be new: "
                 "assign each of the new ones.",
             )
-        for index, assignment in enumerate(asked.assignments, topic.partition_count):
+        for index, assignment in enumerate(topic_request.assignments, topic.partition_count):
             _check_replicas(broker, index, assignment.broker_ids)
 
 

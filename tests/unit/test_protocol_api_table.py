@@ -1,0 +1,23 @@
+"""The one list of what is spoken. Kafka's ranges of versions are those of its 3.9 and 4.0."""
+
+from __future__ import annotations
+
+from barnabas.broker.dispatch import ROUTES
+from barnabas.protocol.api_table import APIS, BY_KEY
+
+
+def test_every_api_that_is_spoken_has_a_row_of_the_dispatch_table_and_the_other_way_round() -> None:
+    assert set(BY_KEY) == set(ROUTES) == {api.key for api in APIS}
+
+
+def test_versions_are_ranges() -> None:
+    for api in APIS:
+        assert 0 <= api.min_version <= api.max_version
+        assert api.told_min_version <= api.min_version
+
+
+def test_rows_of_the_protocol_guide() -> None:
+    produce, fetch, versions = BY_KEY[0], BY_KEY[1], BY_KEY[18]
+    assert (produce.name, produce.flexible_from) == ("Produce", 9)
+    assert (fetch.name, fetch.flexible_from) == ("Fetch", 12)
+    assert (versions.name, versions.min_version, versions.flexible_from) == ("ApiVersions", 0, 3)

@@ -1,0 +1,46 @@
+"""The types that messages are made of. The bytes are those of the protocol guide's definitions."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.protocol.primitives import (
+    MalformedMessageError,
+    read_nullable_string,
+    read_string,
+    read_uvarint,
+    skip_tags,
+    write_string,
+)
+
+
+@pytest.mark.parametrize(
+    ("data", "value"), [(b"\x00", 0), (b"\x7f", 127), (b"\x80\x01", 128), (b"\xac\x02", 300)]
+)
+def test_unsigned_varints(data: bytes, value: int) -> None:
+    assert read_uvarint(data + b"rest", 0) == (value, len(data))
+
+
+def test_a_varint_of_six_bytes_is_refused() -> None:
+    with pytest.raises(MalformedMessageError, match="five bytes"):
+        read_uvarint(b"\x80" * 5 + b"\x01", 0)
+
+
+def test_strings_of_both_forms() -> None:
+    assert read_string(b"\x00\x02ab", 0, False) == ("ab", 4)
+    assert read_string(b"\x03ab", 0, True) == ("ab", 3)
+    assert read_nullable_string(b"\xff\xff", 0, False) == (None, 2)
+    assert read_nullable_string(b"\x00", 0, True) == (None, 1)
+    out = bytearray()
+    write_string(out, "ab", True)
+    assert out == b"\x03ab"
+
+
+def test_null_where_it_may_not_be_and_what_is_cut_off_are_refused() -> None:
+    for data, compact in ((b"\x00", True), (b"\xff\xff", False), (b"\x04ab", True)):
+        with pytest.raises(MalformedMessageError):
+            read_string(data, 0, compact)
+
+
+def test_tagged_fields_are_stepped_over() -> None:
+    assert skip_tags(b"\x01\x05\x02ab!", 0) == 5

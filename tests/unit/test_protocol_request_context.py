@@ -1,0 +1,13 @@
+"""What handlers see of a request beside its body."""
+
+from __future__ import annotations
+
+from barnabas.protocol.request_context import RequestContext
+
+
+def test_a_request_handled_later_has_the_time_of_then_and_all_else_as_it_came() -> None:
+    came = RequestContext(5, 9, "client", "/10.0.0.1", 3, 0, 77, 1_000, "10.0.0.2", 9092)
+    later = came._replace(now_ms=2_000)
+    assert later.now_ms == 2_000
+    assert later._replace(now_ms=1_000) == came
+    assert (came.ticket, came.api_version, came.connection_id, came.api_key) == (5, 9, 3, 0)
