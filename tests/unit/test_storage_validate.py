@@ -158,8 +158,30 @@ def test_timestamps_out_of_bounds_name_each_record(tmp_path: Path, codec: int) -
     assert refused.value.knows_log_start
 
 
-def test_the_brokers_clock_knows_no_bounds(tmp_path: Path) -> None:
-    _, log = new_log(tmp_path, timestamp_before_max_ms=1, timestamp_type_log_append=True)
+@pytest.mark.parametrize(
+    ("bounds", "refused_ms", "taken_ms"),
+    [
+        ({"timestamp_before_max_ms": 1_000}, -1_001, (-1_000, 10**9)),
+        ({"timestamp_after_max_ms": 1_000}, 1_001, (1_000, -(10**9))),
+    ],
+)
+def test_each_bound_of_timestamps_holds_without_the_other(
+    tmp_path: Path, bounds: dict[str, int], refused_ms: int, taken_ms: tuple[int, ...]
+) -> None:
+    _, log = new_log(tmp_path, **bounds)
+    for since_now_ms in taken_ms:
+        log.append(batch([b"a"], timestamp=NOW_MS + since_now_ms), now_ms=NOW_MS)
+    with pytest.raises(AppendRefused, match="out of the topic's bounds") as refused:
+        log.append(batch([b"a"], timestamp=NOW_MS + refused_ms), now_ms=NOW_MS)
+    assert refused.value.code is Code.INVALID_TIMESTAMP
+
+
+@pytest.mark.parametrize("bound", ["timestamp_before_max_ms", "timestamp_after_max_ms"])
+def test_the_brokers_clock_knows_no_bounds(tmp_path: Path, bound: str) -> None:
+    _, log = new_log(tmp_path, **{bound: 1}, timestamp_type_log_append=True)
+    for since_now_ms in (-(10**9), 10**9):
+        log.append(batch([b"x"], timestamp=NOW_MS + since_now_ms), now_ms=NOW_MS)
+    _, log = new_log(tmp_path / "another", **{bound: 1}, timestamp_type_log_append=True)
     info = log.append(batch([b"a", b"b"]), now_ms=NOW_MS)
     assert info.log_append_time_ms == NOW_MS
     raw = fetched(log.read(0, max_bytes=1000, min_one_batch=True))
