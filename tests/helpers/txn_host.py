@@ -26,6 +26,7 @@ from barnabas.coordinator.transaction_coordinator import (
     end_txn_response,
     record_of,
 )
+from barnabas.coordinator.transaction_state import TransactionMetadata
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas.protocol.messages.add_partitions_to_txn import (
@@ -167,14 +168,13 @@ class TxnHost:
         self.written.append(decision)
         complete = self.coordinator.complete(decision, self.event_ms())
         if complete is not None:
-            done = Result(decision.log_partition, [record_of(complete)])
+            self._append_metadata(decision.log_partition, complete)
+            done = Result(decision.log_partition)
             if isinstance(decision.waiting, WaitingEndTxn):
                 answer = end_txn_response(Code.NONE)
                 done.replies.append(Reply(decision.waiting.ticket, answer))
             elif isinstance(decision.waiting, WaitingInit):
-                session = self.coordinator.begin_session
-                self._append_all(done)
-                done = session(complete, decision.waiting, self.event_ms())
+                done = self.coordinator.begin_session(complete, decision.waiting, self.event_ms())
             self.handle(done)
         return decision
 
@@ -214,13 +214,21 @@ class TxnHost:
             self._append(result.partition, record.key, record.value)
         for effect in result.effects:
             if isinstance(effect, Decision):
-                self._append(effect.log_partition, *record_of(effect.prepare))
+                self._append_metadata(effect.log_partition, effect.prepare)
 
     def _append(self, partition: int, key: bytes, value: bytes | None) -> None:
+        self.coordinator.replay(*self._append_row(partition, key, value))
+
+    def _append_metadata(self, partition: int, metadata: TransactionMetadata) -> None:
+        """As the broker appends the records of a transaction's end: they are not read again."""
+        self._append_row(partition, *record_of(metadata))
+        self.coordinator.apply(metadata)
+
+    def _append_row(self, partition: int, key: bytes, value: bytes | None) -> LogRow:
         row = partition, self._next_offset[partition], key, value
         self._next_offset[partition] += 1
         self.log.append(row)
-        self.coordinator.replay(*row)
+        return row
 
     def _answer(self, ticket: int, response: Any) -> None:
         name, version = self._versions.pop(

@@ -5,7 +5,7 @@ So a request is never doubled or overtaken within one connection. Across connect
 was under way when its connection broke may reach the broker long after the client has sent it again
 on the next one: see `LINGERING`. (The first version of the transaction protocol has no defence of
 its own for a late EndTxn or TxnOffsetCommit, which KIP-890 gives as its reason; the broker closes a
-connection that its producer has given up, see `CoordinatorRuntime.check_connection`.)
+connection that its producer has given up, see `TransactionCoordinator.check_connection`.)
 """
 
 from __future__ import annotations
